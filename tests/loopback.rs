@@ -1,4 +1,4 @@
-//! A peer on the loopback interface that says byte for byte what a test wants, and remembers what it was told.
+//! A server on the loopback interface that sends exact bytes and records its requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,40 +11,40 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What is said to one request.
-pub(crate) enum Reply {
-    /// These bytes; the connection stays open for the next request.
+/// The response to one request.
+pub(crate) enum LoopbackReply {
+    /// These bytes. The connection stays open for the next request.
     Bytes(Vec<u8>),
-    /// These bytes, and the connection is closed.
+    /// These bytes, then the connection is closed.
     Last(Vec<u8>),
-    /// The first, then the second again and again with a pause between, until nobody listens.
+    /// The first bytes, then the second ones repeatedly with a pause, until the client disconnects.
     Endless(Vec<u8>, Vec<u8>, Duration),
-    /// Nothing, and the connection stays open.
+    /// No response. The connection stays open.
     Silence,
 }
 
-/// A response with a body and further header lines, each ended.
-pub(crate) fn response(status: u16, headers: &str, body: impl AsRef<[u8]>) -> Reply {
+/// A response with a body and further header lines, each with its line end.
+pub(crate) fn response(status: u16, headers: &str, body: impl AsRef<[u8]>) -> LoopbackReply {
     let body = body.as_ref();
     let mut bytes =
         format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\n\r\n", body.len()).into_bytes();
     bytes.extend(body);
-    Reply::Bytes(bytes)
+    LoopbackReply::Bytes(bytes)
 }
 
 /// A redirect.
-pub(crate) fn redirect(status: u16, to: &str) -> Reply {
+pub(crate) fn redirect(status: u16, to: &str) -> LoopbackReply {
     response(status, &format!("location: {to}\r\n"), "moved")
 }
 
-/// What came in: the head as text, and the body.
+/// A received request: the head as text, and the body.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// `GET /path`.
     pub(crate) fn line(&self) -> &str {
         self.head.split(" HTTP/1.1").next().unwrap()
@@ -55,53 +55,53 @@ impl Seen {
         self.line().split(' ').nth(1).unwrap()
     }
 
-    /// A header's value.
+    /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 }
 
-type Answer = Arc<dyn Fn(&Seen) -> Reply + Send + Sync>;
+type LoopbackResponse = Arc<dyn Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync>;
 
-/// A running server; ends when it is dropped.
-pub(crate) struct Server {
+/// A running server. It ends when it is dropped.
+pub(crate) struct LoopbackServer {
     pub(crate) address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<LoopbackState>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct State {
-    seen: Mutex<Vec<Seen>>,
+struct LoopbackState {
+    seen: Mutex<Vec<ReceivedRequest>>,
     opened: AtomicUsize,
     closed: AtomicUsize,
 }
 
-impl Drop for Server {
+impl Drop for LoopbackServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Server {
-    pub(crate) async fn new(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+impl LoopbackServer {
+    pub(crate) async fn new(answer: impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync + 'static) -> Self {
         Self::listen(None, Arc::new(answer)).await
     }
 
-    /// With TLS: a certificate for `names`, and the root to trust as PEM.
+    /// With TLS: a certificate for `names`, and the root certificate as PEM.
     pub(crate) async fn tls(
         names: &[&str],
-        answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync + 'static,
     ) -> (Self, String) {
         let (config, pem) = tls_config(names);
         (Self::listen(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer)).await, pem)
     }
 
-    async fn listen(tls: Option<TlsAcceptor>, answer: Answer) -> Self {
+    async fn listen(tls: Option<TlsAcceptor>, answer: LoopbackResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(State::default());
+        let state = Arc::new(LoopbackState::default());
         let inner = Arc::clone(&state);
         let task = tokio::spawn(async move {
             loop {
@@ -124,7 +124,7 @@ impl Server {
         Self { address, state, task }
     }
 
-    /// `http://127.0.0.1:port` and what follows.
+    /// `http://127.0.0.1:port` with this suffix.
     pub(crate) fn url(&self, rest: &str) -> String {
         format!("http://{}{rest}", self.address)
     }
@@ -133,16 +133,16 @@ impl Server {
         self.address.port()
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// Connections so far.
+    /// The number of connections so far.
     pub(crate) fn opened(&self) -> usize {
         self.state.opened.load(Ordering::SeqCst)
     }
 
-    /// Waits until every connection is closed; fails if one is not within `within`.
+    /// Waits until every connection is closed. Fails after `within`.
     pub(crate) async fn all_closed(&self, within: Duration) {
         let start = std::time::Instant::now();
         while self.state.closed.load(Ordering::SeqCst) < self.opened() {
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// A server's settings with a certificate for `names`, and the certificate as PEM.
+/// The TLS settings of a server with a certificate for `names`, and the certificate as PEM.
 pub(crate) fn tls_config(names: &[&str]) -> (ServerConfig, String) {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -164,19 +164,19 @@ pub(crate) fn tls_config(names: &[&str]) -> (ServerConfig, String) {
     (config, made.cert.pem())
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &State, answer: &Answer) {
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &LoopbackState, answer: &LoopbackResponse) {
     while let Some(seen) = receive(&mut stream).await {
         let reply = answer(&seen);
         state.seen.lock().unwrap().push(seen);
         let sent = match reply {
-            Reply::Bytes(bytes) => stream.write_all(&bytes).await,
-            Reply::Last(bytes) => {
+            LoopbackReply::Bytes(bytes) => stream.write_all(&bytes).await,
+            LoopbackReply::Last(bytes) => {
                 drop(stream.write_all(&bytes).await);
                 drop(stream.shutdown().await);
                 return;
             }
-            Reply::Endless(head, part, pause) => endless(&mut stream, &head, &part, pause).await,
-            Reply::Silence => gone(&mut stream).await,
+            LoopbackReply::Endless(head, part, pause) => endless(&mut stream, &head, &part, pause).await,
+            LoopbackReply::Silence => gone(&mut stream).await,
         };
         if sent.is_err() {
             return;
@@ -209,8 +209,8 @@ async fn gone(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
     Err(std::io::ErrorKind::ConnectionReset.into())
 }
 
-/// Reads one request; `None` when there is no more.
-async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
+/// Reads one request; `None` at the end of the connection.
+async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let mut part = [0; 8192];
     let end = loop {
@@ -223,7 +223,7 @@ async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
         }
     };
     let mut body = bytes.split_off(end);
-    let mut seen = Seen { head: String::from_utf8_lossy(&bytes).into_owned(), body: Vec::new() };
+    let mut seen = ReceivedRequest { head: String::from_utf8_lossy(&bytes).into_owned(), body: Vec::new() };
     let length = seen.header("content-length").map_or(0, |n| n.parse().unwrap());
     let chunked = seen.header("transfer-encoding") == Some("chunked");
     while body.len() < length || (chunked && !body.ends_with(b"0\r\n\r\n")) {

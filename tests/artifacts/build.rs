@@ -1,4 +1,4 @@
-//! Compiles plugins and test guests and writes a constant with the path of each.
+//! Compiles plugins and test guests, and writes a constant with the path of each.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

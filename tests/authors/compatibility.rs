@@ -1,4 +1,4 @@
-//! What `docs/reference/compatibility.md` promises.
+//! Checks what `docs/reference/compatibility.md` promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use sha2::Digest as _;
 use toolbay::PluginId;
 use toolbay::core::tool::content::ErrorCode;
 
-/// The versions of the contract that were released, the newest last.
+/// The released versions of the contract, oldest first.
 const RELEASED: [&str; 1] = ["0.1.0"];
 
 fn wit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit")
 }
 
-/// What is released never changes.
+/// Released contracts never change.
 #[test]
-fn released_contracts_are_as_they_were() {
+fn released_contracts_are_unchanged() {
     let folders = std::fs::read_dir(wit().join("released")).unwrap();
     let folders: BTreeSet<String> =
         folders.map(|folder| folder.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -37,13 +37,13 @@ fn released_contracts_are_as_they_were() {
     }
 }
 
-/// A block of WIT, `interface x { … }`: what it is, and what stands in it.
-type Blocks = BTreeMap<String, BTreeSet<String>>;
+/// A block of WIT, `interface x { … }`: its kind and its items.
+type WitBlocks = BTreeMap<String, BTreeSet<String>>;
 
-/// The interfaces and worlds of a folder. Items are compared as text, with one space where there are several, and without
+/// The interfaces and worlds of a folder. Items are compared as text with normalized white space, without
 /// comments and annotations.
-fn blocks(folder: &Path) -> Blocks {
-    let mut blocks = Blocks::new();
+fn blocks(folder: &Path) -> WitBlocks {
+    let mut blocks = WitBlocks::new();
     for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
         if file.extension().is_some_and(|extension| extension == "wit") {
             read(&std::fs::read_to_string(file).unwrap(), &mut blocks);
@@ -52,13 +52,13 @@ fn blocks(folder: &Path) -> Blocks {
     blocks
 }
 
-fn read(text: &str, blocks: &mut Blocks) {
+fn read(text: &str, blocks: &mut WitBlocks) {
     let lines = text.lines().map(|line| line.split("//").next().unwrap().trim());
     let text = lines.filter(|line| !line.starts_with('@')).collect::<Vec<_>>().join(" ");
     let (mut block, mut item, mut depth) = (String::new(), String::new(), 0);
     let mut end = |block: &str, item: &mut String| {
         let words = item.replace(',', " , ").replace('{', " { ").replace('}', " } ");
-        // The last of several may have a comma behind it.
+        // The last item may end with a comma.
         let words =
             words.split_whitespace().collect::<Vec<_>>().join(" ").replace(", }", "}").replace(" }", "}");
         item.clear();
@@ -84,7 +84,7 @@ fn read(text: &str, blocks: &mut Blocks) {
                 depth += u32::from(c == '{');
                 if c == '}' {
                     depth -= 1;
-                    // A record ends with it; `use a.{b}` goes on to its semicolon.
+                    // A record ends with its brace; `use a.{b}` ends with its semicolon.
                     if depth == 1 && !item.trim_start().starts_with("use ") {
                         end(&block, &mut item);
                     }
@@ -94,10 +94,10 @@ fn read(text: &str, blocks: &mut Blocks) {
     }
 }
 
-/// What of an older contract a newer one lacks, and what it asks for beyond.
-fn broken(old: &Blocks, new: &Blocks) -> Vec<String> {
+/// The items of an older contract that a newer one lacks, and the imports that the newer one adds.
+fn broken(old: &WitBlocks, new: &WitBlocks) -> Vec<String> {
     let mut broken = Vec::new();
-    // What plugins export they have as it was: nothing may be added there, either.
+    // Plugins export these worlds, so nothing may be added to them.
     let exported: BTreeSet<&str> =
         old.values().flatten().filter_map(|item| item.strip_prefix("export ")).collect();
     for (block, items) in old {
@@ -113,8 +113,8 @@ fn broken(old: &Blocks, new: &Blocks) -> Vec<String> {
     broken
 }
 
-/// A component for a released version finds everything it was built against in the contract of this host: the same types,
-/// the same functions; there may be more to import, and nothing more is asked of it.
+/// A component for a released version finds all types and functions of its contract in this host's contract. The
+/// host may offer more imports, but it must not require more exports.
 #[test]
 fn the_contract_only_grows() {
     let new = blocks(&wit());
@@ -128,10 +128,10 @@ fn the_contract_only_grows() {
 }
 
 #[test]
-fn what_breaks_a_plugin_is_found() {
+fn changes_that_break_a_plugin_are_found() {
     let world = "interface i { record r { x: u8, } f: func(r: r); use t.{a, b}; } interface e { g: func(); } world w { import i; export e; }";
     let check = |from: &str, to: &str| {
-        let (mut old, mut new) = (Blocks::new(), Blocks::new());
+        let (mut old, mut new) = (WitBlocks::new(), WitBlocks::new());
         read(world, &mut old);
         assert!(world.contains(from));
         read(&world.replace(from, to), &mut new);
@@ -186,7 +186,7 @@ async fn guests_of_released_versions_load_and_answer() {
     }
 }
 
-/// A component that was doctored: every name of the contract in it is of another version of the same length.
+/// A component in which every contract version is replaced by another version of the same length.
 fn of_version(version: &str) -> Vec<u8> {
     let mut bytes = std::fs::read(guest_artifacts::API_RELEASED).unwrap();
     let (from, to) = (b"@0.1.0", format!("@{version}"));
@@ -202,12 +202,12 @@ fn of_version(version: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_of_another_version_is_told_both() {
+async fn a_guest_of_another_version_gets_both_versions_in_the_error() {
     let host = TestHost::empty("");
     let load = async |bytes: Vec<u8>| host.host.load_bytes(PluginId::new("p").unwrap(), bytes).await;
     for (version, advice) in [
-        ("0.2.0", "take a newer host, or rebuild it with an SDK for 0.1.0"),
-        ("1.0.0", "take a newer host, or rebuild it with an SDK for 0.1.0"),
+        ("0.2.0", "update the host, or rebuild it with an SDK for 0.1.0"),
+        ("1.0.0", "update the host, or rebuild it with an SDK for 0.1.0"),
         ("0.0.9", "rebuild it with an SDK for 0.1.0"),
     ] {
         let problem = load(of_version(version)).await.unwrap_err().to_string();
@@ -217,9 +217,9 @@ async fn a_guest_of_another_version_is_told_both() {
         );
         assert!(problem.contains(advice), "{problem}");
     }
-    // A newer patch version that uses nothing new is at home.
+    // A newer patch version that uses no new item loads.
     load(of_version("0.1.9")).await.unwrap();
-    // One that uses something new is not, and is told what.
+    // A version that uses a new item is refused, and the error names the item.
     let text = r#"(component
         (import "toolbay:plugin/kv@0.1.9" (instance (export "compact" (func))))
         (core module $m (func (export "f")))

@@ -1,4 +1,4 @@
-//! The Rust that pages show, as they show it: a test of the documentation compares.
+//! Compares the Rust code on pages of the documentation with the compiled examples.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ async fn a_bridge_in_the_library() {
     let host = TestHost::empty("").host.clone();
     #[rustfmt::skip]
     let bridge = {
-        let bridge = toolbay_mcp::Bridge::new(host.registry().clone(), host.outside());
+        let bridge = toolbay_mcp::Bridge::new(host.registry().clone(), host.server_connector());
         bridge.apply(&host.policy());                        // again whenever the policy changes
-        bridge.settled(Duration::from_secs(30)).await;       // or do not wait: events tell what comes
+        bridge.wait_settled(Duration::from_secs(30)).await;       // or do not wait: events tell what comes
         bridge
     };
     assert!(bridge.status().is_empty(), "no server is named");
@@ -50,7 +50,7 @@ fn the_page_size_is_the_same_on_every_page() {
 
 /// Every policy of the book that grants programs to the first-party plugin `git` makes its tools callable.
 #[tokio::test]
-async fn every_grant_for_git_in_the_book_is_one_that_its_tools_can_use() {
+async fn every_grant_for_git_in_the_book_fits_its_tools() {
     let mut grants = 0;
     for path in [
         "reference/plugins/git.md",

@@ -1,5 +1,5 @@
-//! Parts of a benchmark that have a process to themselves, since its memory is what is measured: this program again, with a
-//! variable that names the part.
+//! Parts of a benchmark that need their own process because their memory is measured. The process is this program
+//! again, with a variable that names the part.
 
 use std::process::Command;
 
@@ -8,17 +8,17 @@ use crate::process::status_kib;
 const PART: &str = "TOOLBAY_BENCH_PART";
 const FIGURE: &str = "figure: ";
 
-/// The part for which this process was started.
+/// The part of this process.
 pub(crate) fn asked() -> Option<String> {
     std::env::var(PART).ok()
 }
 
-/// Tells the figure of the part.
+/// Prints the figure of the part.
 pub(crate) fn tell(figure: f64) {
     println!("{FIGURE}{figure}");
 }
 
-/// Has a part of a benchmark done by a process of its own.
+/// Runs a part of a benchmark in a new process.
 pub(crate) fn figure(bench: &str, part: &str) -> f64 {
     let program = std::env::current_exe().unwrap();
     let out = Command::new(program)
@@ -32,10 +32,10 @@ pub(crate) fn figure(bench: &str, part: &str) -> f64 {
     figure.and_then(|figure| figure.parse().ok()).unwrap_or_else(|| panic!("{bench} {part}: {out:?}"))
 }
 
-/// The most that is resident from a moment on, in KiB more than at that moment.
-pub(crate) struct Peak(u64);
+/// The peak of the resident memory from a moment on, in KiB above the value at that moment.
+pub(crate) struct PeakMemory(u64);
 
-impl Peak {
+impl PeakMemory {
     pub(crate) fn from_here() -> Self {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         Self(most())
@@ -50,7 +50,7 @@ fn most() -> u64 {
     status_kib(std::process::id(), "VmHWM").unwrap()
 }
 
-/// Memory of this process in KiB: what is resident, and its share of it, in which a page that is mapped many times counts
+/// The memory of this process in KiB: the resident size and the proportional size, which counts a page with many mappings
 /// once.
 pub(crate) fn memory() -> [f64; 2] {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();

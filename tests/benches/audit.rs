@@ -1,7 +1,7 @@
-//! What the audit takes on the disk when a million calls are refused, and what a start line costs a call.
+//! The disk space of the audit of a million refused calls, and the cost of a start line for a call.
 //!
-//! `cargo xtask bench audit`. The first is a bound that has to hold: at most 64 MiB, and every call that ran is in it. The
-//! sides of the second take turns in short rounds.
+//! `cargo xtask bench audit`. The first is a bound: at most 64 MiB, with every call that ran. The
+//! sides of the second alternate in short rounds.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,12 +13,12 @@ use toolbay::core::audit::AuditSink;
 use toolbay::{AuditReader, FileAudit, ToolCall, TurnContext};
 
 use crate::figures::{keep, median, quick, rounds, tell};
-use crate::library::Library;
+use crate::library::LibraryBench;
 
-/// Refused calls in all, in batches of a hundred; between two batches one call runs.
+/// The total of refused calls, in batches of a hundred. One call runs between two batches.
 const REFUSED: usize = 1_000_000;
 const BATCH: usize = 100;
-/// What the audit of them may take, in bytes.
+/// The limit for their audit, in bytes.
 const MOST: u64 = 64 << 20;
 const ROUNDS: usize = 30;
 const CALLS: usize = 500;
@@ -33,7 +33,7 @@ fn flood(runtime: &Runtime) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit: Arc<dyn AuditSink> = Arc::new(FileAudit::open(&path).unwrap());
-    let library = |audit| Library::of(guest_artifacts::BENCH_ECHO, "", Path::new("/"), |b| b.audit(audit));
+    let library = |audit| LibraryBench::of(guest_artifacts::BENCH_ECHO, "", Path::new("/"), |b| b.audit(audit));
     let library = runtime.block_on(library(audit));
     let batches = if quick() { REFUSED / BATCH / 10 } else { REFUSED / BATCH };
     let start = Instant::now();
@@ -75,18 +75,18 @@ fn flood(runtime: &Runtime) {
     ));
 }
 
-/// A call of a tool that may keep state and does not: as short as one with a start line can be.
+/// A call of a tool that may keep state and does not: the shortest possible call with a start line.
 fn starts(runtime: &Runtime) {
     let dir = tempfile::tempdir().unwrap();
     let side = |lines: &str| {
         let audit: Arc<dyn AuditSink> = Arc::new(FileAudit::open(dir.path().join(lines)).unwrap());
         let policy =
             format!("[audit]\nstart_lines = \"{lines}\"\n[plugins.bench.grant]\nkv = [\"plugin\"]\n");
-        let made = Library::of(guest_artifacts::CAP_KV, &policy, Path::new("/"), |b| b.audit(audit));
+        let made = LibraryBench::of(guest_artifacts::CAP_KV, &policy, Path::new("/"), |b| b.audit(audit));
         runtime.block_on(made)
     };
     let (without, with) = (side("never"), side("effects"));
-    let round = |library: &Library| {
+    let round = |library: &LibraryBench| {
         let start = Instant::now();
         (0..CALLS).for_each(|_| drop(runtime.block_on(library.call("bench__gets", r#"{"times":0}"#))));
         start.elapsed().as_secs_f64() * 1e6 / CALLS as f64

@@ -1,8 +1,8 @@
-//! Batches of 64 calls of an echo, as models make them: in the sandbox beside bare wasmtime, and in-process tools beside
-//! what people use instead.
+//! Batches of 64 echo calls, as models make them: in the sandbox beside bare wasmtime, and native tools beside common
+//! alternatives.
 //!
-//! `cargo bench --bench all -- batch`; `cargo xtask peers` runs it with the peers that can be installed, which it names by a
-//! file: the command of each prints its calls a second for each line it reads.
+//! `cargo bench --bench all -- batch`. `cargo xtask peers` runs it with the installable peers from a file. Each peer's
+//! command prints its calls per second for each line it reads.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,9 +15,9 @@ use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
 use crate::figures::{keep, median, rounds, tell};
-use crate::floor::{ARGS, Bare};
+use crate::floor::{ARGS, BareStore};
 use crate::peers::{named, strings};
-use crate::process::Running;
+use crate::process::RunningProgram;
 
 const BATCH: usize = 64;
 const ROUNDS: usize = 9;
@@ -25,11 +25,11 @@ const SPAN: Duration = Duration::from_millis(500);
 
 pub(crate) fn run() {
     let runtime = Runtime::new().unwrap();
-    let bare = Arc::new(Bare::new());
+    let bare = Arc::new(BareStore::new());
     let host = Arc::new(host(&runtime));
     let mut peers = peers();
     let (mut floor, mut sandbox, mut native, mut outside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    // As agents do: in a task of the runtime.
+    // In a task of the runtime, as in an agent.
     let in_task = |tool: &'static str| {
         let host = Arc::clone(&host);
         runtime.block_on(runtime.spawn(async move { batches(&host, tool).await })).unwrap()
@@ -61,7 +61,7 @@ pub(crate) fn run() {
 }
 
 fn host(runtime: &Runtime) -> Host {
-    let audit = Arc::new(crate::library::Counted::default());
+    let audit = Arc::new(crate::library::CountedCall::default());
     let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
     let bytes = std::fs::read(guest_artifacts::BENCH_ECHO).unwrap();
     runtime.block_on(host.load_bytes(PluginId::new("bench").unwrap(), bytes)).unwrap();
@@ -86,7 +86,7 @@ async fn batches(host: &Host, tool: &str) -> f64 {
     f64::from(done) / start.elapsed().as_secs_f64()
 }
 
-fn two_threads(bare: &Arc<Bare>) -> f64 {
+fn two_threads(bare: &Arc<BareStore>) -> f64 {
     let threads = [(); 2].map(|()| {
         let bare = Arc::clone(bare);
         std::thread::spawn(move || {
@@ -102,10 +102,10 @@ fn two_threads(bare: &Arc<Bare>) -> f64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
-/// Another program that measures itself when it is told to.
+/// Another program that measures itself on request.
 struct Peer {
     name: String,
-    child: Running,
+    child: RunningProgram,
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     rates: Vec<f64>,
@@ -120,7 +120,7 @@ impl Peer {
         let mut child = child.spawn().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         let (name, ask) = (named["name"].as_str().unwrap_or_default().to_owned(), child.stdin.take());
-        Self { name, ask, answers, child: Running(child), rates: Vec::new(), failed: false }
+        Self { name, ask, answers, child: RunningProgram(child), rates: Vec::new(), failed: false }
     }
 
     fn round(&mut self) {
@@ -156,7 +156,7 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         drop(self.ask.take());
-        // One that was told that there is no more ends by itself; one that failed may not.
+        // A program whose input ends stops. A failed program may not.
         if !self.failed {
             drop(self.child.0.wait());
         }

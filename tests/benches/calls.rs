@@ -1,7 +1,7 @@
-//! What a call costs, as a ratio to bare wasmtime over the same component with the same settings, in one run.
+//! The cost of a call, as a ratio to bare wasmtime with the same component and settings, in one run.
 //!
-//! `cargo bench --bench all -- calls` prints the table of `docs/explanation/performance.md`. The two sides take turns in short rounds, so
-//! that a machine that slows down slows both.
+//! `cargo bench --bench all -- calls` prints the table of `docs/explanation/performance.md`. The two sides alternate in
+//! short rounds, so that a slow machine slows both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use crate::figures::{Spread, keep, median, quick, rounds, timed};
-use crate::floor::{ARGS, Bare};
-use crate::library::Library;
+use crate::figures::{FigureSpread, keep, median, quick, rounds, timed};
+use crate::floor::{ARGS, BareStore};
+use crate::library::LibraryBench;
 
 const ROUNDS: usize = 30;
 const CALLS: usize = 1000;
@@ -22,24 +22,24 @@ const SPAN: Duration = Duration::from_millis(300);
 pub(crate) fn run() {
     fresh_call();
     two_threads();
-    // A minute of compiling.
+    // This compiles for a minute.
     if !quick() {
         start_of_list();
     }
 }
 
-fn library(runtime: &Runtime) -> Library {
-    Library::new(runtime, guest_artifacts::BENCH_ECHO, "")
+fn library(runtime: &Runtime) -> LibraryBench {
+    LibraryBench::new(runtime, guest_artifacts::BENCH_ECHO, "")
 }
 
-async fn echo(library: &Library) {
+async fn echo(library: &LibraryBench) {
     assert_eq!(library.call("bench__echo", ARGS).await, ARGS);
 }
 
 /// One thread, one call after the other: fresh instance and echo.
 fn fresh_call() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let bare = Bare::new();
+    let bare = BareStore::new();
     let library = library(&runtime);
     let mut rows = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds(ROUNDS) {
@@ -47,7 +47,7 @@ fn fresh_call() {
         rows[1].extend((0..CALLS).map(|_| timed(|| runtime.block_on(bare.call(true)))));
         rows[2].extend((0..CALLS).map(|_| timed(|| runtime.block_on(echo(&library)))));
     }
-    let [floor, metered, library] = rows.map(Spread::of);
+    let [floor, metered, library] = rows.map(FigureSpread::of);
     println!(
         "\n| one thread, fresh instance, echo of 100 bytes | p50 µs | p99 µs | ratio of p50 |\n|---|---|---|---|"
     );
@@ -74,7 +74,7 @@ fn fresh_call() {
 fn two_threads() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let bare = Arc::new(Bare::new());
+    let bare = Arc::new(BareStore::new());
     let library = Arc::new(library(&runtime));
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..rounds(9) {
@@ -138,7 +138,7 @@ fn start_of_list() {
     println!("| from the cache: least | {least:.1} |");
 }
 
-/// The text plugin a hundred times, each with a custom section of its own and so with a digest of its own.
+/// The text plugin a hundred times, each with another custom section and therefore another digest.
 fn hundred_plugins(dir: &Path) -> PathBuf {
     let plugins = dir.join("plugins");
     std::fs::create_dir(&plugins).unwrap();

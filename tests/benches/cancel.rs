@@ -1,6 +1,6 @@
-//! How long a call goes on after it was cancelled, whatever it does at that moment.
+//! How long a call runs after it was cancelled, for several kinds of work.
 //!
-//! `cargo bench --bench all -- cancel` prints the table. Target: half a second, for each of them.
+//! `cargo bench --bench all -- cancel` prints the table. The target for each is half a second.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -81,7 +81,7 @@ async fn cancelled(host: &Host, calls: &[(&str, String)]) -> Duration {
     took
 }
 
-/// Takes connections and says nothing.
+/// Accepts connections and sends nothing.
 async fn silent() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

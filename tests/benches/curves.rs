@@ -1,7 +1,7 @@
-//! How the time of a call grows: with plugins, with tools, with the sizes of arguments and results, with calls at once,
-//! with the size of a batch.
+//! How the time of a call grows with plugins, tools, the sizes of arguments and results, concurrent calls, and
+//! the size of a batch.
 //!
-//! `cargo bench --bench all -- curves` prints tables; the variable `TOOLBAY_PLOTS` names a folder for pictures of them.
+//! `cargo bench --bench all -- curves` prints tables. The variable `TOOLBAY_PLOTS` names a folder for plots.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use toolbay::core::tool::content::ToolOutput;
 use toolbay::{HostBuilder, ToolCall, TurnContext, native_tool};
 
 use crate::figures::{keep, median, rounds};
-use crate::floor::{ARGS, Bare};
-use crate::library::Library;
+use crate::floor::{ARGS, BareStore};
+use crate::library::LibraryBench;
 use crate::plot::{Curve, Plot};
 
-/// Nothing is cut and nothing refused for its size.
+/// No result is truncated or refused for its size.
 const POLICY: &str = "[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n[host]\nparallel_calls = 256\n";
 const COUNTS: [usize; 5] = [1, 10, 100, 1_000, 10_000];
-/// Of arguments and result; the first are `{"text":""}`, with no text at all.
+/// The size of arguments and result. The first are `{"text":""}`, without text.
 const SIZES: [usize; 7] = [11, 100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 10 << 20];
 const AT_ONCE: [usize; 4] = [1, 10, 100, 1_000];
 const BATCHES: [usize; 7] = [1, 3, 10, 30, 100, 300, 1_000];
@@ -34,12 +34,12 @@ pub(crate) fn run() {
     by_batch(&runtime);
 }
 
-fn library(runtime: &Runtime) -> Library {
-    Library::new(runtime, guest_artifacts::BENCH_ECHO, POLICY)
+fn library(runtime: &Runtime) -> LibraryBench {
+    LibraryBench::new(runtime, guest_artifacts::BENCH_ECHO, POLICY)
 }
 
-/// Microseconds of one call, in a task as a server has it.
-fn one(runtime: &Runtime, library: &Library, args: &str, times: usize) -> Vec<f64> {
+/// Microseconds of one call, in a task as in a server.
+fn one(runtime: &Runtime, library: &LibraryBench, args: &str, times: usize) -> Vec<f64> {
     let (library, args) = (library.clone(), args.to_owned());
     let task = runtime.spawn(async move {
         let mut taken = Vec::with_capacity(times);
@@ -54,12 +54,12 @@ fn one(runtime: &Runtime, library: &Library, args: &str, times: usize) -> Vec<f6
     runtime.block_on(task).unwrap()
 }
 
-/// Hosts of more and more plugins, the calls of which take turns.
+/// Hosts with a growing number of plugins, whose calls alternate.
 fn by_plugins(runtime: &Runtime) {
     let dir = tempfile::tempdir().unwrap();
     let hosts = COUNTS.map(|count| {
         let cached = |builder: HostBuilder| builder.cache_dir(dir.path().join("cache"));
-        let library = Library::of(guest_artifacts::BENCH_ECHO, POLICY, Path::new("/"), cached);
+        let library = LibraryBench::of(guest_artifacts::BENCH_ECHO, POLICY, Path::new("/"), cached);
         let library = runtime.block_on(library);
         let folder = crate::scale::plugins(dir.path(), &format!("of{count}"), count);
         let report = runtime.block_on(library.host.load_dir(&folder)).unwrap();
@@ -86,7 +86,7 @@ fn by_tools(runtime: &Runtime) {
     Plot { name: "tools", x: "tools", y: "µs", curves: vec![curve] }.show();
 }
 
-fn compared(runtime: &Runtime, hosts: &[Library; 5]) -> Vec<(f64, f64)> {
+fn compared(runtime: &Runtime, hosts: &[LibraryBench; 5]) -> Vec<(f64, f64)> {
     let mut times: [Vec<f64>; 5] = Default::default();
     for _ in 0..rounds(15) {
         for (library, times) in hosts.iter().zip(&mut times) {
@@ -96,10 +96,10 @@ fn compared(runtime: &Runtime, hosts: &[Library; 5]) -> Vec<(f64, f64)> {
     COUNTS.iter().zip(times).map(|(count, mut times)| (*count as f64, median(&mut times))).collect()
 }
 
-/// The same text goes in and comes out.
+/// The tool returns its text.
 fn by_size(runtime: &Runtime) {
     let library = library(runtime);
-    let bare = Arc::new(Bare::new());
+    let bare = Arc::new(BareStore::new());
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for size in SIZES {
         let args = format!(r#"{{"text":"{}"}}"#, "x".repeat(size - SIZES[0]));
@@ -132,7 +132,7 @@ fn by_size(runtime: &Runtime) {
     Plot { name: "sizes", x: "bytes in and out", y: "µs", curves }.show();
 }
 
-/// Calls at once, each of a task of its own or all of one batch: how many end in a second.
+/// Calls per second of concurrent calls, each in its own task or all in one batch.
 fn by_calls(runtime: &Runtime) {
     let library = library(runtime);
     let (mut tasks, mut batches) = (Vec::new(), Vec::new());
@@ -153,7 +153,7 @@ fn by_calls(runtime: &Runtime) {
     Plot { name: "calls", x: "calls at once", y: "calls/s", curves }.show();
 }
 
-/// What one call of a batch takes, in the sandbox and of a native tool.
+/// The time of one call of a batch, in the sandbox and of a native tool.
 fn by_batch(runtime: &Runtime) {
     let library = library(runtime);
     let native = native_tool("native").description("Says the text again.");
@@ -183,7 +183,7 @@ fn by_batch(runtime: &Runtime) {
 
 const CALLS: usize = 10_000;
 
-fn in_tasks(runtime: &Runtime, library: &Library, count: usize) -> f64 {
+fn in_tasks(runtime: &Runtime, library: &LibraryBench, count: usize) -> f64 {
     let start = Instant::now();
     let tasks: Vec<_> = (0..count)
         .map(|_| {
@@ -199,13 +199,13 @@ fn in_tasks(runtime: &Runtime, library: &Library, count: usize) -> f64 {
     CALLS as f64 / start.elapsed().as_secs_f64()
 }
 
-fn in_batches(runtime: &Runtime, library: &Library, tool: &'static str, count: usize) -> f64 {
-    let Library { host, view } = library.clone();
+fn in_batches(runtime: &Runtime, library: &LibraryBench, tool: &'static str, count: usize) -> f64 {
+    let LibraryBench { host, view } = library.clone();
     let start = Instant::now();
     let task = runtime.spawn(async move {
         for _ in 0..CALLS / count {
             let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, ARGS)).collect();
-            // No result is cut, however large the batch.
+            // No result is truncated, however large the batch.
             let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
             let results = host.call_all(&view, calls, turn).await;
             assert!(results.iter().all(|r| r.result.is_ok()));
@@ -215,7 +215,7 @@ fn in_batches(runtime: &Runtime, library: &Library, tool: &'static str, count: u
     (CALLS / count * count) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Where pictures go.
+/// The folder for plots.
 pub(crate) fn pictures() -> Option<PathBuf> {
     std::env::var_os("TOOLBAY_PLOTS").map(PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! What finding a tool among 5 000 costs.
+//! The cost of finding a tool among 5,000.
 //!
 //! `cargo bench --bench all -- discovery`.
 
@@ -7,7 +7,7 @@ use toolbay::{Filter, Host};
 
 use crate::registry::{MANY, host, row, time};
 
-/// What is allowed (docs/explanation/performance.md).
+/// The limit (docs/explanation/performance.md).
 const SEARCH_MS: f64 = 2.0;
 const QUERIES: &[&str] = &[
     "tool",
@@ -20,7 +20,7 @@ const QUERIES: &[&str] = &[
 
 pub(crate) fn run() {
     let host: Host = host(MANY);
-    let view = discovery::offer(host.view(Filter::default()));
+    let view = discovery::add_search_tools(host.view(Filter::default()));
     let first = std::time::Instant::now();
     discovery::search(&view, "tool", 10).unwrap();
     println!(
@@ -32,7 +32,7 @@ pub(crate) fn run() {
         let took = time(|| drop(std::hint::black_box(discovery::search(&view, query, 10))));
         row(&format!("search `{query}`, ms"), took / 1e3, SEARCH_MS);
     }
-    let hidden = discovery::offer(host.view(Filter { lazy: true, ..Filter::default() }));
+    let hidden = discovery::add_search_tools(host.view(Filter { lazy: true, ..Filter::default() }));
     let took = time(|| drop(std::hint::black_box(discovery::search(&hidden, "format", 10))));
     row("search of a lazy view, ms", took / 1e3, SEARCH_MS);
 }

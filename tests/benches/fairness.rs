@@ -1,9 +1,9 @@
-//! What a quiet plugin notices of a loud one, and what a grant costs that is not used, as ratios in one run.
+//! How much a quiet plugin is delayed by a busy one, and the cost of an unused grant, as ratios in one run.
 //!
-//! `cargo bench --bench all -- fairness`. Two workers, whatever the machine has. Targets: the quiet one's p99 beside 64 spinning
+//! `cargo bench --bench all -- fairness`. Two workers on any machine. Targets: the quiet plugin's p99 beside 64 spinning
 //! calls is within ten times its p99 alone, and no call takes a second; the p99 of a fifth plugin beside 100 sleeping calls on
-//! four plugins is below a second under the default limits; a plugin with every grant costs at most 1.15 times one with
-//! none.
+//! four plugins is below a second under the default limits; a plugin with every grant costs at most 1.15 times a plugin
+//! without grants.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, View};
 const CALLS: usize = 2000;
 const ROUNDS: usize = 15;
 
-/// What the guest `bench_granted` declares, as a policy grants it; each line on its own.
+/// The declarations of the guest `bench_granted` as grants of a policy, one per line.
 const GRANTS: &[(&str, &str)] = &[
     ("", "fs_read = [\"$workspace\"]"),
     ("", "fs_write = [\"$workspace\"]"),
@@ -74,7 +74,7 @@ fn neighbours(runtime: &Runtime) {
             let calls = (0..spinning).map(|n| ToolCall::new(n.to_string(), "loud__spin", "{}")).collect();
             runtime.spawn(async move { host.call_all(&view, calls, turn).await })
         });
-        while host.free_places() > 128 - spinning {
+        while host.available_call_permits() > 128 - spinning {
             std::thread::sleep(Duration::from_millis(1));
         }
         let count = if spinning == 0 { CALLS } else { CALLS / 2 };
@@ -82,7 +82,7 @@ fn neighbours(runtime: &Runtime) {
         let quiet = runtime.spawn(async move {
             let mut times = Vec::with_capacity(count);
             for _ in 0..count {
-                // As a request comes: after a pause in which the runtime did something else, in a task of its own.
+                // Like a request: in a new task, after a pause in which the runtime did something else.
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 let (start, host, view) = (Instant::now(), host.clone(), view.clone());
                 tokio::spawn(async move { call(&host, &view, "quiet__echo").await }).await.unwrap();
@@ -119,7 +119,7 @@ fn sleepers(runtime: &Runtime) {
     for sleeping in [0, SLEEPING] {
         let turn = TurnContext::default();
         let cancel = turn.cancel.clone();
-        let free = host.free_places();
+        let free = host.available_call_permits();
         let asleep: Vec<_> = FOUR
             .iter()
             .filter(|_| sleeping > 0)
@@ -131,8 +131,8 @@ fn sleepers(runtime: &Runtime) {
                 runtime.spawn(async move { host.call_all(&view, calls, turn).await })
             })
             .collect();
-        // Each of the four runs what it may, and the rest waits.
-        while sleeping > 0 && host.free_places() > free / 2 {
+        // Each of the four runs up to its limit, and the rest waits.
+        while sleeping > 0 && host.available_call_permits() > free / 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -163,7 +163,7 @@ fn sleepers(runtime: &Runtime) {
 
 fn grants(runtime: &Runtime) {
     let workspace = tempfile::tempdir().unwrap();
-    // What this build cannot grant is left out.
+    // Capabilities that this build cannot grant are left out.
     let (mut tables, mut lines) = (String::new(), String::new());
     for (table, line) in GRANTS {
         let with = format!("{tables}{table}\n[plugins.granted.grant]\n{lines}{line}\n");

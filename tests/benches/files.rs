@@ -1,8 +1,8 @@
-//! What a granted read of a file costs, as a ratio to the same read with cap-std alone, in one run.
+//! The cost of a granted file read, as a ratio to the same read with cap-std alone, in one run.
 //!
-//! `cargo bench --bench all -- files` prints the table of `docs/reference/capabilities/files.md`. The sides take turns in
-//! short rounds. One call of the guest reads many times, so that the call itself does not count; what it takes to hand
-//! 64 KiB over to a guest is in the row of the guest and not in the others.
+//! `cargo bench --bench all -- files` prints the table of `docs/reference/capabilities/files.md`. The sides alternate in
+//! short rounds. One call of the guest reads many times, so that the call itself does not count. The row of the guest
+//! includes the transfer of 64 KiB to the guest; the other rows do not.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,8 +12,8 @@ use cap_std::fs::Dir;
 use wasmtime::component::{ComponentType, Lower};
 
 use crate::figures::{median, timed};
-use crate::floor::Bare;
-use crate::library::Library;
+use crate::floor::BareStore;
+use crate::library::LibraryBench;
 
 const SIZES: [usize; 3] = [64, 64 << 10, 512 << 10];
 const READS: u32 = 500;
@@ -21,13 +21,13 @@ const ROUNDS: usize = 41;
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    // Beside the build, and not in the folder for temporary files, which may be in memory.
+    // Beside the build, because the folder for temporary files may be in memory.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
     let workspace = tempfile::tempdir_in(target).unwrap();
     let root = workspace.path().canonicalize().unwrap();
     let dir = Dir::open_ambient_dir(&root, ambient_authority()).unwrap();
     let guest = library(&runtime, &root);
-    let bare = Handed::new(dir.try_clone().unwrap());
+    let bare = PreparedFiles::new(dir.try_clone().unwrap());
     println!("| read of | side | µs, median | to cap-std | to cap-std in a guest |\n|---|---|---|---|---|");
     for size in SIZES {
         let name = format!("{size}.bin");
@@ -53,14 +53,14 @@ pub(crate) fn run() {
     }
 }
 
-/// The same guest over bare wasmtime: cap-std behind the import, no grants, no quota, no record, no guard.
-struct Handed(Bare);
+/// The same guest over bare wasmtime: cap-std behind the import, without grants, quota, record or guard.
+struct PreparedFiles(BareStore);
 
 #[derive(Clone, Copy, ComponentType, Lower)]
 #[component(enum)]
 #[repr(u8)]
 #[expect(dead_code, reason = "the contract has them all")]
-enum Kind {
+enum FileOperation {
     #[component(name = "file")]
     File,
     #[component(name = "directory")]
@@ -73,8 +73,8 @@ enum Kind {
 
 #[derive(ComponentType, Lower)]
 #[component(record)]
-struct Stat {
-    kind: Kind,
+struct StatCall {
+    kind: FileOperation,
     size: u64,
     #[component(name = "modified-ms")]
     modified_ms: u64,
@@ -83,15 +83,15 @@ struct Stat {
 
 #[derive(ComponentType, Lower)]
 #[component(record)]
-struct Data {
+struct FileData {
     data: Vec<u8>,
-    stat: Stat,
+    stat: StatCall,
 }
 
 #[derive(ComponentType, Lower)]
 #[component(variant)]
 #[expect(dead_code, reason = "the contract has them all")]
-enum Refused {
+enum RefusedCall {
     #[component(name = "denied")]
     Denied(String),
     #[component(name = "not-found")]
@@ -104,19 +104,19 @@ enum Refused {
     Other(String),
 }
 
-impl Handed {
+impl PreparedFiles {
     fn new(dir: Dir) -> Self {
         let read = move |path: &str| {
             let mut data = Vec::new();
             dir.open(path).unwrap().read_to_end(&mut data).unwrap();
             let size = data.len() as u64;
-            Data { data, stat: Stat { kind: Kind::File, size, modified_ms: 0, version: String::new() } }
+            FileData { data, stat: StatCall { kind: FileOperation::File, size, modified_ms: 0, version: String::new() } }
         };
-        Self(Bare::over(guest_artifacts::BENCH_FILES, |linker| {
+        Self(BareStore::over(guest_artifacts::BENCH_FILES, |linker| {
             let mut files = linker.instance("toolbay:plugin/files@0.1.0").unwrap();
             let read = move |_: wasmtime::StoreContextMut<'_, _>,
                              (path, _, _): (String, u64, Option<u64>)| {
-                Ok((Ok::<Data, Refused>(read(&path)),))
+                Ok((Ok::<FileData, RefusedCall>(read(&path)),))
             };
             files.func_wrap("read", read).unwrap();
         }))
@@ -140,12 +140,12 @@ async fn off_thread(dir: &Dir, name: &str, size: usize) {
 }
 
 /// The guest in a host that lets it read the workspace.
-fn library(runtime: &tokio::runtime::Runtime, root: &Path) -> Library {
+fn library(runtime: &tokio::runtime::Runtime, root: &Path) -> LibraryBench {
     let policy = "[plugins.bench.grant]\nfs_read = [\"$workspace\", \"!**/.env\"]";
-    runtime.block_on(Library::of(guest_artifacts::BENCH_FILES, policy, root, |builder| builder))
+    runtime.block_on(LibraryBench::of(guest_artifacts::BENCH_FILES, policy, root, |builder| builder))
 }
 
-async fn read(library: &Library, path: &str, n: u32, size: usize) {
+async fn read(library: &LibraryBench, path: &str, n: u32, size: usize) {
     let args = format!(r#"{{"path": "{path}", "n": {n}}}"#);
     assert_eq!(library.call("bench__read", &args).await, (n as usize * size).to_string());
 }

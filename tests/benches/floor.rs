@@ -1,4 +1,4 @@
-//! The floor: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
+//! The baseline: wasmtime alone, with the settings of `host/runtime/src/engine.rs`.
 
 use std::num::NonZeroUsize;
 
@@ -21,21 +21,21 @@ mod bindings {
 /// 100 bytes of arguments.
 pub(crate) const ARGS: &str =
     r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
-pub(crate) struct State {
+pub(crate) struct FloorState {
     wasi: WasiCtx,
     table: ResourceTable,
     limits: wasmtime::StoreLimits,
 }
 
-impl WasiView for State {
+impl WasiView for FloorState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
     }
 }
 
-/// What is imported and not there traps when it is called. Not by `define_unknown_imports_as_traps`, which compares
-/// exact names and would hide WASI of another patch version.
-fn trap_the_rest(engine: &Engine, component: &Component, linker: &mut Linker<State>) {
+/// Missing imports trap when they are called. `define_unknown_imports_as_traps` compares
+/// exact names and would shadow WASI of another patch version.
+fn trap_the_rest(engine: &Engine, component: &Component, linker: &mut Linker<FloorState>) {
     for (name, item) in component.component_type().imports(engine) {
         let ComponentItem::ComponentInstance(instance) = item.ty else { continue };
         if name.starts_with("wasi:") {
@@ -44,56 +44,56 @@ fn trap_the_rest(engine: &Engine, component: &Component, linker: &mut Linker<Sta
         for (function, item) in instance.exports(engine) {
             if matches!(item.ty, ComponentItem::ComponentFunc(_)) {
                 let mut at = linker.instance(name).unwrap();
-                // What is there already stays.
+                // Existing definitions stay.
                 drop(at.func_new(function, |_, _, _, _| Err(wasmtime::format_err!("not there"))));
             }
         }
     }
 }
 
-/// What holds a guest that computes. Compiled in, it costs; this host has both, unless a policy says `fuel = "none"`.
+/// The bounds of a computing guest. Their code has a cost. This host uses both, unless a policy says `fuel = "none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// It can be interrupted.
+pub(crate) struct HeldInstance {
+    /// Epoch interruption.
     pub(crate) by_epochs: bool,
-    /// What it does is counted.
+    /// Fuel.
     pub(crate) by_fuel: bool,
 }
 
-impl Held {
-    /// As by this host, unless a policy says otherwise.
+impl HeldInstance {
+    /// The default of this host.
     pub(crate) const BY_BOTH: Self = Self { by_epochs: true, by_fuel: true };
 }
 
 /// A component, a linker, and nothing else.
-pub(crate) struct Bare {
+pub(crate) struct BareStore {
     engine: Engine,
-    pre: bindings::ExportsToolsPre<State>,
-    held: Held,
+    pre: bindings::ExportsToolsPre<FloorState>,
+    held: HeldInstance,
 }
 
-impl Bare {
+impl BareStore {
     /// The echo.
     pub(crate) fn new() -> Self {
         Self::over(guest_artifacts::BENCH_ECHO, |_| {})
     }
 
-    /// A guest, and what it imports beside WASI.
-    pub(crate) fn over(guest: &str, imports: impl FnOnce(&mut Linker<State>)) -> Self {
-        Self::held(guest, Held::BY_BOTH, imports)
+    /// A guest, and its imports beside WASI.
+    pub(crate) fn over(guest: &str, imports: impl FnOnce(&mut Linker<FloorState>)) -> Self {
+        Self::held(guest, HeldInstance::BY_BOTH, imports)
     }
 
-    /// The same, held by these.
-    pub(crate) fn held(guest: &str, held: Held, imports: impl FnOnce(&mut Linker<State>)) -> Self {
+    /// The same with these bounds.
+    pub(crate) fn held(guest: &str, held: HeldInstance, imports: impl FnOnce(&mut Linker<FloorState>)) -> Self {
         Self::of_many(guest, held, 64, imports)
     }
 
-    /// The same, with room for so many instances.
+    /// The same with this number of instances in the pool.
     pub(crate) fn of_many(
         guest: &str,
-        held: Held,
+        held: HeldInstance,
         instances: u32,
-        imports: impl FnOnce(&mut Linker<State>),
+        imports: impl FnOnce(&mut Linker<FloorState>),
     ) -> Self {
         let mut pool = PoolingAllocationConfig::new();
         pool.total_component_instances(instances)
@@ -119,7 +119,7 @@ impl Bare {
             .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         let engine = Engine::new(&config).unwrap();
         let component = Component::from_file(&engine, guest).unwrap();
-        let mut linker: Linker<State> = Linker::new(&engine);
+        let mut linker: Linker<FloorState> = Linker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).unwrap();
         imports(&mut linker);
         trap_the_rest(&engine, &component, &mut linker);
@@ -127,7 +127,7 @@ impl Bare {
         Self { engine, pre, held }
     }
 
-    /// `bounded`: also what any host that bounds its guests has to set.
+    /// `bounded`: with the limits that any host of untrusted guests sets.
     pub(crate) async fn call(&self, bounded: bool) {
         assert_eq!(self.tool("echo", ARGS, bounded).await, ARGS);
     }
@@ -137,12 +137,12 @@ impl Bare {
         self.within(name, args, bounded.then_some(16 << 20)).await
     }
 
-    /// The same, with room for texts of many MiB.
+    /// The same with room for texts of many MiB.
     pub(crate) async fn roomy(&self, name: &str, args: &str) -> String {
         self.within(name, args, Some(64 << 20)).await
     }
 
-    /// How many functions the component imports.
+    /// The number of imported functions.
     pub(crate) fn imports(&self) -> usize {
         let ty = self.pre.instance_pre().component().component_type();
         ty.imports(&self.engine)
@@ -156,7 +156,7 @@ impl Bare {
             .sum()
     }
 
-    /// An instance that has answered one call and is still there.
+    /// An instance that has served one call and still exists.
     pub(crate) async fn live(&self, name: &str, args: &str) -> impl Sized {
         let (mut store, guest) = self.instance(Some(16 << 20)).await;
         let tools = guest.toolbay_plugin_tools();
@@ -164,7 +164,7 @@ impl Bare {
         (store, guest)
     }
 
-    /// `crossing`: how much may cross from the guest at once, if it is bounded.
+    /// `crossing`: the limit for one transfer from the guest, if there is one.
     async fn within(&self, name: &str, args: &str, crossing: Option<usize>) -> String {
         let (mut store, guest) = self.instance(crossing).await;
         let answer =
@@ -172,9 +172,9 @@ impl Bare {
         answer.unwrap().value
     }
 
-    async fn instance(&self, crossing: Option<usize>) -> (Store<State>, bindings::ExportsTools) {
+    async fn instance(&self, crossing: Option<usize>) -> (Store<FloorState>, bindings::ExportsTools) {
         let limits = wasmtime::StoreLimitsBuilder::new().memory_size(256 << 20).build();
-        let state = State { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
+        let state = FloorState { wasi: WasiCtx::builder().build(), table: ResourceTable::new(), limits };
         let mut store = Store::new(&self.engine, state);
         if self.held.by_fuel {
             store.set_fuel(u64::MAX).unwrap();

@@ -1,9 +1,9 @@
-//! What a request through the host costs a guest, as a ratio to a client of a program, in one run against the same server
-//! on the loopback interface: hyper's own client, which reads an address and finds a kept connection for each request as
-//! ours does; and, for what there is below it, one connection of hyper's alone, that knows no addresses. The same guest
-//! over bare wasmtime, with hyper's client behind its import, tells what it takes to hand a response over.
+//! The cost of a guest's request through the host, as a ratio to native clients of the same server on the loopback
+//! interface: hyper's pooling client, which parses an address and finds an idle connection for each request as the host
+//! does; and, as the lower bound, one connection of hyper, without addresses. The same guest over bare wasmtime, with
+//! hyper's client behind its import, shows the cost of the transfer to the guest.
 //!
-//! `cargo bench --bench all -- http` prints the table. The two sides take turns in short rounds.
+//! `cargo bench --bench all -- http` prints the table. The sides alternate in short rounds.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::floor;
-use crate::library::Library;
+use crate::library::LibraryBench;
 use bindings::toolbay::plugin::http_client::{HttpError, HttpRequest, HttpResponse};
 
 mod bindings {
@@ -42,17 +42,17 @@ pub(crate) fn run() {
         "| GET over one kept connection | hyper, one connection, µs | hyper's client, µs | that, handed to a guest by bare wasmtime, µs | from a guest, µs | to the client | to the client in a guest |\n|---|---|---|---|---|---|---|"
     );
     for bytes in [100, 10_000, 100_000] {
-        // In a task, as a server has its calls.
+        // In a task, as in a server.
         runtime.block_on(runtime.spawn(compare(bytes))).unwrap();
     }
 }
 
 async fn compare(bytes: usize) {
     let address = serve(bytes).await;
-    let mut bare = Bare::new(address).await;
+    let mut bare = BareHost::new(address).await;
     let client = Pooled::new(address);
     let (library, args) = (library(address).await, args(address));
-    let handed = Handed::new(address);
+    let handed = FixedResponse::new(address);
     let (mut direct, mut pooled, mut floor, mut guest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
@@ -84,7 +84,7 @@ async fn compare(bytes: usize) {
     );
 }
 
-/// Answers every request with as many bytes.
+/// Answers every request with this number of bytes.
 async fn serve(bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -106,12 +106,12 @@ async fn serve(bytes: usize) -> SocketAddr {
     address
 }
 
-struct Bare {
+struct BareHost {
     sender: http1::SendRequest<Empty<Bytes>>,
     host: String,
 }
 
-impl Bare {
+impl BareHost {
     async fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -128,7 +128,7 @@ impl Bare {
     }
 }
 
-/// What a program would use.
+/// The client that a program would use.
 struct Pooled {
     client: Client<HttpConnector, Empty<Bytes>>,
     url: String,
@@ -144,19 +144,19 @@ impl Pooled {
 
     async fn get(&self) -> usize {
         let request = Request::get(&self.url).body(Empty::new()).unwrap();
-        // As every program has one, that does not want to wait for ever.
+        // With a timeout, as every program has one.
         let response = tokio::time::timeout(Duration::from_secs(30), self.client.request(request));
         response.await.unwrap().unwrap().into_body().collect().await.unwrap().to_bytes().len()
     }
 }
 
-/// The same guest over bare wasmtime: hyper's client behind the import, no grants, no limits, no record.
-struct Handed {
-    bare: floor::Bare,
+/// The same guest over bare wasmtime: hyper's client behind the import, without grants, limits or record.
+struct FixedResponse {
+    bare: floor::BareStore,
     args: String,
 }
 
-impl Handed {
+impl FixedResponse {
     fn new(address: SocketAddr) -> Self {
         let client = Pooled::new(address).client;
         let fetch = move |request: HttpRequest| {
@@ -183,7 +183,7 @@ impl Handed {
                 }
             }
         };
-        let bare = floor::Bare::over(guest_artifacts::BENCH_HTTP, |linker| {
+        let bare = floor::BareStore::over(guest_artifacts::BENCH_HTTP, |linker| {
             let mut at = linker.instance("toolbay:plugin/http-client@0.1.0").unwrap();
             at.func_wrap_async("fetch", move |_, (request,): (HttpRequest,)| {
                 let response = fetch(request);
@@ -199,16 +199,16 @@ impl Handed {
     }
 }
 
-/// What the guest is asked for.
+/// The arguments of the guest.
 fn args(address: SocketAddr) -> String {
     format!("{{\"url\":\"http://{address}/\",\"n\":{REQUESTS}}}")
 }
 
 /// The guest in a host that may reach the server.
-async fn library(address: SocketAddr) -> Library {
+async fn library(address: SocketAddr) -> LibraryBench {
     let policy = format!(
         "[plugins.bench.grant]\nnet = [\"http://{address}\"]\nnet_private = [\"127.0.0.1\"]\n\
          [plugins.bench.limits]\nhttp_requests = 1_000_000\nhttp_bytes = \"1GiB\"\ntimeout = \"10m\""
     );
-    Library::of(guest_artifacts::BENCH_HTTP, &policy, Path::new("/"), |builder| builder).await
+    LibraryBench::of(guest_artifacts::BENCH_HTTP, &policy, Path::new("/"), |builder| builder).await
 }

@@ -1,7 +1,7 @@
-//! What a get costs a guest, beside redb's own get on the same file, in one run.
+//! The cost of a guest's `get` beside redb's own `get` on the same file, in one run.
 //!
-//! `cargo bench --bench all -- kv` prints the table. The sides take turns in short rounds, so that a machine that slows down
-//! slows all. A guest's time is that of a call with many gets, less that of a call with none, for each get.
+//! `cargo bench --bench all -- kv` prints the table. The sides alternate in short rounds, so that a slow machine slows
+//! all. The time of the guest is that of a call with many gets minus a call without, divided by the gets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, TableDefinition};
 use serde_json::{Value, json};
 use toolbay::core::session::kv::{Bucket, KvStore, Quota};
-use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, Host, PluginId, Policy, RedbStore, ToolCall, TurnContext, View};
 
 use crate::figures::median;
@@ -20,7 +20,7 @@ const GETS: u32 = 2000;
 const KEY: &str = "key";
 const QUOTA: Quota = Quota { value_bytes: 1 << 20, bytes: 16 << 20, keys: 10_000 };
 const PLAIN: TableDefinition<&[u8], &[u8]> = TableDefinition::new("plain");
-/// What is allowed over redb's own get (docs/explanation/performance.md).
+/// The limit as a multiple of redb's own get (docs/explanation/performance.md).
 const TARGET_US: f64 = 5.0;
 
 pub(crate) fn run() {
@@ -31,7 +31,7 @@ pub(crate) fn run() {
     sets(&runtime, dir.path());
 }
 
-/// A database beside the store, of one mode, with the key in it.
+/// A database beside the store with the same durability, with the key in it.
 fn database(path: &Path, mode: ConcurrencyMode) -> Database {
     let database = Builder::new().set_concurrency_mode(mode).create(path).unwrap();
     let write = database.begin_write().unwrap();
@@ -51,9 +51,9 @@ fn gets(runtime: &tokio::runtime::Runtime, dir: &Path) {
     let exclusive = database(&dir.join("exclusive.redb"), ConcurrencyMode::ExclusiveWriter);
     let shared = database(&dir.join("shared.redb"), ConcurrencyMode::MultiWriter);
     let store = Arc::new(RedbStore::in_dir(&dir.join("state")));
-    let bucket = Bucket::new(PluginId::new("k").unwrap(), Scope::Plugin, "").unwrap();
+    let bucket = Bucket::new(PluginId::new("k").unwrap(), KvScope::Plugin, "").unwrap();
     runtime.block_on(store.set(&bucket, KEY, vec![b'v'; 100], None, QUOTA)).unwrap();
-    let guest = Guest::new(runtime, Arc::clone(&store));
+    let guest = KvGuest::new(runtime, Arc::clone(&store));
     let mut rows: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
         rows[0].push(each(|| assert_eq!(get(&exclusive), 100)));
@@ -75,10 +75,10 @@ fn gets(runtime: &tokio::runtime::Runtime, dir: &Path) {
     );
 }
 
-/// Writes that wait for the disk, one after the other and 64 at once.
+/// Durable writes, one after the other and 64 at once.
 fn sets(runtime: &tokio::runtime::Runtime, dir: &Path) {
     let store = Arc::new(RedbStore::in_dir(&dir.join("state")));
-    let bucket = Bucket::new(PluginId::new("k").unwrap(), Scope::Plugin, "").unwrap();
+    let bucket = Bucket::new(PluginId::new("k").unwrap(), KvScope::Plugin, "").unwrap();
     let set = |n: usize| {
         let (store, bucket) = (Arc::clone(&store), bucket.clone());
         async move { store.set(&bucket, &format!("k{n}"), vec![b'v'; 100], None, QUOTA).await.unwrap() }
@@ -96,19 +96,19 @@ fn sets(runtime: &tokio::runtime::Runtime, dir: &Path) {
     println!("| one after the other | {alone:.0} |\n| 64 at once | {together:.0} |");
 }
 
-/// Microseconds of one run among many.
+/// Microseconds of one iteration of many.
 fn each(run: impl Fn()) -> f64 {
     let start = Instant::now();
     (0..GETS).for_each(|_| run());
     start.elapsed().as_secs_f64() * 1e6 / f64::from(GETS)
 }
 
-struct Guest {
+struct KvGuest {
     host: Host,
     view: View,
 }
 
-impl Guest {
+impl KvGuest {
     fn new(runtime: &tokio::runtime::Runtime, store: Arc<RedbStore>) -> Self {
         let policy = "version = 1\n[plugins.k.grant]\nkv = [\"plugin\"]\n";
         let policy = Policy::parse(policy, Path::new("/"), None).unwrap();
@@ -119,7 +119,7 @@ impl Guest {
         Self { host, view }
     }
 
-    /// Microseconds of a call with so many gets.
+    /// Microseconds of a call with this number of gets.
     fn call(&self, runtime: &tokio::runtime::Runtime, times: u32) -> f64 {
         let args = json!({"key": KEY, "times": times}).to_string();
         let calls = vec![ToolCall::new("1", "k__gets", args)];

@@ -1,15 +1,15 @@
-//! Large results: what a mebibyte takes, beside bare wasmtime, and how much memory, in a process of its own.
+//! Large results: the time and the memory of a mebibyte beside bare wasmtime, in a separate process.
 
 use tokio::runtime::Runtime;
 
-use crate::apart::{self, Peak};
+use crate::apart::{self, PeakMemory};
 use crate::figures::{keep, median, rounds, timed};
-use crate::floor::Bare;
-use crate::library::Library;
+use crate::floor::BareStore;
+use crate::library::LibraryBench;
 
 const ROOMY: &str = "[limits]\nargs_bytes = \"16MiB\"\nhost_call_bytes = \"64MiB\"\nmemory = \"256MiB\"\n";
 const MIB: usize = 1 << 20;
-/// A tool of this guest that answers at length.
+/// A tool of this guest with a long result.
 const TEXT: &str = guest_artifacts::BENCH_COMPUTE;
 
 pub(crate) fn run() {
@@ -24,7 +24,7 @@ pub(crate) fn run() {
         ("1 MiB out", TEXT, "text", format!(r#"{{"n":{MIB}}}"#), "large_result_ratio"),
         ("10 MiB out", TEXT, "text", format!(r#"{{"n":{}}}"#, 10 * MIB), "large_result_10_ratio"),
     ] {
-        let (bare, library) = (Bare::over(guest, |_| {}), Library::new(&runtime, guest, ROOMY));
+        let (bare, library) = (BareStore::over(guest, |_| {}), LibraryBench::new(&runtime, guest, ROOMY));
         let (mut times, called) = ([Vec::new(), Vec::new()], format!("bench__{tool}"));
         for _ in 0..rounds(60) {
             times[0].push(timed(|| assert!(runtime.block_on(bare.roomy(tool, &args)).len() >= MIB)));
@@ -45,7 +45,7 @@ pub(crate) fn run() {
     }
 }
 
-/// One side and the size of its result in MiB.
+/// One side, and the size of its result in MiB.
 fn peak(part: &str) {
     let (side, mib) = part.split_once(' ').unwrap();
     let args = |n: usize| format!(r#"{{"n":{n}}}"#);
@@ -53,16 +53,16 @@ fn peak(part: &str) {
     let runtime = runtime();
     let kib = match side {
         "bare" => {
-            let bare = Bare::over(TEXT, |_| {});
+            let bare = BareStore::over(TEXT, |_| {});
             (0..3).for_each(|_| drop(runtime.block_on(bare.roomy("text", &small))));
-            let peak = Peak::from_here();
+            let peak = PeakMemory::from_here();
             runtime.block_on(bare.roomy("text", &large));
             peak.kib()
         }
         _ => {
-            let library = Library::new(&runtime, TEXT, ROOMY);
+            let library = LibraryBench::new(&runtime, TEXT, ROOMY);
             (0..3).for_each(|_| assert!(runtime.block_on(library.call("bench__text", &small)).len() >= 100));
-            let peak = Peak::from_here();
+            let peak = PeakMemory::from_here();
             drop(runtime.block_on(library.call("bench__text", &large)));
             peak.kib()
         }

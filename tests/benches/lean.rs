@@ -1,10 +1,10 @@
-//! A fresh call of what plugins are: what `toolbay new` makes, in bare wasmtime, beside the echo with which everything else is
-//! compared. What a component imports is paid for with each of its instances.
+//! A fresh call of a plugin from `toolbay new` in bare wasmtime, beside the echo that all other benchmarks use. Each
+//! import of a component adds to the cost of an instance.
 
 use std::time::Instant;
 
-use crate::figures::{Spread, keep, rounds};
-use crate::floor::{ARGS, Bare};
+use crate::figures::{FigureSpread, keep, rounds};
+use crate::floor::{ARGS, BareStore};
 
 const CALLS: usize = 500;
 const SIDES: [(&str, &str, &str, &str); 2] = [
@@ -14,7 +14,7 @@ const SIDES: [(&str, &str, &str, &str); 2] = [
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let bare = SIDES.map(|(_, guest, ..)| Bare::over(guest, |_| {}));
+    let bare = SIDES.map(|(_, guest, ..)| BareStore::over(guest, |_| {}));
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..rounds(15) {
         for ((bare, (_, _, tool, args)), times) in bare.iter().zip(SIDES).zip(&mut times) {
@@ -28,7 +28,7 @@ pub(crate) fn run() {
     println!("\n| bare wasmtime, fresh instance, one call | functions imported | bytes | p50 µs | p99 µs |");
     println!("|---|---|---|---|---|");
     for (((what, guest, ..), bare), times) in SIDES.iter().zip(&bare).zip(times) {
-        let (bytes, Spread { p50, p99 }) = (std::fs::metadata(guest).unwrap().len(), Spread::of(times));
+        let (bytes, FigureSpread { p50, p99 }) = (std::fs::metadata(guest).unwrap().len(), FigureSpread::of(times));
         println!("| {what} | {} | {bytes} | {p50:.1} | {p99:.1} |", bare.imports());
         keep(&format!("lean_{}_us", if what.contains("new") { "hello" } else { "echo" }), p50);
     }

@@ -8,20 +8,20 @@ use tokio::runtime::Runtime;
 use toolbay::core::audit::{AuditRecord, AuditSink, GrantRecord};
 use toolbay::{Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext, View};
 
-/// A host that has one plugin, `bench`.
+/// A host with one plugin, `bench`.
 #[derive(Clone)]
-pub(crate) struct Library {
+pub(crate) struct LibraryBench {
     pub(crate) host: Host,
     pub(crate) view: View,
 }
 
-impl Library {
-    /// The guest is a file; the policy comes after its version.
+impl LibraryBench {
+    /// The guest is a file. The policy text follows its version line.
     pub(crate) fn new(runtime: &Runtime, guest: &str, policy: &str) -> Self {
         runtime.block_on(Self::of(guest, policy, Path::new("/"), |builder| builder))
     }
 
-    /// The same, for a workspace and with what else the host is to have.
+    /// The same with a workspace and further settings.
     pub(crate) async fn of(
         guest: &str,
         policy: &str,
@@ -29,7 +29,7 @@ impl Library {
         with: impl FnOnce(HostBuilder) -> HostBuilder,
     ) -> Self {
         let policy = Policy::parse(&format!("version = 1\n{policy}"), workspace, None).unwrap();
-        let host = with(Host::builder(policy).audit(Arc::new(Counted::default()))).build().unwrap();
+        let host = with(Host::builder(policy).audit(Arc::new(CountedCall::default()))).build().unwrap();
         let bytes = std::fs::read(guest).unwrap();
         host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();
         let view = host.view(Filter::default());
@@ -41,7 +41,7 @@ impl Library {
         Self { view: self.host.view(Filter::default()), ..self }
     }
 
-    /// The text of one call.
+    /// The arguments of one call.
     pub(crate) async fn call(&self, tool: &str, args: &str) -> String {
         let calls = vec![ToolCall::new("1", tool, args)];
         let turn = TurnContext { budget_chars: 32 << 20, ..TurnContext::default() };
@@ -50,13 +50,13 @@ impl Library {
     }
 }
 
-/// Counts records, so that building one is not optimised away.
+/// Counts records, so that the compiler cannot remove them.
 #[derive(Debug, Default)]
-pub(crate) struct Counted(AtomicU64);
+pub(crate) struct CountedCall(AtomicU64);
 
-impl AuditSink for Counted {
+impl AuditSink for CountedCall {
     fn record(&self, record: AuditRecord) {
         self.0.fetch_add(record.usage.fuel.unwrap_or_default(), Ordering::Relaxed);
     }
-    fn decided(&self, _: GrantRecord) {}
+    fn record_grant(&self, _: GrantRecord) {}
 }

@@ -1,11 +1,11 @@
-//! A thousand instances that are there at once: the memory that each takes, in a process of its own.
+//! A thousand concurrent instances: the memory of each, in a separate process.
 
 use std::time::{Duration, Instant};
 
 use crate::apart;
 use crate::figures::keep;
-use crate::floor::{ARGS, Bare, Held};
-use crate::library::Library;
+use crate::floor::{ARGS, BareStore, HeldInstance};
+use crate::library::LibraryBench;
 
 const INSTANCES: u32 = 750;
 const POLICY: &str = "[host]\nparallel_calls = 1000\n[limits]\nconcurrency = 1000\n";
@@ -34,7 +34,7 @@ pub(crate) fn run() {
 
 fn bare() -> [f64; 2] {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let bare = Bare::of_many(guest_artifacts::BENCH_ECHO, Held::BY_BOTH, INSTANCES, |_| {});
+    let bare = BareStore::of_many(guest_artifacts::BENCH_ECHO, HeldInstance::BY_BOTH, INSTANCES, |_| {});
     drop(runtime.block_on(bare.live("echo", ARGS)));
     let before = apart::memory();
     let live: Vec<_> = (0..INSTANCES).map(|_| runtime.block_on(bare.live("echo", ARGS))).collect();
@@ -46,7 +46,7 @@ fn bare() -> [f64; 2] {
 fn library() -> [f64; 2] {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let library = Library::new(&runtime, guest_artifacts::HOSTILE_SLEEP, POLICY);
+    let library = LibraryBench::new(&runtime, guest_artifacts::HOSTILE_SLEEP, POLICY);
     let call = |wait: Duration| {
         let (library, args) = (library.clone(), format!(r#"{{"ms":{}}}"#, wait.as_millis()));
         runtime.spawn(async move { drop(library.call("bench__sleep", &args).await) })

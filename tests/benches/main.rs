@@ -1,7 +1,7 @@
-//! The benchmarks, in one program: `cargo bench --bench all` runs them all, `cargo bench --bench all -- NAME…` those.
+//! The benchmarks in one program: `cargo bench --bench all` runs all, `cargo bench --bench all -- NAME…` some.
 //!
-//! Each prints tables in Markdown. The sides of a ratio take turns in short rounds of one run, so that a machine that
-//! slows down slows both; seconds of different runs are not to be compared.
+//! Each prints Markdown tables. The sides of a ratio alternate in short rounds of one run, so that a slow machine
+//! slows both. Times of different runs are not comparable.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ mod summary;
 mod unread_results;
 mod unread_stderr;
 
-/// Each by its name, in the order in which they run.
+/// Each benchmark by name, in order.
 const ALL: &[(&str, fn())] = &[
     ("calls", calls::run),
     ("native", native::run),
@@ -69,7 +69,7 @@ const ALL: &[(&str, fn())] = &[
 
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    // `cargo test` runs benchmarks that have no harness once: then there is nothing to measure.
+    // `cargo test` runs benchmarks without a harness once. Then nothing is measured.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }

@@ -1,5 +1,5 @@
-//! What each layer holds: bare wasmtime, the library, the library with a native tool alone. Each in a process of its own,
-//! which is this program again; servers are looked at where they are measured.
+//! The memory of each layer: bare wasmtime, the library, the library with one native tool. Each runs in a separate
+//! process of this program. Servers are measured from outside.
 //!
 //! `cargo bench --bench all -- memory`.
 
@@ -11,10 +11,10 @@ use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
 use crate::figures::keep;
-use crate::floor::{ARGS, Bare};
-use crate::process::{Running, status_kib};
+use crate::floor::{ARGS, BareStore};
+use crate::process::{RunningProgram, status_kib};
 
-/// The variable that makes this program one of the processes.
+/// The variable that turns this program into one of the processes.
 pub(crate) const ALONE: &str = "TOOLBAY_ALONE";
 const SIDES: [(&str, &str); 3] =
     [("floor", "bare wasmtime"), ("library", "`call_all`"), ("native_tool", "`call_all`, a native tool")];
@@ -25,7 +25,7 @@ pub(crate) fn run() {
     for (side, name) in SIDES {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.arg("--bench").env(ALONE, side).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Running(command.spawn().unwrap());
+        let mut child = RunningProgram(command.spawn().unwrap());
         let mut said = BufReader::new(child.0.stdout.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
@@ -40,18 +40,18 @@ pub(crate) fn run() {
     }
 }
 
-fn resident(child: &Running, key: &str) -> f64 {
+fn resident(child: &RunningProgram, key: &str) -> f64 {
     status_kib(child.0.id(), key).unwrap() as f64 / 1024.0
 }
 
-/// One of the processes: ready, calls, and then waits to be ended.
+/// One of the processes: prepares, calls, then waits for its end.
 pub(crate) fn alone(side: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let told = |word: &str| println!("{word}");
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
     if side == "floor" {
-        let bare = Bare::new();
+        let bare = BareStore::new();
         runtime.block_on(bare.call(false));
         told("ready");
         input.read_line(&mut line).unwrap();

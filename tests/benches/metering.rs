@@ -1,23 +1,23 @@
-//! What it costs guests that compute to be held: by epochs, which end them at their deadline and make them give way, and by
-//! fuel, which counts what they do.
+//! The cost of bounding guests that compute: epochs, which end them at their deadline and make them yield, and
+//! fuel, which counts their instructions.
 //!
-//! `cargo bench --bench all -- metering`. The same component in engines with and without each; the machine's own code, from
-//! the same source, beside them; and the library under a policy with fuel and one without.
+//! `cargo bench --bench all -- metering`. The same component in engines with and without each, native code from the
+//! same source, and the library under a policy with and without fuel.
 
 use std::hint::black_box;
 
 use crate::figures::{keep, rounds, timed};
-use crate::floor::{Bare, Held};
-use crate::library::Library;
+use crate::floor::{BareStore, HeldInstance};
+use crate::library::LibraryBench;
 
 #[path = "../guests/src/compute.rs"]
 #[allow(unreachable_pub, reason = "guests have it as a module of a library")]
 mod compute;
 
-/// A tool of the guest, its arguments, and the same for the machine.
-type Work = (&'static str, &'static str, &'static str, fn());
+/// A tool of the guest, its arguments, and the native function.
+type MeteredWork = (&'static str, &'static str, &'static str, fn());
 
-const WORK: [Work; 3] = [
+const WORK: [MeteredWork; 3] = [
     ("fib", "fib(24), recursive", r#"{"n":24}"#, || {
         black_box(compute::fib(black_box(24)));
     }),
@@ -30,18 +30,18 @@ const WORK: [Work; 3] = [
     }),
 ];
 
-const SIDES: [(&str, Held); 4] = [
-    ("neither", Held { by_epochs: false, by_fuel: false }),
-    ("epochs", Held { by_epochs: true, by_fuel: false }),
-    ("fuel", Held { by_epochs: false, by_fuel: true }),
-    ("both", Held { by_epochs: true, by_fuel: true }),
+const SIDES: [(&str, HeldInstance); 4] = [
+    ("neither", HeldInstance { by_epochs: false, by_fuel: false }),
+    ("epochs", HeldInstance { by_epochs: true, by_fuel: false }),
+    ("fuel", HeldInstance { by_epochs: false, by_fuel: true }),
+    ("both", HeldInstance { by_epochs: true, by_fuel: true }),
 ];
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let bare = SIDES.map(|(_, held)| Bare::held(guest_artifacts::BENCH_COMPUTE, held, |_| {}));
+    let bare = SIDES.map(|(_, held)| BareStore::held(guest_artifacts::BENCH_COMPUTE, held, |_| {}));
     let library = ["", "[limits]\nfuel = \"none\"\n"]
-        .map(|policy| Library::new(&runtime, guest_artifacts::BENCH_COMPUTE, policy));
+        .map(|policy| LibraryBench::new(&runtime, guest_artifacts::BENCH_COMPUTE, policy));
     println!(
         "\n| least of many, µs | machine's code | neither | epochs | fuel | both | `call_all` | the same, `fuel = \"none\"` |"
     );

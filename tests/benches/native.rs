@@ -1,4 +1,4 @@
-//! What the way of a call costs without a guest: a native tool, one call after the other, and what it allocates.
+//! The cost of the pipeline without a guest: a native tool, one call after the other, and its allocations.
 //!
 //! `cargo bench --bench all -- native`. Targets: under 3 µs and under 12 allocations.
 
@@ -10,14 +10,14 @@ use std::time::Instant;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, View, native_tool};
 
-use crate::figures::{Spread, keep, rounds};
+use crate::figures::{FigureSpread, keep, rounds};
 use crate::floor::ARGS;
 
 const CALLS: usize = 2000;
 
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let audit = Arc::new(crate::library::Counted::default());
+    let audit = Arc::new(crate::library::CountedCall::default());
     let host = runtime.block_on(async {
         let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(audit).build().unwrap();
         let echo = native_tool("echo")
@@ -32,7 +32,7 @@ pub(crate) fn run() {
     let mut times = Vec::new();
     for _ in 0..rounds(30) {
         for _ in 0..CALLS {
-            // The texts of the call are the caller's: made before.
+            // The texts of a call belong to the caller and are created before.
             let calls = vec![ToolCall::new("1", "echo", ARGS)];
             let start = Instant::now();
             runtime.block_on(call(&host, &view, calls));
@@ -40,7 +40,7 @@ pub(crate) fn run() {
         }
     }
     let each = allocations();
-    let Spread { p50, p99 } = Spread::of(times);
+    let FigureSpread { p50, p99 } = FigureSpread::of(times);
     println!("\n| a native tool, one thread | p50 µs | p99 µs | allocations |\n|---|---|---|---|");
     println!("| `call_all` of one call | {p50:.2} | {p99:.2} | {each} |");
     keep("native_tool_us", p50);
@@ -48,8 +48,8 @@ pub(crate) fn run() {
     keep("native_tool_allocations", each);
 }
 
-/// What the pipeline allocates for a call, the caller's own texts aside. Counted by a program of its own: an allocator
-/// that counts would slow what is measured here.
+/// The allocations of the pipeline for a call, without the caller's texts. A separate program counts them, because a
+/// counting allocator would slow this measurement.
 fn allocations() -> f64 {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/examples/hot_path");
     let out = Command::new(&program).output().unwrap();

@@ -1,8 +1,8 @@
-//! The same tool behind the servers that people use instead, with one client: a call at a time, 64 in flight, from the
-//! start to the first answer, and what is resident when nothing is asked. All of one run, in turns.
+//! The same tool behind servers that people use instead, with one client: one call at a time, 64 in flight, the time from
+//! the start to the first result, and the resident memory of an idle server. All are measured in one run, alternating.
 //!
-//! `cargo xtask peers` installs them and names them by a file, `TOOLBAY_PEERS`; the first server is what the others are
-//! compared with. One that fails or does not answer is told with what it said, and the others go on.
+//! `cargo xtask peers` installs them and lists them in a file, `TOOLBAY_PEERS`. The first server is the baseline. The table
+//! shows the message of a server that fails or does not answer, and the others continue.
 
 mod session;
 
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::{Spread, keep, median, rounds, tell};
-use session::Session;
+use crate::figures::{FigureSpread, keep, median, rounds, tell};
+use session::PeerSession;
 
 /// How long a side is measured in a round.
 const SPAN: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 9;
 const STARTS: usize = 5;
-/// What a server may do before it is asked how much it holds.
+/// How many calls a server gets before its memory is measured.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// A server, as the file names it.
-pub(crate) struct Server {
+/// A server from the file.
+pub(crate) struct PeerServer {
     name: String,
-    /// What a call runs in.
+    /// The sandbox of a call.
     runs: String,
     command: Vec<String>,
     env: BTreeMap<String, String>,
@@ -32,39 +32,39 @@ pub(crate) struct Server {
 }
 
 #[derive(Default)]
-struct Measured {
+struct PeerFigures {
     times: Vec<f64>,
     rates: Vec<f64>,
     starts: Vec<f64>,
     resident: Option<f64>,
     failed: Option<String>,
-    /// Why nothing is known of many calls at once: some lose one now and then.
+    /// The reason why 64 calls in flight are not measured: some servers lose one from time to time.
     lost: Option<String>,
 }
 
-impl Measured {
-    /// What was measured, unless it failed: then that is kept, and nothing is measured any more.
+impl PeerFigures {
+    /// The measurements, or the failure, after which nothing more is measured.
     fn note<T>(&mut self, result: Result<T, String>) -> Option<T> {
         result.map_err(|why| self.failed = self.failed.take().or(Some(why))).ok()
     }
 }
 
 pub(crate) fn run() {
-    let servers: Vec<Server> = named("servers").iter().map(Server::of).collect();
+    let servers: Vec<PeerServer> = named("servers").iter().map(PeerServer::of).collect();
     if servers.is_empty() {
         println!("\nno server is named: `cargo xtask peers` does it");
         return;
     }
-    let mut measured: Vec<Measured> = servers.iter().map(|_| Measured::default()).collect();
+    let mut measured: Vec<PeerFigures> = servers.iter().map(|_| PeerFigures::default()).collect();
     starts(&servers, &mut measured);
     calls(&servers, &mut measured);
     tell(&table(&servers, &measured));
     for (server, measured) in servers.iter().zip(measured).filter(|(_, measured)| measured.failed.is_none()) {
-        keep(&format!("peer_{}_p50_us", server.name), Spread::of(measured.times).p50);
+        keep(&format!("peer_{}_p50_us", server.name), FigureSpread::of(measured.times).p50);
     }
 }
 
-/// One list of the file that names the peers; empty if there is none.
+/// One list of the file with the peers; empty if there is none.
 pub(crate) fn named(list: &str) -> Vec<Value> {
     let Some(file) = std::env::var_os("TOOLBAY_PEERS") else { return Vec::new() };
     let named: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -76,7 +76,7 @@ pub(crate) fn strings(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
-impl Server {
+impl PeerServer {
     fn of(named: &Value) -> Self {
         let word = |key: &str| named[key].as_str().unwrap_or_default().to_owned();
         let env = named["env"].as_object().into_iter().flatten();
@@ -92,13 +92,13 @@ impl Server {
     }
 }
 
-/// From the start of the process to the first right answer of the tool. The first time is not counted: some compile then
-/// what they find compiled later.
-fn starts(servers: &[Server], measured: &mut [Measured]) {
+/// From the start of the process to the first correct result. The first round does not count, because some servers compile
+/// their code in it.
+fn starts(servers: &[PeerServer], measured: &mut [PeerFigures]) {
     for round in 0..=rounds(STARTS) {
         for (server, measured) in servers.iter().zip(&mut *measured).filter(|(_, m)| m.failed.is_none()) {
             let start = Instant::now();
-            let ended = Session::open(server).map(|_| start.elapsed().as_secs_f64() * 1e3);
+            let ended = PeerSession::open(server).map(|_| start.elapsed().as_secs_f64() * 1e3);
             if let Some(ms) = measured.note(ended)
                 && round > 0
             {
@@ -108,9 +108,9 @@ fn starts(servers: &[Server], measured: &mut [Measured]) {
     }
 }
 
-/// One call at a time first, of all: who loses one of many is ended and has been measured until then.
-fn calls(servers: &[Server], measured: &mut [Measured]) {
-    let mut sessions: Vec<Option<Session>> =
+/// One call at a time comes first for all servers: a server that loses one of many calls is stopped, and has figures by then.
+fn calls(servers: &[PeerServer], measured: &mut [PeerFigures]) {
+    let mut sessions: Vec<Option<PeerSession>> =
         servers.iter().zip(&mut *measured).map(|(server, measured)| open(server, measured)).collect();
     in_turns(&mut sessions, measured, |session, measured, counts| {
         let times = session.one_by_one(SPAN);
@@ -123,11 +123,11 @@ fn calls(servers: &[Server], measured: &mut [Measured]) {
     });
 }
 
-/// Does something with each in each round, as long as it succeeds. The first round warms caches and does not count.
+/// Runs a step with each server in each round while it succeeds. The first round warms caches and does not count.
 fn in_turns(
-    sessions: &mut [Option<Session>],
-    measured: &mut [Measured],
-    mut work: impl FnMut(&mut Session, &mut Measured, bool) -> Option<()>,
+    sessions: &mut [Option<PeerSession>],
+    measured: &mut [PeerFigures],
+    mut work: impl FnMut(&mut PeerSession, &mut PeerFigures, bool) -> Option<()>,
 ) {
     for round in 0..=rounds(ROUNDS) {
         for (session, measured) in sessions.iter_mut().zip(&mut *measured) {
@@ -139,20 +139,20 @@ fn in_turns(
     }
 }
 
-fn open(server: &Server, measured: &mut Measured) -> Option<Session> {
+fn open(server: &PeerServer, measured: &mut PeerFigures) -> Option<PeerSession> {
     if measured.failed.is_some() {
         return None;
     }
-    let session = measured.note(Session::open(server))?;
+    let session = measured.note(PeerSession::open(server))?;
     std::thread::sleep(SETTLE);
     measured.resident = session.resident_mb();
     Some(session)
 }
 
-fn table(servers: &[Server], measured: &[Measured]) -> String {
+fn table(servers: &[PeerServer], measured: &[PeerFigures]) -> String {
     let mut text = "\n| over stdio, echo of 100 bytes | a call runs | p50 µs | p99 µs | ratio of p50 | 64 in flight, calls/s | ratio | first answer, ms | resident, MB |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
-    let figures = |measured: &Measured| {
-        let Spread { p50, p99 } = Spread::of(measured.times.clone());
+    let figures = |measured: &PeerFigures| {
+        let FigureSpread { p50, p99 } = FigureSpread::of(measured.times.clone());
         let [rate, start] = [&measured.rates, &measured.starts].map(|list| median(&mut list.clone()));
         [p50, p99, rate, start]
     };

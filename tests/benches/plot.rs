@@ -1,19 +1,19 @@
-//! Tables and pictures of curves: both axes logarithmic.
+//! Tables and plots of curves, with two logarithmic axes.
 
 use std::fmt::Write as _;
 
 use crate::curves::pictures;
 
-/// One line of a picture.
+/// One curve of a plot.
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// From left to right; all curves of a plot have the same places.
+    /// From left to right. All curves of a plot have the same positions.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// What is shown.
+/// The title of an axis.
 pub(crate) struct Plot {
-    /// Of the file, without its ending.
+    /// The file name without extension.
     pub(crate) name: &'static str,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
@@ -29,7 +29,7 @@ const RIGHT: f64 = 540.0;
 const COLOURS: [&str; 3] = ["#1f6feb", "#d1242f", "#1a7f37"];
 
 impl Plot {
-    /// Prints the table, and draws if a folder is named.
+    /// Prints the table, and draws the plot if a folder is named.
     pub(crate) fn show(&self) {
         let names: Vec<&str> = self.curves.iter().map(|curve| curve.name.as_str()).collect();
         println!(
@@ -76,7 +76,7 @@ impl Plot {
     }
 }
 
-/// Whole powers of ten, from one end of the picture to the other.
+/// The powers of ten on an axis.
 struct Axis {
     least: i32,
     most: i32,

@@ -1,9 +1,9 @@
-//! A call through the protocol: one echo in a fresh sandboxed instance, beside a server that is the MCP library and a
-//! native echo and nothing else. Over stdio and over HTTP, one call at a time and 64 in flight.
+//! A call through MCP: one echo in a fresh sandboxed instance, beside a server with only the MCP library and a
+//! native echo. Over stdio and over HTTP, one call at a time and 64 in flight.
 //!
 //! `cargo build --release --bins --examples`, then `cargo bench --bench all -- protocol`. Targets: p50 at most 1.2 times
 //! the bare server's, 64 in flight at least 0.9 (stdio) or 0.6 (HTTP) times as many; a list of 1000 tools at
-//! most twice what it takes to write it once.
+//! most twice the time to write it once.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::{Spread, keep, median, rounds};
+use crate::figures::{FigureSpread, keep, median, rounds};
 use crate::floor::ARGS;
-use crate::process::{Running, built, status_kib};
+use crate::process::{RunningProgram, built, status_kib};
 
 /// With sessions, and without.
 const LEGACY: &str = "2025-11-25";
@@ -27,16 +27,16 @@ const LISTED: usize = 1000;
 
 pub(crate) fn run() {
     let (Some(toolbay), Some(bare)) = (built("toolbay"), built("examples/bare")) else { return };
-    let folder = Folder::new();
+    let folder = BenchFolder::new();
     stdio(&toolbay, &bare, &folder);
     http(&toolbay, &bare, &folder);
     listing(&toolbay);
 }
 
-/// A folder of plugins with the echo, and a policy that does not bound how often it is asked.
-struct Folder(tempfile::TempDir);
+/// A folder of plugins with the echo, and a policy without rate limits.
+struct BenchFolder(tempfile::TempDir);
 
-impl Folder {
+impl BenchFolder {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("plugins")).unwrap();
@@ -55,14 +55,14 @@ impl Folder {
     }
 }
 
-/// How long it takes to list many tools, beside writing the list once as JSON.
+/// The time to list many tools, beside writing the list once as JSON.
 fn listing(toolbay: &Path) {
-    let folder = Folder::new();
+    let folder = BenchFolder::new();
     for n in 1..LISTED {
         let name = format!("plugins/bench-{n}.wasm");
         std::fs::hard_link(folder.0.path().join("plugins/bench.wasm"), folder.0.path().join(name)).unwrap();
     }
-    let mut server = Pipes::open(folder.serve(toolbay, &[]), "bench__echo");
+    let mut server = ServerPipes::open(folder.serve(toolbay, &[]), "bench__echo");
     let (mut times, mut written) = (Vec::new(), Vec::new());
     for _ in 0..rounds(30) {
         let (pages, time) = server.list();
@@ -84,12 +84,12 @@ fn listing(toolbay: &Path) {
 }
 
 /// The calls of one server, as text.
-struct Wording {
+struct MessageFormat {
     tool: &'static str,
     next: u64,
 }
 
-impl Wording {
+impl MessageFormat {
     fn call(&mut self) -> String {
         self.next += 1;
         format!(
@@ -115,26 +115,26 @@ impl Wording {
     const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 }
 
-struct Pipes {
-    child: Running,
-    /// KiB that were resident once it had said hello.
+struct ServerPipes {
+    child: RunningProgram,
+    /// The resident memory after the handshake, in KiB.
     idle: u64,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    wording: Wording,
+    wording: MessageFormat,
 }
 
-impl Pipes {
+impl ServerPipes {
     fn open(mut command: Command, tool: &'static str) -> Self {
         let mut child: Child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let wording = Wording { tool, next: 0 };
-        let mut pipes = Self { child: Running(child), idle: 0, input, output, wording };
-        pipes.send(&Wording::initialize());
+        let wording = MessageFormat { tool, next: 0 };
+        let mut pipes = Self { child: RunningProgram(child), idle: 0, input, output, wording };
+        pipes.send(&MessageFormat::initialize());
         assert!(pipes.line().contains("protocolVersion"));
-        pipes.send(Wording::INITIALIZED);
+        pipes.send(MessageFormat::INITIALIZED);
         pipes.idle = resident(&pipes.child);
         pipes
     }
@@ -154,7 +154,7 @@ impl Pipes {
         assert!(line.contains("Lorem ipsum") && line.contains("\"result\""), "{line}");
     }
 
-    /// All pages of the list of tools, and how long they took to come; not how long this program looks for the cursor.
+    /// All pages of the list of tools, and the time of the responses, without this program's search for the cursor.
     fn list(&mut self) -> (Vec<String>, Duration) {
         let (mut pages, mut params, mut time) = (Vec::new(), String::new(), Duration::ZERO);
         loop {
@@ -201,9 +201,9 @@ impl Pipes {
     }
 }
 
-fn stdio(toolbay: &Path, bare: &Path, folder: &Folder) {
+fn stdio(toolbay: &Path, bare: &Path, folder: &BenchFolder) {
     let mut servers =
-        [Pipes::open(Command::new(bare), "echo"), Pipes::open(folder.serve(toolbay, &[]), "bench__echo")];
+        [ServerPipes::open(Command::new(bare), "echo"), ServerPipes::open(folder.serve(toolbay, &[]), "bench__echo")];
     let mut times = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
     servers.iter_mut().for_each(|server| drop(server.one_by_one()));
@@ -219,20 +219,20 @@ fn stdio(toolbay: &Path, bare: &Path, folder: &Folder) {
     }
 }
 
-fn resident(server: &Running) -> u64 {
+fn resident(server: &RunningProgram) -> u64 {
     status_kib(server.0.id(), "VmRSS").unwrap()
 }
 
-/// Keeps what a server held before it was asked, and at most.
-fn held(server: &Running, name: &str, idle_kib: u64) {
+/// Records the memory of a server before the first call, and its peak.
+fn held(server: &RunningProgram, name: &str, idle_kib: u64) {
     let most = status_kib(server.0.id(), "VmHWM").unwrap();
     keep(&format!("{name}_idle_mb"), idle_kib as f64 / 1024.0);
     keep(&format!("{name}_most_mb"), most as f64 / 1024.0);
 }
 
-/// Prints the table of two servers, and keeps their figures under these names.
+/// Prints the table of two servers, and records their figures under these names.
 fn table(over: &str, names: [&str; 2], times: [Vec<f64>; 2], rates: [Vec<f64>; 2]) {
-    let times = times.map(Spread::of);
+    let times = times.map(FigureSpread::of);
     let [bare, ours] = rates.map(|mut rates| median(&mut rates));
     println!(
         "\n| over {over}, echo of 100 bytes | p50 µs | p99 µs | ratio of p50 | 64 in flight, calls/s | ratio |"
@@ -256,14 +256,14 @@ fn table(over: &str, names: [&str; 2], times: [Vec<f64>; 2], rates: [Vec<f64>; 2
     }
 }
 
-/// A server that listens.
-struct Site {
-    child: Running,
+/// A listening server.
+struct HttpSite {
+    child: RunningProgram,
     address: String,
-    wording: Wording,
+    wording: MessageFormat,
 }
 
-impl Site {
+impl HttpSite {
     fn open(mut command: Command, tool: &'static str) -> Self {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -275,14 +275,14 @@ impl Site {
                 break rest.split('/').next().unwrap().to_owned();
             }
         };
-        // What it says later is not kept, and must not fill the pipe.
+        // Later output is discarded, so that the pipe never fills.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        Self { child: Running(child), address, wording: Wording { tool, next: 0 } }
+        Self { child: RunningProgram(child), address, wording: MessageFormat { tool, next: 0 } }
     }
 
-    fn session(&self) -> Line {
-        let mut line = Line::open(&self.address);
-        let (head, body) = line.post(&Wording::initialize());
+    fn session(&self) -> BenchLine {
+        let mut line = BenchLine::open(&self.address);
+        let (head, body) = line.post(&MessageFormat::initialize());
         assert!(body.contains("protocolVersion"), "{head}\n{body}");
         let session = head.lines().find_map(|l| {
             let (name, value) = l.split_once(':')?;
@@ -291,12 +291,12 @@ impl Site {
         if let Some(id) = session {
             line.headers += &format!("Mcp-Session-Id: {id}\r\n");
         }
-        line.post(Wording::INITIALIZED);
+        line.post(MessageFormat::INITIALIZED);
         line
     }
 
     /// A connection for calls of this era.
-    fn line(&self, era: &str) -> Line {
+    fn line(&self, era: &str) -> BenchLine {
         if era == LEGACY {
             return self.session();
         }
@@ -304,19 +304,19 @@ impl Site {
             "MCP-Protocol-Version: {era}\r\nMcp-Method: tools/call\r\nMcp-Name: {}\r\n",
             self.wording.tool
         );
-        Line { headers, ..Line::open(&self.address) }
+        BenchLine { headers, ..BenchLine::open(&self.address) }
     }
 }
 
-/// One connection that is kept.
-struct Line {
+/// One persistent connection.
+struct BenchLine {
     stream: BufReader<TcpStream>,
     address: String,
-    /// Those that tell the era, and the session.
+    /// The headers of the era and the session.
     headers: String,
 }
 
-impl Line {
+impl BenchLine {
     fn open(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -325,7 +325,7 @@ impl Line {
         Self { stream: BufReader::new(stream), address: address.to_owned(), headers }
     }
 
-    /// Head and body of the answer.
+    /// Head and body of the response.
     fn post(&mut self, body: &str) -> (String, String) {
         let request = format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{body}",
@@ -366,7 +366,7 @@ impl Line {
         }
     }
 
-    fn call(&mut self, wording: &mut Wording, era: &str) -> f64 {
+    fn call(&mut self, wording: &mut MessageFormat, era: &str) -> f64 {
         let text = if era == LEGACY { wording.call() } else { wording.whole_call() };
         let start = Instant::now();
         let (head, body) = self.post(&text);
@@ -375,12 +375,12 @@ impl Line {
     }
 }
 
-fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
+fn http(toolbay: &Path, bare: &Path, folder: &BenchFolder) {
     let mut of_library = Command::new(bare);
     of_library.arg("127.0.0.1:0");
     let mut sites = [
-        Site::open(of_library, "echo"),
-        Site::open(folder.serve(toolbay, &["--http", "127.0.0.1:0"]), "bench__echo"),
+        HttpSite::open(of_library, "echo"),
+        HttpSite::open(folder.serve(toolbay, &["--http", "127.0.0.1:0"]), "bench__echo"),
     ];
     let idle_kib = [resident(&sites[0].child), resident(&sites[1].child)];
     for (over, era, names) in [
@@ -402,15 +402,15 @@ fn http(toolbay: &Path, bare: &Path, folder: &Folder) {
     idle(&sites[1]);
 }
 
-/// Some connections, each with one call at a time.
-fn crowd(site: &Site, era: &str) -> f64 {
+/// Several connections, each with one call at a time.
+fn crowd(site: &HttpSite, era: &str) -> f64 {
     let tool = site.wording.tool;
-    let lines: Vec<Line> = (0..IN_FLIGHT).map(|_| site.line(era)).collect();
+    let lines: Vec<BenchLine> = (0..IN_FLIGHT).map(|_| site.line(era)).collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for mut line in lines {
             scope.spawn(move || {
-                let mut wording = Wording { tool, next: 0 };
+                let mut wording = MessageFormat { tool, next: 0 };
                 (0..CALLS / 10).for_each(|_| {
                     line.call(&mut wording, era);
                 });
@@ -420,11 +420,11 @@ fn crowd(site: &Site, era: &str) -> f64 {
     (IN_FLIGHT * CALLS / 10) as f64 / start.elapsed().as_secs_f64()
 }
 
-/// What a connection with a session holds that nobody uses.
-fn idle(site: &Site) {
+/// The memory of a connection with an idle session.
+fn idle(site: &HttpSite) {
     let resident = || status_kib(site.child.0.id(), "VmRSS").unwrap() as f64;
     let before = resident();
-    let lines: Vec<Line> = (0..IDLE).map(|_| site.session()).collect();
+    let lines: Vec<BenchLine> = (0..IDLE).map(|_| site.session()).collect();
     std::thread::sleep(Duration::from_secs(1));
     let each = (resident() - before) / lines.len() as f64;
     println!("\n| a connection with a session that waits | KiB |\n|---|---|\n| of {IDLE} | {each:.1} |");

@@ -1,7 +1,7 @@
-//! What a registry of many tools costs: a view, its definitions, a change, memory; and a call beside the same among few.
+//! The cost of a registry with many tools: a view, its definitions, a change, memory; and a call among many and among few.
 //!
-//! `cargo bench --bench all -- registry` prints the table. The sides of a ratio take turns in short rounds, so that a machine
-//! that slows down slows both.
+//! `cargo bench --bench all -- registry` prints the table. The sides of a ratio alternate in short rounds, so that a slow
+//! machine slows both.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolbay::core::registry::Entry;
+use toolbay::core::registry::ToolEntry;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, OnCollision, Policy, ToolCall, TurnContext, View, native_tool};
 
@@ -18,7 +18,7 @@ use crate::figures::median;
 pub(crate) const MANY: usize = 5000;
 const FEW: usize = 10;
 const ROUNDS: usize = 40;
-/// What is allowed (docs/explanation/performance.md).
+/// The limits (docs/explanation/performance.md).
 const VIEW_US: f64 = 20.0;
 const REBUILD_MS: f64 = 30.0;
 const MEMORY_MB: f64 = 40.0;
@@ -42,8 +42,8 @@ pub(crate) fn run() {
     calls(&runtime, &few, &many);
 }
 
-/// A tool such as there are: five parameters, each described.
-fn tool(number: usize) -> Entry {
+/// A typical tool: five parameters, each with a description.
+fn tool(number: usize) -> ToolEntry {
     let parameters: serde_json::Map<_, _> = ["path", "pattern", "limit", "offset", "format"]
         .map(|name| (name.to_owned(), json!({"type": ["string", "integer"], "description": format!("The {name} to use, as the service of this tool knows it.")})))
         .into_iter()
@@ -60,17 +60,17 @@ fn tool(number: usize) -> Entry {
 }
 
 pub(crate) fn host(count: usize) -> Host {
-    let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(Arc::new(Nowhere)).build().unwrap();
+    let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(Arc::new(UnavailableTool)).build().unwrap();
     host.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
     host
 }
 
 #[derive(Debug)]
-struct Nowhere;
+struct UnavailableTool;
 
-impl toolbay::core::audit::AuditSink for Nowhere {
+impl toolbay::core::audit::AuditSink for UnavailableTool {
     fn record(&self, _: toolbay::core::audit::AuditRecord) {}
-    fn decided(&self, _: toolbay::core::audit::GrantRecord) {}
+    fn record_grant(&self, _: toolbay::core::audit::GrantRecord) {}
 }
 
 fn resident_mb() -> f64 {
@@ -84,7 +84,7 @@ pub(crate) fn row(what: &str, value: f64, most: f64) {
     println!("{what:44} {value:10.3}   at most {most:6.2}   ratio {:.3}", value / most);
 }
 
-/// The middle of many rounds, in microseconds.
+/// The median of many rounds, in microseconds.
 pub(crate) fn time(mut round: impl FnMut()) -> f64 {
     let once = |_| {
         let start = Instant::now();
@@ -120,7 +120,7 @@ fn views(host: &Host) {
         first / again
     );
     let base = host.view(Arc::clone(&shared));
-    let with = time(|| drop(std::hint::black_box(base.with(vec![tool(9999)], OnCollision::Throw).unwrap())));
+    let with = time(|| drop(std::hint::black_box(base.with_bundle(vec![tool(9999)], OnCollision::Throw).unwrap())));
     println!("{:44} {with:10.3}   the tool's own making included", "a view with a tool of its own, us");
 }
 
@@ -150,7 +150,7 @@ fn changes(host: &Host) {
     println!("{:44} {:10.3}", "two views merged, ms", merged / 1e3);
 }
 
-/// One call of `call_all` among many tools and among few, in turn.
+/// One call of `call_all` among many tools and among few, alternating.
 fn calls(runtime: &tokio::runtime::Runtime, few: &Host, many: &Host) {
     let name = "space3__tool_0003";
     let one = |host: &Host| {

@@ -1,10 +1,10 @@
-//! Many plugins: what listing ten thousand takes, what a server of a hundred costs until it answers and while it waits,
-//! and what one more plugin does to a call of another.
+//! Many plugins: the time to list ten thousand, the cost of a server of a hundred until it answers and while it is idle,
+//! and the effect of one more plugin on a call of another.
 //!
-//! `cargo build --release --bins --examples`, then `cargo bench --bench all -- scale`. Targets: 10 000 plugins listed from the
-//! cache within 300 ms and 150 MB; 100 plugins served with 50 ms of computing and 60 MB; the 10 001st changes a call's
-//! time by less than 2 %. Most of the ten thousand are links to a hundred files; in a long run the same is done with a copy
-//! each.
+//! `cargo build --release --bins --examples`, then `cargo bench --bench all -- scale`. Targets: 10,000 plugins listed from the
+//! cache within 300 ms and 150 MB; 100 plugins served with 50 ms of CPU time and 60 MB; the 10,001st changes a call's
+//! time by less than 2 %. Most of the ten thousand are links to a hundred files. A long run also uses ten thousand
+//! copies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::figures::{keep, median, quick, rounds};
-use crate::process::{Running, built, cpu_ms, status_kib};
+use crate::process::{RunningProgram, built, cpu_ms, status_kib};
 
-/// How many components differ; the others are names for one of them.
+/// The number of different components. All other files are names for one of them.
 const DISTINCT: usize = 100;
 
 pub(crate) fn run() {
@@ -39,7 +39,7 @@ pub(crate) fn run() {
     serve(&toolbay, &few, &cache);
 }
 
-/// Milliseconds and MB of a listing, once the files are old enough for their index and it was made.
+/// Milliseconds and MB of a listing, once the files are old enough for the index, and the index exists.
 fn listed(toolbay: &Path, plugins: &Path, cache: &Path) -> (f64, f64) {
     std::thread::sleep(Duration::from_secs(4));
     list(toolbay, plugins, cache);
@@ -48,12 +48,12 @@ fn listed(toolbay: &Path, plugins: &Path, cache: &Path) -> (f64, f64) {
     (median(&mut times), median(&mut peaks))
 }
 
-/// `count` plugins of a hundred different components: the echo, each with a custom section of its own.
+/// `count` plugins of a hundred different components: the echo, each with another custom section.
 pub(crate) fn plugins(dir: &Path, name: &str, count: usize) -> PathBuf {
     plugins_by(dir, name, count, |from, to| std::fs::hard_link(from, to))
 }
 
-/// The same, where `double` makes another file of the same component.
+/// The same, where `double` creates another file of the same component.
 fn plugins_by(
     dir: &Path,
     name: &str,
@@ -82,7 +82,7 @@ fn command(toolbay: &Path, verb: &str, plugins: &Path, cache: &Path) -> Command 
     command
 }
 
-/// Milliseconds from the start to the end, and MB at most.
+/// Milliseconds from start to end, and the peak in MB.
 fn list(toolbay: &Path, plugins: &Path, cache: &Path) -> (f64, f64) {
     let start = Instant::now();
     let out = Stdio::from(tempfile::tempfile().unwrap());
@@ -99,12 +99,12 @@ fn list(toolbay: &Path, plugins: &Path, cache: &Path) -> (f64, f64) {
     (start.elapsed().as_secs_f64() * 1e3, peak as f64 / 1024.0)
 }
 
-/// A server of a hundred plugins: until it has told its tools, and then.
+/// A server of a hundred plugins: until it has listed its tools, and afterwards.
 fn serve(toolbay: &Path, plugins: &Path, cache: &Path) {
     let (mut spent, mut waited, mut resident) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds(9) {
         let start = Instant::now();
-        let mut server = Served(Running(
+        let mut server = ServedPlugins(RunningProgram(
             command(toolbay, "serve", plugins, cache)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -127,9 +127,9 @@ fn serve(toolbay: &Path, plugins: &Path, cache: &Path) {
     keep("idle_100_rss_mb", resident);
 }
 
-struct Served(Running);
+struct ServedPlugins(RunningProgram);
 
-impl Served {
+impl ServedPlugins {
     fn tools(&mut self) {
         let child: &mut Child = &mut self.0.0;
         let input = child.stdin.as_mut().unwrap();

@@ -1,19 +1,19 @@
-//! One table at the end of a run: what each layer adds to bare wasmtime, out of the figures that the benchmarks kept.
+//! A table at the end of a run: what each layer adds to bare wasmtime, from the recorded figures.
 
 use crate::figures::kept;
 
-/// Instructions of a call where they can be counted, as `cargo xtask counts` keeps them.
+/// The instructions of a call where they can be counted, from `cargo xtask counts`.
 const COUNTS: &str = include_str!("../data/counts.json");
 
 struct Row {
     name: &'static str,
-    /// How the names of its figures begin.
+    /// The prefix of its figures.
     times: &'static str,
     rate: &'static str,
     memory: &'static str,
-    /// In the counts.
+    /// The name in the counts.
     counts: &'static str,
-    /// The row it is compared with.
+    /// The row of its baseline.
     base: usize,
 }
 
@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// Prints the table, if more than one layer was measured.
+/// Prints the table if more than one layer was measured.
 pub(crate) fn show() {
     let measured: Vec<&Row> = ROWS.iter().filter(|row| row.p50().is_some()).collect();
     if measured.len() < 2 {

@@ -1,4 +1,4 @@
-//! What a server holds for clients that do not read: the largest resident memory with 256 unread results of 15 MB.
+//! The memory of a server for clients that do not read: the peak of the resident size with 256 unread results of 15 MB.
 //!
 //! `cargo build --release --bins`, then `cargo bench --bench all -- unread_results`. Target: at most 512 MiB, over stdio, over HTTP
 //! and over HTTP in a session.
@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::figures::keep;
-use crate::process::{Running, built, status_kib};
+use crate::process::{RunningProgram, built, status_kib};
 
 const CALLS: u64 = 256;
-/// Longer than a call waits before it is answered `busy`.
+/// Longer than a call waits before the server answers `busy`.
 const UNREAD: Duration = Duration::from_secs(8);
 const MOST_MIB: u64 = 512;
 const POLICY: &str = "version = 1\n[limits]\nresult_bytes = \"15MB\"\n[host]\nqueue_timeout = \"3s\"\n\
@@ -38,7 +38,7 @@ pub(crate) fn run() {
     }
 }
 
-fn start(toolbay: &Path, folder: &Path, more: &[&str], stdin: Stdio) -> Running {
+fn start(toolbay: &Path, folder: &Path, more: &[&str], stdin: Stdio) -> RunningProgram {
     std::fs::create_dir(folder.join("plugins")).unwrap();
     std::fs::copy(guest_artifacts::HOSTILE_OUTPUT, folder.join("plugins/big.wasm")).unwrap();
     std::fs::write(folder.join("toolbay.toml"), POLICY).unwrap();
@@ -50,7 +50,7 @@ fn start(toolbay: &Path, folder: &Path, more: &[&str], stdin: Stdio) -> Running 
         .arg("--cache-dir")
         .arg(folder.join("cache"));
     command.arg("--config").arg(folder.join("toolbay.toml")).args(more);
-    Running(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    RunningProgram(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
 fn call(id: u64, meta: &str) -> String {
@@ -59,7 +59,7 @@ fn call(id: u64, meta: &str) -> String {
     )
 }
 
-fn peak_mib(server: &Running) -> u64 {
+fn peak_mib(server: &RunningProgram) -> u64 {
     std::thread::sleep(UNREAD);
     status_kib(server.0.id(), "VmHWM").unwrap() / 1024
 }
@@ -73,7 +73,7 @@ fn stdio(toolbay: &Path) -> u64 {
     output.read_line(&mut String::new()).unwrap();
     writeln!(input, "{INITIALIZED}").unwrap();
     let writer = std::thread::spawn(move || {
-        // It ends with the server, which may stop reading before.
+        // Ends with the server, which may stop reading earlier.
         let sent = (1..=CALLS).try_for_each(|id| writeln!(input, "{}", call(id, "")));
         (input, sent.is_ok())
     });

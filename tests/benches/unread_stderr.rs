@@ -1,7 +1,7 @@
-//! What an unread stderr costs: the latency of one plugin beside another that logs without end, in `toolbay serve` whose
-//! stderr nobody reads, as a ratio to the same server whose stderr is read.
+//! The cost of an unread stderr: the latency of one plugin beside another that logs without end, in a `toolbay serve` whose
+//! stderr is not read, as a ratio to the same server whose stderr is read.
 //!
-//! `cargo bench --bench all -- unread_stderr`. Target: the quiet plugin's p99 is at most twice as high.
+//! `cargo bench --bench all -- unread_stderr`. Target: the quiet plugin's p99 at most doubles.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -27,10 +27,10 @@ pub(crate) fn run() {
     std::fs::copy(guest_artifacts::HOSTILE_HOSTCALLS, dir.path().join("plugins/loud.wasm")).unwrap();
     std::fs::copy(guest_artifacts::BENCH_ECHO, dir.path().join("plugins/quiet.wasm")).unwrap();
     std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
-    let mut servers = [true, false].map(|reads| Server::start(&binary, dir.path(), reads));
+    let mut servers = [true, false].map(|reads| NoisyServer::start(&binary, dir.path(), reads));
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..rounds(ROUNDS) {
-        // In turns: beside each other they would share the processors.
+        // In turn, because they would share the CPUs otherwise.
         for (server, times) in servers.iter_mut().zip(&mut times) {
             times.extend(server.round());
         }
@@ -49,23 +49,23 @@ pub(crate) fn run() {
 }
 
 /// `toolbay serve` and its client.
-struct Server {
+struct NoisyServer {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
-    /// Held and never read.
+    /// Open and never read.
     _unread: Option<ChildStderr>,
     last_id: u64,
 }
 
-impl Drop for Server {
+impl Drop for NoisyServer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-impl Server {
+impl NoisyServer {
     fn start(binary: &Path, dir: &Path, reads: bool) -> Self {
         let mut child = Command::new(binary)
             .args(["serve", "--log", "error,toolbay::guest=info"])
@@ -130,10 +130,10 @@ impl Server {
         time
     }
 
-    /// The times of quiet calls beside a loud one.
+    /// The times of quiet calls beside a busy plugin.
     fn round(&mut self) -> Vec<f64> {
         let loud = self.send("tools/call", &json!({"name": "loud__log", "arguments": {}}));
-        // Until the pipe is full, if nobody reads it.
+        // Until the pipe is full, if it is not read.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(300) {
             self.quiet();

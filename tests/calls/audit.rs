@@ -1,4 +1,4 @@
-//! The audit: what is recorded of a call, whatever becomes of it, and of the program.
+//! The audit: what it records about calls, failures and programs.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::refusals::LISTED_PER_CLIENT;
-use toolbay::core::audit::{AuditSink as _, GrantEvent, Line};
+use toolbay::core::audit::{AuditSink as _, GrantEvent, AuditEvent};
 use toolbay::policy::text;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
 
@@ -24,7 +24,7 @@ async fn host() -> TestHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
+async fn a_record_has_caller_tool_arguments_and_outcome() {
     let host = host().await;
     let mut turn = TurnContext::default();
     turn.identity.session_id = Some("session".to_owned());
@@ -32,7 +32,7 @@ async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
     turn.identity.platform = Some("x".repeat(1000));
     let args = r#"{"what": "canary", "times": 2}"#;
     let profile = host.host.policy().profile("p").cloned();
-    let view = host.host.view(Filter::of_profile(profile));
+    let view = host.host.view(Filter::for_profile(profile));
     host.host.call_all(&view, vec![ToolCall::new("id", "c__ask", args)], turn).await;
     let record = host.audit.take().pop().unwrap();
     assert_eq!((&*record.call_id, &*record.tool, record.outcome), ("id", "c__ask", "ok"));
@@ -42,7 +42,7 @@ async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
     let refused: Vec<_> = record.uses.iter().map(|one| (one.key, one.what.as_str(), one.allowed)).collect();
     assert_eq!(refused, [("secrets", "0canary", false), ("secrets", "1canary", false)]);
     assert!(record.usage.fuel > Some(0) && record.usage.args_bytes > 0 && record.duration_us > 0);
-    // The digest is of the arguments, however they are written.
+    // The digest covers the parsed arguments, so formatting does not change it.
     let digests =
         ["{\"a\":1,\"b\":[true]}", " {\"b\" : [true],\n\"a\":1.0}", "{\"a\":2,\"b\":[true]}", "", "{}", "{"];
     let mut found = Vec::new();
@@ -55,13 +55,13 @@ async fn a_record_says_who_called_what_with_what_and_what_came_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_guest_wants_can_neither_forge_a_line_nor_fill_the_disk() {
+async fn guest_text_cannot_forge_a_line_or_fill_the_disk() {
     let host = host().await;
     let what = "\n{\"kind\":\"call\"}\u{1b}[31m\u{2028}\u{202e}".repeat(40);
     host.call("c__ask", json!({"what": what, "times": 200})).await;
     let record = host.audit.take().pop().unwrap();
     assert_eq!((record.uses.len(), record.uses_not_kept), (64, 136), "each once, and the rest counted");
-    let line = Line::Call(&record).to_json("t");
+    let line = AuditEvent::Call(&record).to_json("t");
     assert!(line.len() <= 64 << 10 && line.matches('\n').count() == 1, "{} bytes", line.len());
     assert!(!line.trim_end().contains(text::is_hidden));
     let name = "\u{202e}\n".repeat(500);
@@ -71,7 +71,7 @@ async fn what_a_guest_wants_can_neither_forge_a_line_nor_fill_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_ended_a_call_is_named_and_a_caller_that_goes_away_leaves_a_record() {
+async fn a_record_names_the_limit_and_an_abandoned_call_is_recorded() {
     let host = TestHost::new(
         &[("s", guest_artifacts::HOSTILE_SLEEP), ("l", guest_artifacts::HOSTILE_SPIN)],
         "[plugins.l.limits]\nfuel = 1_000_000",
@@ -89,7 +89,7 @@ async fn a_limit_that_ended_a_call_is_named_and_a_caller_that_goes_away_leaves_a
     let batch = host.host.call_all(&spins, calls, TurnContext::default());
     assert!(tokio::time::timeout(Duration::from_millis(500), batch).await.is_err(), "it is under way");
     let gone = async {
-        while host.host.free_places() != host.host.policy().host().parallel_calls as usize {
+        while host.host.available_call_permits() != host.host.policy().host().parallel_calls as usize {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -107,7 +107,7 @@ async fn a_limit_that_ended_a_call_is_named_and_a_caller_that_goes_away_leaves_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plugin_may_reach_is_recorded_when_it_is_loaded() {
+async fn the_grants_of_a_plugin_are_recorded_at_load() {
     let host = host().await;
     let records = host.audit.take_decisions();
     assert_eq!(records.len(), 1, "the neighbour asks for nothing: {records:?}");
@@ -124,7 +124,7 @@ async fn what_a_plugin_may_reach_is_recorded_when_it_is_loaded() {
 const KILL: &str = "TOOLBAY_TEST_AUDIT";
 const SMALL: Retention = Retention { bytes: 1 << 40, file_bytes: 64 << 10, age: None };
 
-/// All lines of an audit, the oldest first.
+/// All lines of an audit, oldest first.
 fn lines(path: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut take = |line: &str| {
@@ -139,7 +139,7 @@ fn records(path: &Path) -> Vec<Value> {
     lines(path).iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Makes calls until it is killed, and says the id of each once it has the result.
+/// Makes calls until the process is killed. It prints the id of each call once it has the result.
 async fn call_for_ever(dir: &Path, round: &str) {
     let audit = Arc::new(FileAudit::with_retention(dir.join("audit.jsonl"), SMALL).unwrap());
     let builder = Host::builder(policy("", dir)).cache_dir(cache_dir());
@@ -164,11 +164,11 @@ async fn call_for_ever(dir: &Path, round: &str) {
     }
 }
 
-/// The ids that a child had results for when it was killed.
+/// The ids of the calls that returned a result before the child was killed.
 fn killed(dir: &Path, round: usize) -> Vec<String> {
     let me = std::env::current_exe().unwrap();
     let mut child = Command::new(me)
-        .args(["--exact", "calls::audit::whoever_saw_a_result_finds_its_record_after_kill_9", "--nocapture"])
+        .args(["--exact", "calls::audit::every_returned_result_has_a_record_after_kill_9", "--nocapture"])
         .env(KILL, format!("{round}:{}", dir.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -177,7 +177,7 @@ fn killed(dir: &Path, round: usize) -> Vec<String> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let first = lines.by_ref().find(|line| line.starts_with("id ")).expect("the child makes calls");
     let reader = std::thread::spawn(move || lines.collect::<Vec<_>>());
-    // Each round at another moment of its work, over one rotation or several.
+    // Each round kills the child at another moment, over one or several rotations.
     std::thread::sleep(Duration::from_micros(1 + (round as u64 * 7919) % 120_000));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -187,7 +187,7 @@ fn killed(dir: &Path, round: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_saw_a_result_finds_its_record_after_kill_9() {
+async fn every_returned_result_has_a_record_after_kill_9() {
     if let Ok(task) = std::env::var(KILL) {
         let (round, dir) = task.split_once(':').unwrap();
         call_for_ever(Path::new(dir), round).await;
@@ -201,9 +201,9 @@ async fn whoever_saw_a_result_finds_its_record_after_kill_9() {
         let ids = killed(dir.path(), round);
         assert!(!ids.is_empty());
         seen.extend(ids);
-        // Whoever opens it next finds whole lines.
+        // The next process that opens the audit finds whole lines.
         drop(FileAudit::with_retention(&path, SMALL).unwrap());
-        // Empty, if the kill came right after a rotation.
+        // The file is empty if the kill came right after a rotation.
         let last = std::fs::read(&path).unwrap();
         assert!(last.is_empty() || last.ends_with(b"\n"), "round {round}");
     }
@@ -217,7 +217,7 @@ async fn whoever_saw_a_result_finds_its_record_after_kill_9() {
     }
     let missing: Vec<_> = seen.difference(&recorded).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // A line that the kill cut in two belongs to a call whose result nobody had.
+    // A line that the kill cut in two belongs to a call that returned no result.
     assert!(broken <= rounds, "{broken}");
     println!(
         "{rounds} kills: {} results seen, all recorded; {} records, {broken} cut, {} files",
@@ -230,7 +230,7 @@ async fn whoever_saw_a_result_finds_its_record_after_kill_9() {
 const NO_ROOM: &str = "TOOLBAY_TEST_AUDIT_NO_ROOM";
 const CALLS: usize = 100;
 
-/// Makes calls, and says how many of them ran and how many records were lost.
+/// Makes calls, then prints how many ran and how many records were lost.
 async fn call_without_room(dir: &Path, text: &str) {
     let audit = Arc::new(FileAudit::open(dir.join("audit.jsonl")).unwrap());
     let builder = Host::builder(policy(text, dir)).cache_dir(cache_dir());
@@ -250,13 +250,13 @@ async fn call_without_room(dir: &Path, text: &str) {
     assert!(audit.health().is_some_and(|health| health.problem.is_some()));
 }
 
-/// Runs that in a process that may write files of 8 KiB: what is beyond is an error, as on a disk that is full.
+/// Runs that test in a process whose files are limited to 8 KiB. Writes beyond fail, as on a full disk.
 fn without_room(dir: &Path, text: &str) -> (usize, usize) {
     let child = Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; ulimit -f 16; exec "$0" "$@""#])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("calls::audit::calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silence")
+        .arg("calls::audit::calls_continue_on_a_full_disk_and_lost_records_are_counted")
         .env(NO_ROOM, format!("{}\n{text}", dir.display()))
         .output()
         .unwrap();
@@ -266,10 +266,10 @@ fn without_room(dir: &Path, text: &str) -> (usize, usize) {
     (number("ran "), number("lost "))
 }
 
-/// A file that may not grow takes a part of a line, as a disk does that is full. Calls go on; each record is in the file
-/// or counted, also by processes that start when there is no room, and whoever has room again says how many are missing.
+/// A file that may not grow accepts a part of a line, as on a full disk. Calls continue. Each record is in the file
+/// or counted, also in processes that start without free space. A process with free space reports the loss.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silence() {
+async fn calls_continue_on_a_full_disk_and_lost_records_are_counted() {
     if let Ok(task) = std::env::var(NO_ROOM) {
         let (dir, text) = task.split_once('\n').unwrap();
         return call_without_room(Path::new(dir), text).await;
@@ -281,11 +281,11 @@ async fn calls_go_on_where_the_audit_has_no_room_and_no_record_is_lost_in_silenc
     assert_eq!((ran, text.len()), (CALLS, 8 << 10), "as much as there is room for");
     let whole = text.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count();
     assert!(lost > 0 && whole + lost == CALLS, "{whole} + {lost}");
-    // Another one starts, and runs calls.
+    // Another process starts and runs calls.
     assert_eq!(without_room(dir.path(), ""), (CALLS, CALLS));
-    // Where the audit is required, it starts and refuses them; what it only counted is lost when it ends.
+    // With a required audit, the process starts and refuses calls. It loses what it only counted when it ends.
     assert_eq!(without_room(dir.path(), "[audit]\nrequired = true"), (0, LISTED_PER_CLIENT as usize));
-    // With room, the first thing that is written is how much is missing. Nobody has to call for that.
+    // With free space, the first record is the number of lost records. This needs no call.
     drop(FileAudit::open(&path).unwrap());
     let last = records(&path).pop().unwrap();
     assert_eq!((&last["kind"], &last["lost"]), (&json!("gap"), &json!(lost + 2 * CALLS)));
@@ -309,7 +309,7 @@ async fn refused_calls_push_out_no_call_that_ran() {
             1 => call(format!("no-{n}-{m}"), "e__echo".to_owned(), "[]"),
             _ => call(format!("no-{n}-{m}"), "e__echo".to_owned(), "{"),
         });
-        // As many clients as there are rounds.
+        // As many clients as rounds.
         let mut turn = TurnContext::default();
         turn.identity.session_id = Some(format!("session {n}"));
         host.call_all(&view, refused.collect(), turn.clone()).await;
@@ -354,7 +354,7 @@ async fn a_call_that_can_have_effects_has_a_line_before_it_runs() {
                 (record.args_sha256, record.source.as_ref())
             );
         }
-        // What is refused has none, whatever refuses it.
+        // A refused call has no start line, whichever gate refuses it.
         for (tool, args) in [("k__count", "[]"), ("k__none", "{}"), ("k__must", "{")] {
             host.call_in(tool, args, TurnContext::default()).await;
             let record = host.audit.take().pop().unwrap();
@@ -401,7 +401,7 @@ async fn counting(dir: &Path) -> (Host, toolbay::View) {
     (host, view)
 }
 
-/// Stores something with each call, until it is killed.
+/// Stores a value with each call until the process is killed.
 async fn count_for_ever(dir: &Path) {
     let (host, view) = counting(dir).await;
     for n in 0.. {

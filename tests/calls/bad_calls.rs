@@ -1,4 +1,4 @@
-//! Bad calls on the gates: each has its defined answer, and the calls beside it are served.
+//! Bad calls at the gates: each has a defined answer, and the other calls of the batch run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use toolbay::{Filter, PluginId, ToolCall, TurnContext};
 
 const ECHO: &str = guest_artifacts::API_ECHO;
 
-/// Arguments that no tool may get, in one batch with good ones: the table of `docs/explanation/call.md`.
+/// Invalid arguments in one batch with good ones: the table of `docs/explanation/call.md`.
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_are_none_are_told_as_what_they_are() {
+async fn invalid_arguments_are_reported_by_kind() {
     let host = TestHost::new(&[], "").await;
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let many = format!("{{\"a\":[{}0]}}", "0,".repeat(300_000));
     let long_key = format!("{{\"{0}\":1,\"{0}\":2}}", "k".repeat(100_000));
-    let hint = "send one whole JSON object and nothing around it";
+    let hint = "send one complete JSON object without any text around it";
     for (args, part) in [
         ("{\"a\": ", hint),
         ("{'a': 1}", "not valid JSON: key must be a string"),
@@ -62,9 +62,9 @@ async fn arguments_that_are_none_are_told_as_what_they_are() {
     }
 }
 
-/// Numbers that JSON allows are passed on digit by digit; what the schema wants is what counts.
+/// Numbers are passed on digit by digit. The schema decides what is valid.
 #[tokio::test(flavor = "multi_thread")]
-async fn huge_numbers_reach_the_tool_as_they_were_written() {
+async fn huge_numbers_reach_the_tool_unchanged() {
     let host = TestHost::new(&[], "").await;
     for args in [
         "{\"n\":123456789012345678901234567890}",
@@ -78,7 +78,7 @@ async fn huge_numbers_reach_the_tool_as_they_were_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unavailable_tool_in_a_mixed_batch_costs_only_its_own_call() {
+async fn an_unavailable_tool_fails_only_its_own_call_of_a_batch() {
     let host = TestHost::new(
         &[("f", guest_artifacts::CAP_FILES)],
         "[[rule]]\ntool = \"neighbour__long\"\naction = \"deny\"",
@@ -109,13 +109,13 @@ async fn an_unavailable_tool_in_a_mixed_batch_costs_only_its_own_call() {
     assert!(host.audit.take().is_empty());
 }
 
-/// Foreign code that panics in every place where it is called.
+/// Code of an embedder that panics wherever the host calls it.
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_that_panic_cost_no_call_anything() {
     #[derive(Debug)]
-    struct Bad;
-    impl toolbay::core::call::ProgressSink for Bad {
-        fn progress(&self, _: toolbay::core::call::Progress) {
+    struct PanickingTool;
+    impl toolbay::core::call::ProgressSink for PanickingTool {
+        fn progress(&self, _: toolbay::core::call::ProgressEvent) {
             panic!("a progress sink");
         }
     }
@@ -123,8 +123,8 @@ async fn callbacks_that_panic_cost_no_call_anything() {
     host.host.events().listen(|_| panic!("a listener"));
     let failed = host.call("neighbour__nothing", json!({})).await;
     assert_eq!(outcome(&failed), "not_available");
-    // A sink is called from the running call: its panic is that call's end, and no other's.
-    let turn = TurnContext { progress: Some(Arc::new(Bad)), ..TurnContext::default() };
+    // The running call invokes the sink, so a panic there ends that call and no other.
+    let turn = TurnContext { progress: Some(Arc::new(PanickingTool)), ..TurnContext::default() };
     let calls =
         vec![ToolCall::new("1", "neighbour__progress", "{}"), ToolCall::new("2", "neighbour__echo", "{}")];
     let view = host.host.view(Filter::default());
@@ -132,12 +132,12 @@ async fn callbacks_that_panic_cost_no_call_anything() {
     assert_eq!((results.len(), outcome(&results[1])), (2, "ok"));
     assert_eq!(outcome(&results[0]), "host_failed");
     assert_eq!(outcome(&host.call("neighbour__echo", json!({})).await), "ok");
-    assert_eq!(host.host.free_places(), TestHost::empty("").host.free_places());
+    assert_eq!(host.host.available_call_permits(), TestHost::empty("").host.available_call_permits());
 }
 
-/// While a plugin is replaced again and again, every listing is of one state: all of its tools or, never, some.
+/// While a plugin is replaced repeatedly, every listing has all of its tools.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_during_a_reload_is_of_one_state() {
+async fn a_listing_during_a_reload_is_consistent() {
     let host = TestHost::empty("");
     host.load("e", ECHO).await;
     let names = |host: &toolbay::Host| -> BTreeSet<(String, String)> {
@@ -147,7 +147,7 @@ async fn a_listing_during_a_reload_is_of_one_state() {
     };
     let digests = |host: &toolbay::Host| -> BTreeSet<String> {
         let view = host.view(Filter::default());
-        let source = |e: &Arc<toolbay::core::registry::Entry>| serde_json::to_string(&e.def.source).unwrap();
+        let source = |e: &Arc<toolbay::core::registry::ToolEntry>| serde_json::to_string(&e.def.source).unwrap();
         view.definitions().filter(|e| e.def.source.plugin().is_some()).map(source).collect()
     };
     let (all, done) = (names(&host.host), Arc::new(AtomicBool::new(false)));

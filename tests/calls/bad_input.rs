@@ -1,4 +1,4 @@
-//! Callers that get it wrong: each gets a typed answer, and the next call works.
+//! Callers that send invalid input get a typed answer, and their next call works.
 
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::json;

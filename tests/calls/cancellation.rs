@@ -1,5 +1,5 @@
-//! Who gives up is rid of it: whatever the call does at that moment, its work stops soon, nobody else notices, and
-//! nothing of it stays.
+//! Cancellation: whatever a call does when it is cancelled, its work stops soon, other calls continue, and no resource
+//! is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use serde_json::json;
 use toolbay::{Filter, PluginId, ToolCall, TurnContext};
 
 use crate::sandbox::compile_bombs::soon;
-use crate::sandbox::leaks::Process;
+use crate::sandbox::leaks::ProcessResources;
 
-/// Half a second is what is meant; a loaded machine may take longer.
+/// The bound is half a second. A loaded machine may take longer.
 const AT_ONCE: Duration = Duration::from_secs(2);
 const LIMITS: &str = "[host]\nparallel_calls = 8\n[limits]\nfuel = 1_000_000_000_000\ntimeout = \"120s\"";
 
-/// Starts a call, gives it up, and checks that it ends, and that nobody noticed.
+/// Starts a call, cancels it, and checks that it ends and that another call works.
 async fn cancelled(host: &TestHost, tool: &str, args: &str) {
-    let places = host.host.free_places();
+    let places = host.host.available_call_permits();
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
     let canceller = tokio::spawn(async move {
@@ -28,7 +28,7 @@ async fn cancelled(host: &TestHost, tool: &str, args: &str) {
     let took = canceller.await.unwrap().elapsed();
     assert!(took < AT_ONCE, "{tool} {args} went on for {took:?}");
     assert!(matches!(outcome(&delivered), "cancelled" | "ok"), "{tool} {args}: {:?}", delivered.result);
-    soon("a place is still taken", || host.host.free_places() == places).await;
+    soon("a place is still taken", || host.host.available_call_permits() == places).await;
     let after = host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await;
     assert_eq!(value(&after), "{}", "{tool} {args}");
 }
@@ -53,23 +53,23 @@ async fn whatever_a_call_does_it_ends_when_it_is_cancelled() {
         ("calls__log", "{}"),
         ("calls__progress", "{}"),
         ("calls__context", "{}"),
-        // The call is done; its reducer is not.
+        // The call is finished, but its reducer still runs.
         ("r__produce", r#"{"reduce": "spin"}"#),
         ("r__produce", r#"{"reduce": "sleep"}"#),
     ];
-    // A first round makes what stays: threads of the pools, mapped code.
+    // A first round creates what stays by design: threads of the pools and mapped code.
     for (tool, args) in ways {
         cancelled(&host, tool, args).await;
     }
-    let before = Process::now();
+    let before = ProcessResources::now();
     for (tool, args) in ways {
         cancelled(&host, tool, args).await;
     }
-    let after = Process::now();
+    let after = ProcessResources::now();
     assert!(after.threads <= before.threads + 2 && after.files <= before.files, "{before:?}, then {after:?}");
-    let cpu = Process::cpu();
+    let cpu = ProcessResources::cpu();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let used = Process::cpu() - cpu;
+    let used = ProcessResources::cpu() - cpu;
     assert!(used < Duration::from_millis(500), "{used:?} of CPU in a second after all were cancelled");
 }
 
@@ -82,7 +82,7 @@ async fn a_call_that_waits_for_a_place_leaves_at_once() {
         let calls = vec![ToolCall::new("1", "sleep__sleep", r#"{"ms": 4000}"#)];
         tokio::spawn(async move { host.call_all(&view, calls, TurnContext::default()).await })
     };
-    soon("it does not run", || host.host.free_places() == 0).await;
+    soon("it does not run", || host.host.available_call_permits() == 0).await;
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
     let view = host.host.view(Filter::default());
@@ -98,11 +98,11 @@ async fn a_call_that_waits_for_a_place_leaves_at_once() {
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     assert!(results.iter().all(|r| outcome(r) == "cancelled" && r.usage.fuel == Some(0)));
     assert_eq!(outcome(&running.await.unwrap()[0]), "ok", "the one that ran was not touched");
-    assert_eq!(host.host.free_places(), 1);
+    assert_eq!(host.host.available_call_permits(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_is_asked_what_it_is_can_be_given_up() {
+async fn a_metadata_query_can_be_cancelled() {
     let host = TestHost::new(&[], LIMITS).await;
     for path in [guest_artifacts::HOSTILE_METADATA_SPIN, guest_artifacts::HOSTILE_METADATA_SLEEP] {
         let bytes = std::fs::read(path).unwrap();
@@ -110,20 +110,20 @@ async fn a_plugin_that_is_asked_what_it_is_can_be_given_up() {
             let host = host.host.clone();
             tokio::spawn(async move { host.load_bytes(PluginId::new("bad").unwrap(), bytes).await })
         };
-        soon("it is not asked", || host.host.free_places() < 8 || loading.is_finished()).await;
+        soon("it is not asked", || host.host.available_call_permits() < 8 || loading.is_finished()).await;
         let start = Instant::now();
         loading.abort();
         drop(loading.await);
-        soon("its place is still taken", || host.host.free_places() == 8).await;
+        soon("its place is still taken", || host.host.available_call_permits() == 8).await;
         assert!(start.elapsed() < AT_ONCE, "{path}: {:?}", start.elapsed());
         assert!(host.host.plugin("bad").is_none());
     }
     assert_eq!(value(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "{}");
 }
 
-/// The record of a call whose caller drops it tells what it used, as the record of any other.
+/// The record of a dropped call has its usage, like any other record.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_call_is_recorded_with_what_it_used() {
+async fn a_dropped_call_is_recorded_with_its_usage() {
     let host = TestHost::new(&[("spin", guest_artifacts::HOSTILE_SPIN)], LIMITS).await;
     drop(host.audit.take());
     let call = host.call("spin__spin", json!({"a": 1}));

@@ -1,4 +1,4 @@
-//! One plugin's calls do not keep another's waiting, and a tool that only faults is left alone for a while.
+//! Calls of one plugin do not delay calls of another, and a tool that keeps faulting is suspended.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ async fn start(
     args: &str,
     count: usize,
 ) -> tokio::task::JoinHandle<Vec<CallResult>> {
-    let free = host.host.free_places();
+    let free = host.host.available_call_permits();
     let (view, running) = (host.host.view(Filter::default()), host.host.clone());
     let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, args)).collect();
     let task = tokio::spawn(async move { running.call_all(&view, calls, TurnContext::default()).await });
-    while host.host.free_places() == free {
+    while host.host.available_call_permits() == free {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     task
@@ -39,12 +39,12 @@ async fn a_plugin_with_thousands_of_calls_delays_a_neighbour_by_a_round() {
     greedy.abort();
 }
 
-/// Longer than any test takes, and shorter than the time-out of a call.
+/// Longer than any test takes, and shorter than the timeout of a call.
 const SLEEP: &str = r#"{"ms": 25000}"#;
-/// What is not answered by then waited for one that sleeps.
+/// A call without a result after this time waited for a sleeping call.
 const STARVED: Duration = Duration::from_secs(15);
 
-/// Calls a tool one call after the other, beside calls that wait.
+/// Makes calls of a tool, one after the other, while other calls wait.
 async fn not_starved(host: &TestHost, tool: &str, args: serde_json::Value) {
     for n in 0..10 {
         let called = tokio::time::timeout(STARVED, host.call(tool, args.clone())).await;
@@ -56,7 +56,7 @@ async fn not_starved(host: &TestHost, tool: &str, args: serde_json::Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_sleeping_calls_on_four_plugins_leave_a_fifth_its_place() {
     let sleepers = ["a", "b", "c", "d"].map(|id| (id, guest_artifacts::HOSTILE_SLEEP));
-    // Also under a policy that takes the bound of a plugin away.
+    // The same holds if the policy removes the limit per plugin.
     for policy in ["", "[limits]\nconcurrency = 64"] {
         let host = TestHost::new(&sleepers, policy).await;
         let mut all = Vec::new();
@@ -69,9 +69,9 @@ async fn a_hundred_sleeping_calls_on_four_plugins_leave_a_fifth_its_place() {
     }
 }
 
-/// What a tool calls may sleep, while the tool has lent its place.
+/// Nested calls may sleep, because the parent call has lent its permit.
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_that_wait_for_others_leave_room_for_those_of_another_plugin() {
+async fn tools_waiting_for_nested_calls_leave_room_for_other_plugins() {
     let policy = ["a", "b", "c", "d", "e"].map(|id| format!("[plugins.{id}.grant]\ninvoke = [\"*\"]\n"));
     let callers = ["a", "b", "c", "d", "e"].map(|id| (id, guest_artifacts::CAP_INVOKE));
     let guests: Vec<_> = callers.into_iter().chain([("slow", guest_artifacts::HOSTILE_SLEEP)]).collect();
@@ -85,8 +85,8 @@ async fn tools_that_wait_for_others_leave_room_for_those_of_another_plugin() {
             tokio::spawn(async move { running.call_all(&view, calls, TurnContext::default()).await })
         })
         .into();
-    // What they call runs as often as they may call it.
-    while host.host.free_places() > 56 {
+    // Nested calls run up to the limit of their caller.
+    while host.host.available_call_permits() > 56 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     not_starved(&host, "e__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
@@ -94,7 +94,7 @@ async fn tools_that_wait_for_others_leave_room_for_those_of_another_plugin() {
     all.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Programs have places of their own.
+/// Programs have their own limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_of_two_plugins_leave_room_for_those_of_a_third() {
     let granted = ["a", "b", "c"].map(|id| format!("[plugins.{id}.grant]\nprocess = [\"sleep *\"]\n"));
@@ -118,7 +118,7 @@ async fn programs_of_two_plugins_leave_room_for_those_of_a_third() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_queue_of_one_does_not_refuse_another() {
+async fn a_full_queue_of_one_plugin_does_not_refuse_another() {
     let policy = "[host]\nparallel_calls = 1\nqueued_calls = 50";
     let host = TestHost::new(&[("greedy", guest_artifacts::HOSTILE_SLEEP)], policy).await;
     let greedy = start(&host, "greedy__sleep", r#"{"ms": 20}"#, 200).await;
@@ -140,12 +140,12 @@ async fn the_queue_of_one_does_not_refuse_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_runs_as_many_calls_at_once_as_it_may() {
+async fn a_plugin_runs_up_to_its_limit_of_parallel_calls() {
     let policy = "[host]\nqueue_timeout = \"300ms\"\n[plugins.greedy.limits]\nconcurrency = 3";
     let host = TestHost::new(&[("greedy", guest_artifacts::HOSTILE_SLEEP)], policy).await;
     let greedy = start(&host, "greedy__sleep", r#"{"ms": 1500}"#, 8).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(host.host.free_places(), 61);
+    assert_eq!(host.host.available_call_permits(), 61);
     let start = Instant::now();
     assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "ok");
     assert!(start.elapsed() < Duration::from_secs(1));
@@ -153,12 +153,12 @@ async fn a_plugin_runs_as_many_calls_at_once_as_it_may() {
     let busy: Vec<_> = results.iter().filter(|r| outcome(r) == "busy").collect();
     assert_eq!((results.iter().filter(|r| outcome(r) == "ok").count(), busy.len()), (3, 5));
     assert!(busy.iter().all(|r| hints(r).contains("[plugins.greedy.limits] concurrency = …")));
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
-/// A call gives its place back before its reducer asks for one: with a single place there is no other way.
+/// A call releases its permit before its reducer requests one. With a single permit, anything else deadlocks.
 #[tokio::test(flavor = "multi_thread")]
-async fn reducers_and_metadata_queries_take_a_place_and_never_wait_for_their_own() {
+async fn reducers_and_metadata_queries_take_a_permit_without_deadlock() {
     let policy = "[host]\nparallel_calls = 1\n[limits]\nconcurrency = 1";
     let host = TestHost::new(&[("r", guest_artifacts::REDUCE_GOOD)], policy).await;
     let view = host.host.view(Filter::default());
@@ -169,7 +169,7 @@ async fn reducers_and_metadata_queries_take_a_place_and_never_wait_for_their_own
     );
     assert!(results.iter().all(|r| outcome(r) == "ok"));
     assert!(host.audit.take().iter().all(|record| record.reducer == Some("reduced")));
-    assert_eq!(host.host.free_places(), 1);
+    assert_eq!(host.host.available_call_permits(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,14 +190,14 @@ async fn a_tool_that_only_faults_is_not_called_for_a_while() {
     {
         assert!(suspended.message.contains(part), "{suspended}");
     }
-    // Neither the plugin's other tools nor other plugins notice.
+    // Other tools of the plugin and other plugins are not affected.
     assert_eq!(outcome(&host.call("alloc__hold", json!({"mib": 1})).await), "ok");
     assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "ok");
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert_eq!(outcome(&host.call("alloc__grow", json!({})).await), "out_of_memory", "a probe");
     let again = host.call("alloc__grow", json!({})).await;
     assert!(fault(&again).retry_after_ms.is_some_and(|ms| (2001..=4000).contains(&ms)), "{again:?}");
-    // A reload starts anew.
+    // A reload resets the circuit breaker.
     host.load("alloc", guest_artifacts::HOSTILE_ALLOC).await;
     assert_eq!(outcome(&host.call("alloc__grow", json!({})).await), "out_of_memory");
 }
@@ -224,7 +224,7 @@ async fn errors_cancellations_and_good_calls_between_open_no_circuit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reducer_that_only_faults_is_left_out_and_the_results_stay() {
+async fn a_faulting_reducer_is_skipped_and_results_stay_complete() {
     let host = TestHost::new(&[("r", guest_artifacts::REDUCE_BAD)], "[host]\nbreaker_faults = 2").await;
     let mut notes = Vec::new();
     for _ in 0..4 {
@@ -234,7 +234,7 @@ async fn a_reducer_that_only_faults_is_left_out_and_the_results_stay() {
     assert_eq!(notes, ["trap", "trap", "suspended", "suspended"]);
 }
 
-/// Calls that were waiting when the circuit opened are refused when their turn comes.
+/// Calls in the queue when the circuit opens are refused when they are scheduled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_faults_stops_after_the_first_few() {
     let policy = "[host]\nparallel_calls = 1\nbreaker_faults = 3";

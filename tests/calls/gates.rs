@@ -1,4 +1,4 @@
-//! The gates before a call, as a policy sets them, with real plugins.
+//! The gates before a call, set by a policy, with real plugins.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,27 +8,27 @@ use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::{BoxFuture, Failure};
 use toolbay::core::call::{AdmittedCall, CallContext};
-use toolbay::core::registry::event::Event;
+use toolbay::core::registry::event::HostEvent;
 use toolbay::core::tool::content::{ToolOutput, ToolResult};
 use toolbay::policy::permission::Action;
 use toolbay::{
-    Answer, Approver, Before, CallQuery, CallResult, Filter, Interceptor, PluginId, Question, Scope, Session,
+    ApprovalReply, Approver, InterceptorAction, CallQuery, CallResult, Filter, Interceptor, PluginId, ApprovalRequest, InterceptorScope, Session,
     ToolCall, TurnContext,
 };
 
 const ECHO: &str = guest_artifacts::API_ECHO;
 
 #[derive(Debug)]
-struct Says(Answer, Mutex<Vec<Question>>);
+struct FixedReply(ApprovalReply, Mutex<Vec<ApprovalRequest>>);
 
-impl Says {
-    fn new(answer: Answer) -> Arc<Self> {
+impl FixedReply {
+    fn new(answer: ApprovalReply) -> Arc<Self> {
         Arc::new(Self(answer, Mutex::default()))
     }
 }
 
-impl Approver for Says {
-    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
+impl Approver for FixedReply {
+    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         self.1.lock().unwrap().push(question.clone());
         Box::pin(std::future::ready(self.0.clone()))
     }
@@ -40,8 +40,8 @@ async fn call_in(host: &TestHost, session: &Arc<Session>, tool: &str, args: &str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_policys_rules_decide_and_the_record_says_which() {
-    let person = Says::new(Answer::Yes);
+async fn the_record_names_the_rule_that_decided() {
+    let person = FixedReply::new(ApprovalReply::Yes);
     let host = TestHost::empty_with(
         r#"
         [[rule]]
@@ -97,17 +97,17 @@ async fn the_policys_rules_decide_and_the_record_says_which() {
         (asked.len(), asked[0].source.as_str(), &asked[0].args),
         (1, "plugin:e", &json!({"path": "/tmp"}))
     );
-    assert!(matches!(events.recv().await, Ok(Event::PermissionAsked { .. })));
-    assert!(matches!(events.recv().await, Ok(Event::PermissionDenied { .. })));
+    assert!(matches!(events.recv().await, Ok(HostEvent::PermissionAsked { .. })));
+    assert!(matches!(events.recv().await, Ok(HostEvent::PermissionDenied { .. })));
     let profile = host.host.policy().profile("guest").cloned();
-    let view = host.host.view(Filter::of_profile(profile));
+    let view = host.host.view(Filter::for_profile(profile));
     let calls = vec![ToolCall::new("1", "e__echo", "{}")];
     let under = host.host.call_all(&view, calls, TurnContext::default()).await;
     assert!(refusal(&under[0]).message.contains("rule 1 of [profile.guest] says `deny`"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_could_not_mean_what_it_says_is_refused() {
+async fn contradictory_policies_are_refused() {
     let base = std::path::Path::new("/base");
     for (text, part) in [
         ("[[rule]]\ntool = \"a\"", "`action` is missing"),
@@ -169,7 +169,7 @@ async fn the_policys_session_budgets_stop_a_session_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_result_ends_with_its_plugin() {
+async fn a_cached_result_is_dropped_with_its_plugin() {
     let host = TestHost::empty("[plugins.e.tools.ctx]\ncache = \"5m\"");
     host.load("e", ECHO).await;
     let session = Arc::default();
@@ -213,15 +213,15 @@ async fn a_plugins_lane_is_shared_by_its_tools_and_outlives_its_builds() {
 }
 
 #[derive(Debug)]
-struct Signs;
+struct DecisionSigns;
 
-impl Interceptor for Signs {
-    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
+impl Interceptor for DecisionSigns {
+    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, InterceptorAction> {
         let before = match call.parsed().get("n").and_then(serde_json::Value::as_i64) {
-            Some(1) => Before::Args(json!({"n": 2})),
-            Some(3) => Before::Answer(Ok(ToolOutput::text("mine"))),
+            Some(1) => InterceptorAction::Args(json!({"n": 2})),
+            Some(3) => InterceptorAction::Answer(Ok(ToolOutput::text("mine"))),
             Some(4) => panic!("four"),
-            _ => Before::Run,
+            _ => InterceptorAction::Run,
         };
         Box::pin(std::future::ready(before))
     }
@@ -241,7 +241,7 @@ impl Interceptor for Signs {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_embedder_puts_code_around_the_calls_of_a_tool() {
     let host = TestHost::empty_with("", |builder| {
-        builder.interceptor(Scope::Tool("e__echo".to_owned()), Arc::new(Signs))
+        builder.interceptor(InterceptorScope::Tool("e__echo".to_owned()), Arc::new(DecisionSigns))
     });
     host.load("e", ECHO).await;
     for (n, expect) in [(0, "{\"n\":0} (seen)"), (1, "{\"n\":2} (seen)"), (3, "mine (seen)")] {
@@ -273,12 +273,12 @@ async fn the_host_remembers_its_last_calls() {
     assert_eq!(host.host.calls().count(), 8);
 }
 
-/// Somebody who never answers.
+/// An approver that never answers.
 #[derive(Debug)]
-struct Away;
+struct SilentApprover;
 
-impl Approver for Away {
-    fn ask<'a>(&'a self, _: &'a Question) -> BoxFuture<'a, Answer> {
+impl Approver for SilentApprover {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         Box::pin(std::future::pending())
     }
 }
@@ -287,12 +287,12 @@ impl Approver for Away {
 async fn a_question_without_an_answer_ends_in_time_and_with_the_call() {
     let host = TestHost::empty_with(
         "[[rule]]\naction = \"ask\"\n[permissions]\nask_timeout = \"200ms\"",
-        |builder| builder.approver(Arc::new(Away)),
+        |builder| builder.approver(Arc::new(SilentApprover)),
     );
     host.load("e", ECHO).await;
     let delivered = host.call("e__echo", json!({})).await;
     let text = &refusal(&delivered).message;
-    assert!(text.contains("nobody answered within 200ms (`[permissions] ask_timeout`)"), "{text}");
+    assert!(text.contains("the approver did not answer within 200ms (`[permissions] ask_timeout`)"), "{text}");
     let turn = TurnContext::default();
     turn.cancel.cancel();
     let cancelled = host.call_in("e__echo", "{}", turn).await;

@@ -1,13 +1,13 @@
-//! What a well-behaved guest sees and what its caller gets.
+//! What a guest sees of its call, and what the caller receives.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use integration_tests::{Heard, TestHost, outcome, output, refusal, structured, value};
+use integration_tests::{RecordedProgress, TestHost, outcome, output, refusal, structured, value};
 use serde_json::json;
-use toolbay::core::call::{Audience, Identity};
+use toolbay::core::call::{ProgressAudience, Identity};
 use toolbay::core::tool::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
 
@@ -58,7 +58,7 @@ async fn every_kind_of_answer_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_budget_is_known_to_the_guest_and_kept_by_the_host() {
+async fn the_guest_reads_the_budget_and_the_host_enforces_it() {
     let host = TestHost::new(&[], "[plugins.neighbour.tools.long]\nlimits = { result_chars = 500 }").await;
     let turn = || TurnContext { budget_chars: 1000, ..TurnContext::default() };
     let ctx = host.call_in("neighbour__ctx", "{}", turn()).await;
@@ -70,7 +70,7 @@ async fn the_budget_is_known_to_the_guest_and_kept_by_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_learns_what_the_caller_told_and_nothing_else() {
+async fn a_guest_sees_only_the_context_that_the_caller_passed() {
     let host = TestHost::new(&[], "[plugins.neighbour]\nconfig = { greeting = \"hi\", n = 5 }").await;
     let blank = host.ask("neighbour__ctx", json!({})).await;
     for key in ["session_id", "session_key", "platform", "working_dir", "agent_id", "turn", "attribute"] {
@@ -99,11 +99,11 @@ async fn a_guest_learns_what_the_caller_told_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_reaches_its_own_caller_up_to_the_limit() {
+async fn progress_reaches_only_its_caller_up_to_the_limit() {
     let host = TestHost::new(&[], "[limits]\nprogress_events = 10").await;
-    let (a, b) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
+    let (a, b) = (Arc::new(RecordedProgress::default()), Arc::new(RecordedProgress::default()));
     let turn =
-        |sink: &Arc<Heard>| TurnContext { progress: Some(Arc::clone(sink) as _), ..TurnContext::default() };
+        |sink: &Arc<RecordedProgress>| TurnContext { progress: Some(Arc::clone(sink) as _), ..TurnContext::default() };
     let (one, two) = tokio::join!(
         host.call_in("neighbour__progress", r#"{"n": 3, "audience": "user"}"#, turn(&a)),
         host.call_in("neighbour__progress", r#"{"n": 5000, "audience": "internal"}"#, turn(&b)),
@@ -111,12 +111,12 @@ async fn progress_reaches_its_own_caller_up_to_the_limit() {
     assert_eq!((outcome(&one), outcome(&two)), ("ok", "ok"));
     let (a, b) = (a.0.lock().unwrap(), b.0.lock().unwrap());
     assert_eq!(a.iter().map(|e| e.message.as_str()).collect::<Vec<_>>(), ["step 1", "step 2", "step 3"]);
-    assert!(a.iter().all(|e| e.audience == Audience::User && &*e.tool == "neighbour__progress"));
-    assert_eq!((b.len(), b[0].audience), (10, Audience::Internal));
+    assert!(a.iter().all(|e| e.audience == ProgressAudience::User && &*e.tool == "neighbour__progress"));
+    assert_eq!((b.len(), b[0].audience), (10, ProgressAudience::Internal));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn usage_is_told_and_fuel_is_deterministic() {
+async fn usage_is_reported_and_fuel_is_deterministic() {
     let host = TestHost::new(&[], "").await;
     let first = host.call("neighbour__long", json!({"n": 100_000})).await;
     let again = host.call("neighbour__long", json!({"n": 100_000})).await;
@@ -130,9 +130,9 @@ async fn usage_is_told_and_fuel_is_deterministic() {
     assert_eq!(records[0].source.as_ref().unwrap().plugin().unwrap().as_str(), "neighbour");
 }
 
-/// Also where a task of the runtime asked for the batch, whose thread works on it itself.
+/// The same holds if a task of the runtime requested the batch and its thread works on it.
 #[test]
-fn a_batch_is_worked_off_by_more_than_one_thread() {
+fn a_batch_runs_on_several_threads() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
     let host = Host::builder(Policy::deny_all(Path::new("/"))).build().unwrap();
@@ -143,7 +143,7 @@ fn a_batch_is_worked_off_by_more_than_one_thread() {
         async move {
             at_work.fetch_add(1, Ordering::SeqCst);
             let began = Instant::now();
-            // Its thread does nothing else meanwhile.
+            // The thread of the test is busy with the batch.
             while at_work.load(Ordering::SeqCst) < 2 {
                 if began.elapsed() > Duration::from_secs(20) {
                     return Err(ToolError::new(ErrorCode::ExecutionFailed, "nobody came"));

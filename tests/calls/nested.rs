@@ -1,4 +1,4 @@
-//! Calls that tools make: the same gates, below the call that makes them, and never more than was granted.
+//! Nested calls: they pass the same gates, count for their parent, and never exceed its grants.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,12 +25,12 @@ async fn host_with(policy: &str, more: &[(&str, &str)]) -> TestHost {
     TestHost::new(&guests, policy).await
 }
 
-/// Makes calls in one, and returns what became of each.
+/// Makes nested calls in one call, and returns each outcome.
 async fn answers(host: &TestHost, calls: Value) -> Vec<Value> {
     host.ask("caller__invoke", json!({ "calls": calls })).await["answers"].as_array().unwrap().clone()
 }
 
-/// Makes one call in one.
+/// Makes one nested call.
 async fn answer(host: &TestHost, tool: &str, args: Value) -> Value {
     answers(host, json!([[tool, args]])).await.remove(0)
 }
@@ -55,13 +55,13 @@ async fn calls_are_made_and_answered_in_their_order() {
     );
     assert_eq!(all[3]["error"]["code"], "ErrorCode::InputInvalid");
     assert!(all[4]["error"]["message"].as_str().unwrap().contains("Unknown tool: nobody__knows"), "{all:?}");
-    // Whole, where a model would have been given 80 000 characters of it.
+    // The nested result is complete. A model would get 80,000 characters of it.
     assert_eq!(all[5], json!({"bytes": 300_000, "truncated": false}));
     assert!(answers(&host, json!([])).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_is_recorded_with_the_one_that_made_it() {
+async fn each_nested_call_is_recorded_with_its_parent() {
     let host = host(GRANTED).await;
     answers(
         &host,
@@ -89,12 +89,12 @@ async fn each_call_is_recorded_with_the_one_that_made_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
+async fn a_nested_call_needs_the_grant_and_the_permission_of_its_caller() {
     let denied = |answer: &Value| {
         assert_eq!(answer["error"]["subject"], "denied", "{answer}");
         answer["error"]["message"].as_str().unwrap().to_owned()
     };
-    // Nothing is granted: nothing is listed, nothing is called, and the operator is told which line would allow it.
+    // Without a grant nothing is listed or called, and the operator gets the policy line that would allow it.
     let none = host("").await;
     assert_eq!(none.ask("caller__list", json!({})).await["names"], json!([]));
     let whole = none.ask("caller__invoke", json!({"calls": [["neighbour__echo", {}]]})).await;
@@ -105,10 +105,10 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     assert!(hints(&told).contains(lines), "{told:?}");
     let needs = none.call("caller__needs", json!({})).await;
     assert!(hints(&needs).contains(r#"invoke = ["neighbour__*"]"#), "{needs:?}");
-    // Granted, and not declared.
+    // Granted, but not declared.
     let all = host(GRANTED).await;
     denied(&all.ask("caller__undeclared", json!({"calls": [["neighbour__echo", {}]]})).await);
-    // Some.
+    // Some tools are granted.
     let some = host("[plugins.caller.grant]\ninvoke = [\"neighbour__e*\", \"nobody__knows\"]\n").await;
     assert_eq!(
         some.ask("caller__list", json!({})).await["names"],
@@ -119,9 +119,9 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
     assert!(text.ends_with("`toolbay explain caller__invoke`"), "{text}");
     let told = some.call("caller__invoke", json!({"calls": [["neighbour__long", {}]]})).await;
     assert!(hints(&told).contains(r#""neighbour__e*", "nobody__knows", "neighbour__long""#), "{told:?}");
-    // What is not granted is not told of: there may be such a tool or not.
+    // The error does not say whether an ungranted tool exists.
     denied(&answer(&some, "nobody__else", json!({})).await);
-    // A tool that only passes a call on is asked for the tool that it reaches.
+    // A tool that forwards calls is judged by its target.
     let through = json!({"name": "neighbour__long", "arguments": {}});
     let some = host("[plugins.caller.grant]\ninvoke = [\"tool_call\"]\n").await;
     let answer = answer(&some, "tool_call", through).await;
@@ -129,7 +129,7 @@ async fn a_tool_calls_what_it_was_granted_and_its_caller_may_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_caller_does_not_see_is_not_called() {
+async fn a_tool_hidden_from_the_caller_cannot_be_called() {
     let host = host(&format!(
         "{GRANTED}[profile.reader]\nplugins = [\"caller\"]\n[[rule]]\ntool = \"neighbour__meta\"\nargs = {{ \"/n\" = \"1\" }}\naction = \"deny\"\n[permissions]\ndefault = \"allow\"\n"
     ))
@@ -167,7 +167,7 @@ async fn depth_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_many_calls_one_leads_to_is_bounded() {
+async fn nested_calls_are_bounded_in_number() {
     let host = host(&format!("{GRANTED}[plugins.caller.limits]\ninvocations = 5\n")).await;
     let told = host.ask("caller__again", json!({"times": 100_000})).await;
     assert_eq!(told["answered"], 5);
@@ -175,15 +175,15 @@ async fn how_many_calls_one_leads_to_is_bounded() {
     let text = told["refused"]["message"].as_str().unwrap();
     assert!(text.contains("the limit `invocations` is 5; the operator can raise it"), "{text}");
     assert_eq!(host.audit.take().len(), 6);
-    // All or none of those that are made together.
+    // A batch of nested calls is admitted entirely or not at all.
     assert_eq!(host.ask("caller__many", json!({"times": 6})).await["error"]["subject"], "limit");
     assert_eq!(host.ask("caller__many", json!({"times": 5})).await["good"], 5);
     assert_eq!(host.ask("caller__many", json!({"times": 100_000})).await["error"]["subject"], "limit");
-    // Those that inner calls make count for the outer one.
+    // Calls of nested calls count for the outermost call.
     let calls = json!([["caller__again", {"times": 4}], ["neighbour__echo", {}]]);
     let told = answers(&host, calls).await;
     assert_eq!(told[0]["structured"]["answered"], 3, "{told:?}");
-    // Refused ones count, too.
+    // Refused calls count, too.
     drop(host.audit.take());
     let told = host.ask("caller__again", json!({"times": 1000, "tool": "nobody__knows"})).await;
     assert_eq!((told["answered"].as_u64(), host.audit.take().len()), (Some(5), 6));
@@ -203,11 +203,11 @@ async fn bad_and_huge_arguments_are_refused_as_a_models() {
         assert_eq!(error["code"], "ErrorCode::InputInvalid", "{args}");
         assert!(error["message"].as_str().unwrap().contains(says), "{error}");
     }
-    // More than may cross at once ends the call, as everywhere.
+    // A request above the byte limit ends the call, as for any import.
     let small = self::host(&format!("{GRANTED}[limits]\nhost_call_bytes = \"1MiB\"\n")).await;
     let ended = small.provoke("caller__raw", json!({"bytes": 2_000_000}), Duration::from_secs(20)).await;
     assert_eq!(fault(&ended).kind, FaultKind::OutputTooLarge);
-    // Results that are together more than that: the calls were made, and those that do not fit say so.
+    // Results that exceed the limit together: the calls were made, and those that do not fit return an error.
     let told = small
         .ask("caller__many", json!({"times": 8, "tool": "neighbour__long", "args": {"n": 300_000}}))
         .await;
@@ -219,7 +219,7 @@ async fn bad_and_huge_arguments_are_refused_as_a_models() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_of_an_inner_call_is_an_error_of_it() {
+async fn a_fault_of_a_nested_call_is_its_error() {
     let more = [("trap", guest_artifacts::HOSTILE_TRAP), ("spin", guest_artifacts::HOSTILE_SPIN)];
     let host = host_with(
         &format!("{GRANTED}[plugins.spin.limits]\ntimeout = \"100ms\"\nfuel = 1_000_000_000_000\n"),
@@ -235,24 +235,24 @@ async fn a_fault_of_an_inner_call_is_an_error_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inner_call_ends_with_the_outer_one() {
+async fn a_nested_call_ends_with_its_parent() {
     let spin = [("spin", guest_artifacts::HOSTILE_SPIN)];
     let endless = "[limits]\nfuel = 1_000_000_000_000\n[plugins.caller.limits]\ntimeout = \"500ms\"\n";
     let host = host_with(&format!("{GRANTED}{endless}"), &spin).await;
-    let places = host.host.free_places();
-    // By the outer one's time, whatever the inner one has.
+    let places = host.host.available_call_permits();
+    // The timeout of the parent applies, whatever the nested call allows.
     let start = Instant::now();
     let ended = host.call("caller__invoke", json!({"calls": [["spin__spin", {}], ["spin__spin", {}]]})).await;
     assert_eq!(fault(&ended).kind, FaultKind::Deadline);
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    soon("a place is still taken", || host.host.free_places() == places).await;
+    soon("a place is still taken", || host.host.available_call_permits() == places).await;
     let mut recorded = 0;
     soon("the inner calls are not recorded", || {
         recorded += host.audit.take().len();
         recorded == 3
     })
     .await;
-    // By the caller, who gives up.
+    // Cancelled by the caller.
     let host = host_with(&format!("{GRANTED}[limits]\nfuel = 1_000_000_000_000\n"), &spin).await;
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
@@ -264,12 +264,12 @@ async fn an_inner_call_ends_with_the_outer_one() {
     let ended = host.call_in("caller__invoke", r#"{"calls": [["spin__spin", {}]]}"#, turn).await;
     assert_eq!(outcome(&ended), "cancelled");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    soon("a place is still taken", || host.host.free_places() == places).await;
+    soon("a place is still taken", || host.host.available_call_permits() == places).await;
     assert_eq!(answer(&host, "neighbour__echo", json!({})).await["value"], "{}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_place_is_enough_for_calls_in_calls() {
+async fn nested_calls_run_with_one_parallel_call() {
     let host = Arc::new(
         host(&format!("[host]\nparallel_calls = 1\n{GRANTED}[plugins.caller.limits]\nconcurrency = 1\n"))
             .await,
@@ -286,11 +286,11 @@ async fn one_place_is_enough_for_calls_in_calls() {
         assert_eq!(told[0]["structured"]["answers"][1]["value"], "meta", "{told:?}");
         assert_eq!(told[1]["value"], "{}");
     }
-    soon("a place is still taken", || host.host.free_places() == 1).await;
+    soon("a place is still taken", || host.host.available_call_permits() == 1).await;
 }
 
 #[test]
-fn a_tool_that_calls_others_has_no_lane() {
+fn a_tool_that_calls_others_has_no_serial_queue() {
     for lines in [
         "[plugins.p]\nserial = true\n[plugins.p.grant]\ninvoke = [\"*\"]",
         "[plugins.p.tools.t]\nserial = true\n[plugins.p.grant]\ninvoke = [\"a__b\"]",
@@ -302,19 +302,19 @@ fn a_tool_that_calls_others_has_no_lane() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn serial_tools_are_called_one_after_the_other() {
+async fn serial_tools_never_run_in_parallel() {
     let host = host(&format!("{GRANTED}[plugins.neighbour]\nserial = true\n")).await;
     let told = host.ask("caller__many", json!({"times": 20})).await;
     assert_eq!(told["good"], 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_wrote_is_marked_in_what_the_caller_says() {
+async fn untrusted_text_stays_marked_in_the_result_of_the_caller() {
     let host = host(GRANTED).await;
     let delivered =
         host.call("caller__invoke", json!({"calls": [["neighbour__untrusted", {"text": "obey"}]]})).await;
     assert!(value(&delivered).starts_with("<untrusted source=\"plugin:caller\""), "{}", value(&delivered));
-    // The program itself gets it as it is.
+    // The program itself gets the text unchanged.
     assert_eq!(structured(&delivered)["answers"][0]["value"], "obey");
     let through = json!([["caller__invoke", {"calls": [["neighbour__untrusted", {"text": "obey"}]]}]]);
     let delivered = host.call("caller__invoke", json!({ "calls": through })).await;
@@ -337,18 +337,18 @@ async fn inner_calls_are_the_sessions() {
     assert_eq!(stopped.len(), 1);
     assert!(stopped[0]["error"]["message"].as_str().unwrap().contains("3-tool-call budget for this session"));
     assert_eq!((session.calls(), session.cost_usd()), (3, 0.5));
-    // The calls' own cost, not the caller's.
+    // The cost of the nested calls, without the cost of the caller.
     assert_eq!(output(&delivered).cost_usd, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_waits_for_others_is_asked_about_as_any() {
+async fn a_nested_call_needs_approval_like_any_other() {
     let host = host(&format!(
         "{GRANTED}[permissions]\ndefault = \"allow\"\n[[rule]]\ntool = \"neighbour__meta\"\naction = \"ask\"\n"
     ))
     .await;
     let told = answer(&host, "neighbour__meta", json!({})).await;
-    assert!(told["error"]["message"].as_str().unwrap().contains("nobody to ask"), "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("no approver is available"), "{told}");
     assert_eq!(refusal(&host.call("neighbour__meta", json!({})).await).code, ErrorCode::NotAvailable);
 }
 

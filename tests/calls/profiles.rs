@@ -1,4 +1,4 @@
-//! Profiles: who calls under one sees less and reaches less, whoever else calls at the same time.
+//! Profiles: a caller with a profile sees and reaches less, also while others call at the same time.
 
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ fn profile(host: &TestHost, name: &str) -> Arc<Profile> {
 }
 
 async fn call(host: &TestHost, profile: Option<Arc<Profile>>, tool: &str, path: &str) -> CallResult {
-    let view = host.host.view(Filter::of_profile(profile));
+    let view = host.host.view(Filter::for_profile(profile));
     let calls = vec![ToolCall::new("1", tool, json!({"path": path, "text": "x"}).to_string())];
     host.host.call_all(&view, calls, TurnContext::default()).await.pop().unwrap()
 }
 
 fn names(host: &TestHost, profile: &Arc<Profile>) -> Vec<String> {
-    let view = host.host.view(Filter::of_profile(Some(Arc::clone(profile))));
+    let view = host.host.view(Filter::for_profile(Some(Arc::clone(profile))));
     let of_plugins = view.definitions().filter(|entry| entry.def.source.plugin().is_some());
     of_plugins.map(|entry| entry.def.name.to_string()).collect()
 }
@@ -78,7 +78,7 @@ async fn the_same_tool_reaches_less_under_a_profile() {
         let delivered = call(&host, profile.cloned(), tool, path).await;
         assert_eq!(ok(&delivered), expect, "{tool} {path} under {:?}", profile.map(|p| p.name()));
     }
-    // At the same time, on the same plugin: the turn's profile decides, not the last one.
+    // Two profiles call the same plugin at the same time. The profile of each turn decides.
     let calls = (0..20).map(|n| {
         let profile = (n % 2 == 0).then(|| Arc::clone(&reader));
         let host = &host;
@@ -93,7 +93,7 @@ async fn the_same_tool_reaches_less_under_a_profile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_names_the_profile_where_that_is_in_the_way() {
+async fn a_refusal_names_the_profile_that_caused_it() {
     let host = host().await;
     let (reader, locked) = (profile(&host, "reader"), profile(&host, "locked"));
     for (profile, tool, path, line) in [
@@ -104,7 +104,7 @@ async fn a_refusal_names_the_profile_where_that_is_in_the_way() {
             "out/a",
             "[profile.reader]\nfs_read = [\"$workspace/in\", \"$workspace/out/a\"]",
         ),
-        // What the plugin was not granted either has to be granted in both places.
+        // A capability must be granted to the plugin and to the profile.
         (
             Some(&reader),
             "f__read",
@@ -138,7 +138,7 @@ async fn futures_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_seen_is_what_may_be_called() {
+async fn a_listed_tool_is_a_callable_tool() {
     let host = host().await;
     let all = host.host.view(Filter::default()).definitions().count();
     for (name, sees) in [
@@ -146,7 +146,7 @@ async fn what_is_seen_is_what_may_be_called() {
         ("nothing", vec![]),
         ("f-only", vec!["f__read", "f__stat", "f__must_write"]),
         ("no-toolset", vec![]),
-        // It may not read where the plugin may, and the plugin may not read where it may.
+        // The profile grants another folder than the plugin, so the tool reads neither.
         ("keeps", vec!["c__keep_anywhere"]),
     ] {
         let profile = profile(&host, name);
@@ -184,24 +184,24 @@ async fn a_profile_of_another_policy_gets_nothing() {
     let text = delivered.result.unwrap_err().to_string();
     assert!(text.contains("the policy has no profile `stranger`"), "{text}");
     assert_eq!(names(&host, &stranger), [""; 0]);
-    // One of the same name is another filter over the same grants: it does not widen them.
+    // A profile of the same name is another filter over the same grants. It does not widen them.
     let same = Arc::clone(other.profile("reader").unwrap());
     let answer = structured(&call(&host, Some(same), "f__read", "out/a").await);
     assert_eq!(answer["error"], "denied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_explanation_says_what_the_profile_takes_away() {
+async fn an_explanation_names_what_the_profile_removes() {
     let host = host().await;
     let reader = profile(&host, "reader");
     let without = host.host.explain("f__write", None).unwrap();
     let with = host.host.explain("f__write", Some(&reader)).unwrap();
-    assert_eq!(without.wishes[1].granted, ["$workspace"]);
-    assert_eq!(without.wishes[1].stands, ["[plugins.f.grant] fs_write"]);
-    assert_eq!(with.wishes[1].granted, [""; 0]);
-    assert!(with.wishes[1].refused.as_ref().unwrap().contains("profile `reader`"), "{with:?}");
-    assert_eq!(with.wishes[1].proposal, None, "no line of the plugin's would help");
-    assert_eq!(with.wishes[0].granted, ["$workspace/in"]);
+    assert_eq!(without.capabilities[1].granted, ["$workspace"]);
+    assert_eq!(without.capabilities[1].policy_keys, ["[plugins.f.grant] fs_write"]);
+    assert_eq!(with.capabilities[1].granted, [""; 0]);
+    assert!(with.capabilities[1].refused.as_ref().unwrap().contains("profile `reader`"), "{with:?}");
+    assert_eq!(with.capabilities[1].proposal, None, "no line of the plugin's would help");
+    assert_eq!(with.capabilities[0].granted, ["$workspace/in"]);
     let stat = host.host.explain("f__stat", Some(&reader)).unwrap();
     assert_eq!(stat.unavailable.as_deref(), Some("it is excluded on this surface"));
     assert!(host.host.explain("nobody__knows", None).is_none());

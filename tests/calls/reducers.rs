@@ -1,4 +1,4 @@
-//! Reducers: sealed, bounded, and never able to make a result worse.
+//! Reducers are sealed, bounded, and never make a result worse.
 
 use integration_tests::{TestHost, outcome, output, value, words};
 use serde_json::json;
@@ -13,7 +13,7 @@ async fn a_reducer_of_the_same_plugin_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_reducer_does_the_result_is_kept() {
+async fn a_misbehaving_reducer_leaves_the_result_intact() {
     let host = TestHost::new(
         &[("r", guest_artifacts::REDUCE_BAD)],
         "[plugins.r.limits]\ntimeout = \"4s\"\nmemory = \"256MiB\"",
@@ -41,7 +41,7 @@ async fn whatever_a_reducer_does_the_result_is_kept() {
     assert!(matches!(host.audit.take()[0].reducer, Some("deadline" | "out_of_fuel")));
     let dropped = host.call("r__produce", json!({"reduce": "drop_structured", "structured": {"a": 1}})).await;
     assert!(output(&dropped).structured.is_some(), "the structured part survives");
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +56,7 @@ async fn a_reducer_has_nothing_but_its_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_of_others_need_a_grant() {
+async fn reducing_results_of_other_plugins_needs_a_grant() {
     let guests = [("api_echo", guest_artifacts::API_ECHO), ("r", guest_artifacts::REDUCE_FOREIGN)];
     let without = TestHost::new(&guests, "").await;
     assert!(value(&without.call("api_echo__long", json!({"n": 500})).await).len() == 500);
@@ -68,7 +68,7 @@ async fn results_of_others_need_a_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_party_reducer_shortens_what_the_files_plugin_reads() {
+async fn the_first_party_reducer_shortens_results_of_files() {
     let policy = "[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[plugins.reducers.grant]\nreduce = [\"files__read_file\"]";
     let plugins = [("files", guest_artifacts::PLUGIN_FILES), ("reducers", guest_artifacts::PLUGIN_REDUCERS)];
     let host = TestHost::new(&plugins, policy).await;

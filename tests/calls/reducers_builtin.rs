@@ -1,4 +1,4 @@
-//! The built-in reducers, native and as a component: both say the same, and neither can make a result worse.
+//! The built-in reducers, native and as a component. Both return the same text, and neither makes a result worse.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::output::reduce::ReduceContext;
-use toolbay::core::registry::{Bundle, Collision, Entry};
+use toolbay::core::registry::{Bundle, Collision, ToolEntry};
 use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use toolbay::core::tool::schema::Schema;
 use toolbay::core::tool::{ToolDef, ToolSource};
@@ -17,7 +17,7 @@ use toolbay::policy::limits::Usage;
 use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::{Filter, LoadError, PluginId, TurnContext, reducers};
 
-/// The names under which the plugin offers what `toolbay_reducers` calls by the second name.
+/// The plugin's name of each reducer, and its name in `toolbay_reducers`.
 const NAMES: [(&str, &str); 8] = [
     ("json_array", "json_array"),
     ("kanban_list", "kanban_list"),
@@ -29,11 +29,11 @@ const NAMES: [(&str, &str); 8] = [
     ("terminal", "terminal"),
 ];
 
-/// Answers with its argument `text`, as a success or, with `fail`, as an error.
+/// Returns its argument `text` as a success or, with `fail`, as an error.
 #[derive(Debug)]
-struct Say;
+struct EchoTool;
 
-impl Invoke for Say {
+impl Invoke for EchoTool {
     fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         let text = call.parsed().get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
         let fails = call.parsed().get("fail").is_some();
@@ -47,17 +47,17 @@ impl Invoke for Say {
     }
 }
 
-/// A native tool that says what it is told to.
-fn say(name: &str) -> Entry {
-    let name = QualifiedName::native(&ToolName::new(name).unwrap());
+/// A native tool with a configurable result.
+fn say(name: &str) -> ToolEntry {
+    let name = QualifiedName::from_native(&ToolName::new(name).unwrap());
     let schema = Schema::input(r#"{"type": "object"}"#).unwrap();
     let def = ToolDef::new(name, "Says a text.", schema, ToolSource::Builtin);
-    let mut entry = Entry::new(def, Arc::new(Say));
+    let mut entry = ToolEntry::new(def, Arc::new(EchoTool));
     entry.call.args_bytes = 64 << 20;
     entry
 }
 
-/// A host with the tools `say__NAME` and the plugin's reducer of that name on each.
+/// A host with the tools `say__NAME`, each with the plugin's reducer of that name.
 async fn with_the_plugin() -> TestHost {
     let tools: Vec<String> = NAMES.iter().map(|(name, _)| format!("\"say__{name}\"")).collect();
     let policy = format!("[plugins.reducers.grant]\nreduce = [{}]", tools.join(", "));
@@ -67,7 +67,7 @@ async fn with_the_plugin() -> TestHost {
     host
 }
 
-/// Texts of every kind: the fixtures of the crate, and what its tests are fond of.
+/// Texts of every kind: the fixtures of the crate, and edge cases.
 fn texts() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/reducers/tests/fixtures");
     let mut texts: Vec<(String, String)> = std::fs::read_dir(folder)
@@ -111,7 +111,7 @@ fn texts() -> Vec<(String, String)> {
     texts
 }
 
-/// A command under which the text of a fixture is recognised.
+/// A command for which the text of a fixture is recognised.
 fn command(fixture: &str) -> String {
     let (program, rest) = fixture.split_once('_').unwrap_or((fixture, ""));
     match program {
@@ -125,7 +125,7 @@ fn command(fixture: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_component_says_what_the_native_functions_say() {
+async fn the_component_and_the_native_reducers_agree() {
     let host = with_the_plugin().await;
     let view = host.host.view(Filter::default());
     let mut reduced = std::collections::BTreeMap::new();
@@ -148,7 +148,7 @@ async fn the_component_says_what_the_native_functions_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn structured_and_cost_and_the_error_flag_stay() {
+async fn structured_content_cost_and_error_flag_are_unchanged() {
     let host = with_the_plugin().await;
     let native = TestHost::new(&[], "").await;
     let entry = |name: &str| Bundle { tools: vec![say(name)], reducers: vec![] };
@@ -188,7 +188,7 @@ async fn structured_and_cost_and_the_error_flag_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_native_reducer_is_one_of_a_tool_and_is_taken_out_again() {
+async fn a_native_reducer_is_added_and_removed() {
     let host = TestHost::new(&[], "").await;
     let registry = host.host.registry();
     registry.register(Bundle { tools: vec![say("say__read_file")], reducers: vec![] }).unwrap();
@@ -198,7 +198,7 @@ async fn a_native_reducer_is_one_of_a_tool_and_is_taken_out_again() {
     assert!(value(&call().await).starts_with("File is 400 lines. Showing lines 1-200."));
     let second = registry.register_reducer(reducers::native("say__read_file", "log").unwrap()).unwrap_err();
     assert!(
-        second.to_string().starts_with("Reducer already registered for tool 'say__read_file'"),
+        second.to_string().starts_with("a reducer for tool `say__read_file` is already registered"),
         "{second}"
     );
     assert!(registry.remove_reducer(&handle) && !registry.remove_reducer(&handle));
@@ -239,7 +239,7 @@ async fn the_policy_binds_a_reducer_to_a_tool_of_another_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reducers_that_nobody_granted_are_not_a_mistake() {
+async fn ungranted_reducers_cause_no_warning() {
     let host = TestHost::empty("");
     let id = PluginId::new("reducers").unwrap();
     let warnings = host.host.load_file(id, Path::new(guest_artifacts::PLUGIN_REDUCERS)).await.unwrap();
@@ -265,7 +265,7 @@ async fn the_component_has_fuel_for_large_texts() {
         let ctx = ReduceContext { tool_name: name, args: &args, turn_count: 0, budget_chars: 80_000 };
         match entry.reducer.reduce(&Ok(ToolOutput::text(text)), ctx).await {
             Ok(Some(Ok(output))) => assert!(output.value.len() < 100_000, "{name}"),
-            // A busy machine may be too slow for the time-out; fuel does not depend on the machine.
+            // A busy machine may exceed the timeout. Fuel does not depend on the machine.
             Err(fault) => assert_eq!(fault.kind, FaultKind::Deadline, "{name}: {fault}"),
             other => panic!("{name} {command}: {other:?}"),
         }
@@ -274,7 +274,7 @@ async fn the_component_has_fuel_for_large_texts() {
 
 /// `shell` appends a line with the exit code. The output before it is reduced as if it stood alone.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_shell_says_of_git_status_is_reduced() {
+async fn git_status_through_shell_is_reduced() {
     let host = with_the_plugin().await;
     let view = host.host.view(Filter::default());
     let component = view.reducer("say__terminal").unwrap();

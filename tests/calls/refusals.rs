@@ -1,5 +1,5 @@
-//! A refusal has two readers: a model learns what happened, the operator what would allow it. Lines are advised only where
-//! they help, and what WASI has no words for is appended to the result.
+//! A refusal has two readers: a model learns what happened, and the operator learns which policy line would allow it.
+//! Lines are suggested only where they help. Refusals that WASI cannot express are appended to the result.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ args.text = { type = "string" }
 run.args = ["print", "{text}"]
 "#;
 
-/// A program that knows nothing of this host, in a folder of its own.
+/// A program that does not know this host, in its own folder.
 async fn program(policy: &str) -> TestHost {
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("tool.wasm");
@@ -62,7 +62,7 @@ fn model_reads(delivered: &CallResult) -> String {
     }
 }
 
-/// The policy with the lines that a hint names put in the place of those that are there.
+/// The policy with the suggested lines instead of the existing ones.
 fn followed(policy: &str, hint: &str) -> String {
     let mut table: toml::Table = policy.parse().unwrap();
     let lines: Vec<&str> = hint.lines().skip_while(|line| !line.starts_with('[')).collect();
@@ -133,36 +133,36 @@ async fn no_line_is_advised_that_would_not_help() {
         assert!(!said.contains("[plugins") && !said.contains("--allow-protected-path"), "{tool} {path}: {said}");
         hints(&delivered)
     };
-    // The grant is there, the folder is not.
+    // The folder is granted but does not exist.
     let hint = call("f__write", "missing/new.txt").await;
     assert!(hint.contains("Create the folder") && !hint.contains("[plugins"), "{hint}");
     fs::create_dir(host.root().join("missing")).unwrap();
     assert_eq!(call("f__write", "missing/new.txt").await, "");
-    // A line of the same list keeps it out.
+    // A line of the same list excludes the path.
     let hint = call("f__read", "private/a.txt").await;
     assert!(hint.contains("`!**/private` in `fs_read`") && !hint.contains("[plugins"), "{hint}");
-    // The folder has to be made, too.
+    // The folder must be created, too.
     let hint = call("f__write", "deep/er/new.txt").await;
     assert!(
         hint.contains("does not exist: create it") && hint.contains("\"$workspace/deep/er/new.txt\""),
         "{hint}"
     );
-    // No policy opens it.
+    // No policy line opens the path.
     let hint = call("f__read", "/proc/self/environ").await;
     assert!(hint.contains("--allow-protected-path") && !hint.contains("[plugins"), "{hint}");
-    // The tool did not ask for it.
+    // The tool does not declare the capability.
     let hint = call("f__undeclared", "in/a.txt").await;
     assert!(hint.is_empty() || hint.contains("does not declare"), "{hint}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_wasi_has_no_words_for_is_appended_to_the_result() {
+async fn refusals_that_wasi_cannot_express_are_appended_to_the_result() {
     let host = program("").await;
     let time = host.call("tool__time", json!({})).await;
     assert_eq!(outcome(&time), "ok");
     let said = model_reads(&time);
     assert!(said.starts_with("1735689600\n"), "the clock stands still: {said}");
-    assert!(said.contains("read the clock, which is not granted"), "{said}");
+    assert!(said.contains("read the clock without the capability `clock`"), "{said}");
     assert!(said.contains("the operator can allow it with `toolbay explain tool__time`"), "{said}");
     assert!(
         !said.contains("[plugins") && hints(&time).contains("[plugins.tool.grant]\nclock = true"),
@@ -174,7 +174,7 @@ async fn what_wasi_has_no_words_for_is_appended_to_the_result() {
         assert!(said.contains("no folder is granted to it: not permitted"), "{said}");
         assert!(hints(&failed).contains(&format!("[plugins.tool.grant]\n{key} = ")), "{failed:?}");
     }
-    // What asks for nothing is told nothing, and what was granted is not refused.
+    // A tool without declarations gets no suggestion, and a granted operation is not refused.
     let print = host.call("tool__print", json!({"text": "{}"})).await;
     assert_eq!((model_reads(&print).as_str(), print.hints.lines.len()), ("{}", 0));
     let granted = program("[plugins.tool.grant]\nclock = true\nfs_read = [\"$workspace\"]").await;
@@ -183,11 +183,11 @@ async fn what_wasi_has_no_words_for_is_appended_to_the_result() {
     fs::write(granted.root().join("a.txt"), "hello").unwrap();
     assert_eq!(model_reads(&granted.call("tool__read", json!({"path": "a.txt"})).await), "hello");
     let failed = granted.call("tool__write", json!({"path": "b.txt"})).await;
-    assert!(refusal(&failed).message.contains("tried to write a file, which is not granted"), "{failed:?}");
+    assert!(refusal(&failed).message.contains("tried to write a file without a grant"), "{failed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_wasi_only_denies_says_why() {
+async fn a_denied_wasi_request_carries_the_reason() {
     let host = TestHost::new(&[("w", guest_artifacts::CAP_WASI_HTTP)], "").await;
     let args = json!({"authority": "api.example.com", "path": "/", "scheme": "https"});
     let delivered = host.call("w__fetch", args).await;
@@ -200,7 +200,7 @@ async fn a_request_that_wasi_only_denies_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_warns_of_what_a_component_imports_and_is_not_granted() {
+async fn a_load_warns_about_ungranted_imports() {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(guest_artifacts::PROGRAM_TOOL, folder.path().join("tool.wasm")).unwrap();
     fs::write(folder.path().join("tool.plugin.toml"), PROGRAM).unwrap();
@@ -214,7 +214,7 @@ async fn a_load_warns_of_what_a_component_imports_and_is_not_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_on_stderr_is_a_failure_where_every_status_is_one() {
+async fn stderr_output_is_a_failure_if_every_exit_status_is_success() {
     let host = program("[plugins.tool.grant]\nfs_read = [\"$workspace\"]").await;
     fs::write(host.root().join("a.txt"), "hello").unwrap();
     assert_eq!(model_reads(&host.call("tool__find", json!({"path": "a.txt"})).await), "hello");
@@ -225,7 +225,7 @@ async fn a_line_on_stderr_is_a_failure_where_every_status_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_tool_is_answered_with_names_that_the_caller_may_see() {
+async fn an_unknown_tool_suggests_only_visible_names() {
     let policy = "[profile.few]\ntools = [\"files__read_file\"]\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n";
     let host = TestHost::new(&[("files", guest_artifacts::PLUGIN_FILES)], policy).await;
     let said = |delivered: &CallResult| refusal(delivered).message.clone();
@@ -233,13 +233,13 @@ async fn an_unknown_tool_is_answered_with_names_that_the_caller_may_see() {
     assert!(text.starts_with("Unknown tool: files__read_fil. Did you mean: files__read_file"), "{text}");
     let text = said(&host.call("files__wirte_file", json!({})).await);
     assert!(text.contains("files__write_file"), "{text}");
-    let view = host.host.view(Filter::of_profile(host.host.policy().profile("few").cloned()));
+    let view = host.host.view(Filter::for_profile(host.host.policy().profile("few").cloned()));
     let text = view.find("files__wirte_file").unwrap_err().message;
     assert!(!text.contains("files__write_file"), "{text}");
     assert_eq!(view.find("zzzz").unwrap_err().message, "Unknown tool: zzzz");
 }
 
-/// Each example of `reduce` in the book is one of a plugin that there is.
+/// Each example of `reduce` in the book names an existing plugin and reducer.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_books_reducer_examples_name_tools_that_exist() {
     let host = TestHost::empty("");

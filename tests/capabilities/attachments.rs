@@ -1,4 +1,4 @@
-//! `attachments`: which files of a turn a tool sees and makes, and every way to others.
+//! `attachments`: which files of a turn a tool can read and create, and every attempt to reach others.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use toolbay::core::session::attachment::{
     Attachment, AttachmentError, Attachments, MemoryAttachments, check_name,
 };
 use toolbay::core::tool::content::BlockBody;
-use toolbay::policy::capability::attachment::{Access, AttachmentRule};
-use toolbay::policy::rule::Rule;
+use toolbay::policy::capability::attachment::{AttachmentAccess, AttachmentRule};
+use toolbay::policy::rule::GrantRule;
 use toolbay::{CallResult, TurnContext};
 
 const ALL: &str = "[plugins.a.grant]\nattachments = [\"read\", \"create\"]\n";
@@ -20,7 +20,7 @@ async fn host(policy: &str) -> TestHost {
     TestHost::new(&[("a", guest_artifacts::CAP_ATTACHMENTS)], policy).await
 }
 
-/// A turn with a text, an image and something else.
+/// A turn with a text, an image and a binary file.
 fn files() -> Arc<MemoryAttachments> {
     let files = MemoryAttachments::new();
     files.add("notes.txt", "text/plain; charset=utf-8", *b"hello");
@@ -43,7 +43,7 @@ fn ids(listed: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_granted_works() {
+async fn granted_operations_succeed() {
     let (host, files) = (host(ALL).await, files());
     let all = ask(&host, &files, "a__all", json!({})).await;
     assert_eq!(ids(&all), ["a1", "a2", "a3"]);
@@ -70,7 +70,7 @@ async fn what_is_granted_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_handed_back_has_no_value_of_a_secret() {
+async fn attachments_of_a_tool_are_redacted() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().canonicalize().unwrap().join("token");
@@ -86,7 +86,7 @@ async fn what_is_handed_back_has_no_value_of_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_granted_is_denied_and_not_listed() {
+async fn ungranted_attachments_are_denied_and_not_listed() {
     for (grant, seen, read, created) in [
         ("", vec![], [false, false, false], [false, false]),
         ("\"create\"", vec![], [false, false, false], [true, true]),
@@ -116,7 +116,7 @@ async fn what_is_not_granted_is_denied_and_not_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_gets_what_it_declares_and_no_more() {
+async fn a_tool_gets_only_what_it_declares() {
     let (host, files) = (host(ALL).await, files());
     assert_eq!(ask(&host, &files, "a__images", json!({"id": "a2"})).await["text"], "\u{fffd}PNG");
     assert_eq!(ask(&host, &files, "a__images", json!({"id": "a1"})).await["error"], "denied");
@@ -244,7 +244,7 @@ async fn each_quota_is_reached_at_its_number_and_is_the_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_large_is_not_copied() {
+async fn oversized_attachments_are_not_copied() {
     let limits = "[plugins.a.limits]\nhost_call_bytes = \"1MiB\"\n";
     let (host, files) = (host(&format!("{limits}{ALL}")).await, files());
     files.add("fits", "text/plain", vec![b'x'; 1 << 20]);
@@ -259,11 +259,11 @@ async fn what_is_too_large_is_not_copied() {
     assert!(files.created().is_empty());
 }
 
-/// An embedder's own, which says that a file is small and hands over a large one, and takes nothing.
+/// The store of an embedder that reports a small file, returns a large one, and accepts none.
 #[derive(Debug)]
-struct Liar;
+struct FaultyAttachments;
 
-impl Attachments for Liar {
+impl Attachments for FaultyAttachments {
     fn list(&self) -> BoxFuture<'_, Vec<Attachment>> {
         let about = |id: &str| Attachment {
             id: id.to_owned(),
@@ -293,10 +293,10 @@ impl Attachments for Liar {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_embedders_store_says_wrong_harms_nobody() {
+async fn a_faulty_store_of_an_embedder_is_contained() {
     let host = host(ALL).await;
     let ask = |tool: &'static str, args: Value| {
-        let turn = TurnContext { attachments: Some(Arc::new(Liar)), ..TurnContext::default() };
+        let turn = TurnContext { attachments: Some(Arc::new(FaultyAttachments)), ..TurnContext::default() };
         let host = &host;
         async move { structured(&host.call_in(tool, &args.to_string(), turn).await) }
     };
@@ -317,7 +317,7 @@ async fn attachments_open_no_files() {
 }
 
 #[test]
-fn the_tables_of_the_page_are_what_happens() {
+fn the_tables_of_the_page_match_behaviour() {
     let page = include_str!("../../docs/reference/capabilities/attachments.md");
     let cells = |line: &str| {
         line.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect::<Vec<_>>()
@@ -328,7 +328,7 @@ fn the_tables_of_the_page_are_what_happens() {
     for row in &rows {
         let found = match row.last().unwrap().as_str() {
             "granted" | "denied" => {
-                if parse(&row[0]).unwrap().takes(Access::Read, &row[1]) {
+                if parse(&row[0]).unwrap().matches(AttachmentAccess::Read, &row[1]) {
                     "granted"
                 } else {
                     "denied"
@@ -356,7 +356,7 @@ fn the_tables_of_the_page_are_what_happens() {
     assert_eq!(checked, 11 + 8 + 7, "every row was read");
 }
 
-/// Whether a row stands in the table of rules, and not in the one of names.
+/// Whether a row belongs to the table of rules and not to the table of names.
 fn is_rule_row(page: &str, cell: &str) -> bool {
     let (_, table) = page.split_once("| written in a policy |").unwrap();
     table.split_once("## Operations").unwrap().0.contains(&format!("| `{cell}` |"))

@@ -1,4 +1,4 @@
-//! Variables, time and chance: what a tool sees that was granted nothing, and what each grant changes.
+//! Environment, clock and randomness: what a tool sees without a grant, and what each grant changes.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// What differs between two calls if there is chance.
+/// The values that differ between two calls if randomness is granted.
 fn chance(said: &Value) -> [Value; 4] {
     ["random", "bytes", "seed", "hash"].map(|key| said[key].clone())
 }
@@ -38,7 +38,7 @@ async fn without_grants_time_stands_and_chance_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_needs_what_is_not_granted_is_not_available() {
+async fn a_tool_with_an_ungranted_required_capability_is_unavailable() {
     let host = host("").await;
     for (tool, line) in
         [("e__time", "clock = true"), ("e__chance", "random = true"), ("e__vars", "env = [\"TB_HOST\"]")]
@@ -51,7 +51,7 @@ async fn a_tool_that_needs_what_is_not_granted_is_not_available() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_grant_changes_its_own_and_for_those_that_ask() {
+async fn each_grant_changes_one_interface_for_plugins_that_declare_it() {
     let host =
         host("[plugins.e.grant]\nclock = true\nrandom = true\n[plugins.e.tools.may]\nrandom = false").await;
     let fixed = chance(&host.ask("e__nothing", json!({})).await);

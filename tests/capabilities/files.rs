@@ -1,4 +1,4 @@
-//! `files`: what a granted folder opens, and every way out of it.
+//! `files`: what a granted folder opens, and every attempt to leave it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -40,7 +40,7 @@ fn rustix_fifo(path: &std::path::Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_granted_works() {
+async fn granted_operations_succeed() {
     let host = host().await;
     let read = host.ask("f__read", json!({"path": "in/a.txt"})).await;
     assert_eq!((&read["text"], &read["size"], &read["kind"]), (&json!("hello"), &json!(5), &json!("file")));
@@ -143,7 +143,7 @@ async fn odd_paths_and_files_end_in_an_error_and_never_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_swapped_afterwards_changes_nothing() {
+async fn a_folder_swapped_after_the_load_changes_nothing() {
     let host = host().await;
     let root = host.root();
     fs::rename(root.join("in"), root.join("moved")).unwrap();
@@ -185,7 +185,7 @@ async fn a_write_over_something_newer_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_warned_of_its_own_stale_reads_and_no_others() {
+async fn a_session_is_warned_only_about_its_own_stale_reads() {
     let host = host().await;
     let file = host.root().join("both/x.txt");
     fs::write(&file, "one").unwrap();
@@ -241,7 +241,7 @@ async fn a_missing_grant_names_the_line_that_would_help() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_granted_folder_that_is_not_there_is_told() {
+async fn a_missing_granted_folder_is_reported() {
     let host = TestHost::empty("[plugins.f.grant]\nfs_read = [\"$workspace/nowhere\"]");
     let id = toolbay::PluginId::new("f").unwrap();
     let warnings = host.host.load_file(id, guest_artifacts::CAP_FILES.as_ref()).await.unwrap();
@@ -249,7 +249,7 @@ async fn a_granted_folder_that_is_not_there_is_told() {
     assert_eq!(outcome(&host.call("f__must_read", json!({"path": "x"})).await), "not_available");
 }
 
-/// Asks, within seconds: what would wait for ever is a failure.
+/// Makes a call with a deadline of seconds. A call that would block forever fails the test.
 async fn in_time(host: &TestHost, tool: &str, args: Value) -> Value {
     tokio::time::timeout(std::time::Duration::from_secs(5), host.ask(tool, args))
         .await

@@ -1,4 +1,4 @@
-//! `files`: patterns and exclusions, and every spelling and link that could lead around them.
+//! `files`: patterns and exclusions, and every spelling and link that could bypass them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ const POLICY: &str = r#"
     fs_write = ["$workspace/**", "!**/.env", "!**/.git/**", "!$workspace/private"]
 "#;
 
-/// What no answer may hold.
+/// Text that no result may contain.
 const CANARY: &str = "canary";
 
 async fn host(policy: &str) -> TestHost {
@@ -94,7 +94,7 @@ async fn an_excluded_file_is_reached_by_no_spelling_and_no_link() {
         for tool in ["read", "write", "stat", "read_dir", "append"] {
             let said = host.ask(&format!("f__{tool}"), json!({ "path": path, "text": "overwritten" })).await;
             let error = said["error"].as_str().unwrap_or_else(|| panic!("{tool} {path}: {said}"));
-            // A link written as a folder may be refused for that.
+            // A link with a trailing slash may be refused for that reason.
             assert!(
                 error == "denied" || (error == "other" && path == "src/env-link/"),
                 "{tool} {path}: {said}"
@@ -126,7 +126,7 @@ async fn an_excluded_file_is_reached_by_no_spelling_and_no_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_excluded_is_not_seen_and_the_line_is_named() {
+async fn excluded_paths_are_hidden_and_the_refusal_names_the_line() {
     let host = host(POLICY).await;
     assert_eq!(names(&host, ".").await, ["a.txt", "data", "open", "src"]);
     assert!(!names(&host, "src").await.contains(&".env".to_owned()));
@@ -137,7 +137,7 @@ async fn what_is_excluded_is_not_seen_and_the_line_is_named() {
         let hints = integration_tests::hints(&delivered);
         assert!(hints.contains(line) && hints.contains("fs_read"), "{path}: {hints}");
     }
-    // A link does not tell what it leads to, nor whether that is there.
+    // A refused link reveals neither its target nor whether the target exists.
     let there = host.ask("f__read", json!({ "path": "open/key" })).await;
     let not_there = host.ask("f__read", json!({ "path": "open/nix" })).await;
     assert_eq!(there.to_string().replace("key", "nix"), not_there.to_string());
@@ -145,7 +145,7 @@ async fn what_is_excluded_is_not_seen_and_the_line_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pattern_grants_what_it_matches_and_shows_the_way_there() {
+async fn a_pattern_grants_matches_and_lists_their_parents() {
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace/src/**/*.rs\", \"$workspace/data/*.csv\"]";
     let host = host(policy).await;
     assert_eq!(host.ask("f__read", json!({"path": "src/main.rs"})).await["text"], "src/main.rs");
@@ -209,7 +209,7 @@ async fn write_patterns_bind_the_target_of_a_link() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_file_can_be_granted() {
+async fn a_single_file_can_be_granted() {
     let host =
         host("[plugins.f.grant]\nfs_read = [\"$workspace/a.txt\"]\nfs_write = [\"$workspace/a.txt\"]").await;
     assert_eq!(host.ask("f__append", json!({"path": "a.txt", "text": "!"})).await["size"], 6);
@@ -220,7 +220,7 @@ async fn one_file_can_be_granted() {
     assert_eq!(host.ask("f__write", json!({"path": "b.txt", "text": "x"})).await["error"], "denied");
 }
 
-/// The spellings of RUSTSEC-2026-0269 and others: none reads a file as a folder or a folder as a file.
+/// The spellings of RUSTSEC-2026-0269 and similar ones: none reads a file as a folder or a folder as a file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slash_at_the_end_makes_a_folder_of_no_file() {
     let host = host(POLICY).await;
@@ -245,7 +245,7 @@ async fn special_files_are_never_opened() {
     let root = host.root();
     assert!(Command::new("mkfifo").arg(root.join("fifo")).status().unwrap().success());
     let _socket = UnixListener::bind(root.join("socket")).unwrap();
-    // Only the superuser makes devices.
+    // Only root creates devices.
     let device =
         Command::new("mknod").arg(root.join("zero")).args(["c", "1", "5"]).output().unwrap().status.success();
     let mut special = vec!["fifo", "socket"];
@@ -297,7 +297,7 @@ async fn odd_names_are_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_huge_folder_is_told_and_not_listed() {
+async fn a_huge_folder_is_reported_and_not_listed() {
     let policy =
         "[plugins.f.grant]\nfs_read = [\"$workspace\", \"!**/*.bak\"]\n[plugins.f.limits]\ntimeout = \"60s\"";
     let host = host(policy).await;
@@ -314,9 +314,9 @@ async fn a_huge_folder_is_told_and_not_listed() {
     assert_eq!(host.ask("f__read", json!({"path": "data/x.csv"})).await["text"], "data/x.csv");
 }
 
-/// Whoever writes in the workspace may have made the granted folder a link to what the same list excludes.
+/// A process with write access to the workspace can replace the granted folder by a link to an excluded path.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_granted_folder_that_is_a_link_is_not_opened() {
+async fn a_granted_folder_that_is_a_symlink_is_not_opened() {
     for granted in ["$workspace/open", "$workspace/open/sub", "$workspace/src/env-link"] {
         let host = TestHost::empty(&format!(
             "[plugins.f.grant]\nfs_read = [\"{granted}\", \"!$workspace/private\", \"!**/.env\"]"
@@ -330,7 +330,7 @@ async fn a_granted_folder_that_is_a_link_is_not_opened() {
         symlink("../.env", host.root().join("src/env-link")).unwrap();
         let id = toolbay::PluginId::new("f").unwrap();
         let warnings = host.host.load_file(id, Path::new(guest_artifacts::CAP_FILES)).await.unwrap();
-        assert!(warnings.iter().any(|w| w.message.contains("is a link")), "{granted}: {warnings:?}");
+        assert!(warnings.iter().any(|w| w.message.contains("is a symbolic link")), "{granted}: {warnings:?}");
         for path in ["open/key", "open/sub/key", "src/env-link"] {
             let said = format!("{:?}", host.call("f__read", json!({ "path": path })).await);
             assert!(!said.contains(CANARY), "{granted} {path}: {said}");
@@ -361,7 +361,7 @@ async fn the_operator_learns_which_line_excludes() {
     );
 }
 
-/// A hard link is a second name: who may use it reaches the file. A write replaces the name, not the file.
+/// A hard link is a second name of a file, so it grants access. A write replaces the name, not the file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hard_link_is_the_name_it_is_reached_by() {
     let host = host(POLICY).await;
@@ -377,7 +377,7 @@ async fn a_hard_link_is_the_name_it_is_reached_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_whole_folder_is_no_preopen_and_is_told() {
+async fn a_partial_folder_is_not_preopened_and_reported() {
     for (policy, preopens, told) in [
         ("fs_read = [\"$workspace\", \"!**/.env\"]", json!([]), Some("`fs_read` of `$workspace & !**/.env`")),
         ("fs_read = [\"$workspace/src/*.rs\"]", json!([]), Some("`fs_read` of `$workspace/src/*.rs`")),

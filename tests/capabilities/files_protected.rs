@@ -1,4 +1,4 @@
-//! `files`: the places that no policy opens by itself.
+//! `files`: protected paths, which no policy opens.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use integration_tests::{TestHost, outcome, refusal};
 use serde_json::json;
-use toolbay::policy::capability::floor::Keep;
+use toolbay::policy::capability::protected_paths::Protection;
 use toolbay::{HostBuilder, PluginId};
 
-/// A home folder outside of the workspace, with a key in it.
-struct Home(tempfile::TempDir);
+/// A home folder outside the workspace, with a key in it.
+struct HomeFolder(tempfile::TempDir);
 
-impl Home {
+impl HomeFolder {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for folder in [".ssh", "docs", ".config/toolbay"] {
@@ -35,9 +35,9 @@ impl Home {
     }
 
     fn guard(&self, builder: HostBuilder) -> HostBuilder {
-        let builder = builder.keep(self.path().join(".ssh"), Keep::FromAll);
-        let builder = builder.keep(self.path().join(".bashrc"), Keep::FromWriters);
-        builder.keep(self.path().join(".config/toolbay"), Keep::FromWriters)
+        let builder = builder.protect_path(self.path().join(".ssh"), Protection::ReadAndWrite);
+        let builder = builder.protect_path(self.path().join(".bashrc"), Protection::WriteOnly);
+        builder.protect_path(self.path().join(".config/toolbay"), Protection::WriteOnly)
     }
 
     async fn host(&self, policy: &str, more: impl FnOnce(HostBuilder, &Path) -> HostBuilder) -> TestHost {
@@ -48,8 +48,8 @@ impl Home {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_in_a_kept_place_is_refused_and_told() {
-    let home = Home::new();
+async fn a_grant_inside_a_protected_path_is_refused_and_reported() {
+    let home = HomeFolder::new();
     let link = home.path().join("link");
     symlink(home.path().join(".ssh"), &link).unwrap();
     for granted in [
@@ -80,7 +80,7 @@ async fn a_grant_in_a_kept_place_is_refused_and_told() {
             assert!(!refusal(&delivered).message.contains("--allow-protected-path"), "{delivered:?}");
             let hints = integration_tests::hints(&delivered);
             assert!(hints.contains("--allow-protected-path") && hints.contains(key), "{granted}: {hints}");
-            // A tool that could do without runs, and has nothing.
+            // A tool for which the capability is optional runs without it.
             let said = host.call("f__read", json!({ "path": granted })).await;
             assert_ne!(outcome(&said), "ok", "{granted}: {said:?}");
         }
@@ -88,8 +88,8 @@ async fn a_grant_in_a_kept_place_is_refused_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workspace_that_is_a_link_into_a_kept_place_is_refused() {
-    let home = Home::new();
+async fn a_workspace_that_links_into_a_protected_path_is_refused() {
+    let home = HomeFolder::new();
     let link = home.path().join("project");
     symlink(".ssh", &link).unwrap();
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]";
@@ -104,8 +104,8 @@ async fn a_workspace_that_is_a_link_into_a_kept_place_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_around_a_kept_place_is_given_without_it() {
-    let home = Home::new();
+async fn a_grant_around_a_protected_path_excludes_it() {
+    let home = HomeFolder::new();
     let all = home.show("");
     let host = home
         .host(&format!("[plugins.f.grant]\nfs_read = [\"{all}\"]\nfs_write = [\"{all}\"]"), |b, _| b)
@@ -141,17 +141,17 @@ async fn a_grant_around_a_kept_place_is_given_without_it() {
     assert_eq!(fs::read_to_string(home.path().join(".bashrc")).unwrap(), "plain");
 }
 
-/// A home folder that is a link, and a place that is not there yet.
+/// A home folder that is a link, and a protected path that does not exist yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_is_kept_under_the_name_that_its_home_has_behind_links() {
-    let home = Home::new();
+async fn a_protected_path_is_recognised_behind_symlinks() {
+    let home = HomeFolder::new();
     let alias = home.path().with_extension("alias");
     symlink(home.path(), &alias).unwrap();
     let all = home.show("");
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{all}\"]\nfs_write = [\"{all}\"]");
     let host = TestHost::built(&policy, |builder, _| {
-        let builder = builder.keep(alias.join(".ssh"), Keep::FromAll);
-        builder.keep(alias.join(".config/new/place"), Keep::FromAll)
+        let builder = builder.protect_path(alias.join(".ssh"), Protection::ReadAndWrite);
+        builder.protect_path(alias.join(".config/new/place"), Protection::ReadAndWrite)
     });
     host.load("f", guest_artifacts::CAP_FILES).await;
     assert_eq!(host.ask("f__read", json!({"path": home.show(".ssh/id")})).await["error"], "denied");
@@ -165,7 +165,7 @@ async fn a_place_is_kept_under_the_name_that_its_home_has_behind_links() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_of_everything_has_no_proc() {
-    let home = Home::new();
+    let home = HomeFolder::new();
     let host = home.host("[plugins.f.grant]\nfs_read = [\"**\"]", |b, _| b).await;
     let listed = host.ask("f__read_dir", json!({"path": "/"})).await.to_string();
     for name in ["\"proc\"", "\"sys\"", "\"boot\""] {
@@ -189,24 +189,24 @@ async fn a_grant_of_everything_has_no_proc() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_opens_a_place_on_the_command_line_only() {
-    let home = Home::new();
+    let home = HomeFolder::new();
     let key = home.show(".ssh/id");
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{key}\"]");
     let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
-    // One file of it opens no other.
+    // Allowing one file opens no other.
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{}\"]", home.show(".ssh"));
     let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(outcome(&host.call("f__must_read", json!({ "path": key })).await), "not_available");
     let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
-    // It stays a permission: without a grant there is nothing.
+    // Allowing the path is only a permission. Without a grant, nothing is reachable.
     let host = home.host("", |builder, _| builder.allow_protected_path(home.path())).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["error"], "denied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_hosts_own_places_are_kept() {
+async fn the_files_of_the_host_are_protected() {
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]";
     let host = TestHost::built(policy, |builder, root| {
         fs::create_dir(root.join("plugins")).unwrap();

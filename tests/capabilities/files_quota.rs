@@ -1,4 +1,4 @@
-//! `files` and plain WASI files: how much one call may write and make.
+//! `files` and plain WASI files: how much one call may write and create.
 
 use std::fs;
 
@@ -29,7 +29,7 @@ fn entries(host: &TestHost) -> usize {
     fs::read_dir(host.root()).unwrap().count()
 }
 
-/// The one answer of `said` that is no success, with how often the others were.
+/// The only failure in `said`, with the number of other results.
 fn refused(said: &Value) -> (u64, String) {
     let said = said.as_object().unwrap();
     let error = said.keys().find(|key| *key != "ok").cloned().unwrap_or_default();
@@ -79,7 +79,7 @@ async fn plain_files_have_the_same_bounds() {
         let said = host.ask(tool, json!({"path": path, "n": 50, "text": hundred})).await;
         assert_eq!(said["done"], 10, "{tool} {path}: {said}");
         let error = said["error"].as_str().unwrap();
-        // `std` knows no better of a stream than that it failed; the line of the policy is in the host's log.
+        // `std` reports only that the stream failed. The log of the host has the policy line.
         let known = ["StorageFull", "QuotaExceeded", "I/O error"].iter().any(|kind| error.contains(kind));
         assert!(known, "{tool} {path}: {error}");
         assert!(entries(&host) <= 1 + most_entries, "{tool} {path}");
@@ -92,7 +92,7 @@ async fn plain_files_have_the_same_bounds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hole_is_no_way_around() {
+async fn a_sparse_file_does_not_bypass_the_quota() {
     let host = host(guest_artifacts::CAP_WASI_FS).await;
     for size in [1004, 1 << 40, u64::MAX] {
         let said = host.ask("p__truncate", json!({"path": "old", "size": size})).await;
@@ -103,7 +103,7 @@ async fn a_hole_is_no_way_around() {
     assert_eq!(host.ask("p__truncate", json!({"path": "old", "size": 0})).await["ok"], true, "less is free");
 }
 
-/// RUSTSEC-2026-0188: no second name, by a link or by a new name, gives a file other rights.
+/// RUSTSEC-2026-0188: neither a hard link nor a rename gives a file other rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_makes_a_read_only_file_writable() {
     let host = TestHost::empty(

@@ -1,4 +1,4 @@
-//! `files`: a second thread swaps folders and files for links while a guest asks.
+//! `files`: a second thread swaps folders and files for links during calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,13 +21,13 @@ const POLICY: &str = r#"
 "#;
 
 /// Swaps until it is dropped.
-pub(crate) struct Swapper {
+pub(crate) struct LinkSwapper {
     stop: Arc<AtomicBool>,
     swaps: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Swapper {
+impl LinkSwapper {
     pub(crate) fn start(mut swap: impl FnMut() + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let swaps = Arc::new(AtomicU64::new(0));
@@ -43,7 +43,7 @@ impl Swapper {
         Self { stop, swaps, thread: Some(thread) }
     }
 
-    /// Whether there were enough swaps; a minute is enough, too.
+    /// Whether enough swaps happened. One minute is enough as well.
     fn enough(&self, start: Instant) -> bool {
         self.swaps.load(Ordering::Relaxed) > 200 || start.elapsed() > Duration::from_secs(60)
     }
@@ -54,7 +54,7 @@ impl Swapper {
     }
 }
 
-impl Drop for Swapper {
+impl Drop for LinkSwapper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -73,10 +73,10 @@ async fn host() -> TestHost {
     host
 }
 
-/// `at` is the real folder or file, then a link to each of `targets`, and so on.
-fn swapping(at: &Path, real: &Path, targets: &'static [&'static str]) -> Swapper {
+/// `at` is the real folder or file, then a link to each of `targets`, repeatedly.
+fn swapping(at: &Path, real: &Path, targets: &'static [&'static str]) -> LinkSwapper {
     let (at, real, link) = (at.to_path_buf(), real.to_path_buf(), at.with_extension("link"));
-    Swapper::start(move || {
+    LinkSwapper::start(move || {
         for target in targets {
             fs::rename(&real, &at).ok();
             thread::yield_now();
@@ -161,7 +161,7 @@ async fn a_file_swapped_for_a_fifo_is_never_waited_for() {
     let host = host().await;
     let root = host.root();
     let (at, fifo) = (root.join("in/target"), root.join("in/fifo"));
-    let swapper = Swapper::start(move || {
+    let swapper = LinkSwapper::start(move || {
         fs::write(&at, "inside").ok();
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         fs::rename(&fifo, &at).ok();

@@ -1,4 +1,4 @@
-//! `files`: a write does not destroy what somebody else changed.
+//! `files`: a write does not overwrite changes of others.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -59,7 +59,7 @@ async fn another_plugin_with_another_folder_guards_the_same_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_made_anew_touched_or_removed_has_changed() {
+async fn a_recreated_touched_or_removed_file_has_changed() {
     let file = |host: &TestHost| host.root().join("sub/x");
     type Change = fn(&std::path::Path);
     let changes: [(&str, Change); 5] = [
@@ -82,7 +82,7 @@ async fn what_was_made_anew_touched_or_removed_has_changed() {
     for (what, change) in changes {
         let host = host().await;
         let read = within(&host, "s", "f__read", json!({"path": "sub/x"})).await;
-        // Longer than a tick of the clock that stamps files.
+        // Longer than the granularity of file timestamps.
         std::thread::sleep(Duration::from_millis(50));
         change(&file(&host));
         let after = fs::read_to_string(file(&host)).ok();
@@ -105,14 +105,14 @@ async fn of_two_calls_that_read_the_same_the_second_is_refused() {
         })
     };
     let (first, second) = (wait(&host, "first"), wait(&host, "second"));
-    // Both have read once both wait: whoever has not would read what is written here, and not be refused.
+    // Both calls have read once both wait. A call that had not read would not be refused.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     fs::write(host.root().join("go-first"), "").unwrap();
     assert_eq!(first.await.unwrap()["size"], 5);
     fs::write(host.root().join("go-second"), "").unwrap();
     assert_eq!(second.await.unwrap(), json!({"error": "stale"}));
     assert_eq!(fs::read_to_string(host.root().join("sub/x")).unwrap(), "first");
-    // A new call of the session knows what the session wrote.
+    // A new call of the session knows the writes of the session.
     assert_eq!(within(&host, "s", "f__write", json!({"path": "sub/x", "text": "third"})).await["size"], 5);
 }
 

@@ -1,4 +1,4 @@
-//! `kv`: what a scope opens, and every way to somebody else's state. Concurrent calls are in
+//! `kv`: what a scope opens, and every attempt to reach the state of others. Concurrent calls are in
 //! `kv_concurrent`, the file of the store in `kv_file`.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolbay::core::call::Identity;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
-use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, PluginId, RedbStore, TurnContext};
 
 pub(super) const ALL: &str = r#"
@@ -38,7 +38,7 @@ async fn ask_as(host: &TestHost, identity: Identity, tool: &str, args: Value) ->
     structured(&host.call_in(tool, &args.to_string(), turn).await)
 }
 
-/// Everybody of a test who might share something: plugin, tool, who calls, scope.
+/// All parties of a test that might share state: plugin, tool, caller, scope.
 fn owners() -> Vec<(&'static str, &'static str, Identity, &'static str)> {
     vec![
         ("k", "do", Identity::default(), "plugin"),
@@ -61,7 +61,7 @@ fn owners() -> Vec<(&'static str, &'static str, Identity, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_granted_works() {
+async fn granted_operations_succeed() {
     let host = host(ALL).await;
     let run = |args: Value| ask_as(&host, session("s"), "k__do", args);
     for scope in ["tool", "plugin", "session"] {
@@ -117,7 +117,7 @@ async fn each_scope_is_denied_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_declared_is_denied_and_what_is_needed_makes_the_tool_unavailable() {
+async fn undeclared_scopes_are_denied_and_missing_required_ones_make_the_tool_unavailable() {
     let host = host(ALL).await;
     assert_eq!(host.ask("k__undeclared", json!({"key": "a"})).await["error"], "denied");
     assert_eq!(host.ask("k__only_tool", json!({"key": "a", "scope": "tool"})).await["value"], json!(null));
@@ -133,7 +133,7 @@ async fn what_is_not_declared_is_denied_and_what_is_needed_makes_the_tool_unavai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_sees_what_another_keeps() {
+async fn plugins_do_not_see_keys_of_each_other() {
     let host = host(ALL).await;
     for (n, (plugin, tool, identity, scope)) in owners().into_iter().enumerate() {
         let name = format!("{plugin}__{tool}");
@@ -184,7 +184,7 @@ async fn no_key_can_be_made_to_mean_another_bucket() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_session_or_an_agent_there_is_no_bucket() {
+async fn a_bucket_needs_a_session_or_an_agent() {
     let host = host(ALL).await;
     let long = "s".repeat(100_000);
     for (identity, scope) in [
@@ -240,7 +240,7 @@ async fn each_quota_is_reached_at_its_number_and_given_back() {
     assert_eq!(set("v", 101).await, json!({"error": "too-large", "size": 101}));
     let swapped = json!({"op": "replace", "key": "new", "value_bytes": 101});
     assert_eq!(host.ask("k__do", swapped).await, json!({"error": "too-large", "size": 101}));
-    // Five keys in all, whatever the scope or the operation.
+    // Five keys in total, for every scope and operation.
     for key in ["a", "b", "c"] {
         assert_eq!(set(key, 1).await, json!({}));
     }
@@ -258,7 +258,7 @@ async fn each_quota_is_reached_at_its_number_and_given_back() {
     assert_eq!(host.ask("kk__do", json!({"op": "set", "key": "d", "value": "1"})).await, json!({}));
     host.ask("k__do", json!({"op": "remove", "key": "a"})).await;
     assert_eq!(set("d", 1).await, json!({}), "given back");
-    // What expires is given back too, swept or not.
+    // Expired entries free their quota, swept or not.
     host.ask("k__do", json!({"op": "set", "key": "d", "value": "1", "ttl": 1})).await;
     assert_eq!(set("e", 1).await, json!({"error": "quota-exceeded"}));
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -288,7 +288,7 @@ async fn each_quota_is_reached_at_its_number_and_given_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lowered_quota_lets_a_plugin_shrink() {
     let store = Arc::new(RedbStore::in_memory());
-    let bucket = Bucket::new(PluginId::new("k").unwrap(), Scope::Plugin, "").unwrap();
+    let bucket = Bucket::new(PluginId::new("k").unwrap(), KvScope::Plugin, "").unwrap();
     for key in ["a", "b", "c"] {
         store.set(&bucket, key, vec![0; 100], None, QUOTA).await.unwrap();
     }
@@ -359,11 +359,11 @@ async fn odd_keys_and_numbers_end_in_an_error_or_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_is_sorted_bounded_and_goes_on_after_its_cursor() {
+async fn a_listing_is_sorted_bounded_and_continues_at_its_cursor() {
     let store = Arc::new(RedbStore::in_memory());
     let host = TestHost::empty_with(ALL, |builder| builder.kv(Arc::clone(&store) as _));
     host.load("k", guest_artifacts::CAP_KV).await;
-    let bucket = Bucket::new(PluginId::new("k").unwrap(), Scope::Plugin, "").unwrap();
+    let bucket = Bucket::new(PluginId::new("k").unwrap(), KvScope::Plugin, "").unwrap();
     let keys: Vec<String> = (0..2100).map(|n| format!("p/{:05}", n * 7919 % 100_000)).collect();
     let sets = keys.iter().map(|key| store.set(&bucket, key, b"1".to_vec(), None, QUOTA));
     for done in futures(sets).await {
@@ -398,7 +398,7 @@ async fn a_listing_is_sorted_bounded_and_goes_on_after_its_cursor() {
             break;
         }
         paged.extend(page);
-        // What is removed or added on the way disturbs nothing.
+        // Entries added or removed during a listing do not disturb it.
         store.remove(&bucket, paged.last().unwrap()).await.unwrap();
     }
     assert_eq!(paged, sorted);
@@ -417,7 +417,7 @@ async fn a_listing_is_sorted_bounded_and_goes_on_after_its_cursor() {
     }
 }
 
-/// Runs futures at once and waits for all.
+/// Runs futures concurrently and waits for all of them.
 async fn futures<F: Future>(all: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<_> = all.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
@@ -436,7 +436,7 @@ async fn futures<F: Future>(all: impl IntoIterator<Item = F>) -> Vec<F::Output> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_no_state_while_a_plugin_says_what_it_is_or_reduces() {
+async fn metadata_queries_and_reducers_have_no_state() {
     let store = Arc::new(RedbStore::in_memory());
     let policy = "[plugins.k.grant]\nkv = [\"plugin\"]";
     let host = TestHost::empty_with(policy, |builder| builder.kv(Arc::clone(&store) as _));
@@ -448,14 +448,14 @@ async fn there_is_no_state_while_a_plugin_says_what_it_is_or_reduces() {
     assert_eq!(store.usage().await.unwrap(), []);
 }
 
-/// The rows of a page's tables whose first column is code, as texts without the code marks.
+/// The rows of the tables of a page whose first column is code, without the code marks.
 fn rows(page: &str) -> Vec<Vec<String>> {
     let cells = |line: &str| line.trim_matches('|').split('|').map(|c| c.trim().replace('`', "")).collect();
     page.lines().filter(|line| line.starts_with("| `")).map(cells).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_of_the_page_are_what_happens() {
+async fn the_examples_of_the_page_match_behaviour() {
     let page = include_str!("../../docs/reference/capabilities/kv.md");
     let (_, page) = page.split_once("\n## Examples\n").unwrap();
     let (examples, _) = page.split_once("\n## Limits\n").unwrap();

@@ -1,4 +1,4 @@
-//! `kv` under concurrent calls: no update is lost, no quota exceeded, and a call that gives up leaves the others alone.
+//! `kv` under concurrent calls: no update is lost, no quota is exceeded, and a cancelled call does not affect others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
-use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, PluginId, RedbStore, ToolCall, TurnContext};
 
 use super::kv::{ALL, QUOTA, host};
 
-/// Calls one tool 64 times at once.
+/// Calls one tool 64 times concurrently.
 async fn race(host: &TestHost, tool: &str, args: Value) -> Vec<Value> {
     let calls = (0..64).map(|n| ToolCall::new(n.to_string(), tool, args.to_string())).collect();
     let view = host.host.view(Filter::default());
@@ -58,9 +58,9 @@ async fn calls_that_race_for_the_last_of_a_quota_do_not_exceed_it() {
 
 /// A store that never answers.
 #[derive(Debug)]
-struct Stuck;
+struct StuckStore;
 
-impl KvStore for Stuck {
+impl KvStore for StuckStore {
     fn get<'a>(&'a self, _: &'a Bucket, _: &'a str) -> BoxFuture<'a, Result<Option<Vec<u8>>, KvError>> {
         Box::pin(std::future::pending())
     }
@@ -110,7 +110,7 @@ impl KvStore for Stuck {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_for_the_store_ends_when_it_is_cancelled_or_its_time_is_up() {
     let policy = format!("[plugins.k.limits]\ntimeout = \"1s\"\n{ALL}");
-    let host = TestHost::empty_with(&policy, |builder| builder.kv(Arc::new(Stuck)));
+    let host = TestHost::empty_with(&policy, |builder| builder.kv(Arc::new(StuckStore)));
     host.load("k", guest_artifacts::CAP_KV).await;
     host.load("neighbour", guest_artifacts::API_ECHO).await;
     for op in ["get", "set", "remove", "keys", "increment", "replace"] {
@@ -131,9 +131,9 @@ async fn a_call_that_waits_for_the_store_ends_when_it_is_cancelled_or_its_time_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_give_up_lose_nothing_of_the_others() {
+async fn cancelled_calls_lose_no_writes_of_others() {
     let store = Arc::new(RedbStore::in_memory());
-    let bucket = Bucket::new(PluginId::new("k").unwrap(), Scope::Plugin, "").unwrap();
+    let bucket = Bucket::new(PluginId::new("k").unwrap(), KvScope::Plugin, "").unwrap();
     let tasks: Vec<_> = (0..400)
         .map(|n| {
             let (store, bucket) = (Arc::clone(&store), bucket.clone());

@@ -13,12 +13,12 @@ use integration_tests::{TestHost, in_a_process};
 use redb::{Builder, ConcurrencyMode, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::json;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
-use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::kv::KvScope;
 use toolbay::{PluginId, RedbStore};
 
 const QUOTA: Quota = Quota { value_bytes: 1 << 20, bytes: 64 << 20, keys: 1_000_000 };
 const ALL: &str = "[plugins.k.grant]\nkv = [\"plugin\", \"tool\"]\n";
-/// Names the folder of the store in a process that a test started.
+/// The variable with the folder of the store, for a process that a test starts.
 const DIR: &str = "TOOLBAY_TEST_KV";
 
 fn plugin() -> PluginId {
@@ -26,7 +26,7 @@ fn plugin() -> PluginId {
 }
 
 fn bucket() -> Bucket {
-    Bucket::new(plugin(), Scope::Plugin, "").unwrap()
+    Bucket::new(plugin(), KvScope::Plugin, "").unwrap()
 }
 
 async fn text(store: &RedbStore, key: &str) -> Option<String> {
@@ -37,7 +37,7 @@ fn shared(path: &Path, mode: ConcurrencyMode) -> Database {
     Builder::new().set_concurrency_mode(mode).create(path).unwrap()
 }
 
-/// Starts one of the tests below that are programs, with the folder of the store.
+/// Starts one of the programs below with the folder of the store.
 fn start(program: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("capabilities::kv_file::{program}"), "--nocapture"])
@@ -48,7 +48,7 @@ fn start(program: &str, dir: &Path) -> Child {
         .unwrap()
 }
 
-/// The store of a program; `None` in a run of the test-suite.
+/// The store of a program; `None` in a normal test run.
 fn told() -> Option<RedbStore> {
     std::env::var_os(DIR).map(|dir| RedbStore::in_dir(Path::new(&dir)))
 }
@@ -105,7 +105,7 @@ async fn program_increments() {
     }
 }
 
-/// Writes numbered entries, changes and removes some, and tells each when it is acknowledged.
+/// Writes numbered entries, changes and removes some, and prints each acknowledged entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn program_writes() {
     let Some(store) = told() else { return };
@@ -137,12 +137,12 @@ async fn program_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_writes_survive_kill_9() {
     let rounds = std::env::var("TOOLBAY_KILL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     let dir = tempfile::tempdir().unwrap();
     let (mut sum, mut acknowledged) = (0, 0);
     for round in 0..rounds {
-        // Every other round, two processes write at once and die one after the other.
+        // In every other round, two processes write concurrently and are killed one after the other.
         let mut running: Vec<_> = (0..=round % 2).map(|_| start("program_writes", dir.path())).collect();
         let said = running.iter_mut().map(|child| {
             let out = BufReader::new(child.stdout.take().unwrap());
@@ -150,7 +150,7 @@ async fn what_was_acknowledged_survives_kill_9() {
         });
         let said: Vec<_> = said.collect();
         for (n, child) in running.iter_mut().enumerate() {
-            // A moment that differs from round to round, from the first write to well into the work.
+            // A moment that differs from round to round, from the first write on.
             let random =
                 std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos();
             std::thread::sleep(Duration::from_millis(
@@ -165,7 +165,7 @@ async fn what_was_acknowledged_survives_kill_9() {
         acknowledged += count;
         sum += said.iter().filter(|line| *line == "sum").count() as i64;
         let kept: i64 = text(&store, "sum").await.map_or(0, |sum| sum.parse().unwrap());
-        // What was on its way when the process died may be there or not: at most one for each task.
+        // A write in flight at the kill may be stored or not: at most one for each task.
         assert!((sum..=sum + 8).contains(&kept), "round {round}: {kept} of {sum}");
         sum = kept;
         check_usage(&store, dir.path()).await;
@@ -173,7 +173,7 @@ async fn what_was_acknowledged_survives_kill_9() {
     println!("{rounds} rounds, {acknowledged} acknowledged entries checked");
 }
 
-/// Checks the entries of one round; tells how many.
+/// Checks the entries of one round and returns their number.
 async fn check_acknowledged(store: &RedbStore, said: &[String]) -> usize {
     let mut count = 0;
     let gone = |word: &str, key: &str| said.iter().any(|line| *line == format!("{word} {key}"));
@@ -192,7 +192,7 @@ async fn check_acknowledged(store: &RedbStore, said: &[String]) -> usize {
     count
 }
 
-/// Checks that what is counted is what is there.
+/// Checks that the stored counts match the entries.
 async fn check_usage(store: &RedbStore, dir: &Path) {
     let counted = store.usage().await.unwrap();
     let noted = noted(&dir.join("kv.redb"), "k");
@@ -210,7 +210,7 @@ fn noted(path: &Path, plugin: &str) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_that_is_off_is_put_right_before_it_is_used() {
+async fn a_wrong_count_is_repaired_before_use() {
     let dir = tempfile::tempdir().unwrap();
     let quota = Quota { keys: 3, bytes: 1000, ..QUOTA };
     for wrong in [(0, 0), (1, 2), (3, 3000), (100, 7), (u64::MAX, u64::MAX / 2)] {
@@ -228,7 +228,7 @@ async fn a_count_that_is_off_is_put_right_before_it_is_used() {
         drop(file);
         let store = RedbStore::in_dir(dir.path());
         if wrong.1 <= 64 << 20 {
-            // A write that changes nothing does not keep the count from being put right.
+            // A write that changes nothing still repairs the count.
             let lost = store.replace(&bucket(), "a", Some(b"no".to_vec()), b"1".to_vec(), quota).await;
             assert_eq!((lost, noted(&path, "k")), (Ok(false), (2, 5)), "{wrong:?}");
             assert_eq!(store.set(&bucket(), "c", b"1".to_vec(), None, quota).await, Ok(()), "{wrong:?}");
@@ -244,12 +244,12 @@ async fn a_count_that_is_off_is_put_right_before_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_the_file_is_waited_for_and_then_told_of() {
+async fn a_locked_store_is_waited_for_and_then_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kv.redb");
     let in_use = |error: KvError| assert!(error.to_string().contains("in use by another process"), "{error}");
     let set = async |store: &RedbStore| store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await;
-    // The whole file is held, as no host does it.
+    // The whole file is locked, which no host does.
     let holder = shared(&path, ConcurrencyMode::ExclusiveWriter);
     let wait = Duration::from_secs(1);
     let store = Arc::new(RedbStore::in_dir_with_wait(dir.path(), wait));
@@ -264,7 +264,7 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     drop(holder);
     assert_eq!(waiting.await.unwrap(), Ok(()), "who waits goes on when it is free");
-    // A host writes and does not end.
+    // A host writes and does not finish.
     let holder = shared(&path, ConcurrencyMode::MultiWriter);
     let writing = holder.begin_write().unwrap();
     assert_eq!(text(&store, "a").await.as_deref(), Some("1"), "a get waits for no writer");
@@ -278,7 +278,7 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
     writing.abort().unwrap();
     assert_eq!(set(&store).await, Ok(()));
     assert_eq!(text(&fresh, "a").await.as_deref(), Some("1"));
-    // Somebody waits to write and does not.
+    // Another process waits for the write lock without progress.
     let turn = std::fs::File::open(dir.path().join("kv.wanted")).unwrap();
     turn.lock().unwrap();
     in_use(set(&store).await.unwrap_err());
@@ -287,7 +287,7 @@ async fn who_holds_the_file_is_waited_for_and_then_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_stops_nobody_for_good() {
+async fn a_stopped_process_does_not_block_others_forever() {
     let dir = tempfile::tempdir().unwrap();
     let store = RedbStore::in_dir_with_wait(dir.path(), Duration::from_secs(3));
     store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_stopped_process_stops_nobody_for_good() {
     signal("-STOP");
     let start = Instant::now();
     let wrote = store.set(&bucket(), "a", b"2".to_vec(), None, QUOTA).await;
-    // It was stopped with the right to write, or without.
+    // The process was stopped with or without the write lock.
     if let Err(error) = wrote {
         assert!(error.to_string().contains("in use by another process"), "{error}");
     }
@@ -312,7 +312,7 @@ async fn a_stopped_process_stops_nobody_for_good() {
     assert_eq!(text(&store, "a").await.as_deref(), Some("3"));
 }
 
-/// A folder with a store in it that has seen some work, and its file.
+/// A folder with a used store, and the file of the store.
 async fn used() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let store = RedbStore::in_dir(dir.path());
@@ -324,7 +324,7 @@ async fn used() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_no_store_is_an_error_and_stays_as_it_is() {
+async fn a_file_that_is_not_a_store_is_an_error_and_is_kept() {
     let (good, path) = used().await;
     let whole = std::fs::read(&path).unwrap();
     drop(good);
@@ -350,7 +350,7 @@ async fn a_file_that_is_no_store_is_an_error_and_stays_as_it_is() {
             assert!(!set.contains(dir.path().to_str().unwrap()), "a plugin learns no path: {set}");
         }
         assert!(std::fs::read(&path).unwrap() == bytes, "{name}: the file is not touched");
-        // The operator moves it away, and the same process goes on.
+        // The operator moves the file away, and the same process continues.
         std::fs::rename(&path, dir.path().join("aside")).unwrap();
         assert_eq!(store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await, Ok(()), "{name}");
     }
@@ -374,7 +374,7 @@ async fn a_damaged_file_never_ends_the_process_and_is_never_removed() {
         std::fs::write(&path, &bytes).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let store = RedbStore::in_dir(dir.path());
-        // What can be read may be read, what cannot is an error; none of it panics or hangs.
+        // Readable entries are returned, unreadable ones are errors. Nothing panics or hangs.
         for key in ["k1", "k40", "none"] {
             store.get(&bucket(), key).await.ok();
         }
@@ -403,7 +403,7 @@ async fn a_backup_of_a_store_in_use_is_whole() {
     let restored = RedbStore::in_dir(copies.path());
     let (listed, more) = restored.entries(&plugin(), 100_000).await.unwrap();
     assert!(!more && entries == listed.len() as u64 && entries > 0, "{entries} of {}", listed.len());
-    // What was set before the copy began, unless the writer has removed it since.
+    // Entries that were set before the copy began, unless the writer has removed them since.
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     let removed = |line: &str| {
         let key = line.split(' ').nth(1).unwrap_or_default();
@@ -417,12 +417,12 @@ async fn a_backup_of_a_store_in_use_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_is_killed_leaves_no_half_of_a_store() {
+async fn a_killed_process_leaves_no_partial_store() {
     let dir = tempfile::tempdir().unwrap();
     let mut gone = Command::new("true").spawn().unwrap();
     let left = dir.path().join(format!(".{}-0.tmp", gone.id()));
     gone.wait().unwrap();
-    // What a process that was killed while it made the store leaves behind.
+    // The files that a process leaves behind if it is killed while it creates the store.
     std::fs::File::create(&left).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     let store = RedbStore::in_dir(dir.path());
     store.set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await.unwrap();
@@ -432,7 +432,7 @@ async fn a_process_that_is_killed_leaves_no_half_of_a_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_another_version_is_an_error_and_stays() {
+async fn a_store_of_another_version_is_an_error_and_is_kept() {
     let (dir, path) = used().await;
     let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
     let file = shared(&path, ConcurrencyMode::MultiWriter);
@@ -448,7 +448,7 @@ async fn a_file_of_another_version_is_an_error_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_could_have_planted_is_not_opened() {
+async fn files_that_others_could_have_planted_are_not_opened() {
     let attempt =
         async |dir: &Path| RedbStore::in_dir(dir).set(&bucket(), "a", b"1".to_vec(), None, QUOTA).await;
     let mode =
@@ -488,7 +488,7 @@ async fn what_others_could_have_planted_is_not_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_after_the_file_was_removed_is_kept() {
+async fn writes_after_the_file_was_removed_are_kept() {
     let (dir, path) = used().await;
     let store = RedbStore::in_dir(dir.path());
     assert!(text(&store, "k1").await.is_some());
@@ -501,10 +501,10 @@ async fn what_is_written_after_the_file_was_removed_is_kept() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_the_store_goes_on() {
-    // In units of 512 or 1024 bytes, as the shell likes; without the signal, a write beyond it fails.
+fn a_full_disk_is_an_error_and_the_store_stays_usable() {
+    // The unit is 512 or 1024 bytes, depending on the shell. With the signal ignored, a write beyond the limit fails.
     let limits = "trap '' XFSZ; ulimit -f 16384";
-    if in_a_process("capabilities::kv_file::a_full_disk_is_an_error_and_the_store_goes_on", limits) {
+    if in_a_process("capabilities::kv_file::a_full_disk_is_an_error_and_the_store_stays_usable", limits) {
         return;
     }
     tokio::runtime::Runtime::new().unwrap().block_on(async {

@@ -1,14 +1,14 @@
-//! `http-client`: what is granted is reached, nothing else is, on no detour.
+//! `http-client`: granted hosts are reachable and no others, on any path.
 
 use serde_json::json;
 
-use crate::loopback::{Reply, Server, redirect, response};
+use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response};
 
 use super::net_fixture::{fetch, hello, host, kind, message, open};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
-    let server = Server::new(hello).await;
+async fn ungranted_requests_are_refused_with_the_policy_line() {
+    let server = LoopbackServer::new(hello).await;
     let url = server.url("/x");
     let none = host("").await;
     let delivered = none.call("net__fetch", json!({ "url": url })).await;
@@ -16,7 +16,7 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     assert_eq!(kind(&said), "denied", "{said}");
     let lines = format!("[plugins.net.grant]\nnet = [\"GET http://{}\"]", server.address);
     assert!(integration_tests::hints(&delivered).contains(&lines), "{delivered:?}");
-    // With that line it is the address that is not allowed, and then that line helps.
+    // The host is granted, but its address is not. The hint names the line for the address.
     let named = host(&format!(r#"net = ["GET http://{}"]"#, server.address)).await;
     let delivered = named.call("net__fetch", json!({ "url": url })).await;
     assert!(
@@ -29,7 +29,7 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
     let said = fetch(&both, json!({ "url": url })).await;
     assert_eq!((kind(&said), &said["body"]), ("ok", &json!("hello")), "{said}");
     assert_eq!(server.seen().len(), 1);
-    // A tool that declares nothing gets nothing, one that must have it cannot run.
+    // A tool without a declaration gets no access. A tool that requires it is unavailable.
     let said = both.ask("net__undeclared", json!({ "url": url })).await;
     assert_eq!(kind(&said), "denied", "{said}");
     let delivered = both.call("net__must", json!({})).await;
@@ -37,8 +37,8 @@ async fn what_was_not_granted_is_refused_with_the_line_that_would_grant_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_port_scheme_method_or_path_is_another_thing() {
-    let (server, other) = (Server::new(hello).await, Server::new(hello).await);
+async fn a_different_port_scheme_method_or_path_is_refused() {
+    let (server, other) = (LoopbackServer::new(hello).await, LoopbackServer::new(hello).await);
     let origin = server.url("");
     let host = host(&format!("net = [\"GET,HEAD {origin}/a/*\"]\nnet_private = [\"127.0.0.1\"]")).await;
     for (method, url, allowed) in [
@@ -72,8 +72,8 @@ async fn another_port_scheme_method_or_path_is_another_thing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_request_is_not_sent() {
-    let server = Server::new(hello).await;
+async fn malformed_requests_are_not_sent() {
+    let server = LoopbackServer::new(hello).await;
     let host = open(&[&server]).await;
     let at = server.address;
     for url in [
@@ -142,8 +142,8 @@ async fn what_is_no_request_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_what_it_leads_to() {
-    let server = Server::new(hello).await;
+async fn a_host_name_is_judged_by_its_addresses() {
+    let server = LoopbackServer::new(hello).await;
     let port = server.port();
     let url = format!("http://localhost:{port}/");
     for (net, private, allowed) in [
@@ -151,7 +151,7 @@ async fn a_name_is_what_it_leads_to() {
         (format!("http://localhost:{port}"), json!(["10.0.0.0/8"]), false),
         (format!("http://localhost:{port}"), json!(["127.0.0.0/8", "::1"]), true),
         ("http://*:*".to_owned(), json!([]), false),
-        // Every host is every public one: private ones have to be named in `net`, too.
+        // A wildcard grants public hosts only. Private hosts must be named in `net`.
         ("http://*:*".to_owned(), json!(["127.0.0.0/8", "::1"]), false),
     ] {
         let host = host(&format!("net = [{net:?}]\nnet_private = {private}")).await;
@@ -190,7 +190,7 @@ async fn a_name_is_what_it_leads_to() {
         "LOCALHOST",
     ] {
         let said = fetch(&host, json!({ "url": format!("http://{place}:{port}/") })).await;
-        // A metadata service's name may not exist here.
+        // The name of a metadata service may not resolve here.
         let expected: &[&str] =
             if place.starts_with("meta") { &["denied", "transport"] } else { &["denied"] };
         assert!(expected.contains(&kind(&said)), "{place}: {said}");
@@ -200,8 +200,8 @@ async fn a_name_is_what_it_leads_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_is_named_is_reached_beside_every_other_and_not_through_a_profile_for_all() {
-    let server = Server::new(hello).await;
+async fn a_named_host_is_reachable_but_not_through_a_wildcard_profile() {
+    let server = LoopbackServer::new(hello).await;
     let host = host(&format!(
         "net = [\"http://*:*\", {:?}]\nnet_private = [\"127.0.0.0/8\", \"::1\"]\n\
          [profile.public]\nnet = [\"http://*:*\"]\n",
@@ -213,7 +213,7 @@ async fn a_host_that_is_named_is_reached_beside_every_other_and_not_through_a_pr
     let said = fetch(&host, json!({ "url": format!("http://localhost:{}/", server.port()) })).await;
     assert_eq!(kind(&said), "denied", "{said}");
     let profile = host.host.policy().profile("public").cloned();
-    let view = host.host.view(toolbay::Filter::of_profile(profile));
+    let view = host.host.view(toolbay::Filter::for_profile(profile));
     let call = toolbay::ToolCall::new("1", "net__fetch", json!({ "url": server.url("/") }).to_string());
     let delivered = host.host.call_all(&view, vec![call], toolbay::TurnContext::default()).await;
     let said = integration_tests::structured(&delivered[0]);
@@ -237,9 +237,9 @@ async fn a_clouds_metadata_is_not_in_any_wider_grant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_hop_of_a_redirect_is_judged() {
-    let other = Server::new(hello).await;
+    let other = LoopbackServer::new(hello).await;
     let elsewhere = other.url("/");
-    let server = Server::new(move |seen| match seen.path() {
+    let server = LoopbackServer::new(move |seen| match seen.path() {
         "/other" => redirect(302, &elsewhere),
         "/private" => redirect(302, "http://10.0.0.1:6379/"),
         "/metadata" => redirect(302, "http://169.254.169.254/latest/meta-data"),
@@ -248,7 +248,7 @@ async fn every_hop_of_a_redirect_is_judged() {
         "/user" => redirect(302, &elsewhere.replace("http://", "http://a:b@")),
         "/garbage" => redirect(302, "http://["),
         "/latin" => {
-            Reply::Bytes(b"HTTP/1.1 302 X\r\nlocation: /\xff\xfe\r\ncontent-length: 0\r\n\r\n".to_vec())
+            LoopbackReply::Bytes(b"HTTP/1.1 302 X\r\nlocation: /\xff\xfe\r\ncontent-length: 0\r\n\r\n".to_vec())
         }
         "/long" => redirect(302, &format!("/{}", "a".repeat(20_000))),
         "/none" => response(302, "", "stay"),
@@ -268,9 +268,9 @@ async fn every_hop_of_a_redirect_is_judged() {
         ("/localhost", "denied", "not granted"),
         ("/file", "denied", "not followed"),
         ("/user", "denied", "not followed"),
-        ("/garbage", "transport", "redirects to nowhere"),
-        ("/latin", "transport", "redirects to nowhere"),
-        ("/long", "transport", "redirects to nowhere"),
+        ("/garbage", "transport", "redirects to an invalid location"),
+        ("/latin", "transport", "redirects to an invalid location"),
+        ("/long", "transport", "redirects to an invalid location"),
         ("/none", "ok", ""),
         ("/loop", "transport", "more than 5 redirects"),
         ("/up", "ok", ""),
@@ -287,7 +287,7 @@ async fn every_hop_of_a_redirect_is_judged() {
         (said["url"].as_str().unwrap(), said["body"].as_str().unwrap()),
         (server.url("/0").as_str(), "end")
     );
-    // Every private address through which a granted name could lead the way is still refused after a redirect.
+    // Private addresses of a granted name are refused after a redirect, too.
     let net = json!([server.url(""), "http://10.0.0.1:6379", "http://localhost:1"]);
     let named = self::host(&format!("net = {net}\nnet_private = [\"127.0.0.1\"]")).await;
     for path in ["/private", "/localhost"] {
@@ -301,7 +301,7 @@ async fn every_hop_of_a_redirect_is_judged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_changes_the_method_as_browsers_do() {
-    let server = Server::new(|seen| match seen.path().split_once("to/") {
+    let server = LoopbackServer::new(|seen| match seen.path().split_once("to/") {
         Some((_, status)) => redirect(status.parse().unwrap(), "/end"),
         None => response(200, "", seen.line()),
     })
@@ -335,10 +335,10 @@ async fn a_redirect_changes_the_method_as_browsers_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_stay_with_their_origin() {
-    let other = Server::new(hello).await;
+async fn credentials_are_sent_to_their_origin_only() {
+    let other = LoopbackServer::new(hello).await;
     let there = other.url("/");
-    let server = Server::new(move |seen| match seen.path() {
+    let server = LoopbackServer::new(move |seen| match seen.path() {
         "/away" => redirect(307, &there),
         "/here" => redirect(307, "/end"),
         _ => response(200, "", ""),
@@ -372,7 +372,7 @@ fn proxies_of_the_environment_are_ignored() {
         return;
     }
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let server = Server::new(hello).await;
+        let server = LoopbackServer::new(hello).await;
         let said = fetch(&open(&[&server]).await, json!({ "url": server.url("/") })).await;
         assert_eq!(said["status"], 200, "{said}");
     });
@@ -380,8 +380,8 @@ fn proxies_of_the_environment_are_ignored() {
 
 #[test]
 fn the_tables_of_the_page_are_true() {
-    use toolbay::policy::capability::net::{NetRule, Target, address, judge};
-    use toolbay::policy::rule::Rule;
+    use toolbay::policy::capability::net::{NetRule, NetTarget, address, match_rules};
+    use toolbay::policy::rule::GrantRule;
     let root = std::path::Path::new("/");
     let page = std::fs::read_to_string(
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/capabilities/net.md"),
@@ -396,21 +396,21 @@ fn the_tables_of_the_page_are_true() {
         {
             meetings += 1;
             let both = (both != "nothing").then(|| NetRule::parse(both, root).unwrap());
-            assert_eq!(first.meet(&second), both, "{line}");
+            assert_eq!(first.intersect(&second), both, "{line}");
         }
         let [_, first, second, expected @ ("yes" | "no"), _] = cells[..] else { continue };
         let found = if let Some((method, url)) = second.split_once(' ') {
             requests += 1;
-            let target = Target::request(method, &url.parse().unwrap()).unwrap();
-            judge(&[NetRule::parse(first, root).unwrap()], &target).is_ok()
+            let target = NetTarget::request(method, &url.parse().unwrap()).unwrap();
+            match_rules(&[NetRule::parse(first, root).unwrap()], &target).is_ok()
         } else {
             addresses += 1;
             let private: Vec<_> = [second]
                 .iter()
                 .filter(|net| !net.is_empty())
-                .map(|net| Rule::parse(net, root).unwrap())
+                .map(|net| GrantRule::parse(net, root).unwrap())
                 .collect();
-            address::judge("x", first.parse().unwrap(), &private).is_ok()
+            address::check_address("x", first.parse().unwrap(), &private).is_ok()
         };
         assert_eq!(found, expected == "yes", "{line}");
     }

@@ -1,4 +1,4 @@
-//! `http-client`: a peer can do no harm, whatever it answers.
+//! `http-client`: no response of a server harms the host.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
-use crate::loopback::{Reply, Server, redirect, response, tls_config};
+use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response, tls_config};
 
 use super::net_fixture::{SOON, fetch, hello, host, kind, lines, message, open};
 
@@ -25,15 +25,15 @@ macro_rules! encode {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_a_connection_does_not_wait_for_idle_ones() {
-    let slow = |_: &crate::loopback::Seen| {
+async fn idle_connections_make_room_for_waiting_requests() {
+    let slow = |_: &crate::loopback::ReceivedRequest| {
         tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(700)));
         response(200, "", "late")
     };
-    let (one, two) = (Server::new(slow).await, Server::new(slow).await);
+    let (one, two) = (LoopbackServer::new(slow).await, LoopbackServer::new(slow).await);
     let lines = super::net_fixture::lines(&[&one, &two], &["127.0.0.1"]);
     let host = super::net_fixture::host(&format!("{lines}\n[host]\nhttp_connections = 1")).await;
-    let call = |server: &Server| {
+    let call = |server: &LoopbackServer| {
         toolbay::ToolCall::new(
             server.port().to_string(),
             "net__fetch",
@@ -58,10 +58,10 @@ async fn bodies_are_decoded_and_bounded() {
     let zipped = encode!(GzipEncoder, text.as_bytes());
     let brotli = encode!(BrotliEncoder, text.as_bytes());
     let zlib = encode!(ZlibEncoder, text.as_bytes());
-    // An empty stored block: it decodes to nothing, and another one may follow.
+    // An empty stored block: it decodes to nothing, and another block may follow.
     let mut nothing = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
     nothing.extend([0, 0, 0, 0xff, 0xff].repeat(1000));
-    let server = Server::new(move |seen| match seen.path() {
+    let server = LoopbackServer::new(move |seen| match seen.path() {
         "/gzip" => response(200, "content-encoding: gzip\r\n", &zipped),
         "/br" => response(200, "content-encoding: br\r\n", &brotli),
         "/deflate" => response(200, "content-encoding: deflate\r\n", &zlib),
@@ -70,7 +70,7 @@ async fn bodies_are_decoded_and_bounded() {
         "/none" => response(204, "content-encoding: gzip\r\n", ""),
         "/bomb" => response(200, "content-encoding: gzip\r\n", &bomb),
         "/twice" => response(200, "content-encoding: gzip, gzip\r\n", &twice),
-        "/nothing" => Reply::Endless(
+        "/nothing" => LoopbackReply::Endless(
             b"HTTP/1.1 200 X\r\ncontent-encoding: gzip\r\n\r\n"
                 .to_vec()
                 .into_iter()
@@ -80,7 +80,7 @@ async fn bodies_are_decoded_and_bounded() {
             Duration::from_micros(1),
         ),
         "/endless" => {
-            Reply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
+            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
         }
         "/big" => response(200, "", vec![b'x'; 3 << 20]),
         _ => response(200, "", seen.body.len().to_string()),
@@ -119,8 +119,8 @@ async fn bodies_are_decoded_and_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_sent_is_counted_with_what_comes_back() {
-    let server = Server::new(|seen| response(200, "", seen.body.len().to_string())).await;
+async fn sent_and_received_bytes_are_counted() {
+    let server = LoopbackServer::new(|seen| response(200, "", seen.body.len().to_string())).await;
     let limits = "[plugins.net.limits]\nhttp_bytes = \"2MiB\"";
     let host = host(&format!("{}\n{limits}", lines(&[&server], &["127.0.0.1"]))).await;
     let said =
@@ -140,8 +140,8 @@ async fn what_is_sent_is_counted_with_what_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_cross_at_once_bounds_a_body_too() {
-    let server = Server::new(|_| response(200, "", vec![b'x'; 2 << 20])).await;
+async fn the_byte_limit_bounds_bodies() {
+    let server = LoopbackServer::new(|_| response(200, "", vec![b'x'; 2 << 20])).await;
     let limits = "[plugins.net.limits]\nhost_call_bytes = \"1MiB\"";
     let host = host(&format!("{}\n{limits}", lines(&[&server], &["127.0.0.1"]))).await;
     let said = fetch(&host, json!({ "url": server.url("/") })).await;
@@ -149,15 +149,15 @@ async fn what_may_cross_at_once_bounds_a_body_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_is_bounded_and_what_is_given_up_is_closed() {
+async fn time_is_bounded_and_abandoned_connections_are_closed() {
     let head = b"HTTP/1.1 200 X\r\ncontent-length: 100000\r\n\r\n";
-    let server = Server::new(|seen| match seen.path() {
-        "/silent" => Reply::Silence,
-        "/slow" => Reply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
+    let server = LoopbackServer::new(|seen| match seen.path() {
+        "/silent" => LoopbackReply::Silence,
+        "/slow" => LoopbackReply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
         "/flood" => {
-            Reply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
+            LoopbackReply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
         }
-        "/head" => Reply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50)),
+        "/head" => LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50)),
         _ => response(200, "", ""),
     })
     .await;
@@ -172,12 +172,12 @@ async fn time_is_bounded_and_what_is_given_up_is_closed() {
         assert_eq!(kind(&said), "timeout", "{path}: {said}");
         server.all_closed(Duration::from_secs(5)).await;
     }
-    // The call's own time.
+    // The timeout of the call.
     let delivered = host.provoke("net__fetch", json!({ "url": server.url("/slow") }), SOON).await;
     let timed_out = outcome(&delivered) == "ok" && kind(&structured(&delivered)) == "timeout";
     assert!(timed_out || fault(&delivered).kind == FaultKind::Deadline, "{delivered:?}");
     server.all_closed(Duration::from_secs(5)).await;
-    // A call that is cancelled.
+    // A cancelled call.
     for path in paths {
         let cancel = CancellationToken::new();
         let turn = TurnContext { cancel: cancel.clone(), ..TurnContext::default() };
@@ -200,7 +200,7 @@ async fn time_is_bounded_and_what_is_given_up_is_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_that_breaks_the_protocol_is_an_error() {
-    let server = Server::new(|seen| {
+    let server = LoopbackServer::new(|seen| {
         let head = "HTTP/1.1 200 X\r\n";
         let text = match seen.path() {
             "/two-lengths" => format!("{head}content-length: 5\r\ncontent-length: 6\r\n\r\nhello!"),
@@ -221,7 +221,7 @@ async fn a_response_that_breaks_the_protocol_is_an_error() {
             "/upgrade" => "HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_owned(),
             path => panic!("{path}"),
         };
-        Reply::Last(text.into_bytes())
+        LoopbackReply::Last(text.into_bytes())
     })
     .await;
     let host = open(&[&server]).await;
@@ -251,7 +251,7 @@ async fn a_response_that_breaks_the_protocol_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_counted_redirects_included() {
-    let server = Server::new(|seen| match seen.path() {
+    let server = LoopbackServer::new(|seen| match seen.path() {
         "/twice" => redirect(302, "/end"),
         _ => response(200, "", ""),
     })
@@ -271,8 +271,8 @@ async fn requests_are_counted_redirects_included() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_connections_of_the_host_are_bounded_and_no_plugin_uses_anothers() {
-    let server = Server::new(|seen| match seen.path() {
-        "/wait" => Reply::Endless(Vec::new(), Vec::new(), Duration::from_secs(60)),
+    let server = LoopbackServer::new(|seen| match seen.path() {
+        "/wait" => LoopbackReply::Endless(Vec::new(), Vec::new(), Duration::from_secs(60)),
         _ => response(200, "", ""),
     })
     .await;
@@ -312,8 +312,8 @@ async fn the_connections_of_the_host_are_bounded_and_no_plugin_uses_anothers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_is_for_the_name_that_was_asked() {
-    let (server, pem) = Server::tls(&["localhost"], hello).await;
+async fn tls_verifies_the_requested_name() {
+    let (server, pem) = LoopbackServer::tls(&["localhost"], hello).await;
     let port = server.port();
     let net = json!([format!("https://localhost:{port}"), format!("https://127.0.0.1:{port}")]);
     let text = format!("[plugins.net.grant]\nnet = {net}\nnet_private = [\"127.0.0.0/8\", \"::1\"]");
@@ -404,11 +404,11 @@ async fn http_2_is_spoken_where_the_peer_offers_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_response_nobody_asked_for_is_not_taken_for_the_next_one() {
-    let server = Server::new(|seen| match seen.path() {
+async fn an_unsolicited_response_is_not_matched_to_the_next_request() {
+    let server = LoopbackServer::new(|seen| match seen.path() {
         "/poison" => {
             let one = "HTTP/1.1 200 X\r\ncontent-length: 4\r\n\r\n";
-            Reply::Bytes(format!("{one}real{one}fake").into_bytes())
+            LoopbackReply::Bytes(format!("{one}real{one}fake").into_bytes())
         }
         _ => response(200, "", "good"),
     })

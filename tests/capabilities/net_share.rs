@@ -1,4 +1,4 @@
-//! Connections are shared: what one plugin holds open leaves room for the others.
+//! Connections are shared: the open connections of one plugin leave room for others.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use serde_json::json;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 use super::net_fixture::{kind, lines, message};
-use crate::loopback::{Reply, Server, response};
+use crate::loopback::{LoopbackReply, LoopbackServer, response};
 
-async fn server() -> Server {
-    Server::new(|seen| match seen.path() {
-        "/wait" => Reply::Endless(Vec::new(), Vec::new(), Duration::from_secs(60)),
+async fn server() -> LoopbackServer {
+    LoopbackServer::new(|seen| match seen.path() {
+        "/wait" => LoopbackReply::Endless(Vec::new(), Vec::new(), Duration::from_secs(60)),
         _ => response(200, "", "good"),
     })
     .await
 }
 
-async fn two(server: &Server, bounds: &str) -> TestHost {
+async fn two(server: &LoopbackServer, bounds: &str) -> TestHost {
     let grant = lines(&[server], &["127.0.0.1"]);
     let policy = format!(
         "[host]\n{bounds}\n[limits]\ntimeout = \"10s\"\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}"
@@ -25,13 +25,13 @@ async fn two(server: &Server, bounds: &str) -> TestHost {
     TestHost::new(&[("net", guest_artifacts::CAP_NET), ("two", guest_artifacts::CAP_NET)], &policy).await
 }
 
-fn slow(server: &Server, n: usize) -> Vec<ToolCall> {
+fn slow(server: &LoopbackServer, n: usize) -> Vec<ToolCall> {
     let args = json!({ "url": server.url("/wait"), "timeout_ms": 6000 }).to_string();
     (0..n).map(|n| ToolCall::new(n.to_string(), "net__fetch", &*args)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
+async fn slow_requests_of_one_plugin_do_not_starve_another() {
     let server = server().await;
     let host = two(&server, "http_connections = 8\nqueue_timeout = \"400ms\"").await;
     let view = host.host.view(Filter::default());
@@ -54,7 +54,7 @@ async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
     assert_eq!(refused.len(), 6, "{held:?}");
     for said in refused {
         let text = message(said);
-        for part in ["busy: plugin `net` has 2 connections open", "the 8 of the host", "`http_connections`"] {
+        for part in ["busy: plugin `net` has 2 connections open", "its share of the host's 8", "`http_connections`"] {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -63,7 +63,7 @@ async fn the_slow_requests_of_one_plugin_do_not_starve_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_plugins_together_leave_one_connection_for_a_fifth() {
+async fn four_plugins_leave_a_connection_for_a_fifth() {
     let server = server().await;
     let grant = lines(&[&server], &["127.0.0.1"]);
     let names = ["a", "b", "c", "d", "fifth"];
@@ -81,7 +81,7 @@ async fn four_plugins_together_leave_one_connection_for_a_fifth() {
     let view = host.host.view(Filter::default());
     let holds = host.host.call_all(&view, holds.collect(), TurnContext::default());
     let fifth = async {
-        // What the four may hold: 5 each, but for one that is kept.
+        // The share of the four plugins: 5 connections each, except for one reserved connection.
         while server.seen().len() < 19 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -97,13 +97,13 @@ async fn four_plugins_together_leave_one_connection_for_a_fifth() {
     assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 19, "{held:?}");
     let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").map(message).collect();
     assert_eq!(refused.len(), 1, "{held:?}");
-    assert!(refused[0].contains("but those that are kept for who has none, of 20"), "{refused:?}");
+    assert!(refused[0].contains("all of the host's 20 connections are in use, except those reserved"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plugin_keeps_idle_makes_room_for_its_own() {
+async fn idle_connections_of_a_plugin_make_room_for_its_requests() {
     let servers = [server().await, server().await, server().await];
-    let all: Vec<&Server> = servers.iter().collect();
+    let all: Vec<&LoopbackServer> = servers.iter().collect();
     let grant = lines(&all, &["127.0.0.1"]);
     let policy = format!("[host]\nhttp_connections = 8\n[plugins.net.grant]\n{grant}");
     let host = TestHost::new(&[("net", guest_artifacts::CAP_NET)], &policy).await;
@@ -117,28 +117,28 @@ async fn what_a_plugin_keeps_idle_makes_room_for_its_own() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// What a peer says instead of a response: for ever, and as fast as it can.
+/// A server that sends bytes without end instead of a response, as fast as it can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
     let flood = |head: &'static str, part: &'static str| {
-        move |_: &crate::loopback::Seen| {
-            Reply::Endless(head.into(), part.repeat(400).into_bytes(), Duration::from_micros(1))
+        move |_: &crate::loopback::ReceivedRequest| {
+            LoopbackReply::Endless(head.into(), part.repeat(400).into_bytes(), Duration::from_micros(1))
         }
     };
-    let early = Server::new(flood("", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")).await;
-    let going = Server::new(flood("", "HTTP/1.1 100 Continue\r\n\r\n")).await;
-    let trailers = Server::new(flood(
+    let early = LoopbackServer::new(flood("", "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")).await;
+    let going = LoopbackServer::new(flood("", "HTTP/1.1 100 Continue\r\n\r\n")).await;
+    let trailers = LoopbackServer::new(flood(
         "HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
         "x-a: bbbbbbbbbb\r\n",
     ))
     .await;
     let extension =
-        Server::new(flood("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;", "x=yyyyyyyyyyyyy;"))
+        LoopbackServer::new(flood("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;", "x=yyyyyyyyyyyyy;"))
             .await;
-    let blank = Server::new(flood("", "\r\n\r\n\r\n")).await;
+    let blank = LoopbackServer::new(flood("", "\r\n\r\n\r\n")).await;
     let good = server().await;
     let all = [&early, &going, &trailers, &extension, &blank];
-    let servers: Vec<&Server> = all.iter().copied().chain([&good]).collect();
+    let servers: Vec<&LoopbackServer> = all.iter().copied().chain([&good]).collect();
     let host = TestHost::new(
         &[("net", guest_artifacts::CAP_NET)],
         &format!("[plugins.net.grant]\n{}", lines(&servers, &["127.0.0.1"])),

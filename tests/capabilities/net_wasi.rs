@@ -1,4 +1,4 @@
-//! `wasi:http` and `wasi:sockets`: the same policy and the same limits by other doors.
+//! `wasi:http` and `wasi:sockets`: the same policy and limits through other interfaces.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
 use toolbay::core::call::fault::FaultKind;
 
-use crate::loopback::{Reply, Server, redirect, response};
+use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response};
 
 const SOON: Duration = Duration::from_secs(25);
 
-async fn http(server: &Server, more: &str) -> TestHost {
+async fn http(server: &LoopbackServer, more: &str) -> TestHost {
     let policy = format!(
         "[plugins.w.grant]\nnet = [\"GET,POST {}\"]\nnet_private = [\"127.0.0.1\"]\n{more}",
         server.url("")
@@ -20,7 +20,7 @@ async fn http(server: &Server, more: &str) -> TestHost {
     TestHost::new(&[("w", guest_artifacts::CAP_WASI_HTTP)], &policy).await
 }
 
-async fn fetch(host: &TestHost, server: &Server, mut args: Value) -> Value {
+async fn fetch(host: &TestHost, server: &LoopbackServer, mut args: Value) -> Value {
     let given = args.as_object_mut().unwrap();
     given.entry("authority").or_insert(json!(server.address.to_string()));
     given.entry("path").or_insert(json!("/"));
@@ -28,8 +28,8 @@ async fn fetch(host: &TestHost, server: &Server, mut args: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wasi_http_goes_through_the_policy() {
-    let server = Server::new(|seen| match seen.path() {
+async fn wasi_http_obeys_the_policy() {
+    let server = LoopbackServer::new(|seen| match seen.path() {
         "/away" => redirect(302, "http://10.0.0.1/"),
         _ => response(200, "x-a: b\r\nkeep-alive: 5\r\n", "hello"),
     })
@@ -68,7 +68,7 @@ async fn wasi_http_goes_through_the_policy() {
     let args = json!({ "authority": server.address.to_string(), "path": "/" });
     let said = host.ask("w__undeclared", args).await;
     assert!(said["error"].as_str().unwrap().contains("HttpRequestDenied"), "{said}");
-    // The address, too.
+    // The address must be granted as well.
     let named = TestHost::new(
         &[("w", guest_artifacts::CAP_WASI_HTTP)],
         &format!("[plugins.w.grant]\nnet = [\"http://localhost:{port}\"]"),
@@ -80,15 +80,15 @@ async fn wasi_http_goes_through_the_policy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wasi_http_bodies_are_counted_both_ways() {
-    let server = Server::new(|seen| match seen.path() {
+    let server = LoopbackServer::new(|seen| match seen.path() {
         "/endless" => {
-            Reply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
+            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
         }
-        "/short" => Reply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 50\r\n\r\nhello".to_vec()),
-        "/huge" => Reply::Last(format!("HTTP/1.1 200 X\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes()),
-        "/many" => Reply::Last(format!("HTTP/1.1 200 X\r\n{}\r\n", "x: y\r\n".repeat(40_000)).into_bytes()),
+        "/short" => LoopbackReply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 50\r\n\r\nhello".to_vec()),
+        "/huge" => LoopbackReply::Last(format!("HTTP/1.1 200 X\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes()),
+        "/many" => LoopbackReply::Last(format!("HTTP/1.1 200 X\r\n{}\r\n", "x: y\r\n".repeat(40_000)).into_bytes()),
         "/two" => {
-            Reply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_vec())
+            LoopbackReply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_vec())
         }
         _ => response(200, "", seen.body.len().to_string()),
     })
@@ -124,9 +124,9 @@ async fn wasi_http_bodies_are_counted_both_ways() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wasi_http_requests_are_counted_and_given_up_with_the_call() {
-    let server = Server::new(|seen| match seen.path() {
-        "/silent" => Reply::Silence,
-        "/slow" => Reply::Endless(
+    let server = LoopbackServer::new(|seen| match seen.path() {
+        "/silent" => LoopbackReply::Silence,
+        "/slow" => LoopbackReply::Endless(
             b"HTTP/1.1 200 X\r\ncontent-length: 100000\r\n\r\n".to_vec(),
             b"x".to_vec(),
             Duration::from_millis(600),
@@ -178,10 +178,10 @@ async fn wasi_http_requests_are_counted_and_given_up_with_the_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wasi_http_fields_and_empty_writes_stay_small() {
-    let server = Server::new(|seen| response(200, "", seen.body.len().to_string())).await;
+    let server = LoopbackServer::new(|seen| response(200, "", seen.body.len().to_string())).await;
     let host = http(&server, "").await;
     for size in [0, 1, 1000, 60_000] {
-        // wasmtime ends a guest that goes on after the limit.
+        // wasmtime ends a guest that continues after the limit.
         let grown = host.provoke("w__grow_fields", json!({ "size": size }), SOON).await;
         assert!(fault(&grown).message.contains("total size of fields"), "{size}: {grown:?}");
     }
@@ -200,7 +200,7 @@ async fn wasi_http_fields_and_empty_writes_stay_small() {
     );
 }
 
-/// Says back what it hears, by TCP and by UDP on the same port.
+/// An echo server over TCP and UDP on the same port.
 async fn echo() -> (u16, tokio::task::JoinSet<()>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -236,7 +236,7 @@ async fn sockets(grant: &str, more: &str) -> TestHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn raw_connections_are_made_to_what_is_granted() {
+async fn raw_connections_reach_only_granted_addresses() {
     let (port, _tasks) = echo().await;
     let (other, _more) = echo().await;
     let at = |host: &str, port: u16| json!({ "host": host, "port": port });
@@ -266,7 +266,7 @@ async fn raw_connections_are_made_to_what_is_granted() {
             assert!(said["error"].as_str().is_some(), "{net} {tool} {args}: {said}");
         }
     }
-    // A private address that is not named.
+    // A private address without a grant.
     let host = sockets(&format!("net = [\"tcp://127.0.0.1:{port}\"]"), "").await;
     assert!(host.ask("s__tcp", at("127.0.0.1", port)).await["error"].is_string());
     let host = sockets(&format!("net = [\"tcp://127.0.0.1:{port}\"]\n{private}"), "").await;
@@ -274,7 +274,7 @@ async fn raw_connections_are_made_to_what_is_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guest_does_not_listen_and_looks_up_what_it_was_granted_only() {
+async fn a_guest_cannot_listen_and_resolves_only_granted_names() {
     let (port, _tasks) = echo().await;
     let net = format!(
         "net = [\"tcp://localhost:{port}\", \"udp://localhost:{port}\"]\nnet_private = [\"127.0.0.0/8\", \"::1\"]"
@@ -307,11 +307,11 @@ async fn a_guest_does_not_listen_and_looks_up_what_it_was_granted_only() {
             "{name:?}: {said}"
         );
     }
-    // The name is granted, what it leads to is not.
+    // The name is granted, its address is not.
     let host = sockets(&format!("net = [\"tcp://localhost:{port}\"]"), "").await;
     let said = host.ask("s__look_up", json!({ "host": "localhost" })).await;
     assert!(!said.to_string().contains("127"), "{said}");
-    // Without any grant of raw connections no name is looked up.
+    // Without a grant of raw connections, no name is resolved.
     let host = sockets("net = [\"https://*\"]", "").await;
     assert!(!host.ask("s__look_up", json!({ "host": "localhost" })).await.to_string().contains("127"));
 }

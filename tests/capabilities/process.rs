@@ -1,4 +1,4 @@
-//! `process`: what a grant lets through, and how much of it.
+//! `process`: which commands a grant allows, and within which limits.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,13 +8,13 @@ use std::time::Instant;
 use integration_tests::{outcome, refusal, structured, value};
 use serde_json::{Value, json};
 use toolbay::policy::capability::program::ProgramRule;
-use toolbay::policy::rule::Rule;
+use toolbay::policy::rule::GrantRule;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 use super::process_fixture::{POLICY, SOON, host, script, sh, with_policy};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_granted_runs() {
+async fn granted_programs_run() {
     let host = host().await;
     let said =
         host.ask("p__run", json!({"program": "echo", "args": ["hello", "a b", "*", "$HOME", ";ls"]})).await;
@@ -33,14 +33,14 @@ async fn what_is_granted_runs() {
         let said = sh(&host, &format!("echo first; kill -{signal} $$")).await;
         assert_eq!((&said["code"], &said["stdout"]), (&Value::Null, &json!("first\n")), "{signal}: {said}");
     }
-    // Children, pipes, here-documents and files of the grant.
+    // Child processes, pipes, here-documents and files of the grant.
     let line = "cat in/a.txt | tr a-z A-Z > out/b; (echo x; echo y) | sort -r | tee -a out/b; mkdir out/d; mv out/b out/d/c";
     assert_eq!(sh(&host, line).await["stdout"], "y\nx\n");
     assert_eq!(fs::read_to_string(host.root().join("out/d/c")).unwrap(), "HELLOy\nx\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
+async fn ungranted_programs_are_refused_with_the_policy_line() {
     let host = host().await;
     for (tool, program, args, line) in [
         ("p__run", "echo", json!(["bye"]), r#""echo bye""#),
@@ -69,7 +69,7 @@ async fn what_is_not_granted_is_refused_with_the_line_that_would_allow_it() {
         assert!(message.contains("process") && !message.contains("[plugins"), "{program} {args}: {message}");
         let hints = integration_tests::hints(&delivered);
         assert!(!hints.is_empty(), "{tool} {program} {args}");
-        // What has no name of a program gets no line.
+        // A command without a program name gets no policy line.
         let named = tool == "p__run" && ["echo", "cat", "ls"].contains(&program);
         assert!(!named || hints.contains(line), "{tool} {program} {args}: {hints}");
     }
@@ -207,7 +207,7 @@ async fn streams_are_bounded_and_never_block() {
     assert!(said["message"].as_str().unwrap().contains("the limit `process_bytes` is 1MiB"), "{said}");
     let said = host.ask("p__run", json!({"program": "cat"})).await;
     assert_eq!((&said["code"], &said["stdout"]), (&json!(0), &json!("")), "no input is an empty one");
-    // Bytes that are no text.
+    // Bytes that are not text.
     let said = sh(&host, "printf '\\377\\000x'").await;
     assert_eq!(said["stdout_bytes"], 3, "{said}");
 }
@@ -233,11 +233,11 @@ async fn there_are_only_so_many() {
     assert_eq!((done.len(), busy.len()), (2, 2), "{said:?}");
     assert!(
         busy.iter()
-            .all(|said| said["message"].as_str().unwrap().contains("as the host allows (`processes`)")),
+            .all(|said| said["message"].as_str().unwrap().contains("limit of concurrent programs (`processes`)")),
         "{busy:?}"
     );
     assert_eq!(sh(&host, "exit 6").await["code"], 6, "the places are free again");
-    // A file of a program is not larger than what its tool may write.
+    // A program cannot write larger files than its tool.
     let said = sh(&host, "sleep 1; head -c 3000000 /dev/zero > out/large; exit $?").await;
     assert_ne!(said["code"], 0, "{said}");
     assert!(fs::metadata(host.root().join("out/large")).unwrap().len() <= 1 << 20);
@@ -291,9 +291,9 @@ async fn only_the_file_that_the_operator_listed_is_run() {
     policy += &format!("write = [\"{}/program\"]\n", dir.display());
     let all: Vec<String> = files.iter().map(|(name, _)| format!("\"{name}\"")).collect();
     policy += &format!("[plugins.p.grant]\nprocess = [{}]\n", all.join(", "));
-    // Another plugin's reach counts as well.
+    // Folders that another plugin can write count as well.
     policy += &format!("[plugins.other.grant]\nfs_write = [\"{}/written\"]\n", dir.display());
-    // And that of another MCP server.
+    // So do those of another MCP server.
     policy +=
         &format!("[mcp.srv]\ncommand = [\"/usr/bin/true\"]\nfs_write = [\"{}/served\"]\n", dir.display());
     let host = with_policy(&policy).await;
@@ -326,7 +326,7 @@ async fn only_the_file_that_the_operator_listed_is_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_tells_what_was_run_and_what_held_it_but_no_arguments() {
+async fn the_audit_records_program_and_sandbox_but_no_arguments() {
     let host = host().await;
     sh(&host, "echo token-of-a-call").await;
     host.ask("p__run", json!({"program": "echo", "args": ["hello", "token-of-a-call"]})).await;
@@ -342,9 +342,9 @@ async fn the_audit_tells_what_was_run_and_what_held_it_but_no_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_run_at_once_and_each_gets_its_own_answer() {
+async fn parallel_programs_get_their_own_output() {
     let host = host().await;
-    // Handles with high numbers are handles as well.
+    // Handles with high numbers are closed, too.
     let _open: Vec<fs::File> = (0..300).map(|_| fs::File::open("/dev/null").unwrap()).collect();
     let view = host.host.view(Filter::default());
     let call = |n: u32| json!({"args": ["-c", format!("cat; echo {n} >&2; exit {n}")], "stdin": format!("input {n}")});
@@ -358,7 +358,7 @@ async fn many_run_at_once_and_each_gets_its_own_answer() {
     }
 }
 
-/// The table of the documentation is what it says.
+/// The table of the documentation matches the behaviour.
 #[test]
 fn the_documented_patterns_hold() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/capabilities/process.md");
@@ -374,7 +374,7 @@ fn the_documented_patterns_hold() {
         let rule = ProgramRule::parse(rule, workspace).unwrap();
         for (cell, allowed) in [(cells[1], true), (cells[2], false)] {
             for line in texts(cell) {
-                // The command lines in the table are written as patterns that hold for one line only.
+                // Each command line of the table is used as a pattern that matches only itself.
                 let (program, rest) = line.split_once(' ').unwrap_or((&line, ""));
                 let arguments: Vec<String> = words(rest);
                 assert_eq!(rule.allows(program, &arguments), allowed, "{row}: {line}");
@@ -385,7 +385,7 @@ fn the_documented_patterns_hold() {
     assert!(rows >= 10, "{rows} rows");
 }
 
-/// Splits at spaces outside of double quotes.
+/// Splits at spaces outside double quotes.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quoted, mut present) = (Vec::new(), false, None::<String>);
     for c in line.chars() {

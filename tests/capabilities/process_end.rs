@@ -1,4 +1,4 @@
-//! `process`: nothing of a program is left when its call is over.
+//! `process`: no process of a program outlives its call.
 
 use std::fs;
 use std::io::Read;
@@ -32,7 +32,7 @@ async fn nothing_survives_the_end_of_the_program() {
         assert!(start.elapsed() < SOON, "{line}: the streams were waited for");
         none_left(mark);
     }
-    // One that forks and ends, for ever, so as to be elsewhere when it is looked for.
+    // A process that keeps forking and exiting, to escape the search for it.
     script(
         &host.root().join("in/relay"),
         "echo x >> both/steps; sleep 0.02; [ \"$1\" = 0 ] || { sh in/relay $(($1 - 1)) 91011 & }",
@@ -45,7 +45,7 @@ async fn nothing_survives_the_end_of_the_program() {
     assert!(before > 2, "the relay ran");
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(steps(), before, "and runs no more");
-    // A daemon by the book.
+    // A classic daemon.
     let daemon = r#"
 import os, sys, time
 if os.fork(): os._exit(0)
@@ -113,14 +113,14 @@ async fn a_program_ends_with_its_call() {
     assert_eq!(fault(&delivered).kind, FaultKind::Cancelled);
     none_left("93002");
 
-    // Nobody waits for the answer any more.
+    // The caller no longer waits for the result.
     let (running, view) = (host.host.clone(), host.host.view(Filter::default()));
     let calls_made = calls("93003");
     let task = tokio::spawn(async move { running.call_all(&view, calls_made, TurnContext::default()).await });
     wait_for("93003").await;
     task.abort();
     none_left("93003");
-    // Cancelled while it starts, at whatever point.
+    // Cancelled at any point of its start.
     for step in 0..20 {
         let turn = TurnContext::default();
         let cancel = turn.cancel.clone();
@@ -173,7 +173,7 @@ async fn the_host_keeps_no_handle_no_zombie_and_no_thread() {
         assert!(start.elapsed() < SOON, "{now} handles, before {handles}; {children}; {threads}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What confined the programs does not confine the host.
+    // The sandbox of the programs does not confine the host.
     let mut text = String::new();
     fs::File::open("/proc/self/status").unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("NoNewPrivs:\t0") && text.contains("Seccomp:\t0"), "{text}");

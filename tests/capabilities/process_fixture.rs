@@ -1,4 +1,4 @@
-//! A host whose plugin runs programs, and what is seen of these from outside.
+//! A host whose plugin runs programs, and a view of these processes from outside.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use integration_tests::TestHost;
 use serde_json::{Value, json};
 use toolbay::HostBuilder;
 
-/// The tools under test may run anything of these; what holds them is the sandbox.
+/// The tools under test may run all of these programs. The sandbox confines them.
 pub(crate) const POLICY: &str = r#"
     [programs.sh]
     path = "/bin/sh"
@@ -51,7 +51,7 @@ pub(crate) const POLICY: &str = r#"
     fs_write = ["$workspace/out", "$workspace/both"]
 "#;
 
-/// Far more than any step takes on a busy machine, far less than what the sleepers sleep.
+/// Far more than any step takes on a busy machine, and far less than the sleepers sleep.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) async fn host() -> TestHost {
@@ -91,14 +91,14 @@ pub(crate) async fn sh(host: &TestHost, line: &str) -> Value {
     host.ask("p__run", json!({"args": ["-c", line]})).await
 }
 
-/// Runs a Python script and expects it to end well.
+/// Runs a Python script and expects success.
 pub(crate) async fn python(host: &TestHost, program: &str, text: &str) -> Value {
     let said = host.ask("p__run", json!({"program": program, "args": ["-I", "-c", text]})).await;
     assert_eq!(said["code"], 0, "{text}: {said}");
     said
 }
 
-/// Processes whose command line holds `mark`, zombies not counted.
+/// Processes whose command line contains `mark`, without zombies.
 pub(crate) fn alive(mark: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -113,7 +113,7 @@ pub(crate) fn alive(mark: &str) -> Vec<String> {
     found
 }
 
-/// Waits until nothing with `mark` runs any more: the kernel takes a moment over what was killed.
+/// Waits until no process with `mark` runs. The kernel needs a moment to end killed processes.
 pub(crate) fn none_left(mark: &str) {
     let start = Instant::now();
     while !alive(mark).is_empty() {

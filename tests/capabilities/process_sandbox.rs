@@ -1,4 +1,4 @@
-//! `process`: every way out of a program's sandbox that we know.
+//! `process`: every known way out of the sandbox of a program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use integration_tests::{TestHost, in_a_process};
 use serde_json::{Value, json};
 
-use toolbay::policy::capability::floor::Keep;
+use toolbay::policy::capability::protected_paths::Protection;
 
 use super::process_fixture::{host, none_left, python, sh, with_policy, with_settings};
 
@@ -23,7 +23,7 @@ async fn nothing_of_the_host_leaks_into_the_program() {
     assert!(lines.contains(&"LISTED=listed") && lines.contains(&"FIXED=yes"), "{lines:?}");
     let own = ["LISTED", "FIXED", "PWD", "OLDPWD", "_", "SHLVL"];
     assert!(lines.iter().all(|line| own.contains(&line.split_once('=').unwrap().0)), "{lines:?}");
-    // Handles that this process was started with, and those it opened itself.
+    // Handles that this process inherited, and those that it opened.
     let secret = fs::File::open(host.root().join("secret/key")).unwrap();
     let python = "import os\nfound = []\nfor n in range(3, 256):\n try:\n  os.fstat(n); found.append(n)\n except OSError: pass\nprint(found)";
     let said = host.ask("p__run", json!({"program": "python", "args": ["-I", "-c", python]})).await;
@@ -33,7 +33,7 @@ async fn nothing_of_the_host_leaks_into_the_program() {
         let said = sh(&host, &format!("cat <&{n}")).await;
         assert_ne!(said["code"], 0, "handle {n}: {said}");
     }
-    // A plugin sets what it may.
+    // A plugin sets an allowed variable.
     let ask = |env: Value| {
         host.call("p__run", json!({"args": ["-c", "echo $CHOSEN$FIXED$LD_PRELOAD"], "env": env}))
     };
@@ -63,7 +63,7 @@ async fn files_outside_of_the_grants_are_out_of_reach() {
         "cat in/folder/key".to_owned(),
         "cd secret && cat key".to_owned(),
         "cat out/../secret/key".to_owned(),
-        // Write reach gives no reading.
+        // Write access does not include read access.
         "echo x > out/w && cat out/w".to_owned(),
         "echo x > in/new".to_owned(),
         "echo x > in/a.txt".to_owned(),
@@ -105,7 +105,7 @@ async fn files_outside_of_the_grants_are_out_of_reach() {
         "chmod 777 in/a.txt".to_owned(),
         "chmod 777 /etc/shadow".to_owned(),
         "chown 1000 in/a.txt".to_owned(),
-        // What the tool may write is not run.
+        // Files that the tool can write are not executable.
         "cp /bin/echo out/run && chmod 755 out/run && out/run".to_owned(),
         "printf '#!/bin/sh\\necho run' > both/run; both/run".to_owned(),
         "cp /bin/echo both/run; chmod 755 both/run; rm both/run.gone; exec 9< both/run; mv both/run both/run.gone; \
@@ -121,10 +121,10 @@ async fn files_outside_of_the_grants_are_out_of_reach() {
     assert_eq!(fs::read_to_string(root.join("in/a.txt")).unwrap(), "hello");
     assert_eq!(fs::metadata(root.join("in/a.txt")).unwrap().permissions().mode() & 0o777, 0o644);
     assert!(!root.join("secret/new").exists() && root.join("in/deep").exists() && !root.join("new").exists());
-    // A tool without files has programs without files.
+    // Programs of a tool without files have no files.
     let none = host.ask("p__no_files", json!({"args": ["-c", "cat in/a.txt"]})).await;
     assert_ne!(none["code"], 0, "{none}");
-    // What the operator adds is there.
+    // The operator's additions are visible.
     let more = async |line: &str| host.ask("p__run", json!({"program": "more", "args": ["-c", line]})).await;
     assert_eq!(more("cat a.txt ../extra/b.txt; ../tools/tool").await["stdout"], "helloextraa tool\n");
     assert_eq!(more("echo x > ../extra/out/new").await["code"], 0);
@@ -197,7 +197,7 @@ print(b.recv(4).decode())
         "no daemon of this machine was reached"
     );
 
-    // With network: the Internet's sockets, and still none of this machine's daemons.
+    // With network: sockets of the Internet, but no daemon of this machine.
     assert_eq!(run("netbash").await["stdout"], "connected\n");
     assert!(listener.accept().is_ok());
     let rest = attempts.replace("[tcp, udp, six, ", "[");
@@ -295,7 +295,7 @@ async fn a_program_of_another_architecture_gets_nowhere() {
         return;
     }
     let host = host().await;
-    // `int 0x80` is the door of 32-bit programs, where the numbers mean other calls: 20 is `getpid`.
+    // `int 0x80` is the entry for 32-bit programs, whose numbers mean other calls: 20 is `getpid`.
     let text = r#"
 import ctypes, mmap
 code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
@@ -308,7 +308,7 @@ print("got", f())
     assert_eq!((&said["code"], &said["stdout"]), (&Value::Null, &json!("")), "killed: {said}");
 }
 
-/// Runs `test` in threads whose kernel does not have these system calls, as an old one or a container's has not.
+/// Runs `test` in threads without these system calls, as on an old kernel or in a container.
 fn without(calls: &[i64], test: impl AsyncFnOnce(TestHost) + Send + 'static) {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
     let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
@@ -337,7 +337,7 @@ fn without(calls: &[i64], test: impl AsyncFnOnce(TestHost) + Send + 'static) {
 }
 
 #[test]
-fn without_landlock_a_program_runs_only_if_the_operator_says_so() {
+fn without_landlock_a_program_runs_only_if_the_operator_allows_it() {
     without(
         &[libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self],
         async |host: TestHost| {
@@ -352,7 +352,7 @@ fn without_landlock_a_program_runs_only_if_the_operator_says_so() {
             assert_eq!(loose("echo ran").await["stdout"], "ran\n");
             let uses = format!("{:?}", host.audit.take());
             assert!(uses.contains("loose * [seccomp]") && uses.contains("sh [no sandbox]"), "{uses}");
-            // What the filter does alone: the group, signals and sockets.
+            // What the seccomp filter alone restricts: the process group, signals and sockets.
             assert_eq!(loose("sleep 95001 & setsid sleep 95001 & echo started").await["stdout"], "started\n");
             none_left("95001");
             assert_ne!(loose(&format!("kill -0 {}", std::process::id())).await["code"], 0);
@@ -363,7 +363,7 @@ fn without_landlock_a_program_runs_only_if_the_operator_says_so() {
 }
 
 #[test]
-fn without_seccomp_a_program_runs_only_if_the_operator_says_so() {
+fn without_seccomp_a_program_runs_only_if_the_operator_allows_it() {
     without(&[libc::SYS_seccomp], async |host: TestHost| {
         let refused = sh(&host, "echo ran").await;
         assert_eq!(refused["error"], "denied", "{refused}");
@@ -380,7 +380,7 @@ fn without_seccomp_a_program_runs_only_if_the_operator_says_so() {
     });
 }
 
-/// The lists of a program do not open what no policy opens.
+/// The path lists of a program do not open protected paths.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_floor_holds_for_the_lists_of_a_program_too() {
     let policy = r#"
@@ -407,9 +407,9 @@ async fn the_floor_holds_for_the_lists_of_a_program_too() {
     "#;
     let built = |open: bool| {
         with_settings(policy, move |builder, root| {
-            let builder = builder.keep(root.join("extra/keys"), Keep::FromAll);
-            let builder = builder.keep(root.join("secret"), Keep::FromAll);
-            let builder = builder.keep(root.join("tools/.rc"), Keep::FromWriters);
+            let builder = builder.protect_path(root.join("extra/keys"), Protection::ReadAndWrite);
+            let builder = builder.protect_path(root.join("secret"), Protection::ReadAndWrite);
+            let builder = builder.protect_path(root.join("tools/.rc"), Protection::WriteOnly);
             if open { builder.allow_protected_path(root.join("extra/keys")) } else { builder }
         })
     };

@@ -1,4 +1,4 @@
-//! `process`: what a program writes is not run, and it is not as many as it likes.
+//! `process`: a program cannot run files that it wrote, and its number of processes is limited.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::process_fixture::{POLICY, host, none_left, python, script, with_policy};
 
-/// Writes a program in a way, and runs it.
+/// Writes a program in one of several ways, then runs it.
 const WRITTEN: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,7 @@ async fn nothing_that_a_program_writes_is_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lies_in_a_folder_of_programs_and_can_be_written_is_not_run() {
+async fn a_writable_program_folder_is_refused() {
     let policy = POLICY.replace(
         "execute = [\"$workspace/tools\"]",
         "execute = [\"$workspace/tools\"]\n    write = [\"$workspace/tools/deep/own\"]\n    read = [\"$workspace/tools\"]",
@@ -87,9 +87,9 @@ async fn what_lies_in_a_folder_of_programs_and_can_be_written_is_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_has_no_more_processes_than_it_may() {
+async fn a_program_is_limited_in_processes() {
     let host = with_policy(&POLICY.replace("[programs.echo]", "processes = 20\n    [programs.echo]")).await;
-    // The bound stands in the section before: that of `netpython`.
+    // The limit stands in the section before, that of `netpython`.
     let fine = "import os, time\nfor _ in range(15):\n if os.fork() == 0: os._exit(0)\nfor _ in range(15): os.wait()\nprint('fine')";
     assert_eq!(python(&host, "netpython", fine).await["stdout"], "fine\n");
     for line in [

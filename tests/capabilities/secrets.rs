@@ -1,23 +1,23 @@
-//! `secrets`: who gets which, and that no value leaves the host, whatever a plugin does with it.
+//! `secrets`: which plugin gets which secret, and that no value leaves the host.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use integration_tests::{Heard, TestHost, outcome, output, policy, refusal, value};
+use integration_tests::{RecordedProgress, TestHost, outcome, output, policy, refusal, value};
 use serde_json::{Value, json};
 use toolbay::core::audit::MemoryAudit;
 use toolbay::{CallResult, Host, PluginId, TurnContext};
 
-/// Holds what JSON, addresses and pages escape.
+/// Contains the characters that JSON, URLs and HTML escape.
 const CANARY: &str = "canary/value+with \"quotes\" & 100%\\ä";
 const HIDDEN: &str = "hidden-canary-0123456789";
 
-struct Secrets {
+struct SecretsFixture {
     host: Host,
     audit: Arc<MemoryAudit>,
-    progress: Arc<Heard>,
+    progress: Arc<RecordedProgress>,
     _dir: tempfile::TempDir,
 }
 
@@ -26,8 +26,8 @@ fn secret_file(path: &Path, value: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-impl Secrets {
-    /// A host with the secrets `shown` (handed over), `hidden` is one that cannot be bound yet, `gone` has no value.
+impl SecretsFixture {
+    /// A host with three secrets: `shown` is given to the guest, `hidden` cannot be bound yet, `gone` has no value.
     async fn new(grant: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
@@ -68,19 +68,19 @@ impl Secrets {
     }
 }
 
-/// The value as the guest says it, marks taken out.
+/// The value as the guest prints it, without marks.
 fn plain(answer: &Value) -> String {
     answer["text"].as_str().unwrap_or_default().replace('|', "")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_to_who_declares_it_and_is_granted_it() {
-    let host = Secrets::new(r#"["shown", "group/*", "gone"]"#).await;
+async fn a_secret_reaches_only_plugins_that_declare_it_and_are_granted_it() {
+    let host = SecretsFixture::new(r#"["shown", "group/*", "gone"]"#).await;
     let answers = host.ask("ask", &["shown", "group/key", "shown"]).await;
     let said: Vec<_> = answers.iter().map(|answer| (plain(answer), answer["revealed"] == true)).collect();
     let shown = (CANARY.to_owned(), true);
     assert_eq!(said, [shown.clone(), ("value-of-the-group".to_owned(), true), shown]);
-    // Undeclared, not granted, unknown, no name at all: one text, and in it no name but the one that was asked for.
+    // Undeclared, ungranted, unknown and invalid names get the same text. It repeats only the requested name.
     let names = [
         "hidden",
         "gone",
@@ -104,7 +104,7 @@ async fn a_secret_goes_to_who_declares_it_and_is_granted_it() {
     for (name, answer) in names.iter().zip(&answers) {
         assert_eq!(answer["error"], "denied", "{name:?}: {answer}");
         let why = answer["why"].as_str().unwrap();
-        let shown = toolbay::policy::capability::reach::shown(name);
+        let shown = toolbay::policy::capability::path_rule::printable_path(name);
         assert_eq!(
             why,
             format!(
@@ -121,15 +121,15 @@ async fn a_secret_goes_to_who_declares_it_and_is_granted_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_that_is_not_there_makes_the_tool_unavailable_and_not_the_host() {
-    let host = Secrets::new(r#"["shown", "hidden", "gone"]"#).await;
+async fn a_missing_value_makes_only_the_tool_unavailable() {
+    let host = SecretsFixture::new(r#"["shown", "hidden", "gone"]"#).await;
     let missing = host.call("ask_missing", json!({})).await;
     let message = &refusal(&missing).message;
     assert!(message.contains("`gone` has no value"), "{message}");
     assert!(integration_tests::hints(&missing).contains("cannot be opened"), "{missing:?}");
     assert_eq!(host.ask("ask_missing_optional", &["gone"]).await, [json!({"error": "not-found"})]);
     assert_eq!(plain(&host.ask("ask_required", &["hidden"]).await[0]), HIDDEN);
-    let none = Secrets::new("[]").await;
+    let none = SecretsFixture::new("[]").await;
     let refused = none.call("ask_required", json!({})).await;
     assert!(integration_tests::hints(&refused).contains("secrets = [\"hidden\"]"), "{refused:?}");
 }
@@ -157,7 +157,7 @@ fn check_clean(what: &str, text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_leaves_in_a_result_progress_or_record() {
-    let host = Secrets::new(r#"["shown", "hidden", "group/*"]"#).await;
+    let host = SecretsFixture::new(r#"["shown", "hidden", "group/*"]"#).await;
     let delivered = host.call("leak", json!({})).await;
     let out = output(&delivered);
     check_clean("the text", value(&delivered));
@@ -173,7 +173,7 @@ async fn no_value_leaves_in_a_result_progress_or_record() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_leaves_in_blocks() {
-    let host = Secrets::new(r#"["shown"]"#).await;
+    let host = SecretsFixture::new(r#"["shown"]"#).await;
     let delivered = host.call("leak_blocks", json!({})).await;
     assert_eq!(output(&delivered).content.len(), 5);
     for block in &output(&delivered).content {
@@ -189,7 +189,7 @@ async fn no_value_leaves_in_blocks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_leaves_in_an_error_or_in_last_words() {
-    let host = Secrets::new(r#"["shown"]"#).await;
+    let host = SecretsFixture::new(r#"["shown"]"#).await;
     for (tool, args, ends) in [
         ("panic", json!({}), "trap"),
         ("panic", json!({"exit": true}), "trap"),
@@ -208,7 +208,7 @@ async fn no_value_leaves_in_an_error_or_in_last_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_no_secret_is_not_read() {
+async fn a_file_that_cannot_be_a_secret_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::create_dir(root.join("work")).unwrap();
@@ -228,10 +228,10 @@ async fn a_file_that_is_no_secret_is_not_read() {
     );
     for (file, why) in [
         ("open", "chmod 600"),
-        ("work/planted", "a link in the workspace"),
+        ("work/planted", "a symbolic link in the workspace"),
         ("huge", "at most"),
         ("empty", "it is empty"),
-        ("fifo", "no regular file"),
+        ("fifo", "not a regular file"),
         ("none", "cannot be opened"),
     ] {
         let path = root.join(file);

@@ -1,5 +1,5 @@
-//! Stand-ins on their way through both kinds of HTTP: a server that has the value says it back in every way it can, and
-//! the guest asks for it in every way it can.
+//! Secret placeholders in both kinds of HTTP. A server that knows the value echoes it in every possible way, and
+//! the guest requests it in every possible way.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +10,7 @@ use integration_tests::{TestHost, structured};
 use serde_json::{Value, json};
 
 use super::net_fixture::{kind, message};
-use crate::loopback::{Reply, Seen, Server, redirect, response};
+use crate::loopback::{LoopbackReply, ReceivedRequest, LoopbackServer, redirect, response};
 
 const VALUE: &str = "canary-value-0123456789";
 
@@ -19,13 +19,13 @@ fn secret_file(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Knows the value, whoever asks.
-fn indiscreet(seen: &Seen) -> Reply {
+/// Returns the value for every request.
+fn indiscreet(seen: &ReceivedRequest) -> LoopbackReply {
     let header = |name: &str| seen.header(name).unwrap_or("none").to_owned();
     let head = "HTTP/1.1 200 X\r\n";
     let stream = |headers: &str| {
         let head = format!("{head}{headers}\r\n").into_bytes();
-        Reply::Endless(head, format!("log: {VALUE}; ").repeat(40).into_bytes(), Duration::from_micros(1))
+        LoopbackReply::Endless(head, format!("log: {VALUE}; ").repeat(40).into_bytes(), Duration::from_micros(1))
     };
     match seen.path() {
         "/zstd" => response(200, "content-encoding: zstd\r\n", "(\u{b5}/\u{fd}"),
@@ -48,7 +48,7 @@ fn indiscreet(seen: &Seen) -> Reply {
     }
 }
 
-async fn host(server: &Server, id: &str, guest: &str, file: &Path) -> TestHost {
+async fn host(server: &LoopbackServer, id: &str, guest: &str, file: &Path) -> TestHost {
     let url = server.url("");
     let text = format!(
         "[secrets.KEY]\nfrom = \"file:{}\"\norigins = [{url:?}]\n\
@@ -59,16 +59,16 @@ async fn host(server: &Server, id: &str, guest: &str, file: &Path) -> TestHost {
     TestHost::new(&[(id, guest)], &text).await
 }
 
-/// What a guest sends to be answered in a form in which nothing is found.
+/// What a guest sends to get an encoding in which the host finds no secret.
 fn headers() -> Value {
     json!([["authorization", "Bearer {KEY}"], ["range", "bytes=1-9"], ["accept-encoding", "zstd"]])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_echo_is_taken_out_however_the_guest_asks_for_it() {
+async fn an_echoed_secret_is_redacted_for_every_interface() {
     let dir = tempfile::tempdir().unwrap();
     secret_file(&dir.path().join("key"));
-    let server = Server::new(indiscreet).await;
+    let server = LoopbackServer::new(indiscreet).await;
     let host = host(&server, "net", guest_artifacts::CAP_NET, &dir.path().join("key")).await;
     let args = |path: &str| json!({ "url": server.url(path), "headers": headers() });
     let said = host.ask("net__fetch_secret", args("/")).await;
@@ -95,17 +95,17 @@ async fn an_echo_is_taken_out_however_the_guest_asks_for_it() {
         assert_eq!(kind(&said), error, "{path}: {said}");
         assert!(!message(&said).contains("canary"), "{path}: {said}");
     }
-    // A call without a stand-in has its say.
+    // A call without a placeholder gets the full response.
     let said = host.ask("net__fetch", args("/")).await;
     assert_eq!(said["body"], "bytes=1-9|zstd|Bearer {KEY}|you sent it", "{said}");
     assert_eq!(host.ask("net__fetch", args("/zstd")).await["status"], 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_echo_is_taken_out_of_wasi_http_and_of_what_was_open_before() {
+async fn an_echoed_secret_is_redacted_in_wasi_http_and_open_streams() {
     let dir = tempfile::tempdir().unwrap();
     secret_file(&dir.path().join("key"));
-    let server = Server::new(indiscreet).await;
+    let server = LoopbackServer::new(indiscreet).await;
     let host = host(&server, "w", guest_artifacts::CAP_WASI_HTTP, &dir.path().join("key")).await;
     let args =
         |path: &str| json!({ "authority": server.address.to_string(), "path": path, "headers": headers() });

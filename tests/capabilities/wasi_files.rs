@@ -1,4 +1,4 @@
-//! Plain WASI files: preopened folders pinned to the handle that was granted.
+//! Plain WASI files: preopened folders are pinned to the granted handle.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use integration_tests::{NEIGHBOUR, TestHost, outcome, structured};
 use serde_json::json;
 use toolbay::{Filter, ToolCall, TurnContext};
 
-use super::files_race::Swapper;
+use super::files_race::LinkSwapper;
 
 const POLICY: &str = r#"
     [plugins.w.grant]
@@ -31,7 +31,7 @@ async fn host(policy: &str) -> TestHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_std_program_reads_and_writes_what_is_granted() {
+async fn a_std_program_reads_and_writes_granted_files() {
     let host = host(POLICY).await;
     assert_eq!(host.ask("w__preopens", json!({})).await["ok"], json!([".", "out"]));
     assert_eq!(host.ask("w__read", json!({"path": "a.txt"})).await["ok"], "hello");
@@ -87,13 +87,13 @@ async fn a_swapped_folder_is_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_grant_there_is_no_folder() {
+async fn without_a_grant_no_folder_is_preopened() {
     let host = host("").await;
     assert_eq!(host.ask("w__preopens", json!({})).await["ok"], json!([]));
     assert!(host.ask("w__read", json!({"path": "a.txt"})).await["error"].is_string());
 }
 
-/// The name of a folder may lie in another that can be written; what counts is where its handle leads.
+/// The path of a folder may lie inside a writable one. The handle decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_into_a_writable_folder_makes_nothing_writable() {
     let outside = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn make_fifo(path: &Path) {
     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A host whose workspace is granted and holds a FIFO and a socket, and links to both.
+/// A host whose workspace contains a FIFO, a socket, and links to both.
 async fn host_with_special_files(policy: &str) -> (TestHost, UnixListener) {
     let host = host(&format!("{WHOLE}{policy}")).await;
     let root = host.root();
@@ -137,7 +137,7 @@ async fn host_with_special_files(policy: &str) -> (TestHost, UnixListener) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_file_is_never_opened() {
+async fn only_regular_files_are_opened() {
     let (host, _socket) = host_with_special_files("[plugins.w.limits]\ntimeout = \"10s\"").await;
     for name in ["fifo", "socket", "to-fifo", "to-socket"] {
         for tool in ["read", "write", "append", "truncate", "set_times"] {
@@ -147,7 +147,7 @@ async fn what_is_no_file_is_never_opened() {
             assert!(said["error"].is_string(), "{tool} {name}: {said}");
         }
     }
-    // They can be seen, renamed and removed.
+    // They can be listed, renamed and removed.
     let seen = host.ask("w__stat", json!({"path": "fifo"})).await;
     assert_eq!((&seen["ok"]["file"], &seen["ok"]["dir"]), (&json!(false), &json!(false)));
     assert_eq!(host.ask("w__rename", json!({"path": "fifo", "to": "out/fifo"})).await["ok"], true);
@@ -155,7 +155,7 @@ async fn what_is_no_file_is_never_opened() {
     assert_eq!(host.ask("w__read", json!({"path": "a.txt"})).await["ok"], "hello");
 }
 
-/// Each of them held a thread for ever, and with it the files and large results of everybody.
+/// Before the fix, each open blocked a thread forever, with the files and results that it held.
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_reads_of_a_fifo_hold_no_thread() {
     let (host, _socket) = host_with_special_files("").await;
@@ -170,7 +170,7 @@ async fn hundreds_of_reads_of_a_fifo_hold_no_thread() {
     }
     assert_eq!(host.ask("w__read", json!({"path": "a.txt"})).await["ok"], "hello");
     assert_eq!(outcome(&host.call(&format!("{NEIGHBOUR}__long"), json!({"n": 300_000})).await), "ok");
-    // With a reader that waits, opening the FIFO to write would succeed.
+    // With a waiting reader, opening the FIFO for writing would succeed.
     let write = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let opened = rustix::fs::open(host.root().join("fifo"), write, rustix::fs::Mode::empty());
     assert_eq!(opened.unwrap_err(), rustix::io::Errno::NXIO, "somebody has it open");
@@ -180,7 +180,7 @@ async fn hundreds_of_reads_of_a_fifo_hold_no_thread() {
 async fn a_file_swapped_for_a_fifo_is_not_waited_for() {
     let host = host(&format!("{WHOLE}[plugins.w.limits]\ntimeout = \"20s\"")).await;
     let (at, fifo) = (host.root().join("out/target"), host.root().join("out/fifo"));
-    let swapper = Swapper::start(move || {
+    let swapper = LinkSwapper::start(move || {
         fs::write(&at, "inside").ok();
         make_fifo(&fifo);
         fs::rename(&fifo, &at).ok();
@@ -194,7 +194,7 @@ async fn a_file_swapped_for_a_fifo_is_not_waited_for() {
     swapper.end();
 }
 
-/// Streams and positioned reads and writes go the same way as before, over the size of one operation.
+/// Streams and positioned reads and writes work as before, above the size of one operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_files_are_read_and_written_whole() {
     let host = host(&format!("{WHOLE}[plugins.w.limits]\nresult_bytes = \"1MiB\"\n")).await;

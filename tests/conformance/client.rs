@@ -1,8 +1,8 @@
-//! The client under test for the client scenarios of the MCP conformance suite: a host with a bridge to the server whose
-//! URL is the last argument. It lists the tools and calls each of them through the whole pipeline, as a model would.
+//! The client for the client scenarios of the MCP conformance suite: a host with a bridge to the server whose URL is the
+//! last argument. It lists the tools and calls each of them through the whole pipeline, as a model would.
 //!
-//! `MCP_CONFORMANCE_SCENARIO` names the scenario, `MCP_CONFORMANCE_PROTOCOL_VERSION` the revision to be spoken, and
-//! `MCP_CONFORMANCE_CONTEXT` holds what a scenario wants to be called.
+//! `MCP_CONFORMANCE_SCENARIO` names the scenario, `MCP_CONFORMANCE_PROTOCOL_VERSION` the protocol revision, and
+//! `MCP_CONFORMANCE_CONTEXT` holds the calls that the scenario requires.
 
 #![allow(
     clippy::print_stderr,
@@ -19,23 +19,23 @@ use serde_json::{Map, Value, json};
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
-use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState};
+use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState};
 
-/// Says yes to every question, with the defaults of its form.
+/// Accepts every elicitation with the defaults of its form.
 #[derive(Debug)]
-struct Yes;
+struct AcceptDefaults;
 
-impl Elicit for Yes {
-    fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, Elicited> {
+impl ElicitationHandler for AcceptDefaults {
+    fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, ElicitationOutcome> {
         let mut form = Map::new();
         let fields = question.schema.get("properties").and_then(Value::as_object);
         for (name, field) in fields.into_iter().flatten() {
-            // What has a default is left out: the bridge fills it in.
+            // Fields with a default are left out; the bridge fills them in.
             if field.get("default").is_none() {
                 form.insert(name.clone(), sample(field));
             }
         }
-        Box::pin(async { Elicited::Accept(form) })
+        Box::pin(async { ElicitationOutcome::Accept(form) })
     }
 }
 
@@ -50,7 +50,7 @@ fn sample(schema: &Value) -> Value {
     }
 }
 
-/// Arguments for a tool: what its schema requires.
+/// The arguments that a tool's schema requires.
 fn arguments(schema: &Value) -> Value {
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let property = |name: &str| schema.pointer(&format!("/properties/{name}")).cloned().unwrap_or_default();
@@ -59,7 +59,7 @@ fn arguments(schema: &Value) -> Value {
     Value::Object(all.collect())
 }
 
-/// The calls that the scenario wants; a null argument is one that is not given.
+/// The calls that the scenario requires. A null argument is omitted.
 fn wanted() -> Option<Vec<(String, Value)>> {
     let context: Value = serde_json::from_str(&std::env::var("MCP_CONFORMANCE_CONTEXT").ok()?).ok()?;
     let calls = context.get("toolCalls")?.as_array()?;
@@ -82,9 +82,9 @@ async fn main() -> ExitCode {
     let here = std::env::current_dir().unwrap();
     let text = format!("version = 1\n[mcp.s]\nurl = {url:?}\nprotocol = \"{protocol}\"\ntimeout = \"20s\"");
     let host = Host::builder(Policy::parse(&text, &here, None).unwrap()).build().unwrap();
-    let bridge = Bridge::new(Arc::clone(host.registry()), host.outside()).with_elicit(Arc::new(Yes));
+    let bridge = Bridge::new(Arc::clone(host.registry()), host.server_connector()).with_elicit(Arc::new(AcceptDefaults));
     bridge.apply(&host.policy());
-    bridge.settled(Duration::from_secs(25)).await;
+    bridge.wait_settled(Duration::from_secs(25)).await;
     let status = bridge.status().remove(0);
     for problem in &status.problems {
         eprintln!("problem: {problem}");

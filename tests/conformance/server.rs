@@ -1,9 +1,9 @@
-//! The server that the official conformance suite is run against (`cargo xtask conformance`): what clients of Toolbay
-//! meet, over HTTP, with the tools, prompts and resources that the suite asks for by name.
+//! The server for the official conformance suite (`cargo xtask conformance`): Toolbay over HTTP, with the tools, prompts
+//! and resources that the suite expects by name.
 //!
-//! They come from a plugin, `tests/guests/examples/api_everything.rs`, but for those that only native code can be; those
-//! are in `tools.rs`. The names of a plugin's tools have its id before them and the suite's have none: they are taken
-//! over under their bare names.
+//! A plugin provides most of them, `tests/guests/examples/api_everything.rs`; `tools.rs` has those that need native
+//! code. Names of plugin tools start with the plugin's id, and the suite's names do not, so the server registers them
+//! again under their bare names.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,16 +23,16 @@ use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 use toolbay::core::registry::event::Events;
 use toolbay::core::registry::native;
-use toolbay::core::registry::{Entry, Registry};
+use toolbay::core::registry::{ToolEntry, Registry};
 use toolbay::core::tool::ToolDef;
 use toolbay::core::tool::content::ToolOutput;
-use toolbay::core::tool::offer::{Document, Offers};
+use toolbay::core::tool::prompts_and_resources::{PromptsAndResourcesDocument, PromptsAndResources};
 use toolbay::policy::name::{QualifiedName, ToolName};
-use toolbay::policy::serve::Serve;
+use toolbay::policy::serve::ServePolicy;
 use toolbay::{Filter, Host, PluginId, Policy};
-use toolbay_mcp::{Ends, FetchKeys, Http, Options, Server};
+use toolbay_mcp::{ShutdownSignals, KeyFetcher, McpHttpServer, Options, Server};
 
-/// What the addresses of the suite's resources begin with.
+/// The prefix of the suite's resource URIs.
 const BASE: &str = "test://";
 
 #[tokio::main]
@@ -51,31 +51,31 @@ async fn main() -> Result<()> {
     events.listen(move |_| changed.notify_changed());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let http = Http::new(server, Serve::default(), vec![address], FetchKeys::never(), Ends::default());
+    let http = McpHttpServer::new(server, ServePolicy::default(), vec![address], KeyFetcher::disabled(), ShutdownSignals::default());
     println!("http://{address}/mcp");
     http.map_err(anyhow::Error::msg)?.run(vec![listener]).await;
     Ok(())
 }
 
-/// The tools of the plugin under their bare names, and what it offers beside them under addresses of the suite.
-fn of_plugin(host: &Host) -> Result<Vec<Entry>> {
+/// The tools of the plugin under their bare names, and its resources under the suite's URIs.
+fn of_plugin(host: &Host) -> Result<Vec<ToolEntry>> {
     let info = host.plugin("everything").context("the plugin was not loaded")?;
-    let document = info.offers.context("the plugin offers nothing")?;
-    let offers = Arc::new(Offers::native(&document, BASE).map_err(anyhow::Error::msg)?);
+    let document = info.prompts_and_resources.context("the plugin offers nothing")?;
+    let offers = Arc::new(PromptsAndResources::from_native(&document, BASE).map_err(anyhow::Error::msg)?);
     let tools = host.registry().snapshot().bundle(|_| true).tools;
-    let bare = |entry: Entry| {
-        let name = QualifiedName::native(&ToolName::new(entry.def.name.bare())?);
+    let bare = |entry: ToolEntry| {
+        let name = QualifiedName::from_native(&ToolName::new(entry.def.name.tool_part())?);
         let def = Arc::new(ToolDef { name, ..ToolDef::clone(&entry.def) });
-        Ok(Entry { def, offers: Some(Arc::clone(&offers)), ..entry })
+        Ok(ToolEntry { def, prompts_and_resources: Some(Arc::clone(&offers)), ..entry })
     };
     tools.into_iter().filter(|entry| entry.def.source.plugin().is_some()).map(bare).collect()
 }
 
-/// Tools that change the list of tools and that of prompts, each time they are called.
-fn triggers(registry: &Arc<Registry>) -> Result<Vec<Entry>> {
+/// Tools that change the list of tools and the list of prompts on each call.
+fn triggers(registry: &Arc<Registry>) -> Result<Vec<ToolEntry>> {
     let prompt = r#"{"version": 1, "prompts": [{"name": "changed", "description": "There or not.",
         "messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}]}]}"#;
-    let offers = Offers::native(&Document::parse(prompt).map_err(anyhow::Error::msg)?, BASE);
+    let offers = PromptsAndResources::from_native(&PromptsAndResourcesDocument::parse(prompt).map_err(anyhow::Error::msg)?, BASE);
     let offers = Arc::new(offers.map_err(anyhow::Error::msg)?);
     let plain = || {
         native::tool("changed_tool")
@@ -85,7 +85,7 @@ fn triggers(registry: &Arc<Registry>) -> Result<Vec<Entry>> {
     let with_prompt = move || {
         let entry = native::tool("changed_prompt").description("There or not.");
         let entry = entry.run(|_, _| async { Ok(ToolOutput::text("here")) });
-        entry.map(|entry| Entry { offers: Some(Arc::clone(&offers)), ..entry })
+        entry.map(|entry| ToolEntry { prompts_and_resources: Some(Arc::clone(&offers)), ..entry })
     };
     Ok(vec![
         trigger("test_trigger_tool_change", "changed_tool", registry, plain)?,
@@ -97,9 +97,9 @@ fn trigger(
     name: &str,
     changes: &'static str,
     registry: &Arc<Registry>,
-    make: impl Fn() -> Result<Entry, native::DefinitionError> + Send + Sync + 'static,
-) -> Result<Entry> {
-    // Weak: the registry holds the tool.
+    make: impl Fn() -> Result<ToolEntry, native::DefinitionError> + Send + Sync + 'static,
+) -> Result<ToolEntry> {
+    // Weak, because the registry holds the tool.
     let registry = Arc::downgrade(registry);
     let tool = native::tool(name).description(format!("The suite's `{name}`."));
     Ok(tool.run(move |_, _| {

@@ -1,17 +1,17 @@
-//! Native tools of the fixture: what the suite wants that plugins cannot do, since they have no way to ask the client
-//! while they run, to send it lines of a log, or to change the registry.
+//! Native tools of the fixture, for scenarios that plugins cannot serve: they cannot ask the client during a call, send
+//! log messages, or change the registry.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay::core::call::CallContext;
-use toolbay::core::call::dialog::{Ask, AskKind, Dialog, LogLevel};
-use toolbay::core::registry::Entry;
+use toolbay::core::call::dialog::{DialogRequest, DialogRequestKind, Dialog, LogLevel};
+use toolbay::core::registry::ToolEntry;
 use toolbay::core::registry::native::{self, DefinitionError, NativeTool};
 use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput};
 
-/// All of them, but for those that change the registry.
-pub(crate) fn all() -> Result<Vec<Entry>, DefinitionError> {
+/// All native tools except those that change the registry.
+pub(crate) fn all() -> Result<Vec<ToolEntry>, DefinitionError> {
     let mut tools = logging()?;
     tools.extend(asking()?);
     tools.extend(rounds()?);
@@ -30,26 +30,26 @@ fn client(ctx: &CallContext) -> Result<&dyn Dialog, ToolError> {
     ctx.turn.dialog.as_deref().ok_or_else(nobody)
 }
 
-/// A form of one field.
-fn form(key: &str, message: &str, field: &str, kind: &str) -> Ask {
+/// A form with one field.
+fn form(key: &str, message: &str, field: &str, kind: &str) -> DialogRequest {
     let schema = json!({"type": "object", "properties": {field: {"type": kind}}, "required": [field]});
-    Ask::new(key, AskKind::Elicit, json!({"message": message, "requestedSchema": schema}))
+    DialogRequest::new(key, DialogRequestKind::Elicit, json!({"message": message, "requestedSchema": schema}))
 }
 
-fn sample(key: &str, text: &str, tokens: u32) -> Ask {
+fn sample(key: &str, text: &str, tokens: u32) -> DialogRequest {
     let message = json!({"role": "user", "content": {"type": "text", "text": text}});
-    Ask::new(key, AskKind::Sample, json!({"messages": [message], "maxTokens": tokens}))
+    DialogRequest::new(key, DialogRequestKind::Sample, json!({"messages": [message], "maxTokens": tokens}))
 }
 
-fn roots(key: &str) -> Ask {
-    Ask::new(key, AskKind::Roots, json!({}))
+fn roots(key: &str) -> DialogRequest {
+    DialogRequest::new(key, DialogRequestKind::Roots, json!({}))
 }
 
 fn said(answers: &[Value]) -> ToolOutput {
     ToolOutput::text(Value::from(answers).to_string())
 }
 
-fn logging() -> Result<Vec<Entry>, DefinitionError> {
+fn logging() -> Result<Vec<ToolEntry>, DefinitionError> {
     let pause = Duration::from_millis(50);
     let three = tool("test_tool_with_logging").run(move |_, ctx| async move {
         let client = client(&ctx)?;
@@ -66,8 +66,8 @@ fn logging() -> Result<Vec<Entry>, DefinitionError> {
     Ok(vec![three, one])
 }
 
-/// What the suite calls in the eras with a way back to the client.
-fn asking() -> Result<Vec<Entry>, DefinitionError> {
+/// The tools that the suite calls in eras in which the server can send requests to the client.
+fn asking() -> Result<Vec<ToolEntry>, DefinitionError> {
     let texts =
         |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
     let sampling = tool("test_sampling").input_schema(texts("prompt")).run(|args, ctx| async move {
@@ -84,7 +84,7 @@ fn asking() -> Result<Vec<Entry>, DefinitionError> {
                 "required": ["username", "email"],
             });
             let params = json!({"message": args["message"], "requestedSchema": schema});
-            let answers = client(&ctx)?.ask(vec![Ask::new("user", AskKind::Elicit, params)]).await?;
+            let answers = client(&ctx)?.ask(vec![DialogRequest::new("user", DialogRequestKind::Elicit, params)]).await?;
             Ok(ToolOutput::text(format!("User response: {}", answers[0])))
         })?;
     let defaults = form_of(
@@ -121,12 +121,12 @@ fn asking() -> Result<Vec<Entry>, DefinitionError> {
     Ok(vec![sampling, elicitation, defaults, enums])
 }
 
-fn form_of(name: &str, properties: Value) -> Result<Entry, DefinitionError> {
+fn form_of(name: &str, properties: Value) -> Result<ToolEntry, DefinitionError> {
     tool(name).run(move |_, ctx| {
         let schema = json!({"type": "object", "properties": properties, "required": []});
         async move {
             let params = json!({"message": "Please fill in the form", "requestedSchema": schema});
-            let answers = client(&ctx)?.ask(vec![Ask::new("form", AskKind::Elicit, params)]).await?;
+            let answers = client(&ctx)?.ask(vec![DialogRequest::new("form", DialogRequestKind::Elicit, params)]).await?;
             let (action, content) = (&answers[0]["action"], &answers[0]["content"]);
             let action = action.as_str().unwrap_or_default();
             Ok(ToolOutput::text(format!("Elicitation completed: action={action}, content={content}")))
@@ -134,9 +134,9 @@ fn form_of(name: &str, properties: Value) -> Result<Entry, DefinitionError> {
     })
 }
 
-/// What it calls in the era in which answers come with the next request.
-fn rounds() -> Result<Vec<Entry>, DefinitionError> {
-    let one = |name: &str, ask: fn() -> Vec<Ask>, after: &'static str| {
+/// The tools that the suite calls in the era in which answers arrive with the next request.
+fn rounds() -> Result<Vec<ToolEntry>, DefinitionError> {
+    let one = |name: &str, ask: fn() -> Vec<DialogRequest>, after: &'static str| {
         tool(name).run(move |_, ctx| async move {
             let answers = client(&ctx)?.ask(ask()).await?;
             Ok(ToolOutput::text(format!("{after}{}", Value::from(answers))))
@@ -164,7 +164,7 @@ fn rounds() -> Result<Vec<Entry>, DefinitionError> {
             sample("greeting", "Generate a greeting", 50),
             roots("client_roots"),
         ];
-        let asks = asks.into_iter().filter(|ask| client.offers(ask.kind)).collect();
+        let asks = asks.into_iter().filter(|ask| client.supports(ask.kind)).collect();
         Ok(said(&client.ask(asks).await?))
     })?;
     Ok(vec![
@@ -195,8 +195,8 @@ fn rounds() -> Result<Vec<Entry>, DefinitionError> {
     ])
 }
 
-/// What it calls to see tasks.
-fn tasks() -> Result<Vec<Entry>, DefinitionError> {
+/// The tools that the suite calls to test tasks.
+fn tasks() -> Result<Vec<ToolEntry>, DefinitionError> {
     let named = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     let greet = tool("greet").input_schema(named).run(|args, _| async move {
         Ok(ToolOutput::text(format!("Hello, {}!", args["name"].as_str().unwrap_or_default())))
@@ -224,8 +224,8 @@ fn tasks() -> Result<Vec<Entry>, DefinitionError> {
     Ok(vec![greet, compute, failing, delete, multi])
 }
 
-/// A schema with what 2020-12 has: it is to arrive as it is.
-fn schema() -> Result<Entry, DefinitionError> {
+/// A schema with features of JSON Schema 2020-12, which must arrive unchanged.
+fn schema() -> Result<ToolEntry, DefinitionError> {
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -253,7 +253,7 @@ fn schema() -> Result<Entry, DefinitionError> {
 }
 
 /// An argument that is mirrored in a header.
-fn header() -> Result<Entry, DefinitionError> {
+fn header() -> Result<ToolEntry, DefinitionError> {
     let region = json!({"type": "string", "x-mcp-header": "Region"});
     let schema = json!({"type": "object", "properties": {"region": region, "query": {"type": "string"}}});
     tool("test_header")

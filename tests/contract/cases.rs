@@ -1,4 +1,4 @@
-//! Cases out of files: what is called under which policy, and what must come of it.
+//! Cases from files: a call under a policy, and its expected result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,43 +9,43 @@ use integration_tests::TestHost;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay::core::call::{Identity, Progress, ProgressSink};
+use toolbay::core::call::{Identity, ProgressEvent, ProgressSink};
 use toolbay::core::session::Session;
 use toolbay::{Filter, ToolCall, TurnContext};
 
 use crate::ID;
 use crate::outcome;
 
-/// A file: a policy and cases under it, run one after the other in one host.
+/// A file: a policy and cases that run in order in one host.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Suite {
+pub(crate) struct CaseFile {
     #[serde(skip)]
     pub(crate) name: String,
-    /// What the policy has beside its version.
+    /// The policy without its version.
     #[serde(default)]
     pub(crate) policy: String,
     /// Files of the workspace.
     #[serde(default)]
     pub(crate) files: BTreeMap<String, String>,
     #[serde(rename = "case")]
-    cases: Vec<Case>,
+    cases: Vec<ContractCase>,
 }
 
 /// One call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct ContractCase {
     name: String,
     tool: String,
     #[serde(default = "no_arguments")]
     args: String,
     #[serde(default)]
     turn: Option<u32>,
-    /// Gives the call up when it first reports progress.
+    /// Cancels the call at its first progress report.
     #[serde(default)]
     cancel: bool,
-    /// What the result must hold: `outcome`, and of `value`, `structured`, `subject`, `progress`, … those that are named.
+    /// The expected `outcome`, and the expected `value`, `structured`, `subject`, `progress`, … if named.
     expect: toml::Table,
 }
 
@@ -53,31 +53,31 @@ fn no_arguments() -> String {
     "{}".to_owned()
 }
 
-/// All files of a folder but that of Python's plugin.
-pub(crate) fn suites(folder: &Path) -> Result<Vec<Suite>> {
+/// All files of a folder except the file for Python's plugin.
+pub(crate) fn suites(folder: &Path) -> Result<Vec<CaseFile>> {
     let mut files: Vec<_> =
         std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
     files.retain(|file| !file.ends_with("pyproject.toml"));
     files.sort();
-    let read = |file: &Path| -> Result<Suite> {
+    let read = |file: &Path| -> Result<CaseFile> {
         let text = std::fs::read_to_string(file)?;
-        let mut suite: Suite = toml::from_str(&text)?;
+        let mut suite: CaseFile = toml::from_str(&text)?;
         suite.name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(suite)
     };
     files.iter().map(|file| read(file).with_context(|| format!("`{}`", file.display()))).collect()
 }
 
-/// Keeps what is reported, and gives the call up if that is wanted.
+/// Records the progress, and cancels the call if the case requires it.
 #[derive(Debug)]
-struct Reported {
+struct ProgressRecorder {
     events: Mutex<Vec<Value>>,
     cancel: Option<CancellationToken>,
 }
 
-impl ProgressSink for Reported {
-    fn progress(&self, event: Progress) {
+impl ProgressSink for ProgressRecorder {
+    fn progress(&self, event: ProgressEvent) {
         let percent = event.percent.map(|percent| percent.round());
         self.events.lock().unwrap().push(json!([event.message, percent]));
         if let Some(cancel) = &self.cancel {
@@ -86,8 +86,8 @@ impl ProgressSink for Reported {
     }
 }
 
-impl Suite {
-    /// What the definitions are and what each case gave.
+impl CaseFile {
+    /// The definitions, and the result of each case.
     pub(crate) async fn run(&self, host: &TestHost) -> Vec<Value> {
         let mut seen = vec![definitions(host)];
         for case in &self.cases {
@@ -96,12 +96,12 @@ impl Suite {
         seen
     }
 
-    /// What is wrong with each, if anything.
+    /// The deviation of each case, if any.
     pub(crate) fn compare(&self, seen: &[Value], rust: &[Value]) -> Vec<(Option<String>, &str)> {
         let definitions = (differs(&seen[0], &rust[0]), "definitions");
         let cases = self.cases.iter().enumerate().map(|(index, case)| {
             let (seen, rust) = (&seen[index + 1], &rust[index + 1]);
-            // How far it came until it was given up is chance.
+            // How far a cancelled call came is not deterministic.
             let same = || if case.cancel { None } else { differs(seen, rust) };
             (case.unmet(seen).or_else(same), case.name.as_str())
         });
@@ -109,7 +109,7 @@ impl Suite {
     }
 }
 
-impl Case {
+impl ContractCase {
     async fn run(&self, host: &TestHost) -> Value {
         let mut turn = TurnContext::default();
         turn.identity = Identity {
@@ -120,7 +120,7 @@ impl Case {
         };
         turn.session = Arc::new(Session::default());
         let cancel = self.cancel.then(|| turn.cancel.clone());
-        let reported = Arc::new(Reported { events: Mutex::default(), cancel });
+        let reported = Arc::new(ProgressRecorder { events: Mutex::default(), cancel });
         turn.progress = Some(Arc::clone(&reported) as _);
         let call = ToolCall::new("1", format!("{ID}__{}", self.tool), &self.args);
         let view = host.host.view(Filter::default());
@@ -129,7 +129,7 @@ impl Case {
         outcome::of(&delivered, events)
     }
 
-    /// What is expected and not so.
+    /// The expected members that the result lacks.
     fn unmet(&self, seen: &Value) -> Option<String> {
         self.expect.iter().find_map(|(key, wanted)| {
             let wanted = serde_json::to_value(wanted).unwrap();
@@ -137,7 +137,7 @@ impl Case {
                 return (!one_of.contains(&seen[key]))
                     .then(|| format!("`{key}` is {}, expected one of {wanted}", seen[key]));
             }
-            // Of a text with a star at its end, the beginning.
+            // A text that ends with a star is a prefix.
             let (found, holds) = match (&seen[key], wanted.as_str().and_then(|text| text.strip_suffix('*'))) {
                 (Value::String(found), Some(start)) => (&seen[key], found.starts_with(start)),
                 (found, _) => (found, *found == wanted),
@@ -164,7 +164,7 @@ fn differs(seen: &Value, rust: &Value) -> Option<String> {
     Some(format!("{}\n    in Rust: {}", only(&seen, &rust), only(&rust, &seen)))
 }
 
-/// The tools by their names, available or not, without what differs by nature: where they come from.
+/// The tools by name, available or not, without their source.
 fn definitions(host: &TestHost) -> Value {
     let view = host.host.view(Filter::default());
     let own =

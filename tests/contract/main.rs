@@ -1,9 +1,9 @@
-//! The contract suite: one plugin in four languages, and cases that must end the same in each.
+//! The contract suite: one plugin in four languages, and cases with the same result in each.
 //!
-//! `cargo xtask languages` builds the plugins and runs this with the folder they are in. Each `.toml` here is a policy
-//! and cases under it. What a case says must be so; and whatever it says, all languages must give what Rust gives: the
-//! definitions, the results, the errors with their texts, the progress. Afterwards it measures calls, one fresh instance
-//! each.
+//! `cargo xtask languages` builds the plugins and runs this program with their folder. Each `.toml` file here has a policy
+//! and cases under it. Each case must give its expected result, and all languages must give the same definitions,
+//! results, error texts and progress as Rust. Afterwards the program measures calls, each in a fresh
+//! instance.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,21 +25,21 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::TestHost;
 
-use cases::Suite;
+use cases::CaseFile;
 
-/// The plugin's id in every language, so that texts with it in them are the same.
+/// The id of the plugin in every language, so that texts with the id are equal.
 const ID: &str = "contract";
 
-/// A plugin that was built.
-struct Language {
+/// A built plugin.
+struct BuiltPlugin {
     name: &'static str,
     component: PathBuf,
-    /// Most that a call may take, as a multiple of Rust's.
+    /// The limit for a call, as a multiple of the time in Rust.
     goal: f64,
 }
 
-fn languages(folder: &Path) -> Vec<Language> {
-    let language = |name, goal, file: PathBuf| Language { name, component: file, goal };
+fn languages(folder: &Path) -> Vec<BuiltPlugin> {
+    let language = |name, goal, file: PathBuf| BuiltPlugin { name, component: file, goal };
     let built = |file: &str| folder.join(file).with_extension("wasm");
     vec![
         language("Rust", 1.0, PathBuf::from(guest_artifacts::API_CONTRACT)),
@@ -82,8 +82,8 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Loads each plugin once, which compiles it, and tells how long that took.
-async fn load_all(languages: &[Language]) -> Result<()> {
+/// Loads each plugin once, which compiles it, and prints how long that took.
+async fn load_all(languages: &[BuiltPlugin]) -> Result<()> {
     for language in languages {
         let file = &language.component;
         let bytes = std::fs::metadata(file).with_context(|| format!("`{}`", file.display()))?.len();
@@ -99,7 +99,7 @@ async fn load_all(languages: &[Language]) -> Result<()> {
     Ok(())
 }
 
-async fn host(suite: &Suite, language: &Language) -> Result<TestHost> {
+async fn host(suite: &CaseFile, language: &BuiltPlugin) -> Result<TestHost> {
     let host = TestHost::built(&suite.policy, |builder, _| builder);
     for (path, text) in &suite.files {
         let path = host.root().join(path);

@@ -1,5 +1,5 @@
-//! What a call costs: a fresh instance each time, and one that has answered calls before (`reuse`); the time of the instance
-//! alone, without the way of the call around it.
+//! The cost of a call: in a fresh instance, and in an instance that has served calls before (`reuse`). Only the
+//! instance is measured, without the pipeline around it.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use integration_tests::TestHost;
 use toolbay::core::session::Session;
 use toolbay::{Filter, ToolCall, TurnContext};
 
-use crate::{ID, Language};
+use crate::{ID, BuiltPlugin};
 
-/// Calls before the ones that count, and those.
+/// Calls before the measured ones, and the measured ones.
 const WARM: usize = 50;
 const CALLS: usize = 400;
-/// How far beyond a goal the shared machines of tests may be.
+/// How far a result on a shared test machine may exceed the goal.
 const SLACK: f64 = 3.0;
 
-/// A host for one language, with or without instances that are used again.
-struct Measured {
+/// A host for one language, with or without reused instances.
+struct LanguageFigures {
     host: TestHost,
     session: Arc<Session>,
     times: Vec<u64>,
     memory: u64,
 }
 
-impl Measured {
-    async fn new(language: &Language, policy: &str) -> Self {
+impl LanguageFigures {
+    async fn new(language: &BuiltPlugin, policy: &str) -> Self {
         let host = TestHost::empty(policy);
         host.load(ID, &language.component.to_string_lossy()).await;
-        Self { host, session: Arc::new(Session::fresh()), times: Vec::new(), memory: 0 }
+        Self { host, session: Arc::new(Session::with_random_key()), times: Vec::new(), memory: 0 }
     }
 
     async fn call(&mut self, counts: bool) {
@@ -44,12 +44,12 @@ impl Measured {
     }
 }
 
-/// Measures `echo` in each language, in turns, so that what else the machine does meets all alike.
-pub(crate) async fn run(languages: &[Language]) -> Result<()> {
+/// Measures `echo` in each language in turn, so that other load affects all of them alike.
+pub(crate) async fn run(languages: &[BuiltPlugin]) -> Result<()> {
     let (mut hosts, mut reused) = (Vec::new(), Vec::new());
     for language in languages {
-        hosts.push(Measured::new(language, "").await);
-        reused.push(Measured::new(language, &format!("[plugins.{ID}]\nreuse = 1000")).await);
+        hosts.push(LanguageFigures::new(language, "").await);
+        reused.push(LanguageFigures::new(language, &format!("[plugins.{ID}]\nreuse = 1000")).await);
     }
     for round in 0..WARM + CALLS {
         for host in hosts.iter_mut().chain(&mut reused) {
@@ -59,7 +59,7 @@ pub(crate) async fn run(languages: &[Language]) -> Result<()> {
     for (language, host) in languages.iter().zip(&reused) {
         assert_eq!(host.host.host.idle_instances(), 1, "{} leaves nothing open", language.name);
     }
-    let median = |Measured { times, .. }: &mut Measured| {
+    let median = |LanguageFigures { times, .. }: &mut LanguageFigures| {
         times.sort_unstable();
         times[times.len() / 2].max(1) as f64
     };
@@ -69,7 +69,7 @@ pub(crate) async fn run(languages: &[Language]) -> Result<()> {
     let memory = hosts.iter().map(|host| host.memory);
     for (((language, time), again), bytes) in languages.iter().zip(&medians).zip(&again).zip(memory) {
         let ratio = time / medians[0];
-        let Language { name, goal, .. } = language;
+        let BuiltPlugin { name, goal, .. } = language;
         println!("{name:<12}{time:>9} us{ratio:>9.1}x{goal:>7}x{:>8} KiB{again:>7} us", bytes / 1024);
         assert!(ratio <= goal * SLACK, "{name} takes {ratio:.1} times what Rust takes");
     }

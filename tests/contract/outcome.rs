@@ -1,11 +1,11 @@
-//! Results and definitions as JSON that can be compared.
+//! Results and definitions as comparable JSON.
 
 use serde_json::{Value, json};
 use toolbay::CallResult;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::tool::ToolDef;
 
-/// A result. Of a fault, what happened and which limit it was: what else it says is the engine's.
+/// A result. Of a fault, only its kind and limit: the rest of the text comes from the engine.
 pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
     let outcome = integration_tests::outcome(delivered);
     let mut seen = match &delivered.result {
@@ -33,7 +33,7 @@ pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
     seen
 }
 
-/// A definition, without where it comes from.
+/// A definition without its source.
 pub(crate) fn definition(def: &ToolDef) -> Value {
     json!({
         "title": def.title,

@@ -1,4 +1,4 @@
-//! The sample plugins of the SDKs, each under the policy beside it, at work.
+//! Runs the sample plugins of the SDKs, each under the policy beside it.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use toolbay::core::session::Session;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext};
 
-/// Plugin, folder of its policy, tool, arguments, and what its answer must hold.
-type Call = (&'static str, &'static str, &'static str, fn() -> Value, &'static str);
+/// Plugin, folder of its policy, tool, arguments, and a part of the expected result.
+type SampleCall = (&'static str, &'static str, &'static str, fn() -> Value, &'static str);
 
-const CALLS: [Call; 6] = [
+const CALLS: [SampleCall; 6] = [
     ("tables", "sdk/js/example", "describe_table", || json!({"path": "c.csv"}), r#""rows":3"#),
     (
         "tables",
@@ -39,7 +39,7 @@ const CALLS: [Call; 6] = [
 
 const CITIES: &str = "city,people\nBern,134000\nBasel,175000\nGenf,203000\n";
 
-/// A guest that needs more memory than it may have is told so, with the line that allows more.
+/// A guest that exceeds its memory limit gets an error, and the hint names the line that raises the limit.
 async fn names_the_limit(components: &Path, root: &Path) -> Result<()> {
     let policy = Policy::parse("version = 1\n[plugins.numeric.limits]\nmemory = \"8MiB\"", root, None)?;
     let host = Host::builder(policy).cache_dir(integration_tests::cache_dir()).build()?;

@@ -1,4 +1,4 @@
-//! Who is let in over HTTP, and what of others they can reach: nothing.
+//! Authentication over HTTP: who gets access, and that no client reaches the state of another.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use integration_tests::TestHost;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use toolbay::policy::serve::Serve;
-use toolbay_mcp::FetchKeys;
-use toolbay_mcp::http::{Ends, Http};
+use toolbay::policy::serve::ServePolicy;
+use toolbay_mcp::KeyFetcher;
+use toolbay_mcp::http::{ShutdownSignals, McpHttpServer};
 
-use super::fixture::{Ask, Desk, Issuer, keys};
+use super::fixture::{RequestBuilder, HttpFixture, FakeAuthorizationServer, keys};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -32,8 +32,8 @@ pub(crate) fn write(file: &Path, tokens: &[(&str, &str, &str)]) {
 const POLICY: &str =
     "[serve]\ntokens = \"tokens.toml\"\n[profile.few]\ntools = [\"e__echo\"]\n[profile.other]\n";
 
-/// A desk with these tokens, and their file.
-pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (Desk, PathBuf) {
+/// A server with these tokens, and the token file.
+pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (HttpFixture, PathBuf) {
     let mut file = PathBuf::new();
     let host = TestHost::built(POLICY, |builder, root| {
         file = root.join("tokens.toml");
@@ -42,11 +42,11 @@ pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (Desk, PathBuf) {
     });
     host.load("e", guest_artifacts::API_ECHO).await;
     host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
-    (Desk::of(host, FetchKeys::never(), None).await, file)
+    (HttpFixture::of(host, KeyFetcher::disabled(), None).await, file)
 }
 
 #[tokio::test]
-async fn only_who_has_a_token_is_let_in_and_only_where_it_is_for() {
+async fn a_token_opens_only_its_endpoints() {
     let (desk, _) =
         desk(&[("all", "token-of-all", ""), ("few", "token-of-few", "profiles = [\"few\"]")]).await;
     let ask = |token: &str, path: &str| {
@@ -87,7 +87,7 @@ async fn only_who_has_a_token_is_let_in_and_only_where_it_is_for() {
     assert_eq!(two.status, 401);
     let long = ask(&"x".repeat(20_000), "/mcp").send().await;
     assert_eq!(long.status, 401);
-    // Who watches the server needs none, and learns nothing.
+    // Health checks need no token and reveal nothing.
     assert_eq!(desk.get("/healthz").send().await.body, "ok\n");
     assert_eq!(desk.get("/.well-known/oauth-protected-resource").send().await.status, 404);
 }
@@ -114,7 +114,7 @@ async fn two_clients_share_nothing() {
     let kept = desk.modern("resources/list", json!({})).bearer("token-b").send().await.json();
     assert_eq!(kept["result"]["resources"], json!([]));
 
-    // Who it was is told to tools and to the audit; a label of one cannot be made to look like another.
+    // Tools and the audit get the client's label. A label cannot imitate another one.
     let who = |token: &'static str, label: &'static str| {
         let params = json!({"name": "e__ctx", "arguments": {}});
         let ask = desk.modern("tools/call", params).bearer(token).header("toolbay-session", label);
@@ -129,13 +129,13 @@ async fn two_clients_share_nothing() {
     );
     assert_eq!(desk.host.audit.take().last().unwrap().agent_id.as_deref(), Some("token:b"));
 
-    // A session is its owner's, whoever knows its id.
+    // A session belongs to its owner, even if others know its id.
     let id = desk.begin_with(|ask| ask.bearer("token-a")).await;
     let in_session = |token: &str| desk.post(&list()).session(&id).bearer(token);
     assert_eq!(in_session("token-b").send().await.status, 404);
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream").bearer("token-b");
     assert_eq!(stream.send().await.status, 404);
-    let end = Ask::new(desk.address, "DELETE", "/mcp").session(&id);
+    let end = RequestBuilder::new(desk.address, "DELETE", "/mcp").session(&id);
     assert_eq!(end.clone().bearer("token-b").send().await.status, 404);
     assert_eq!(end.clone().send().await.status, 401);
     assert_eq!(in_session("token-a").send().await.status, 200);
@@ -143,7 +143,7 @@ async fn two_clients_share_nothing() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_back_ends_what_it_opened_and_no_other() {
+async fn revoking_a_token_ends_only_its_streams() {
     let (desk, file) = desk(&[("a", "token-a", ""), ("b", "token-b", "")]).await;
     let listen = |token: &'static str| {
         let params = json!({"notifications": {"toolsListChanged": true}});
@@ -164,7 +164,7 @@ async fn a_token_that_is_taken_back_ends_what_it_opened_and_no_other() {
     desk.server.notify_changed();
     b.until("list_changed").await;
 
-    // A file that cannot be read changes nothing.
+    // An unreadable token file changes nothing.
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(desk.http.reload_files().unwrap_err().contains("chmod 600"));
     std::fs::remove_file(&file).unwrap();
@@ -173,7 +173,7 @@ async fn a_token_that_is_taken_back_ends_what_it_opened_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_is_not_served_to_everybody() {
+async fn a_public_address_needs_authentication() {
     let host = TestHost::empty("");
     let server = || {
         let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
@@ -184,28 +184,28 @@ async fn an_address_that_others_can_reach_is_not_served_to_everybody() {
             toolbay_mcp::Options::default(),
         )
     };
-    let make = |serve: Serve, address: &str| {
-        Http::new(server(), serve, vec![address.parse().unwrap()], FetchKeys::never(), Ends::default())
+    let make = |serve: ServePolicy, address: &str| {
+        McpHttpServer::new(server(), serve, vec![address.parse().unwrap()], KeyFetcher::disabled(), ShutdownSignals::default())
             .map(drop)
     };
     for far in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"] {
-        let problem = make(Serve::default(), far).unwrap_err();
+        let problem = make(ServePolicy::default(), far).unwrap_err();
         for way in ["tokens = ", "[serve.oauth]", "anonymous = true", "127.0.0.1"] {
             assert!(problem.contains(way), "{problem}");
         }
-        assert!(make(Serve { anonymous: true, ..Serve::default() }, far).is_ok());
+        assert!(make(ServePolicy { anonymous: true, ..ServePolicy::default() }, far).is_ok());
     }
     for near in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80"] {
-        assert!(make(Serve::default(), near).is_ok());
+        assert!(make(ServePolicy::default(), near).is_ok());
     }
-    // Nor does a policy that is read again open it.
+    // A reloaded policy does not open it either.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens.toml");
     write(&file, &[("a", "token-a", "")]);
-    let guarded = Serve { tokens: Some(file), ..Serve::default() };
+    let guarded = ServePolicy { tokens: Some(file), ..ServePolicy::default() };
     let listens = vec!["0.0.0.0:80".parse().unwrap()];
-    let http = Http::new(server(), guarded, listens, FetchKeys::never(), Ends::default()).unwrap();
-    assert!(http.reload(Serve::default()).is_err());
+    let http = McpHttpServer::new(server(), guarded, listens, KeyFetcher::disabled(), ShutdownSignals::default()).unwrap();
+    assert!(http.reload(ServePolicy::default()).is_err());
 }
 
 pub(crate) const OAUTH: &str = "[serve]\npublic_url = \"https://tools.example\"\n[serve.oauth]\nissuer = \"https://id.example\"\n\
@@ -213,10 +213,10 @@ pub(crate) const OAUTH: &str = "[serve]\npublic_url = \"https://tools.example\"\
     [serve.oauth.profiles]\n\"*\" = [\"tools:all\"]\nfew = []\n[profile.few]\n[profile.other]\n";
 
 #[tokio::test]
-async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
-    let issuer = Arc::new(Issuer::new());
+async fn scopes_of_an_access_token_select_the_profile() {
+    let issuer = Arc::new(FakeAuthorizationServer::new());
     let jwks = issuer.jwks();
-    let desk = Desk::fetching(OAUTH, keys(move || jwks.clone())).await;
+    let desk = HttpFixture::fetching(OAUTH, keys(move || jwks.clone())).await;
     let ask = |token: &str, path: &str| desk.modern("tools/list", json!({})).path(path).bearer(token);
 
     let nobody = desk.modern("tools/list", json!({})).path("/mcp/few").send().await;
@@ -240,7 +240,7 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
     }
     let closed = desk.get("/.well-known/oauth-protected-resource/mcp/other").send().await;
     assert_eq!(closed.status, 404, "no token opens it");
-    // Each endpoint asks for what opens it.
+    // Each endpoint names its own requirements.
     let nobody = desk.modern("tools/list", json!({})).send().await;
     let challenge = nobody.header("www-authenticate").unwrap().to_owned();
     assert!(challenge.contains("/mcp\", scope=\"tools tools:all\""), "{challenge}");
@@ -263,7 +263,7 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
     let other = issuer.token_for(&json!("https://tools.example/mcp/other"), "alice", "tools tools:all", 300);
     assert_eq!(ask(&other, "/mcp/other").send().await.status, 403, "not named, so not open");
 
-    let stranger = Issuer::new().token_for(&json!(whole), "alice", "tools", 300);
+    let stranger = FakeAuthorizationServer::new().token_for(&json!(whole), "alice", "tools", 300);
     let expired = issuer.token_for(&json!(whole), "alice", "tools", -5);
     let altered = some.replace(&some[some.len() - 8..], "AAAAAAAA");
     for wrong in [&stranger, &expired, &altered, &"x.y.z".to_owned()] {
@@ -275,13 +275,13 @@ async fn tokens_of_an_authorization_server_open_what_their_scopes_say() {
 }
 
 #[tokio::test]
-async fn who_tries_many_wrong_tokens_has_to_wait_and_a_valid_token_never_has() {
+async fn wrong_tokens_are_throttled_and_valid_tokens_never() {
     let policy = "[serve]\ntokens = \"tokens.toml\"\n[serve.limits]\nauth_failures_per_minute = 5\n";
     let host = TestHost::built(policy, |builder, root| {
         write(&root.join("tokens.toml"), &[("a", "token-a", ""), ("b", "token-b", "")]);
         builder
     });
-    let desk = Desk::of(host, FetchKeys::never(), None).await;
+    let desk = HttpFixture::of(host, KeyFetcher::disabled(), None).await;
     let ask = |token: &str| desk.modern("tools/list", json!({})).bearer(token);
     assert_eq!(ask("token-a").send().await.status, 200);
     let mut statuses = Vec::new();
@@ -298,12 +298,12 @@ async fn who_tries_many_wrong_tokens_has_to_wait_and_a_valid_token_never_has() {
     assert_eq!(statuses.last(), Some(&429));
     assert_eq!(ask("token-a").send().await.status, 200, "it was let in before");
     assert_eq!(ask("token-b").send().await.status, 200, "it is seen for the first time");
-    // Whoever shows none is told what is needed, as before.
+    // A request without a token still gets the challenge.
     assert_eq!(desk.modern("tools/list", json!({})).send().await.status, 401);
 }
 
 #[tokio::test]
-async fn only_a_trusted_proxy_says_whose_wrong_token_it_was() {
+async fn only_a_trusted_proxy_names_the_client_of_a_wrong_token() {
     for (proxies, believed) in [("\"127.0.0.0/8\"", true), ("\"192.0.2.1\"", false), ("", false)] {
         let policy = format!(
             "[serve]\ntokens = \"tokens.toml\"\ntrusted_proxies = [{proxies}]\n[serve.limits]\nauth_failures_per_minute = 3\n"
@@ -312,12 +312,12 @@ async fn only_a_trusted_proxy_says_whose_wrong_token_it_was() {
             write(&root.join("tokens.toml"), &[("a", "token-a", "")]);
             builder
         });
-        let desk = Desk::of(host, FetchKeys::never(), None).await;
+        let desk = HttpFixture::of(host, KeyFetcher::disabled(), None).await;
         let ask = async |token: &str, header: &str, value: &str| {
             let ask = desk.modern("tools/list", json!({})).bearer(token).header(header, value);
             ask.send().await.status
         };
-        // What a client claims itself stands to the left of what the proxy saw.
+        // What the client claims stands to the left of what the proxy observed.
         for n in 0..10 {
             ask("guess", "x-forwarded-for", &format!("198.51.100.{n}, 203.0.113.5")).await;
         }

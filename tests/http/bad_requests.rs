@@ -1,10 +1,10 @@
-//! Requests that are wrong: each has an answer, and what comes after it is answered as before.
+//! Invalid requests: each gets an answer, and later requests work.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fixture::{Answer, Ask, Desk, HANGS, LEGACY, MODERN, Wire, initialize, modern};
+use super::fixture::{RawResponse, RequestBuilder, HttpFixture, HANGS, LEGACY, MODERN, RawConnection, initialize, modern};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"})
@@ -12,17 +12,17 @@ fn list() -> Value {
 
 #[tokio::test]
 async fn bodies_that_are_no_message_are_answered_with_the_reason() {
-    let desk = Desk::new("").await;
+    let desk = HttpFixture::new("").await;
     let id = desk.begin().await;
     let deep = "[".repeat(100_000);
     for (body, code, part) in [
-        (&b""[..], -32700, "no JSON"),
-        (b"{", -32700, "no JSON"),
-        (b"{} {}", -32700, "no JSON"),
-        (b"nonsense", -32700, "no JSON"),
+        (&b""[..], -32700, "not JSON"),
+        (b"{", -32700, "not JSON"),
+        (b"{} {}", -32700, "not JSON"),
+        (b"nonsense", -32700, "not JSON"),
         (b"{\"a\":\"\xff\"}", -32700, "UTF-8"),
-        (b"\xef\xbb\xbf{}", -32700, "no JSON"),
-        (deep.as_bytes(), -32700, "no JSON"),
+        (b"\xef\xbb\xbf{}", -32700, "not JSON"),
+        (deep.as_bytes(), -32700, "not JSON"),
         (b"[]", -32600, "batches"),
         (b" [{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}]", -32600, "batches"),
         (b"{}", -32600, "JSON-RPC"),
@@ -45,10 +45,10 @@ async fn bodies_that_are_no_message_are_answered_with_the_reason() {
     assert_eq!(desk.post(&list()).session(&id).send().await.status, 200);
 }
 
-/// Holds the room for bodies with a request that lacks its last byte, until the same request is refused with this status.
+/// Fills the memory for bodies with a request that lacks its last byte, until the same request is refused with this status.
 ///
-/// Of two that are read at once either may be the one for which there is no room: then it begins anew.
-async fn held(ask: &Ask, status: u16) -> (Wire, Answer) {
+/// Of two concurrent requests, either may be refused. Then the function tries again.
+async fn held(ask: &RequestBuilder, status: u16) -> (RawConnection, RawResponse) {
     let bytes = ask.wire();
     let mut refused = None;
     for _ in 0..100 {
@@ -67,21 +67,21 @@ async fn held(ask: &Ask, status: u16) -> (Wire, Answer) {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_not_read() {
-    let desk = Desk::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_total = \"64KiB\"\n").await;
+async fn an_oversized_body_is_not_read() {
+    let desk = HttpFixture::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_total = \"64KiB\"\n").await;
     let long = desk.post(&json!({"a": "x".repeat(64 << 10)}));
     let answer = long.send().await;
     assert_eq!((answer.status, answer.code()), (413, -32600));
     assert!(answer.body.contains("[serve.limits] body_bytes"));
 
-    // Announced only: refused before anything of it came.
+    // Refused by its announced length, before any byte arrived.
     let announced = desk.post(&json!({})).header("content-length", "99999999999");
     assert_eq!(announced.send().await.status, 413);
 
-    // In pieces, without saying how many.
+    // Chunked, without a length.
     let head = String::from_utf8(desk.post(&json!({})).bytes(Vec::new()).wire()).unwrap();
     let head = head.replace("content-length: 0", "transfer-encoding: chunked");
-    let mut wire = Wire::connect(desk.address).await;
+    let mut wire = RawConnection::connect(desk.address).await;
     wire.write(head.as_bytes()).await;
     let piece = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     for _ in 0..5 {
@@ -89,7 +89,7 @@ async fn a_body_that_is_too_long_is_not_read() {
     }
     assert_eq!(wire.answer().await.status, 413);
 
-    // There is room for one; the next is told to come back.
+    // The memory holds one body. The next client gets an error and a time to retry.
     let body = vec![b' '; 60 << 10];
     let ask = desk.post(&json!({})).bytes(body);
     let (slow, refused) = held(&ask, 503).await;
@@ -107,7 +107,7 @@ async fn a_body_that_is_too_long_is_not_read() {
 }
 
 #[tokio::test]
-async fn one_client_can_not_have_all_the_room_for_bodies() {
+async fn one_client_cannot_use_all_body_memory() {
     let limits = "[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_per_client = \"64KiB\"\n\
                   body_bytes_total = \"128KiB\"\n";
     let host = integration_tests::TestHost::built(
@@ -117,7 +117,7 @@ async fn one_client_can_not_have_all_the_room_for_bodies() {
             b
         },
     );
-    let desk = Desk::of(host, toolbay_mcp::FetchKeys::never(), None).await;
+    let desk = HttpFixture::of(host, toolbay_mcp::KeyFetcher::disabled(), None).await;
     let body = vec![b' '; 60 << 10];
     let ask = |token: &str| desk.post(&json!({})).bytes(body.clone()).bearer(token);
     let (slow, refused) = held(&ask("token-a"), 429).await;
@@ -127,8 +127,8 @@ async fn one_client_can_not_have_all_the_room_for_bodies() {
 }
 
 #[tokio::test]
-async fn a_message_that_says_something_twice_is_none() {
-    let desk = Desk::new("").await;
+async fn a_message_with_a_repeated_key_is_invalid() {
+    let desk = HttpFixture::new("").await;
     let id = desk.begin().await;
     for body in [
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"e__echo"}}"#,
@@ -142,7 +142,7 @@ async fn a_message_that_says_something_twice_is_none() {
 
 #[tokio::test]
 async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
-    let desk = Desk::new("").await;
+    let desk = HttpFixture::new("").await;
     let id = desk.begin().await;
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
     let bad: [&[u8]; 6] = [b"1e400", br#""\ud800""#, b"NaN", b"\"\xff\"", br#""\q""#, deep.as_bytes()];
@@ -184,8 +184,8 @@ async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
 }
 
 #[tokio::test]
-async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers() {
-    let desk = Desk::new("").await;
+async fn unknown_methods_and_misplaced_messages_are_answered() {
+    let desk = HttpFixture::new("").await;
     let unknown = desk.modern("no/such", json!({})).send().await;
     assert_eq!((unknown.status, unknown.code()), (404, -32601), "{unknown:?}");
     let id = desk.begin().await;
@@ -193,13 +193,13 @@ async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers(
     let unknown = desk.post(&unknown).session(&id).send().await;
     assert_eq!((unknown.status, unknown.code()), (200, -32601), "{unknown:?}");
 
-    // Nothing was asked.
+    // No request was sent.
     let answer = json!({"jsonrpc": "2.0", "id": 99, "result": {}});
     assert_eq!(desk.post(&answer).session(&id).send().await.status, 202);
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 12345}});
     assert_eq!(desk.post(&cancel).session(&id).send().await.status, 202);
-    // Nor of a request that has ended, nor twice.
+    // The same holds for a request that has ended, and for a second answer.
     let ended = json!({"jsonrpc": "2.0", "id": 12, "method": "tools/list"});
     assert_eq!(desk.post(&ended).session(&id).send().await.status, 200);
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 12}});
@@ -213,8 +213,8 @@ async fn methods_that_nobody_knows_and_messages_out_of_place_have_their_answers(
 }
 
 #[tokio::test]
-async fn eras_can_not_be_mixed() {
-    let desk = Desk::new("").await;
+async fn eras_cannot_be_mixed() {
+    let desk = HttpFixture::new("").await;
     let params = json!({});
     let good = modern("tools/list", params.clone());
     let ask = || desk.post(&good).modern_headers("tools/list", &params);
@@ -234,7 +234,7 @@ async fn eras_can_not_be_mixed() {
         let answer = ask.send().await;
         assert_eq!((answer.status, answer.code()), (status, code), "{what}: {answer:?}");
     }
-    // A request of 2025 without a session, one with a version that is none, and a stream of nothing.
+    // A 2025 request without a session, one with an unknown version, and a stream that does not exist.
     assert_eq!(desk.post(&list()).send().await.status, 400);
     assert_eq!(desk.post(&list()).header("mcp-protocol-version", "1999-01-01").send().await.status, 400);
     assert_eq!(desk.get("/mcp").header("accept", "text/event-stream").send().await.status, 400);
@@ -249,20 +249,20 @@ async fn eras_can_not_be_mixed() {
                 .status
         )
     );
-    // `initialize` is of before 2026 whatever it names, and settles on what both speak.
+    // `initialize` belongs to the eras before 2026 whatever version it names, and negotiates a common version.
     let answer = desk.post(&initialize(MODERN)).send().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_ne!(answer.json()["result"]["protocolVersion"], MODERN);
-    // A request that stands alone needs no session, and one that nobody has does not harm it.
+    // A stateless request needs no session, and an unknown session id does no harm.
     assert_eq!(ask().header("mcp-session-id", "no-such").send().await.status, 200);
 }
 
 #[tokio::test]
 async fn other_methods_types_and_sessions_are_refused() {
-    let desk = Desk::new("").await;
+    let desk = HttpFixture::new("").await;
     let id = desk.begin().await;
     for method in ["PUT", "PATCH", "HEAD", "TRACE", "CONNECT", "BREW"] {
-        let answer = Ask::new(desk.address, method, "/mcp").open().await.until("\r\n").await;
+        let answer = RequestBuilder::new(desk.address, method, "/mcp").open().await.until("\r\n").await;
         assert!(
             answer.contains(" 405 ") || answer.contains(" 400 ") || answer.contains(" 404 "),
             "{method}: {answer}"
@@ -280,19 +280,19 @@ async fn other_methods_types_and_sessions_are_refused() {
     }
     for forged in ["no-such", "00000000-0000-4000-8000-000000000000", "../../etc", "%00", &"x".repeat(4000)] {
         assert_eq!(desk.post(&list()).session(forged).send().await.status, 404, "{forged:.50}");
-        let end = Ask::new(desk.address, "DELETE", "/mcp").session(forged).send().await;
+        let end = RequestBuilder::new(desk.address, "DELETE", "/mcp").session(forged).send().await;
         assert_eq!(end.status, 404, "{forged:.50}");
         let stream = desk.get("/mcp").session(forged).header("accept", "text/event-stream").send().await;
         assert_eq!(stream.status, 404, "{forged:.50}");
     }
-    assert_eq!(Ask::new(desk.address, "DELETE", "/mcp").send().await.status, 400);
+    assert_eq!(RequestBuilder::new(desk.address, "DELETE", "/mcp").send().await.status, 400);
     assert_eq!(desk.post(&list()).session(&id).send().await.status, 200);
 }
 
 #[tokio::test]
-async fn an_id_that_is_not_answered_yet_can_not_be_used_again() {
-    let desk = Desk::new("").await;
-    let (id, places) = (desk.begin().await, desk.host.host.free_places());
+async fn an_id_in_flight_cannot_be_reused() {
+    let desk = HttpFixture::new("").await;
+    let (id, places) = (desk.begin().await, desk.host.host.available_call_permits());
     let params = json!({"name": "s__sleep", "arguments": {"ms": 2000}});
     let call = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params});
     let mut first = desk.post(&call).session(&id).open().await;
@@ -305,8 +305,8 @@ async fn an_id_that_is_not_answered_yet_can_not_be_used_again() {
 }
 
 #[tokio::test]
-async fn other_names_than_its_own_and_pages_of_others_are_refused() {
-    let desk = Desk::new("[serve]\norigins = [\"https://app.example\"]\n").await;
+async fn foreign_host_names_and_origins_are_refused() {
+    let desk = HttpFixture::new("[serve]\norigins = [\"https://app.example\"]\n").await;
     let ask = || desk.modern("tools/list", json!({}));
     for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "a@localhost", ""] {
         let answer = ask().header("host", host).send().await;
@@ -326,7 +326,7 @@ async fn other_names_than_its_own_and_pages_of_others_are_refused() {
     assert_eq!((near.status, near.header("access-control-allow-origin")), (200, None));
     let page = ask().header("origin", "https://app.example").send().await;
     assert_eq!((page.status, page.header("access-control-allow-origin")), (200, Some("https://app.example")));
-    let before = Ask::new(desk.address, "OPTIONS", "/mcp").header("origin", "https://app.example");
+    let before = RequestBuilder::new(desk.address, "OPTIONS", "/mcp").header("origin", "https://app.example");
     let before = before.header("access-control-request-method", "POST").send().await;
     assert_eq!(before.status, 204);
     assert!(before.header("access-control-allow-headers").unwrap().contains("mcp-protocol-version"));
@@ -334,7 +334,7 @@ async fn other_names_than_its_own_and_pages_of_others_are_refused() {
 
 #[tokio::test]
 async fn heads_that_are_too_long_too_many_or_no_http_are_refused() {
-    let desk = Desk::new("[serve.limits]\nheaders = 20\nheader_bytes = \"8KiB\"\n").await;
+    let desk = HttpFixture::new("[serve.limits]\nheaders = 20\nheader_bytes = \"8KiB\"\n").await;
     let ask = || desk.modern("tools/list", json!({}));
     assert_eq!(ask().header("x-long", &"x".repeat(9 << 10)).send().await.status, 431);
     let many = (0..30).fold(ask(), |ask, n| ask.header(&format!("x-{n}"), "1"));
@@ -350,7 +350,7 @@ async fn heads_that_are_too_long_too_many_or_no_http_are_refused() {
         b"GET / HTTP/1.1\r\nhost: a\r\n b: c\r\n\r\n",
         b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nxx",
     ] {
-        let mut wire = Wire::connect(desk.address).await;
+        let mut wire = RawConnection::connect(desk.address).await;
         wire.write(nonsense).await;
         assert!(wire.closed().await);
     }
@@ -358,17 +358,17 @@ async fn heads_that_are_too_long_too_many_or_no_http_are_refused() {
 }
 
 #[tokio::test]
-async fn who_sends_slowly_is_cut_off() {
-    let desk = Desk::new("[serve.limits]\nidle_timeout = \"500ms\"\nbody_timeout = \"500ms\"\n").await;
-    let mut silent = Wire::connect(desk.address).await;
-    let mut head = Wire::connect(desk.address).await;
+async fn slow_senders_are_disconnected() {
+    let desk = HttpFixture::new("[serve.limits]\nidle_timeout = \"500ms\"\nbody_timeout = \"500ms\"\n").await;
+    let mut silent = RawConnection::connect(desk.address).await;
+    let mut head = RawConnection::connect(desk.address).await;
     head.write(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nx-").await;
     let mut idle = desk.get("/healthz").open().await;
     idle.answer().await;
     let whole = desk.post(&list()).wire();
-    let mut body = Wire::connect(desk.address).await;
+    let mut body = RawConnection::connect(desk.address).await;
     body.write(&whole[..whole.len() - 1]).await;
-    // A byte now and then does not help.
+    // Sending a byte from time to time does not help.
     let dripping = async {
         for _ in 0..600 {
             if tokio::io::AsyncWriteExt::write_all(&mut head.stream, b"x").await.is_err() {
@@ -386,9 +386,9 @@ async fn who_sends_slowly_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_half_closed_connection_is_one_that_was_left() {
-    let desk = Desk::new("").await;
-    let places = desk.host.host.free_places();
+async fn a_half_closed_connection_counts_as_closed() {
+    let desk = HttpFixture::new("").await;
+    let places = desk.host.host.available_call_permits();
     let mut wire = desk.modern("tools/call", json!({"name": "s__sleep", "arguments": {}})).open().await;
     desk.until_running(1, places).await;
     tokio::io::AsyncWriteExt::shutdown(&mut wire.stream).await.unwrap();
@@ -398,8 +398,8 @@ async fn a_half_closed_connection_is_one_that_was_left() {
 
 #[tokio::test]
 async fn requests_that_follow_each_other_without_waiting_are_answered_in_order() {
-    let desk = Desk::new("").await;
-    let mut wire = Wire::connect(desk.address).await;
+    let desk = HttpFixture::new("").await;
+    let mut wire = RawConnection::connect(desk.address).await;
     let ask = |n: u64| desk.modern("tools/call", json!({"name": "e__echo", "arguments": {"n": n}})).wire();
     wire.write(&(0..20).flat_map(ask).collect::<Vec<u8>>()).await;
     for n in 0..20 {

@@ -1,4 +1,4 @@
-//! Many clients, and such as take more than they should: the others are answered all the same.
+//! Many clients, some of which take more than their share: the others still get their answers.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use tokio::net::TcpStream;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::native_tool;
 
-use super::fixture::{Desk, HANGS, Wire};
+use super::fixture::{HttpFixture, HANGS, RawConnection};
 
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Whether somebody new is answered.
-async fn is_answered(desk: &Desk) -> bool {
+/// Whether a new client gets an answer.
+async fn is_answered(desk: &HttpFixture) -> bool {
     let ask = desk.modern("tools/call", json!({"name": "e__echo", "arguments": {"a": 1}}));
     let answer = tokio::time::timeout(HANGS, ask.send()).await.expect("nobody answers");
     answer.status == 200 && answer.json()["result"]["content"][0]["text"] == r#"{"a":1}"#
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_connections_cost_nobody_their_answer() {
-    // What the other tests take is not to be counted.
-    if in_a_process("http::crowd::ten_thousand_connections_cost_nobody_their_answer", "ulimit -n 20000") {
+async fn ten_thousand_connections_lose_no_response() {
+    // Connections of other tests must not count.
+    if in_a_process("http::crowd::ten_thousand_connections_lose_no_response", "ulimit -n 20000") {
         return;
     }
-    let desk = Desk::new("[serve.limits]\nconnections = 3000\nconnections_per_peer = 1000\n").await;
+    let desk = HttpFixture::new("[serve.limits]\nconnections = 3000\nconnections_per_peer = 1000\n").await;
     assert!(is_answered(&desk).await);
-    // Twice as many as may be, held open; of an address the oldest idle ones make room.
+    // Twice as many connections as allowed. The oldest idle ones of the address are closed.
     let before = rss_bytes();
     let mut held = Vec::new();
     for n in 0..2000 {
@@ -56,17 +56,17 @@ async fn ten_thousand_connections_cost_nobody_their_answer() {
 }
 
 #[tokio::test]
-async fn connections_at_work_are_not_closed_for_others() {
+async fn busy_connections_are_not_closed_for_new_ones() {
     let limits = "[serve.limits]\nconnections_per_peer = 3\n";
-    let desk = Desk::new(limits).await;
-    let places = desk.host.host.free_places();
+    let desk = HttpFixture::new(limits).await;
+    let places = desk.host.host.available_call_permits();
     let sleep = json!({"name": "s__sleep", "arguments": {"ms": 3000}});
     let mut working = Vec::new();
     for n in 1..=3 {
         working.push(desk.modern("tools/call", sleep.clone()).open().await);
         desk.until_running(n, places).await;
     }
-    let refused = Wire::connect(desk.address).await.until("\r\n").await;
+    let refused = RawConnection::connect(desk.address).await.until("\r\n").await;
     assert!(refused.contains(" 503 "), "{refused}");
     for mut wire in working {
         assert_eq!(wire.answer().await.json()["result"]["content"][0]["text"], "slept");
@@ -77,8 +77,8 @@ async fn connections_at_work_are_not_closed_for_others() {
 #[tokio::test]
 async fn requests_at_once_and_a_second_are_bounded() {
     let limits = "[serve.limits]\nrequests_per_client = 2\nrequests_per_second = 20\n";
-    let desk = Desk::new(limits).await;
-    let places = desk.host.host.free_places();
+    let desk = HttpFixture::new(limits).await;
+    let places = desk.host.host.available_call_permits();
     let sleep = json!({"name": "s__sleep", "arguments": {}});
     let mut running = Vec::new();
     for n in 1..=2 {
@@ -102,19 +102,19 @@ async fn requests_at_once_and_a_second_are_bounded() {
             return;
         }
     }
-    // A slow machine may not get to more than twenty a second.
+    // A slow machine may not reach more than twenty per second.
     assert!(statuses.iter().all(|status| *status == 200 || *status == 429));
 }
 
 #[tokio::test]
-async fn sessions_are_bounded_and_the_oldest_idle_one_of_a_client_makes_room() {
-    let desk = Desk::new("[serve.limits]\nsessions_per_client = 2\n").await;
+async fn sessions_are_bounded_and_the_oldest_idle_session_of_a_client_is_closed() {
+    let desk = HttpFixture::new("[serve.limits]\nsessions_per_client = 2\n").await;
     let mut ids = Vec::new();
     for _ in 0..2 {
         ids.push(desk.begin().await);
     }
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
-    // None is silent for long yet.
+    // No session is idle for long yet.
     let full = desk.post(&super::fixture::initialize("2025-11-25")).send().await;
     assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -129,8 +129,8 @@ async fn sessions_are_bounded_and_the_oldest_idle_one_of_a_client_makes_room() {
 }
 
 #[tokio::test]
-async fn a_session_that_waits_is_no_request_that_runs() {
-    let desk = Desk::new("[serve.limits]\nrequests_per_client = 8\n").await;
+async fn a_waiting_session_does_not_count_as_a_running_request() {
+    let desk = HttpFixture::new("[serve.limits]\nrequests_per_client = 8\n").await;
     for _ in 0..40 {
         desk.begin().await;
     }
@@ -138,8 +138,8 @@ async fn a_session_that_waits_is_no_request_that_runs() {
 }
 
 #[tokio::test]
-async fn sessions_end_that_nobody_uses() {
-    let desk = Desk::new("[serve.limits]\nsession_idle = \"300ms\"\n").await;
+async fn unused_sessions_end() {
+    let desk = HttpFixture::new("[serve.limits]\nsession_idle = \"300ms\"\n").await;
     for _ in 0..20 {
         desk.begin().await;
     }
@@ -148,7 +148,7 @@ async fn sessions_end_that_nobody_uses() {
 
 #[tokio::test]
 async fn streams_are_bounded_and_end() {
-    let desk = Desk::new("[serve.limits]\nstreams_per_client = 2\nstream_age = \"1500ms\"\n").await;
+    let desk = HttpFixture::new("[serve.limits]\nstreams_per_client = 2\nstream_age = \"1500ms\"\n").await;
     let listen = || desk.modern("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
     let mut open = Vec::new();
     for _ in 0..2 {
@@ -166,8 +166,8 @@ async fn streams_are_bounded_and_end() {
 }
 
 #[tokio::test]
-async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
-    let desk = Desk::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
+async fn a_client_that_never_reads_is_disconnected_and_blocks_no_other() {
+    let desk = HttpFixture::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut unread = stream.open().await;
@@ -178,7 +178,7 @@ async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
         Ok(ToolOutput { structured, ..ToolOutput::text("long") })
     });
     desk.host.host.register(vec![late.unwrap()]).unwrap();
-    // Answers that nobody reads, larger than what the kernel holds: in both eras, in a session at once and as a stream.
+    // Unread responses that exceed the kernel's buffers: in both eras, as JSON in a session and as a stream.
     let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
     let call = |id: u32, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
     let asks = [
@@ -205,13 +205,13 @@ async fn who_never_reads_is_cut_off_and_nobody_waits_for_them() {
 #[tokio::test]
 async fn a_connection_that_reads_slowly_is_not_idle() {
     let limits = "[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
-    let desk = Desk::new(limits).await;
+    let desk = HttpFixture::new(limits).await;
     let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut slow = socket.connect(desk.address).await.unwrap();
     slow.write_all(&desk.modern("tools/call", long).wire()).await.unwrap();
-    // Longer than a connection may be idle, and others come that could have its place.
+    // Longer than the idle timeout, while other clients wait for a connection.
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(is_answered(&desk).await);
@@ -227,20 +227,20 @@ async fn a_connection_that_reads_slowly_is_not_idle() {
 
 #[tokio::test]
 async fn sessions_of_a_client_are_counted_over_its_profiles_and_eras() {
-    let desk = Desk::new("[profile.few]\n[serve.limits]\nsessions_per_client = 2\n").await;
+    let desk = HttpFixture::new("[profile.few]\n[serve.limits]\nsessions_per_client = 2\n").await;
     desk.begin().await;
     desk.begin_with(|ask| ask.path("/mcp/few")).await;
     let full = desk.post(&super::fixture::initialize("2025-11-25")).send().await;
     assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
-    // Nor is there room for what a request that stands alone comes back to.
+    // There is no room for a stateless stream either.
     let full = desk.modern("tools/list", json!({})).send().await;
     assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
     assert_eq!((desk.http.counts().sessions, desk.http.counts().stateless), (2, 0));
 }
 
 #[tokio::test]
-async fn sessions_of_both_eras_are_counted_together_and_that_of_2026_goes_first() {
-    let desk = Desk::new("[serve.limits]\nsessions = 3\n").await;
+async fn sessions_of_both_eras_share_one_limit_and_2026_sessions_are_dropped_first() {
+    let desk = HttpFixture::new("[serve.limits]\nsessions = 3\n").await;
     let ask = |label: &str| desk.modern("tools/list", json!({})).header("toolbay-session", label);
     for n in 0..10 {
         assert_eq!(ask(&format!("{n}")).send().await.status, 200);
@@ -251,7 +251,7 @@ async fn sessions_of_both_eras_are_counted_together_and_that_of_2026_goes_first(
     desk.begin().await;
     let full = ask("more").send().await;
     assert!(full.status == 503 && full.body.contains("limits] sessions"), "{full:?}");
-    let end = super::fixture::Ask::new(desk.address, "DELETE", "/mcp").session(&ids[0]);
+    let end = super::fixture::RequestBuilder::new(desk.address, "DELETE", "/mcp").session(&ids[0]);
     assert_eq!(end.send().await.status, 204);
     assert_eq!(ask("more").send().await.status, 200);
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use integration_tests::TestHost;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay::core::call::dialog::{Ask as Question, AskKind};
+use toolbay::core::call::dialog::{DialogRequest as Question, DialogRequestKind};
 use toolbay::core::registry::native;
 use toolbay::core::tool::content::ToolOutput;
-use toolbay_mcp::{FetchKeys, Options};
+use toolbay_mcp::{KeyFetcher, Options};
 
-use super::fixture::{Ask, Desk, HANGS, LEGACY, initialize, modern};
+use super::fixture::{RequestBuilder, HttpFixture, HANGS, LEGACY, initialize, modern};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
 
@@ -19,8 +19,8 @@ fn names(result: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_client_of_2026_asks_without_a_handshake() {
-    let desk = Desk::new("").await;
+async fn a_2026_client_needs_no_handshake() {
+    let desk = HttpFixture::new("").await;
     let found = desk.modern("server/discover", json!({})).send().await;
     assert_eq!(
         (found.status, found.header("content-type")),
@@ -42,9 +42,9 @@ async fn a_client_of_2026_asks_without_a_handshake() {
 }
 
 #[tokio::test]
-async fn clients_up_to_2025_begin_a_session_and_go_on_in_it() {
-    let desk = Desk::new("").await;
-    // The first call waits for the plugin's code.
+async fn clients_up_to_2025_use_a_session() {
+    let desk = HttpFixture::new("").await;
+    // The first call waits for the code of the plugin.
     desk.call("e__echo", json!({})).await;
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let answer = desk.post(&initialize(version)).send().await;
@@ -61,20 +61,20 @@ async fn clients_up_to_2025_begin_a_session_and_go_on_in_it() {
             let params = json!({"name": name, "arguments": args});
             json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
         };
-        // What is there at once needs no stream.
+        // An immediate response needs no stream.
         let result = ask(call("e__echo", json!({"a": 1}))).send().await;
         assert_eq!(result.header("content-type"), Some("application/json"), "{result:?}");
         assert_eq!(result.json()["result"]["content"][0]["text"], r#"{"a":1}"#);
         let result = ask(call("s__sleep", json!({"ms": 20}))).send().await;
         assert_eq!(result.header("content-type"), Some("text/event-stream"), "{result:?}");
-        // Only clients that know of it get an event without a message.
+        // Only clients of this revision get an event without a message.
         let first =
             result.body.lines().find_map(|line| line.strip_prefix("data:")).unwrap().trim().is_empty();
         assert_eq!(first, version == LEGACY, "{version}: {}", result.body);
         assert_eq!(result.json()["result"]["content"][0]["text"], "slept");
 
         let end =
-            Ask::new(desk.address, "DELETE", "/mcp").session(&id).header("mcp-protocol-version", version);
+            RequestBuilder::new(desk.address, "DELETE", "/mcp").session(&id).header("mcp-protocol-version", version);
         assert_eq!(end.send().await.status, 204);
         let gone = ask(json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})).send().await;
         assert_eq!(gone.status, 404, "{}", gone.body);
@@ -84,7 +84,7 @@ async fn clients_up_to_2025_begin_a_session_and_go_on_in_it() {
 
 #[tokio::test]
 async fn progress_comes_before_the_result_in_both_eras() {
-    let desk = Desk::new("").await;
+    let desk = HttpFixture::new("").await;
     let params = json!({"name": "e__progress", "arguments": {"n": 3}, "_meta": {"progressToken": "p"}});
     let told = desk.modern("tools/call", params.clone()).send().await;
     let id = desk.begin().await;
@@ -103,16 +103,16 @@ async fn progress_comes_before_the_result_in_both_eras() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_has_cancelled_and_in_a_session_whoever_says_so() {
-    let desk = Desk::new("").await;
-    let places = desk.host.host.free_places();
+async fn a_disconnect_cancels_without_a_session_and_a_notification_within_one() {
+    let desk = HttpFixture::new("").await;
+    let places = desk.host.host.available_call_permits();
     let params = json!({"name": "s__sleep", "arguments": {}});
     let waiting = desk.modern("tools/call", params.clone()).open().await;
     desk.until_running(1, places).await;
     drop(waiting);
     desk.until_running(0, places).await;
 
-    // Of 2025-11-25, a broken connection is not a cancelled call.
+    // In 2025-11-25, a broken connection does not cancel the call.
     let id = desk.begin().await;
     let call = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params});
     let waiting = desk.post(&call).session(&id).open().await;
@@ -126,8 +126,8 @@ async fn whoever_leaves_has_cancelled_and_in_a_session_whoever_says_so() {
 }
 
 #[tokio::test]
-async fn who_listens_is_told_that_the_list_has_changed() {
-    let desk = Desk::new("").await;
+async fn a_listening_client_gets_list_changed() {
+    let desk = HttpFixture::new("").await;
     let params = json!({"notifications": {"toolsListChanged": true}});
     let mut listening = desk.modern("subscriptions/listen", params).open().await;
     listening.until("notifications/subscriptions/acknowledged").await;
@@ -136,7 +136,7 @@ async fn who_listens_is_told_that_the_list_has_changed() {
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut in_session = stream.open().await;
     in_session.until("\r\n\r\n").await;
-    // Nobody hears of a list that it never asked for.
+    // A client gets list_changed only for lists it has requested.
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     assert_eq!(desk.post(&list).session(&id).send().await.status, 200);
 
@@ -147,8 +147,8 @@ async fn who_listens_is_told_that_the_list_has_changed() {
 }
 
 #[tokio::test]
-async fn a_profile_has_an_endpoint_of_its_own() {
-    let desk = Desk::new("[profile.few]\ntools = [\"e__echo\"]\n").await;
+async fn each_profile_has_an_endpoint() {
+    let desk = HttpFixture::new("[profile.few]\ntools = [\"e__echo\"]\n").await;
     let list = |path: &'static str| {
         let ask = desk.modern("tools/list", json!({})).path(path);
         async move { ask.send().await }
@@ -166,7 +166,7 @@ async fn a_profile_has_an_endpoint_of_its_own() {
     let records = desk.host.audit.take();
     assert_eq!(records[0].profile.as_deref(), Some("few"));
 
-    // A session of one profile is none of another.
+    // A session of one profile is not valid for another.
     let id = desk.begin_with(|ask| ask.path("/mcp/few")).await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     assert_eq!(desk.post(&list).session(&id).send().await.status, 404);
@@ -174,8 +174,8 @@ async fn a_profile_has_an_endpoint_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_a_result_is_read_in_the_next_request() {
-    let desk = Desk::new("").await;
+async fn saved_output_is_readable_in_the_next_request() {
+    let desk = HttpFixture::new("").await;
     let result = desk.call("e__long", json!({"n": 200_000})).await;
     let link = result["content"].as_array().unwrap().iter().find(|block| block["type"] == "resource_link");
     let uri = link.unwrap()["uri"].as_str().unwrap().to_owned();
@@ -183,15 +183,15 @@ async fn what_is_kept_of_a_result_is_read_in_the_next_request() {
         |label: &str| desk.modern("resources/read", json!({"uri": uri})).header("toolbay-session", label);
     let whole = read("").send().await.json();
     assert_eq!(whole["result"]["contents"][0]["text"].as_str().map(str::len), Some(200_000), "{whole:.300}");
-    // Who names a session has that one and no other.
+    // A request that names a session uses that session and no other.
     assert!(read("mine").send().await.json()["error"]["code"].is_i64());
     let bad = read(&"x".repeat(129)).send().await;
     assert_eq!((bad.status, bad.code()), (400, -32600));
 }
 
 #[tokio::test]
-async fn the_trace_of_a_request_goes_with_the_call() {
-    let desk = Desk::new("").await;
+async fn the_trace_context_of_a_request_reaches_the_call() {
+    let desk = HttpFixture::new("").await;
     let ask = |meta: Option<&str>, header: &str| {
         let mut params = json!({"name": "e__ctx", "arguments": {}});
         if let Some(meta) = meta {
@@ -219,7 +219,7 @@ async fn the_trace_of_a_request_goes_with_the_call() {
 async fn it_is_ready_once_the_tools_are_there_and_greets_before() {
     let loaded = CancellationToken::new();
     let host = TestHost::empty("");
-    let desk = Desk::of(host, FetchKeys::never(), Some(loaded.clone())).await;
+    let desk = HttpFixture::of(host, KeyFetcher::disabled(), Some(loaded.clone())).await;
     assert_eq!(desk.get("/healthz").header("host", "10.0.0.1").send().await.status, 200);
     assert_eq!(desk.get("/readyz").send().await.status, 503);
     assert_eq!(desk.modern("server/discover", json!({})).send().await.status, 200);
@@ -235,13 +235,13 @@ async fn it_is_ready_once_the_tools_are_there_and_greets_before() {
 }
 
 #[tokio::test]
-async fn a_list_has_what_is_there_and_the_rest_is_told() {
+async fn a_list_has_the_ready_tools_and_list_changed_announces_the_rest() {
     let loaded = CancellationToken::new();
     let host = TestHost::empty("");
     host.load("e", guest_artifacts::API_ECHO).await;
     let options = Options { list_wait: Duration::from_millis(20), ..Options::default() };
     let desk =
-        Desk::with(host, FetchKeys::never(), options, |server| server.waiting_for(loaded.clone())).await;
+        HttpFixture::with(host, KeyFetcher::disabled(), options, |server| server.with_loaded_signal(loaded.clone())).await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut in_session = stream.open().await;
@@ -268,19 +268,19 @@ async fn a_list_has_what_is_there_and_the_rest_is_told() {
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_own_plugin_and_not_for_the_others() {
+async fn a_call_waits_only_for_its_plugin() {
     let loaded = CancellationToken::new();
     let host = TestHost::empty("[plugins.caller.grant]\ninvoke = [\"e__echo\"]");
     host.load("e", guest_artifacts::API_ECHO).await;
-    let desk = Desk::of(host, FetchKeys::never(), Some(loaded.clone())).await;
+    let desk = HttpFixture::of(host, KeyFetcher::disabled(), Some(loaded.clone())).await;
     let ask = |method: &str, params: Value| {
         let ask = desk.modern(method, params);
         tokio::spawn(async move { ask.send().await })
     };
-    // What is there answers, while the list is not complete yet.
+    // Ready tools answer calls while the list is incomplete.
     let list = ask("tools/list", json!({}));
     assert_eq!(desk.call("e__echo", json!({"text": "a"})).await["isError"], json!(false));
-    // What is not there is waited for; so is what may call what is not there, and what knows of all tools.
+    // A call waits for a missing tool, for a tool that may call missing ones, and for a tool that needs all tools.
     let call = |tool: &str| ask("tools/call", json!({"name": tool, "arguments": {"ms": 1, "id": "none"}}));
     desk.host.load("caller", guest_artifacts::CAP_INVOKE).await;
     let (late, onward, all) = (call("s__sleep"), call("caller__list"), call("read_output"));
@@ -296,9 +296,9 @@ async fn a_call_waits_for_its_own_plugin_and_not_for_the_others() {
 }
 
 #[tokio::test]
-async fn at_the_end_what_runs_is_answered_and_nothing_new_begins() {
-    let mut desk = Desk::new("[serve.limits]\ndrain_grace = \"60s\"\n").await;
-    let places = desk.host.host.free_places();
+async fn a_drain_answers_running_calls_and_starts_none() {
+    let mut desk = HttpFixture::new("[serve.limits]\ndrain_grace = \"60s\"\n").await;
+    let places = desk.host.host.available_call_permits();
     let sleep = json!({"name": "s__sleep", "arguments": {"ms": 1500}});
     let mut running = desk.modern("tools/call", sleep.clone()).open().await;
     let id = desk.begin().await;
@@ -320,18 +320,18 @@ async fn at_the_end_what_runs_is_answered_and_nothing_new_begins() {
 }
 
 #[tokio::test]
-async fn at_the_end_what_is_cut_off_is_answered_with_an_error() {
+async fn a_drain_answers_cancelled_calls_with_an_error() {
     let loaded = CancellationToken::new();
     let host = TestHost::empty("[serve.limits]\ndrain_grace = \"200ms\"\n");
     host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
-    let mut desk = Desk::of(host, FetchKeys::never(), Some(loaded)).await;
-    let places = desk.host.host.free_places();
+    let mut desk = HttpFixture::of(host, KeyFetcher::disabled(), Some(loaded)).await;
+    let places = desk.host.host.available_call_permits();
     let sleep = json!({"name": "s__sleep", "arguments": {}});
     let mut running = desk.modern("tools/call", sleep.clone()).open().await;
     let id = desk.begin().await;
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sleep});
     let mut in_session = desk.post(&call).session(&id).open().await;
-    // Plugins are still being loaded, and this may be one of them; the list waits for all of them.
+    // Plugins are still loading, and the tool may belong to one of them. The list waits for all.
     let mut early = desk.modern("tools/call", json!({"name": "p__later", "arguments": {}})).open().await;
     let mut list = desk.modern("tools/list", json!({})).open().await;
     desk.until_running(2, places).await;
@@ -347,9 +347,9 @@ async fn at_the_end_what_is_cut_off_is_answered_with_an_error() {
 }
 
 #[tokio::test]
-async fn while_it_is_told_to_end_it_says_so_and_at_once_means_at_once() {
-    let mut desk = Desk::new("[serve.limits]\ndrain_delay = \"60m\"\n").await;
-    let places = desk.host.host.free_places();
+async fn a_drain_reports_not_ready_and_a_second_signal_stops_at_once() {
+    let mut desk = HttpFixture::new("[serve.limits]\ndrain_delay = \"60m\"\n").await;
+    let places = desk.host.host.available_call_permits();
     let mut running = desk.modern("tools/call", json!({"name": "s__sleep", "arguments": {}})).open().await;
     desk.until_running(1, places).await;
     desk.ends.drain.cancel();
@@ -363,10 +363,10 @@ async fn while_it_is_told_to_end_it_says_so_and_at_once_means_at_once() {
 }
 
 #[tokio::test]
-async fn at_the_end_calls_whose_connections_are_gone_have_their_time_and_their_line_too() {
+async fn a_drain_waits_for_and_records_disconnected_calls() {
     for (grace, ms, outcome) in [("60s", 1500, "ok"), ("200ms", 3_600_000, "cancelled")] {
-        let mut desk = Desk::new(&format!("[serve.limits]\ndrain_grace = \"{grace}\"\n")).await;
-        let (id, places) = (desk.begin().await, desk.host.host.free_places());
+        let mut desk = HttpFixture::new(&format!("[serve.limits]\ndrain_grace = \"{grace}\"\n")).await;
+        let (id, places) = (desk.begin().await, desk.host.host.available_call_permits());
         let params = json!({"name": "s__sleep", "arguments": {"ms": ms}});
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
         let wire = desk.post(&call).session(&id).open().await;
@@ -377,13 +377,13 @@ async fn at_the_end_calls_whose_connections_are_gone_have_their_time_and_their_l
         tokio::time::timeout(HANGS, &mut desk.task).await.unwrap().unwrap();
         let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
         assert_eq!(outcomes, [outcome], "{grace}");
-        assert_eq!(desk.host.host.free_places(), places);
+        assert_eq!(desk.host.host.available_call_permits(), places);
     }
 }
 
 #[tokio::test]
 async fn small_answers_do_not_wait() {
-    let desk = Desk::new("").await;
+    let desk = HttpFixture::new("").await;
     let body = modern("tools/call", json!({"name": "e__echo", "arguments": {}}));
     let ask = desk.post(&body).modern_headers("tools/call", &json!({"name": "e__echo"}));
     let mut wire = ask.open().await;
@@ -393,17 +393,17 @@ async fn small_answers_do_not_wait() {
         wire.write(&ask.wire()).await;
         wire.answer().await;
     }
-    // Forty milliseconds each would be two seconds, and more under load.
+    // At 40 ms each it would take two seconds, and more under load.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_call_may_ask_as_soon_as_it_has_begun() {
-    let desk = Desk::new("").await;
+async fn a_slow_call_can_ask_the_user_immediately() {
+    let desk = HttpFixture::new("").await;
     let asks = native::tool("asks").description("Asks at once.").tag("slow").run(|_, ctx| async move {
         let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
         let params = json!({"message": "Who?", "requestedSchema": schema});
-        let question = vec![Question::new("who", AskKind::Elicit, params)];
+        let question = vec![Question::new("who", DialogRequestKind::Elicit, params)];
         let answers = ctx.turn.dialog.as_deref().unwrap().ask(question).await?;
         Ok(ToolOutput::text(answers[0]["content"]["name"].to_string()))
     });
@@ -417,7 +417,7 @@ async fn a_slow_call_may_ask_as_soon_as_it_has_begun() {
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()["result"].clone()
     };
-    // It begins on another thread than that of its request, and may ask before that says that it is a task.
+    // The call starts on another thread than its request, and may ask before the request is answered with a task.
     for _ in 0..toolbay_mcp::MAX_TASKS {
         let task = ask("tools/call", json!({"name": "asks", "arguments": {}})).await;
         assert_eq!(task["resultType"], "task", "{task}");

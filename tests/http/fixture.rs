@@ -1,4 +1,4 @@
-//! A server over HTTP with real guests, and a client that says byte for byte what a test wants.
+//! A server over HTTP with real guests, and a client that sends exact bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,49 +14,49 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolbay::Filter;
-use toolbay::policy::serve::Serve;
-use toolbay_mcp::http::{Ends, Http};
-use toolbay_mcp::{FetchKeys, Options, Server};
+use toolbay::policy::serve::ServePolicy;
+use toolbay_mcp::http::{ShutdownSignals, McpHttpServer};
+use toolbay_mcp::{KeyFetcher, Options, Server};
 
-/// What takes this long hangs.
+/// An operation that takes this long hangs.
 pub(crate) const HANGS: Duration = Duration::from_secs(60);
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 
-/// A server that listens, with `e` (every way to answer) and `s` (waits) loaded.
-pub(crate) struct Desk {
+/// A listening server with the plugins `e` (every kind of result) and `s` (waits).
+pub(crate) struct HttpFixture {
     pub(crate) host: TestHost,
-    pub(crate) http: Http,
+    pub(crate) http: McpHttpServer,
     pub(crate) server: Server,
-    pub(crate) ends: Ends,
+    pub(crate) ends: ShutdownSignals,
     pub(crate) address: SocketAddr,
     pub(crate) task: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Desk {
+impl Drop for HttpFixture {
     fn drop(&mut self) {
         self.ends.stop.cancel();
     }
 }
 
-impl Desk {
-    /// With this policy, of which `[serve]` counts.
+impl HttpFixture {
+    /// A server with this policy, whose `[serve]` section applies.
     pub(crate) async fn new(policy: &str) -> Self {
-        Self::fetching(policy, FetchKeys::never()).await
+        Self::fetching(policy, KeyFetcher::disabled()).await
     }
 
-    pub(crate) async fn fetching(policy: &str, fetch: FetchKeys) -> Self {
+    pub(crate) async fn fetching(policy: &str, fetch: KeyFetcher) -> Self {
         let host = TestHost::empty(policy);
         host.load("e", guest_artifacts::API_ECHO).await;
         host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
         Self::of(host, fetch, None).await
     }
 
-    pub(crate) async fn of(host: TestHost, fetch: FetchKeys, loaded: Option<CancellationToken>) -> Self {
-        // Whatever is waited for comes.
+    pub(crate) async fn of(host: TestHost, fetch: KeyFetcher, loaded: Option<CancellationToken>) -> Self {
+        // The wait ends when everything is loaded.
         let options = Options { list_wait: HANGS, ..Options::default() };
         Self::with(host, fetch, options, |server| match loaded {
-            Some(loaded) => server.waiting_for(loaded),
+            Some(loaded) => server.with_loaded_signal(loaded),
             None => server,
         })
         .await
@@ -64,7 +64,7 @@ impl Desk {
 
     pub(crate) async fn with(
         host: TestHost,
-        fetch: FetchKeys,
+        fetch: KeyFetcher,
         options: Options,
         serving: impl FnOnce(Server) -> Server,
     ) -> Self {
@@ -72,42 +72,42 @@ impl Desk {
         let server = serving(Server::new(registry, pipeline, Filter::default(), options));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serve: Serve = host.host.policy().serve().clone();
-        let ends = Ends::default();
-        let http = Http::new(server.clone(), serve, vec![address], fetch, ends.clone()).unwrap();
+        let serve: ServePolicy = host.host.policy().serve().clone();
+        let ends = ShutdownSignals::default();
+        let http = McpHttpServer::new(server.clone(), serve, vec![address], fetch, ends.clone()).unwrap();
         let running = http.clone();
         let task = tokio::spawn(async move { running.run(vec![listener]).await });
         Self { host, http, server, ends, address, task }
     }
 
-    /// A request to `/mcp`, for which the usual headers are there.
-    pub(crate) fn post(&self, body: &Value) -> Ask {
-        Ask::new(self.address, "POST", "/mcp").json(body)
+    /// A request to `/mcp` with the usual headers.
+    pub(crate) fn post(&self, body: &Value) -> RequestBuilder {
+        RequestBuilder::new(self.address, "POST", "/mcp").json(body)
     }
 
-    pub(crate) fn get(&self, path: &str) -> Ask {
-        Ask::new(self.address, "GET", path)
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
+        RequestBuilder::new(self.address, "GET", path)
     }
 
-    /// A request of 2026-07-28.
-    pub(crate) fn modern(&self, method: &str, params: Value) -> Ask {
+    /// A 2026-07-28 request.
+    pub(crate) fn modern(&self, method: &str, params: Value) -> RequestBuilder {
         let ask = self.post(&Value::Null).modern_headers(method, &params);
         ask.json(&modern(method, params))
     }
 
-    /// The result of a call of 2026-07-28.
+    /// The result of a 2026-07-28 call.
     pub(crate) async fn call(&self, tool: &str, args: Value) -> Value {
         let answer = self.modern("tools/call", json!({"name": tool, "arguments": args})).send().await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()["result"].clone()
     }
 
-    /// Begins a session of 2025-11-25; returns its id.
+    /// Opens a 2025-11-25 session and returns its id.
     pub(crate) async fn begin(&self) -> String {
         self.begin_with(|ask| ask).await
     }
 
-    pub(crate) async fn begin_with(&self, more: impl Fn(Ask) -> Ask) -> String {
+    pub(crate) async fn begin_with(&self, more: impl Fn(RequestBuilder) -> RequestBuilder) -> String {
         let answer = more(self.post(&initialize(LEGACY))).send().await;
         assert_eq!(answer.status, 200, "{}", answer.body);
         let id = answer.header("mcp-session-id").unwrap().to_owned();
@@ -117,7 +117,7 @@ impl Desk {
         id
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let mut tries = 0;
         while !holds(self) {
@@ -129,7 +129,7 @@ impl Desk {
 
     /// Waits until this many guests run.
     pub(crate) async fn until_running(&self, calls: usize, places: usize) {
-        self.until("calls that run", |desk| places - desk.host.host.free_places() == calls).await;
+        self.until("calls that run", |desk| places - desk.host.host.available_call_permits() == calls).await;
     }
 }
 
@@ -149,14 +149,14 @@ pub(crate) fn modern(method: &str, mut params: Value) -> Value {
 
 /// A request before it is sent.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct RequestBuilder {
     address: SocketAddr,
     line: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-impl Ask {
+impl RequestBuilder {
     pub(crate) fn new(address: SocketAddr, method: &str, path: &str) -> Self {
         let headers = vec![("host".to_owned(), address.to_string())];
         Self { address, line: format!("{method} {path} HTTP/1.1"), headers, body: Vec::new() }
@@ -168,7 +168,7 @@ impl Ask {
         self
     }
 
-    /// Sets a header; an empty value takes it away.
+    /// Sets a header. An empty value removes it.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| known != name);
         if !value.is_empty() {
@@ -177,7 +177,7 @@ impl Ask {
         self
     }
 
-    /// Adds a header beside one of this name.
+    /// Adds a header beside an existing one of the same name.
     pub(crate) fn another(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -206,7 +206,7 @@ impl Ask {
         self.header("authorization", &format!("Bearer {token}"))
     }
 
-    /// What goes over the wire.
+    /// The bytes on the wire.
     pub(crate) fn wire(&self) -> Vec<u8> {
         let mut bytes = format!("{}\r\n", self.line).into_bytes();
         for (name, value) in &self.headers {
@@ -220,39 +220,39 @@ impl Ask {
         bytes
     }
 
-    /// A connection on which nothing is sent yet.
-    pub(crate) async fn connect(&self) -> Wire {
-        Wire::connect(self.address).await
+    /// A connection before its first request.
+    pub(crate) async fn connect(&self) -> RawConnection {
+        RawConnection::connect(self.address).await
     }
 
-    /// Sends it on a connection of its own, which stays open.
-    pub(crate) async fn open(&self) -> Wire {
+    /// Sends the request on a new connection, which stays open.
+    pub(crate) async fn open(&self) -> RawConnection {
         let mut wire = self.connect().await;
         wire.write(&self.wire()).await;
         wire
     }
 
-    /// Sends it and reads the answer to its end.
-    pub(crate) async fn send(&self) -> Answer {
+    /// Sends the request and reads the whole response.
+    pub(crate) async fn send(&self) -> RawResponse {
         self.open().await.answer().await
     }
 }
 
 /// A connection.
-pub(crate) struct Wire {
+pub(crate) struct RawConnection {
     pub(crate) stream: TcpStream,
     read: Vec<u8>,
 }
 
-/// An answer, its body put together.
+/// A response with its decoded body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Wire {
+impl RawConnection {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }
@@ -270,7 +270,7 @@ impl Wire {
         read > 0
     }
 
-    /// Reads until this is there; returns all up to its end.
+    /// Reads until this text arrives, and returns everything up to its end.
     pub(crate) async fn until(&mut self, mark: &str) -> String {
         loop {
             if let Some(at) = find(&self.read, mark.as_bytes()) {
@@ -282,16 +282,16 @@ impl Wire {
         }
     }
 
-    /// Whether the other side has closed, after what it still said.
+    /// Whether the server has closed the connection, after its last bytes.
     pub(crate) async fn closed(&mut self) -> bool {
         while self.more().await {}
         true
     }
 
-    pub(crate) async fn answer(&mut self) -> Answer {
+    pub(crate) async fn answer(&mut self) -> RawResponse {
         let head = self.until("\r\n\r\n").await;
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let mut answer = Answer { status, head, body: String::new() };
+        let mut answer = RawResponse { status, head, body: String::new() };
         let mut body = Vec::new();
         if answer.header("transfer-encoding") == Some("chunked") {
             loop {
@@ -319,19 +319,19 @@ impl Wire {
     }
 }
 
-impl Answer {
+impl RawResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The messages, if it is a stream.
+    /// The messages of a stream.
     pub(crate) fn events(&self) -> Vec<Value> {
         let lines = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
         lines.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
     }
 
-    /// The message, or the last of a stream.
+    /// The message, or the last message of a stream.
     pub(crate) fn json(&self) -> Value {
         match self.header("content-type") {
             Some("text/event-stream") => self.events().pop().unwrap_or_else(|| panic!("{self:?}")),
@@ -339,7 +339,7 @@ impl Answer {
         }
     }
 
-    /// The code of the error that it is.
+    /// The error code.
     pub(crate) fn code(&self) -> i64 {
         self.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("{self:?}"))
     }
@@ -349,19 +349,19 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark)
 }
 
-/// Keys that are had from a function.
-pub(crate) fn keys(keys: impl Fn() -> Value + Send + Sync + 'static) -> FetchKeys {
+/// Keys that a function provides.
+pub(crate) fn keys(keys: impl Fn() -> Value + Send + Sync + 'static) -> KeyFetcher {
     let keys = Arc::new(keys);
-    FetchKeys::new(move |_| {
+    KeyFetcher::new(move |_| {
         let bytes = keys().to_string().into_bytes();
         Box::pin(async move { Ok(bytes) })
     })
 }
 
 /// An authorization server that only signs.
-pub(crate) struct Issuer(Ed25519KeyPair);
+pub(crate) struct FakeAuthorizationServer(Ed25519KeyPair);
 
-impl Issuer {
+impl FakeAuthorizationServer {
     pub(crate) fn new() -> Self {
         let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         Self(Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap())

@@ -1,15 +1,15 @@
-//! Clients of 2025-11-25 whose connections break come back for their answers, within bounds.
+//! 2025-11-25 clients with broken connections resume their streams, within limits.
 
 use serde_json::{Value, json};
 
-use super::fixture::{Answer, Ask, Desk, Wire};
+use super::fixture::{RawResponse, RequestBuilder, HttpFixture, RawConnection};
 
 fn call(id: u64, tool: &str, args: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": args}})
 }
 
-/// Begins a call, and leaves when it has been told how to come back: the id of that event.
-async fn left(desk: &Desk, session: &str, call: &Value, calls: usize, places: usize) -> String {
+/// Starts a call and disconnects after the first event; returns the id of that event.
+async fn left(desk: &HttpFixture, session: &str, call: &Value, calls: usize, places: usize) -> String {
     let mut wire = desk.post(call).session(session).open().await;
     let told = wire.until("retry: 3000").await;
     desk.until_running(calls, places).await;
@@ -17,22 +17,22 @@ async fn left(desk: &Desk, session: &str, call: &Value, calls: usize, places: us
     id.trim().to_owned()
 }
 
-fn resume(desk: &Desk, session: &str, event: &str) -> Ask {
+fn resume(desk: &HttpFixture, session: &str, event: &str) -> RequestBuilder {
     let ask = desk.get("/mcp").session(session).header("accept", "text/event-stream");
     ask.header("last-event-id", event)
 }
 
-fn text(answer: &Answer) -> Vec<Value> {
+fn text(answer: &RawResponse) -> Vec<Value> {
     answer.events().into_iter().map(|event| event["result"]["content"][0]["text"].clone()).collect()
 }
 
 #[tokio::test]
-async fn an_answer_that_came_meanwhile_is_there_and_one_that_comes_later_comes() {
-    let desk = Desk::new("").await;
-    let (session, places) = (desk.begin().await, desk.host.host.free_places());
+async fn a_resumed_stream_has_earlier_and_later_responses() {
+    let desk = HttpFixture::new("").await;
+    let (session, places) = (desk.begin().await, desk.host.host.available_call_permits());
     let event = left(&desk, &session, &call(1, "s__sleep", &json!({"ms": 800})), 1, places).await;
-    // It comes back before the answer, leaves, and comes back after it.
-    let mut early: Wire = resume(&desk, &session, &event).open().await;
+    // The client resumes before the answer, disconnects, and resumes after the answer.
+    let mut early: RawConnection = resume(&desk, &session, &event).open().await;
     early.until("\r\n\r\n").await;
     drop(early);
     desk.until_running(0, places).await;
@@ -40,7 +40,7 @@ async fn an_answer_that_came_meanwhile_is_there_and_one_that_comes_later_comes()
     let answer = resume(&desk, &session, &event).send().await;
     assert_eq!((answer.status, text(&answer)), (200, vec![json!("slept")]), "{answer:?}");
     assert_eq!(answer.json()["id"], 1);
-    // It was given; there is no second one, and an id that was nobody's gives nothing.
+    // The answer was delivered once. There is no second delivery, and an unknown id yields nothing.
     for event in [&event, "0/77", "7/77"] {
         let nothing = resume(&desk, &session, event).send().await;
         assert_eq!((nothing.status, nothing.events().len()), (200, 0), "{event}");
@@ -52,10 +52,10 @@ async fn an_answer_that_came_meanwhile_is_there_and_one_that_comes_later_comes()
 }
 
 #[tokio::test]
-async fn what_is_kept_for_who_left_is_bounded() {
-    // A stream takes four KiB and its answer.
-    let desk = Desk::new("[serve.limits]\nresume_buffer_bytes_per_client = \"14KiB\"\n").await;
-    let (session, places) = (desk.begin().await, desk.host.host.free_places());
+async fn the_resume_buffer_is_bounded() {
+    // A stream takes 4 KiB and its answer.
+    let desk = HttpFixture::new("[serve.limits]\nresume_buffer_bytes_per_client = \"14KiB\"\n").await;
+    let (session, places) = (desk.begin().await, desk.host.host.available_call_permits());
     let mut events = Vec::new();
     for id in 1..=5 {
         let call = call(id, "s__sleep", &json!({"ms": 4000}));
@@ -76,9 +76,9 @@ async fn what_is_kept_for_who_left_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_for_which_there_is_no_room_is_one_that_says_so() {
-    let desk = Desk::new("[serve.limits]\nresume_buffer_bytes_per_client = 4100\n").await;
-    let (session, places) = (desk.begin().await, desk.host.host.free_places());
+async fn a_response_without_buffer_space_becomes_an_error() {
+    let desk = HttpFixture::new("[serve.limits]\nresume_buffer_bytes_per_client = 4100\n").await;
+    let (session, places) = (desk.begin().await, desk.host.host.available_call_permits());
     let event = left(&desk, &session, &call(9, "s__sleep", &json!({"ms": 800})), 1, places).await;
     desk.until_running(0, places).await;
     desk.until("the call is recorded", |desk| !desk.host.audit.take().is_empty()).await;

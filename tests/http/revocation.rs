@@ -1,13 +1,13 @@
-//! What ends when that ends on which it stood: calls, streams, sessions and tasks of a token that was taken back or has
-//! expired, of a policy that is stricter now, of an endpoint that is gone.
+//! Calls, streams, sessions and tasks end when their basis ends: a revoked or expired token, a stricter policy, a
+//! removed endpoint.
 
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbay::policy::serve::{OAuth, Serve};
+use toolbay::policy::serve::{OAuthPolicy, ServePolicy};
 
 use super::auth::{OAUTH, desk, write};
-use super::fixture::{Desk, Issuer, MODERN, Wire, keys};
+use super::fixture::{HttpFixture, FakeAuthorizationServer, MODERN, RawConnection, keys};
 
 const SLEEP: &str = "s__sleep";
 
@@ -19,8 +19,8 @@ fn listens() -> Value {
     json!({"notifications": {"toolsListChanged": true}})
 }
 
-/// How the calls ended that were recorded, in their order.
-fn outcomes(desk: &Desk) -> Vec<(String, String)> {
+/// The outcomes of the recorded calls, in order.
+fn outcomes(desk: &HttpFixture) -> Vec<(String, String)> {
     let record = |record: &toolbay::core::audit::AuditRecord| {
         (record.agent_id.clone().unwrap_or_default(), record.outcome.to_owned())
     };
@@ -33,15 +33,15 @@ fn cancelled(who: &str) -> (String, String) {
     (who.to_owned(), "cancelled".to_owned())
 }
 
-/// Waits until the stream has ended in order.
-async fn ends(wire: &mut Wire) {
+/// Waits until the stream has ended normally.
+async fn ends(wire: &mut RawConnection) {
     wire.until("0\r\n\r\n").await;
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_back_ends_its_calls_in_both_eras_and_no_other() {
+async fn revoking_a_token_ends_only_its_calls_in_both_eras() {
     let (desk, file) = desk(&[("a", "token-a", ""), ("b", "token-b", "")]).await;
-    let places = desk.host.host.free_places();
+    let places = desk.host.host.available_call_permits();
     let mut modern = desk.modern("tools/call", sleeps()).bearer("token-a").open().await;
     let session = desk.begin_with(|ask| ask.bearer("token-a")).await;
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sleeps()});
@@ -72,7 +72,7 @@ async fn a_token_that_is_taken_back_ends_its_calls_in_both_eras_and_no_other() {
 #[tokio::test]
 async fn a_task_ends_with_its_token_too() {
     let (desk, file) = desk(&[("a", "token-a", "")]).await;
-    let places = desk.host.host.free_places();
+    let places = desk.host.host.available_call_permits();
     let mut params = sleeps();
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -91,18 +91,18 @@ async fn a_task_ends_with_its_token_too() {
 }
 
 #[tokio::test]
-async fn what_nobody_was_asked_for_ends_when_somebody_is() {
-    let desk = Desk::new("").await;
-    let places = desk.host.host.free_places();
+async fn anonymous_streams_end_when_authentication_is_enabled() {
+    let desk = HttpFixture::new("").await;
+    let places = desk.host.host.available_call_permits();
     let mut call = desk.modern("tools/call", sleeps()).open().await;
     let mut listening = desk.modern("subscriptions/listen", listens()).open().await;
     listening.until("acknowledged").await;
     desk.begin().await;
     desk.until_running(1, places).await;
 
-    // A policy that cannot be had ends nothing.
+    // An unreadable policy ends nothing.
     let file = desk.host.root().join("tokens.toml");
-    let asks = Serve { tokens: Some(file.clone()), ..Serve::default() };
+    let asks = ServePolicy { tokens: Some(file.clone()), ..ServePolicy::default() };
     assert!(desk.http.reload(asks.clone()).is_err());
     desk.host.load("f", guest_artifacts::API_ECHO).await;
     desk.server.notify_changed();
@@ -120,11 +120,11 @@ async fn what_nobody_was_asked_for_ends_when_somebody_is() {
 
 #[tokio::test]
 async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_their_policy() {
-    let issuers = [Issuer::new(), Issuer::new(), Issuer::new()];
+    let issuers = [FakeAuthorizationServer::new(), FakeAuthorizationServer::new(), FakeAuthorizationServer::new()];
     let now = Arc::new(Mutex::new(issuers[0].jwks()));
     let served = Arc::clone(&now);
-    let desk = Desk::fetching(OAUTH, keys(move || served.lock().unwrap().clone())).await;
-    let places = desk.host.host.free_places();
+    let desk = HttpFixture::fetching(OAUTH, keys(move || served.lock().unwrap().clone())).await;
+    let places = desk.host.host.available_call_permits();
     let audience = || json!("https://tools.example/mcp/few");
     let open = async |token: &str| {
         let ask = |method: &str, params: Value| desk.modern(method, params).path("/mcp/few").bearer(token);
@@ -134,51 +134,51 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
         desk.until_running(1, places).await;
         (listening, call)
     };
-    let ended = async |(mut listening, mut call): (Wire, Wire)| {
+    let ended = async |(mut listening, mut call): (RawConnection, RawConnection)| {
         ends(&mut listening).await;
         assert_eq!(call.answer().await.status, 401);
         desk.until_running(0, places).await;
     };
-    let token = |issuer: &Issuer, seconds: i64| issuer.token_for(&audience(), "alice", "tools", seconds);
+    let token = |issuer: &FakeAuthorizationServer, seconds: i64| issuer.token_for(&audience(), "alice", "tools", seconds);
 
-    // Its time.
+    // The expiry of the token.
     ended(open(&token(&issuers[0], 4)).await).await;
 
-    // Its issuer, of whom the policy says something else. What it says again ends nothing.
+    // The policy for its issuer changes. An unchanged issuer ends nothing.
     let before = desk.host.host.policy().serve().clone();
     let opened = open(&token(&issuers[0], 300)).await;
     desk.http.reload(before.clone()).unwrap();
     let oauth = before.oauth.clone().unwrap();
-    let stricter = OAuth { scopes: ["tools".to_owned(), "more".to_owned()].into(), ..oauth.clone() };
-    assert_eq!(desk.host.host.free_places(), places - 1);
-    desk.http.reload(Serve { oauth: Some(stricter), ..before.clone() }).unwrap();
+    let stricter = OAuthPolicy { scopes: ["tools".to_owned(), "more".to_owned()].into(), ..oauth.clone() };
+    assert_eq!(desk.host.host.available_call_permits(), places - 1);
+    desk.http.reload(ServePolicy { oauth: Some(stricter), ..before.clone() }).unwrap();
     ended(opened).await;
 
-    // Its key, in a file, of which the section of the policy says nothing new.
+    // The key changes in its file, while the policy section stays the same.
     let file = desk.host.root().join("keys.json");
     std::fs::write(&file, issuers[1].jwks().to_string()).unwrap();
-    let oauth = OAuth { jwks: file.to_string_lossy().into_owned(), ..oauth };
-    desk.http.reload(Serve { oauth: Some(oauth), ..before }).unwrap();
+    let oauth = OAuthPolicy { jwks: file.to_string_lossy().into_owned(), ..oauth };
+    desk.http.reload(ServePolicy { oauth: Some(oauth), ..before }).unwrap();
     let opened = open(&token(&issuers[1], 300)).await;
     desk.http.reload_files().unwrap();
-    assert_eq!(desk.host.host.free_places(), places - 1, "the same key");
+    assert_eq!(desk.host.host.available_call_permits(), places - 1, "the same key");
     std::fs::write(&file, "nonsense").unwrap();
     assert!(desk.http.reload_files().unwrap_err().contains("keys.json"));
-    assert_eq!(desk.host.host.free_places(), places - 1, "nothing can be read");
+    assert_eq!(desk.host.host.available_call_permits(), places - 1, "nothing can be read");
     std::fs::write(&file, issuers[2].jwks().to_string()).unwrap();
     desk.http.reload_files().unwrap();
     ended(opened).await;
     let asked =
-        |issuer: &Issuer| desk.modern("tools/list", json!({})).path("/mcp/few").bearer(&token(issuer, 300));
+        |issuer: &FakeAuthorizationServer| desk.modern("tools/list", json!({})).path("/mcp/few").bearer(&token(issuer, 300));
     assert_eq!(asked(&issuers[1]).send().await.status, 401);
     assert_eq!(asked(&issuers[2]).send().await.status, 200);
     assert!(outcomes(&desk).iter().all(|one| *one == cancelled("oauth:alice")));
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_gone_ends_what_was_open_there() {
-    let desk = Desk::new("[profile.few]\n[profile.more]\n").await;
-    let places = desk.host.host.free_places();
+async fn removing_an_endpoint_ends_its_streams() {
+    let desk = HttpFixture::new("[profile.few]\n[profile.more]\n").await;
+    let places = desk.host.host.available_call_permits();
     let open = async |path: &str| {
         let mut wire = desk.modern("subscriptions/listen", listens()).path(path).open().await;
         wire.until("acknowledged").await;

@@ -1,4 +1,4 @@
-//! Other MCP servers as the clients of this one see them: their tools before they have come, and their resources.
+//! Bridged MCP servers as clients see them: their tools before the server has started, and their resources.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use toolbay_mcp::{Bridge, CancellationToken, Options, Server};
 
 use super::bridge_stdio::{SOON, section};
 
-/// A client over lines, of a host with other servers.
-struct Edge {
+/// A client over stdio of a host with bridged servers.
+struct StdioFixture {
     host: TestHost,
     bridge: Arc<Bridge>,
     write: WriteHalf<DuplexStream>,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     modern: bool,
     last_id: u64,
-    /// What the server said beside answers.
+    /// The messages of the server that are not responses.
     told: Vec<Value>,
 }
 
-impl Edge {
+impl StdioFixture {
     async fn new(text: &str, state: Option<&Path>, filter: Filter, options: Options, modern: bool) -> Self {
         let host = TestHost::empty_with(text, |builder| match state {
             Some(dir) => builder.state_dir(dir),
@@ -37,11 +37,11 @@ impl Edge {
     }
 
     async fn of(host: TestHost, filter: Filter, options: Options, modern: bool) -> Self {
-        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.outside()).with_last_known();
+        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector()).with_saved_lists();
         let bridge = Arc::new(bridge);
         bridge.apply(&host.host.policy());
         let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
-        let server = Server::new(registry, pipeline, filter, options).bridged(&bridge);
+        let server = Server::new(registry, pipeline, filter, options).with_bridge(&bridge);
         let changed = server.clone();
         host.host.events().listen(move |_| changed.notify_changed());
         let (ours, theirs) = tokio::io::duplex(64 << 10);
@@ -104,7 +104,7 @@ impl Edge {
         self.told.retain(|message| message["method"] != method);
     }
 
-    /// The tools of other servers, as they are listed.
+    /// The listed tools of bridged servers.
     async fn tools(&mut self) -> Vec<String> {
         let list = self.ask("tools/list", json!({})).await["result"]["tools"].clone();
         let names = list.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
@@ -138,17 +138,17 @@ fn impatient() -> Options {
     Options { list_wait: Duration::from_millis(20), ..Options::default() }
 }
 
-/// A server that does not begin while a file is there, and that file.
+/// A server that does not start while a file exists, and that file.
 fn gated(name: &str, folder: &Path) -> (String, PathBuf) {
     let gate = folder.join("gate");
-    // Not in the workspace, which is another one for each host.
+    // Outside the workspace, which differs for each host.
     let text = section(name, "good", "cwd = \"/\"");
     (text.replace(&format!("\"{name}\"]"), &format!("\"{name}\", {gate:?}]")), gate)
 }
 
-struct Folder(tempfile::TempDir);
+struct ServerGate(tempfile::TempDir);
 
-impl Folder {
+impl ServerGate {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -161,10 +161,10 @@ impl Folder {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_list_waits_for_servers_that_come_soon() {
     for modern in [false, true] {
-        let folder = Folder::new();
+        let folder = ServerGate::new();
         let (text, gate) = gated("s", &folder.path());
         std::fs::write(&gate, "").unwrap();
-        let mut edge = Edge::new(&text, None, Filter::default(), patient(), modern).await;
+        let mut edge = StdioFixture::new(&text, None, Filter::default(), patient(), modern).await;
         let list = edge.request("tools/list", json!({})).await;
         std::fs::remove_file(&gate).unwrap();
         let list = edge.answer(list).await["result"]["tools"].clone();
@@ -177,14 +177,14 @@ async fn the_first_list_waits_for_servers_that_come_soon() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_waits_for_its_server_and_a_list_not_for_ever() {
-    let folder = Folder::new();
+    let folder = ServerGate::new();
     let (text, gate) = gated("s", &folder.path());
     std::fs::write(&gate, "").unwrap();
-    let mut edge = Edge::new(&text, None, Filter::default(), impatient(), false).await;
+    let mut edge = StdioFixture::new(&text, None, Filter::default(), impatient(), false).await;
     let call =
         edge.request("tools/call", json!({"name": "mcp__s__echo", "arguments": {"text": "early"}})).await;
     assert_eq!(edge.tools().await, [""; 0], "nothing is known of it");
-    // Of a server that nobody has nothing is waited for.
+    // A call of an unknown server waits for nothing.
     let unknown = edge.ask("tools/call", json!({"name": "mcp__other__echo", "arguments": {}})).await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     std::fs::remove_file(&gate).unwrap();
@@ -192,16 +192,16 @@ async fn a_call_waits_for_its_server_and_a_list_not_for_ever() {
     assert!(said["result"]["content"][0]["text"].as_str().unwrap().contains("early"), "{said}");
     edge.until_told("notifications/tools/list_changed").await;
     assert_eq!(edge.tools().await.len(), 18);
-    // What its server does not have is unknown, once that is there.
+    // A tool that its server lacks is unknown once the server has started.
     let unknown = edge.ask("tools/call", json!({"name": "mcp__s__none", "arguments": {}})).await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_known_tools_are_there_before_their_server() {
-    let (folder, state) = (Folder::new(), Folder::new());
+    let (folder, state) = (ServerGate::new(), ServerGate::new());
     let (text, gate) = gated("s", &folder.path());
-    let mut edge = Edge::new(&text, Some(&state.path()), Filter::default(), patient(), false).await;
+    let mut edge = StdioFixture::new(&text, Some(&state.path()), Filter::default(), patient(), false).await;
     let tools = edge.tools().await;
     assert_eq!(tools.len(), 18);
     let kept = state.path().join("mcp/s.json");
@@ -213,11 +213,11 @@ async fn the_last_known_tools_are_there_before_their_server() {
     edge.bridge.close().await;
     drop(edge);
 
-    // It does not come, and is listed all the same; a call waits for it; that it has come is no change.
+    // The server does not start, and its tools are listed from the last run. A call waits for it. Its start changes nothing.
     std::fs::write(&gate, "").unwrap();
     for modern in [false, true] {
         std::fs::write(&gate, "").unwrap();
-        let mut edge = Edge::new(&text, Some(&state.path()), Filter::default(), patient(), modern).await;
+        let mut edge = StdioFixture::new(&text, Some(&state.path()), Filter::default(), patient(), modern).await;
         assert_eq!(edge.tools().await, tools);
         assert_eq!(edge.bridge.status()[0].state, ServerState::Connecting);
         let call = json!({"name": "mcp__s__echo", "arguments": {"text": "held"}});
@@ -231,35 +231,35 @@ async fn the_last_known_tools_are_there_before_their_server() {
         edge.bridge.close().await;
     }
 
-    // It is read like a fresh list: what the policy leaves out, and what cannot be taken, is not there.
+    // The cached list is filtered like a fresh list: without excluded and invalid tools.
     std::fs::write(&gate, "").unwrap();
     let fewer = format!("{text}\ntools = [\"e*\"]");
-    let mut edge = Edge::new(&fewer, Some(&state.path()), Filter::default(), impatient(), false).await;
-    edge.bridge.settled(Duration::from_millis(300)).await;
+    let mut edge = StdioFixture::new(&fewer, Some(&state.path()), Filter::default(), impatient(), false).await;
+    edge.bridge.wait_settled(Duration::from_millis(300)).await;
     assert_eq!(edge.tools().await, ["mcp__s__echo", "mcp__s__env"]);
     edge.bridge.close().await;
 
-    // Of a server that is defined otherwise, and from a file that is damaged, nothing is taken.
+    // The cache is ignored if the server is defined differently or the file is damaged.
     let other = text.replace("\"good\"", "\"modern\"");
-    let mut edge = Edge::new(&other, Some(&state.path()), Filter::default(), impatient(), false).await;
-    edge.bridge.settled(Duration::from_millis(300)).await;
+    let mut edge = StdioFixture::new(&other, Some(&state.path()), Filter::default(), impatient(), false).await;
+    edge.bridge.wait_settled(Duration::from_millis(300)).await;
     assert_eq!(edge.tools().await, [""; 0]);
     edge.bridge.close().await;
     let whole = std::fs::read(&kept).unwrap();
     for damaged in [&whole[..whole.len() / 2], b"", b"{\"key\":7}"] {
         std::fs::write(&kept, damaged).unwrap();
-        let mut edge = Edge::new(&text, Some(&state.path()), Filter::default(), impatient(), false).await;
-        edge.bridge.settled(Duration::from_millis(300)).await;
+        let mut edge = StdioFixture::new(&text, Some(&state.path()), Filter::default(), impatient(), false).await;
+        edge.bridge.wait_settled(Duration::from_millis(300)).await;
         assert_eq!(edge.tools().await, [""; 0]);
         edge.bridge.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resources_are_read_of_the_server_whose_they_are() {
+async fn resources_are_read_from_their_server() {
     let both = [section("a", "resources", ""), section("b", "resources", "")].concat();
     for modern in [false, true] {
-        let mut edge = Edge::new(&both, None, Filter::default(), patient(), modern).await;
+        let mut edge = StdioFixture::new(&both, None, Filter::default(), patient(), modern).await;
         edge.tools().await;
         for name in ["a", "b"] {
             let call = json!({"name": format!("mcp__{name}__link"), "arguments": {}});
@@ -296,7 +296,7 @@ async fn resources_are_read_of_the_server_whose_they_are() {
         );
         let blob = edge.read("toolbay://mcp/a/note://blob").await["result"]["contents"][0].clone();
         assert_eq!((&blob["blob"], &blob["mimeType"]), (&json!("iVBORw0KGgo="), &json!("image/png")));
-        // A link that could be taken for another one is none.
+        // An ambiguous link is not a link.
         for uri in ["../b/note://1", "x:/../../b/note://1", "attachment:1\u{202e}"] {
             let call = json!({"name": "mcp__a__link", "arguments": {"uri": uri}});
             let result = edge.ask("tools/call", call).await["result"].clone();
@@ -330,7 +330,7 @@ async fn resources_are_read_of_the_server_whose_they_are() {
         );
         let status = edge.bridge.status().remove(0);
         let problems = status.problems.join("\n");
-        for part in ["`late`: it can be called as a task only", "1000 resources", "address `../b/note://1`"] {
+        for part in ["`late`: it can only be called as a task", "1000 resources", "URI `../b/note://1`"] {
             assert!(problems.contains(part), "{part}: {problems}");
         }
         assert!(!edge.tools().await.contains(&"mcp__a__late".to_owned()));
@@ -347,7 +347,7 @@ async fn only_resources_that_the_policy_admits_are_read() {
         "[[rule]]\nsource = \"mcp:d\"\naction = \"ask\"\n[profile.p]\nmcp_servers = [\"b\"]\n".to_owned(),
     ]
     .concat();
-    let mut edge = Edge::new(&text, None, Filter::default(), patient(), false).await;
+    let mut edge = StdioFixture::new(&text, None, Filter::default(), patient(), false).await;
     edge.tools().await;
     let list = edge.until_listed("toolbay://mcp/a/note://1").await;
     assert!(list.iter().all(|one| !one["uri"].as_str().unwrap().starts_with("toolbay://mcp/b/")), "{list:?}");
@@ -362,7 +362,7 @@ async fn only_resources_that_the_policy_admits_are_read() {
     }
     let late = edge.read("toolbay://mcp/a/note://hang").await;
     assert!(late["error"]["message"].as_str().unwrap().contains("400ms"), "{late}");
-    // Nothing that is refused reaches a server.
+    // Refused reads do not reach a server.
     let asked = edge.ask("tools/call", json!({"name": "mcp__a__asked", "arguments": {}})).await.to_string();
     assert!(asked.contains("note://7") && !asked.contains("passwd"), "{asked}");
     for server in ["b", "d"] {
@@ -370,8 +370,8 @@ async fn only_resources_that_the_policy_admits_are_read() {
         assert!(!format!("{asked:?}").contains("note://1"), "{asked:?}");
     }
     let policy = edge.host.host.policy();
-    let profile = Filter::of_profile(policy.profile("p").cloned());
-    let mut narrow = Edge::new(&text, None, profile, patient(), false).await;
+    let profile = Filter::for_profile(policy.profile("p").cloned());
+    let mut narrow = StdioFixture::new(&text, None, profile, patient(), false).await;
     narrow.tools().await;
     let answer = narrow.read("toolbay://mcp/a/note://1").await;
     assert_eq!(answer["error"]["code"], -32002, "not in the profile: {answer}");
@@ -379,8 +379,8 @@ async fn only_resources_that_the_policy_admits_are_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_lines_of_a_server_that_fails_are_reported() {
-    let edge = Edge::new(&section("s", "traceback", ""), None, Filter::default(), patient(), false).await;
-    edge.bridge.settled(SOON).await;
+    let edge = StdioFixture::new(&section("s", "traceback", ""), None, Filter::default(), patient(), false).await;
+    edge.bridge.wait_settled(SOON).await;
     let reason = edge.bridge.status().remove(0).reason.unwrap();
     for n in 20..30 {
         assert!(reason.contains(&format!("[31mline {n} of the trace")), "{reason}");
@@ -391,15 +391,15 @@ async fn the_last_lines_of_a_server_that_fails_are_reported() {
     );
 }
 
-/// Servers are started before plugins are loaded.
+/// Servers start before plugins are loaded.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_may_not_write_where_plugins_are_still_to_be_loaded_from() {
-    let plugins = Folder::new();
+async fn a_server_may_not_write_to_the_plugin_directory() {
+    let plugins = ServerGate::new();
     let text = section("s", "good", &format!("fs_write = [{:?}]", plugins.path()));
     let host = TestHost::empty(&text);
     host.host.protect_sources(&plugins.path());
-    let edge = Edge::of(host, Filter::default(), impatient(), false).await;
-    edge.bridge.settled(SOON).await;
+    let edge = StdioFixture::of(host, Filter::default(), impatient(), false).await;
+    edge.bridge.wait_settled(SOON).await;
     let status = edge.bridge.status().remove(0);
     assert_eq!((status.state, status.connects), (ServerState::Failed, 0), "{status:?}");
 }

@@ -1,4 +1,4 @@
-//! Bad servers over stdio: each has a defined end, a bound, and costs nobody else anything.
+//! Hostile servers over stdio: each has a defined end and a bound, and affects no other server.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,24 @@ use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay_mcp::client::ServerState;
 
-use super::bridge_stdio::{Bridged, SOON, good, section};
+use super::bridge_stdio::{BridgeFixture, SOON, good, section};
 
-/// A bad server and a good one beside it, which still answers.
-async fn beside(mode: &str, more: &str) -> Bridged {
+/// A hostile server and a good one, which still answers.
+async fn beside(mode: &str, more: &str) -> BridgeFixture {
     let text = [section("s", mode, more), section("t", "good", "")].concat();
-    let bridged = Bridged::new(&text).await;
+    let bridged = BridgeFixture::new(&text).await;
     neighbour(&bridged).await;
     bridged
 }
 
-async fn neighbour(bridged: &Bridged) {
+async fn neighbour(bridged: &BridgeFixture) {
     let said = bridged.host.call("mcp__t__echo", json!({"text": "here"})).await;
     assert_eq!(words(&said), "here");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_tool_costs_itself_and_not_the_list() {
-    let bridged = Bridged::new(&section("s", "bad-tools", "")).await;
+    let bridged = BridgeFixture::new(&section("s", "bad-tools", "")).await;
     let tools = bridged.tools();
     for name in ["mcp__s__good", "mcp__s__no-schema", "mcp__s__bad-output", "mcp__s__hidden", "mcp__s__last"]
     {
@@ -43,7 +43,7 @@ async fn a_bad_tool_costs_itself_and_not_the_list() {
         "`deep`",
         "`header`",
         "`good` is listed twice",
-        "cannot be read",
+        "cannot be parsed",
         "without its output schema",
     ] {
         assert!(problems.contains(part), "{part}: {problems}");
@@ -59,23 +59,23 @@ async fn a_bad_tool_costs_itself_and_not_the_list() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_and_endless_lists_are_cut() {
-    let many = Bridged::new(&section("s", "many", "")).await;
+    let many = BridgeFixture::new(&section("s", "many", "")).await;
     assert_eq!(many.tools().len(), 5_000);
     assert!(many.status().problems[0].contains("more than 5000 tools"), "{:?}", many.status().problems);
-    let pages = Bridged::new(&section("s", "pages", "")).await;
+    let pages = BridgeFixture::new(&section("s", "pages", "")).await;
     assert_eq!((pages.tools().len(), pages.status().problems.len()), (50, 0));
-    let cursor = Bridged::new(&section("s", "cursor", "")).await;
+    let cursor = BridgeFixture::new(&section("s", "cursor", "")).await;
     assert_eq!(cursor.tools().len(), 2);
-    assert!(cursor.status().problems[0].contains("leads back"), "{:?}", cursor.status().problems);
-    let endless = Bridged::new(&section("s", "endless", "")).await;
+    assert!(cursor.status().problems[0].contains("repeated or oversized cursor"), "{:?}", cursor.status().problems);
+    let endless = BridgeFixture::new(&section("s", "endless", "")).await;
     assert_eq!(endless.tools().len(), 500);
     assert!(endless.status().problems[0].contains("500 pages"), "{:?}", endless.status().problems);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_says_too_much_is_ended_or_not_heard() {
+async fn a_server_that_sends_too_much_is_stopped_or_ignored() {
     let noise = beside("noise", "start_timeout = \"20s\"").await;
-    assert!(noise.status().reason.unwrap().contains("1000 lines on stdout that are no messages"));
+    assert!(noise.status().reason.unwrap().contains("more than 1000 invalid messages on stdout"));
     let garbage = beside("garbage", "").await;
     assert_eq!(garbage.status().state, ServerState::Ready, "a banner is forgiven");
     assert_eq!(words(&garbage.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
@@ -88,14 +88,14 @@ async fn a_server_that_says_too_much_is_ended_or_not_heard() {
     let flood = beside("flood", "").await;
     flood
         .until("it is ended", |flood| {
-            flood.status().reason.is_some_and(|why| why.contains("more notifications"))
+            flood.status().reason.is_some_and(|why| why.contains("unsolicited messages"))
         })
         .await;
     neighbour(&flood).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_without_end_ends_the_server_and_is_not_kept() {
+async fn an_endless_line_stops_the_server_and_is_discarded() {
     let bridged = beside("good", "").await;
     let before = memory();
     let said = bridged.host.call("mcp__s__long", json!({})).await;
@@ -111,7 +111,7 @@ async fn a_line_without_end_ends_the_server_and_is_not_kept() {
     assert_eq!(bridged.status().connects, 2);
 }
 
-/// Bytes of this process in memory.
+/// The resident memory of this process in bytes.
 fn memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -119,13 +119,13 @@ fn memory() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_dies_in_a_call_is_told_and_begun_anew() {
+async fn a_server_that_dies_during_a_call_is_reported_and_restarted() {
     let bridged = beside("good", "").await;
     let said = bridged.host.call("mcp__s__die", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Trap);
     let message = &fault(&said).message;
     assert!(
-        message.contains("ended in the middle of the call") && message.contains("Weltschmerz"),
+        message.contains("disconnected during the call") && message.contains("Weltschmerz"),
         "{message}"
     );
     assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await), "again");
@@ -146,28 +146,28 @@ async fn a_server_that_does_not_begin_is_tried_less_and_less() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_of_an_older_revision_are_understood_whatever_they_make_of_the_newer() {
     for mode in ["crash-on-discover", "deaf"] {
-        let bridged = Bridged::new(&section("s", mode, "")).await;
+        let bridged = BridgeFixture::new(&section("s", mode, "")).await;
         assert_eq!(bridged.status().state, ServerState::Ready, "{mode}: {:?}", bridged.status());
         assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
     }
-    let strict = Bridged::new(&section("s", "good", "protocol = \"modern\"")).await;
-    assert!(strict.status().reason.unwrap().contains("does not speak 2026-07-28"));
+    let strict = BridgeFixture::new(&section("s", "good", "protocol = \"modern\"")).await;
+    assert!(strict.status().reason.unwrap().contains("does not support revision 2026-07-28"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_answers_beside_the_question_is_not_heard() {
+async fn responses_with_unknown_ids_are_ignored() {
     let bridged = good().await;
     assert_eq!(words(&bridged.host.call("mcp__s__twice", json!({})).await), "once");
     assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "x"})).await), "x");
-    let liar = Bridged::new(&section("s", "liar", "")).await;
+    let liar = BridgeFixture::new(&section("s", "liar", "")).await;
     let said = liar.host.call("mcp__s__structured", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::BadOutput);
-    assert!(fault(&said).message.contains("broke its output schema"), "{said:?}");
+    assert!(fault(&said).message.contains("does not match its schema"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_never_rests_is_read_now_and_then() {
-    let bridged = Bridged::new(&section("s", "changing", "")).await;
+    let bridged = BridgeFixture::new(&section("s", "changing", "")).await;
     bridged.until("the last one", |bridged| bridged.tools() == ["mcp__s__tool_1001"]).await;
     let before = bridged.host.host.registry().snapshot().revision();
     assert!(before < 20, "a thousand changes were {before} of the registry");
@@ -175,8 +175,8 @@ async fn a_list_that_never_rests_is_read_now_and_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_begun_anew() {
-    let bridged = Bridged::new(&section("s", "good", "[mcp.s.tool.hang]\ntimeout = \"200ms\"")).await;
+async fn a_hanging_server_is_restarted() {
+    let bridged = BridgeFixture::new(&section("s", "good", "[mcp.s.tool.hang]\ntimeout = \"200ms\"")).await;
     for _ in 0..3 {
         assert_eq!(fault(&bridged.host.call("mcp__s__hang", json!({})).await).kind, FaultKind::Deadline);
     }
@@ -187,8 +187,8 @@ async fn a_server_that_hangs_is_begun_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_is_not_there_is_said_so() {
-    let bridged = Bridged::new("[mcp.s]\ncommand = [\"/nowhere/server\"]").await;
+async fn a_missing_program_is_reported() {
+    let bridged = BridgeFixture::new("[mcp.s]\ncommand = [\"/nowhere/server\"]").await;
     assert!(bridged.status().reason.unwrap().contains("no file `/nowhere/server`"));
     tokio::time::sleep(Duration::from_millis(10)).await;
     let said = bridged.host.call("mcp__s__x", json!({})).await;

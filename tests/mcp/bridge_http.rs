@@ -1,4 +1,4 @@
-//! Other MCP servers over HTTP: both eras, and peers that are not what they seem.
+//! Bridged MCP servers over HTTP: both eras, and hostile peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,19 +8,19 @@ use integration_tests::{fault, hints, outcome, refusal, words};
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
-use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState};
+use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState};
 
-use super::bridge_stdio::{Bridged, SOON};
-use crate::loopback::{Reply, Seen, Server, redirect, response};
+use super::bridge_stdio::{BridgeFixture, SOON};
+use crate::loopback::{LoopbackReply, ReceivedRequest, LoopbackServer, redirect, response};
 
 const JSON: &str = "content-type: application/json\r\n";
 const EVENTS: &str = "content-type: text/event-stream\r\n";
 
-fn body(seen: &Seen) -> Value {
+fn body(seen: &ReceivedRequest) -> Value {
     serde_json::from_slice(&seen.body).unwrap_or_default()
 }
 
-fn answer(id: &Value, result: Value) -> Reply {
+fn answer(id: &Value, result: Value) -> LoopbackReply {
     let mut message = json!({"jsonrpc": "2.0", "id": id});
     message["result"] = result;
     response(200, JSON, message.to_string())
@@ -31,10 +31,10 @@ fn list() -> Value {
         "region": {"type": "string", "x-mcp-header": "Region"}}}}], "resultType": "complete"})
 }
 
-/// A server of revision 2025-11-25 with sessions; `call` answers calls.
+/// A 2025-11-25 server with sessions; `call` answers calls.
 fn legacy(
-    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
-) -> impl Fn(&Seen) -> Reply + Send + Sync {
+    call: impl Fn(&Value, &ReceivedRequest) -> LoopbackReply + Send + Sync + 'static,
+) -> impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync {
     move |seen| {
         let message = body(seen);
         let id = &message["id"];
@@ -56,8 +56,8 @@ fn legacy(
 }
 
 fn modern(
-    call: impl Fn(&Value, &Seen) -> Reply + Send + Sync + 'static,
-) -> impl Fn(&Seen) -> Reply + Send + Sync {
+    call: impl Fn(&Value, &ReceivedRequest) -> LoopbackReply + Send + Sync + 'static,
+) -> impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync {
     move |seen| {
         let message = body(seen);
         let id = &message["id"];
@@ -89,17 +89,17 @@ fn modern(
     }
 }
 
-fn text(message: &Value, text: &str) -> Reply {
+fn text(message: &Value, text: &str) -> LoopbackReply {
     answer(&message["id"], json!({"content": [{"type": "text", "text": text}]}))
 }
 
-async fn bridged(server: &Server, more: &str) -> Bridged {
-    Bridged::new(&format!("[mcp.s]\nurl = \"{}\"\n{more}", server.url("/mcp"))).await
+async fn bridged(server: &LoopbackServer, more: &str) -> BridgeFixture {
+    BridgeFixture::new(&format!("[mcp.s]\nurl = \"{}\"\n{more}", server.url("/mcp"))).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_eras_are_spoken() {
-    let server = Server::new(legacy(|message, _| text(message, "legacy"))).await;
+    let server = LoopbackServer::new(legacy(|message, _| text(message, "legacy"))).await;
     let host = bridged(&server, "headers = { X-Team = \"a\" }").await;
     assert_eq!(host.status().protocol.as_deref(), Some("2025-11-25"), "{:?}", host.status());
     assert_eq!(words(&host.host.call("mcp__s__echo", json!({"region": "x"})).await), "legacy");
@@ -111,7 +111,7 @@ async fn both_eras_are_spoken() {
     assert_eq!(call.header("mcp-param-region"), None);
     assert!(seen.last().unwrap().line().starts_with("DELETE"), "a farewell");
 
-    let server = Server::new(modern(|message, seen| {
+    let server = LoopbackServer::new(modern(|message, seen| {
         text(message, &format!("{:?} {:?}", seen.header("mcp-name"), seen.header("mcp-param-region")))
     }))
     .await;
@@ -122,10 +122,10 @@ async fn both_eras_are_spoken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_may_come_as_an_event_and_a_stream_is_fetched_again() {
+async fn a_response_may_arrive_as_an_event_and_a_broken_stream_is_resumed() {
     let gets = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&gets);
-    let server = Server::new(legacy(move |message, seen| {
+    let server = LoopbackServer::new(legacy(move |message, seen| {
         if seen.line().starts_with("GET") {
             counted.fetch_add(1, Ordering::SeqCst);
             assert_eq!(seen.header("last-event-id"), Some("e-7"));
@@ -145,27 +145,27 @@ async fn an_answer_may_come_as_an_event_and_a_stream_is_fetched_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_never_answers_is_not_fetched_for_ever() {
-    let server = Server::new(legacy(|_, _| response(200, EVENTS, "id: 1\nretry: 1\ndata:\n\n"))).await;
+    let server = LoopbackServer::new(legacy(|_, _| response(200, EVENTS, "id: 1\nretry: 1\ndata:\n\n"))).await;
     let host = bridged(&server, "").await;
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::BadOutput);
-    assert!(fault(&said).message.contains("broke off 8 times"), "{said:?}");
-    let server = Server::new(modern(|_, _| response(200, EVENTS, "data: {}\n\n"))).await;
+    assert!(fault(&said).message.contains("interrupted 8 times"), "{said:?}");
+    let server = LoopbackServer::new(modern(|_, _| response(200, EVENTS, "data: {}\n\n"))).await;
     let host = bridged(&server, "").await;
-    assert!(fault(&host.host.call("mcp__s__echo", json!({})).await).message.contains("without an answer"));
+    assert!(fault(&host.host.call("mcp__s__echo", json!({})).await).message.contains("without a response"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_and_events_without_end_are_cut() {
     let big = |kind: &str, start: &str| {
         let head = format!("HTTP/1.1 200 X\r\n{kind}\r\n{start}").into_bytes();
-        Reply::Endless(head, vec![b'x'; 1 << 20], Duration::ZERO)
+        LoopbackReply::Endless(head, vec![b'x'; 1 << 20], Duration::ZERO)
     };
     for (kind, start, part) in
         [(JSON, "{\"a\":\"", "more than 24MiB"), (EVENTS, "data: ", "an event of more than 24MiB")]
     {
         let (kind, start) = (kind.to_owned(), start.to_owned());
-        let server = Server::new(legacy(move |_, _| big(&kind, &start))).await;
+        let server = LoopbackServer::new(legacy(move |_, _| big(&kind, &start))).await;
         let host = bridged(&server, "").await;
         let said = host.host.call("mcp__s__echo", json!({})).await;
         assert!(fault(&said).message.contains(part), "{said:?}");
@@ -173,10 +173,10 @@ async fn bodies_and_events_without_end_are_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_answer_is_told() {
+async fn invalid_responses_are_reported() {
     for (status, headers, text, expect, part) in [
-        (200, JSON, "{}", "bad_output", "no answer to the request"),
-        (200, JSON, "junk", "bad_output", "no answer to the request"),
+        (200, JSON, "{}", "bad_output", "does not match the request"),
+        (200, JSON, "junk", "bad_output", "does not match the request"),
         (200, "content-type: text/html\r\n", "<html>", "bad_output", "endpoint of an MCP server"),
         (202, "", "", "bad_output", "endpoint of an MCP server"),
         (500, "", "oops", "execution_failed", "status 500: oops"),
@@ -189,7 +189,7 @@ async fn what_is_no_answer_is_told() {
             "bad args",
         ),
     ] {
-        let server = Server::new(legacy(move |_, _| response(status, headers, text))).await;
+        let server = LoopbackServer::new(legacy(move |_, _| response(status, headers, text))).await;
         let host = bridged(&server, "").await;
         let said = host.host.call("mcp__s__echo", json!({})).await;
         assert_eq!(outcome(&said), expect, "{status} {text}: {said:?}");
@@ -199,9 +199,9 @@ async fn what_is_no_answer_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_session_is_begun_anew() {
+async fn an_expired_session_is_initialized_again() {
     let calls = AtomicUsize::new(0);
-    let server = Server::new(legacy(move |message, _| match calls.fetch_add(1, Ordering::SeqCst) {
+    let server = LoopbackServer::new(legacy(move |message, _| match calls.fetch_add(1, Ordering::SeqCst) {
         0 => response(404, "", "unknown session"),
         _ => text(message, "again"),
     }))
@@ -214,16 +214,16 @@ async fn a_forgotten_session_is_begun_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_lead_nowhere_but_home() {
-    // Within the origin, with the method kept: as a slash at the end wants it.
+    // A redirect within the origin that keeps the method, as for a trailing slash.
     let inner = legacy(|message, _| text(message, "home"));
-    let server = Server::new(move |seen| match seen.path() {
+    let server = LoopbackServer::new(move |seen| match seen.path() {
         "/mcp" => redirect(307, "/mcp/"),
         _ => inner(seen),
     })
     .await;
     let host = bridged(&server, "").await;
     assert_eq!(words(&host.host.call("mcp__s__echo", json!({})).await), "home");
-    let other = Server::new(|_| response(200, JSON, "{}")).await;
+    let other = LoopbackServer::new(|_| response(200, JSON, "{}")).await;
     for (status, to, part) in [
         (
             307,
@@ -231,11 +231,11 @@ async fn redirects_lead_nowhere_but_home() {
             "another origin, `http://169.254.169.254`",
         ),
         (302, other.url("/steal"), "another origin"),
-        (308, "file:///etc/passwd".to_owned(), "no URL of a server"),
+        (308, "file:///etc/passwd".to_owned(), "a URL that is not followed"),
         (303, "/elsewhere".to_owned(), "status 303"),
         (307, "/mcp".to_owned(), "more than 3 redirects"),
     ] {
-        let server = Server::new(move |_| redirect(status, &to)).await;
+        let server = LoopbackServer::new(move |_| redirect(status, &to)).await;
         let host = bridged(&server, "").await;
         let reason = host.status().reason.unwrap();
         assert!(reason.contains(part), "{status}: {reason}");
@@ -246,11 +246,11 @@ async fn redirects_lead_nowhere_but_home() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_leads_inside_is_refused() {
     for (url, part) in [
-        ("http://169.254.169.254/mcp", "clouds keep a machine's credentials"),
+        ("http://169.254.169.254/mcp", "a cloud metadata service"),
         ("http://metadata.google.internal/mcp", ""),
         ("http://127.0.0.1:1/mcp", "no connection"),
     ] {
-        let host = Bridged::new(&format!("[mcp.s]\nurl = \"{url}\"")).await;
+        let host = BridgeFixture::new(&format!("[mcp.s]\nurl = \"{url}\"")).await;
         let status = host.status();
         assert_eq!(status.state, ServerState::Failed);
         assert!(status.reason.as_ref().unwrap().contains(part), "{url}: {status:?}");
@@ -258,12 +258,12 @@ async fn a_name_that_leads_inside_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_go_to_their_origin_and_do_not_come_back() {
-    let name = "mcp::bridge_http::tokens_go_to_their_origin_and_do_not_come_back";
+async fn tokens_are_sent_to_their_origin_and_redacted() {
+    let name = "mcp::bridge_http::tokens_are_sent_to_their_origin_and_redacted";
     if integration_tests::in_a_process(name, "export WEB_TOKEN=web-5c1f-canary-88bb") {
         return;
     }
-    let server = Server::new(legacy(|message, seen| {
+    let server = LoopbackServer::new(legacy(|message, seen| {
         let token = seen.header("authorization").unwrap_or("none").to_owned();
         text(message, &format!("you said {token}"))
     }))
@@ -280,10 +280,10 @@ async fn tokens_go_to_their_origin_and_do_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_input_is_asked_for_and_not_for_ever() {
+async fn input_is_requested_a_bounded_number_of_times() {
     let rounds = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&rounds);
-    let server = Server::new(modern(move |message, _| {
+    let server = LoopbackServer::new(modern(move |message, _| {
         let params = &message["params"];
         match counted.fetch_add(1, Ordering::SeqCst) {
             0 => answer(
@@ -300,8 +300,8 @@ async fn more_input_is_asked_for_and_not_for_ever() {
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(words(&said), r#"{"q":{"action":"decline"}} "st\"ate""#);
     let said = host.host.call("mcp__s__echo", json!({})).await;
-    assert!(fault(&said).message.contains("asked for more input 8 times"), "{said:?}");
-    let server = Server::new(modern(|message, _| {
+    assert!(fault(&said).message.contains("requested more input 8 times"), "{said:?}");
+    let server = LoopbackServer::new(modern(|message, _| {
         answer(
             &message["id"],
             json!({"resultType": "input_required",
@@ -316,7 +316,7 @@ async fn more_input_is_asked_for_and_not_for_ever() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_answer_does_not_hold_a_call() {
-    let server = Server::new(legacy(|_, _| Reply::Silence)).await;
+    let server = LoopbackServer::new(legacy(|_, _| LoopbackReply::Silence)).await;
     let host = bridged(&server, "timeout = \"300ms\"").await;
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Deadline);
@@ -324,15 +324,15 @@ async fn a_server_that_does_not_answer_does_not_hold_a_call() {
         server.seen().iter().any(|seen| body(seen)["method"] == "notifications/cancelled")
     })
     .await;
-    let silent = Server::new(|_| Reply::Silence).await;
+    let silent = LoopbackServer::new(|_| LoopbackReply::Silence).await;
     let host = bridged(&silent, "start_timeout = \"500ms\"").await;
-    assert!(host.status().reason.unwrap().contains("did not begin within 500ms"));
+    assert!(host.status().reason.unwrap().contains("did not start within 500ms"));
     let absent = host.host.call("mcp__s__echo", json!({})).await;
     assert!(refusal(&absent).message.contains("Unknown tool"), "{SOON:?}");
 }
 
-/// A server that says something by itself: on a stream that `ear` answers.
-fn talking(ear: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Seen) -> Reply + Send + Sync {
+/// A server that sends messages on its own, on a stream that `ear` serves.
+fn talking(ear: impl Fn() -> LoopbackReply + Send + Sync + 'static) -> impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync {
     let inner = legacy(|message, _| text(message, "fine"));
     move |seen| {
         let message = body(seen);
@@ -348,49 +348,49 @@ fn talking(ear: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Seen) ->
     }
 }
 
-fn stream(of: String) -> Reply {
-    Reply::Endless(format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(), of.into_bytes(), Duration::ZERO)
+fn stream(of: String) -> LoopbackReply {
+    LoopbackReply::Endless(format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(), of.into_bytes(), Duration::ZERO)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_unasked_is_counted_whatever_it_is() {
+async fn unsolicited_messages_are_counted() {
     let stray = json!({"jsonrpc": "2.0", "id": 4_000_000, "result": {}}).to_string();
     let told =
         json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}).to_string();
     for (one, part) in [
-        (format!("data: {stray}\n\n"), "answered 10000 times what nobody asked"),
-        ("data: la la la\n\n".to_owned(), "1000 lines in a stream that are no messages"),
-        (format!("data: {told}\n\n"), "more notifications than may be"),
-        (format!(": {}\n", "x".repeat(1_000)), "more bytes unasked than may be"),
-        ("\n".to_owned(), "more bytes unasked than may be"),
+        (format!("data: {stray}\n\n"), "more than 10000 responses that match no request"),
+        ("data: la la la\n\n".to_owned(), "more than 1000 invalid messages in a stream"),
+        (format!("data: {told}\n\n"), "more than 20000 unsolicited messages"),
+        (format!(": {}\n", "x".repeat(1_000)), "of unsolicited messages"),
+        ("\n".to_owned(), "of unsolicited messages"),
     ] {
         let all = one.repeat((256 << 10) / one.len());
-        let server = Server::new(talking(move || stream(all.clone()))).await;
+        let server = LoopbackServer::new(talking(move || stream(all.clone()))).await;
         let host = bridged(&server, "protocol = \"legacy\"").await;
         host.until(part, |host| host.status().reason.is_some_and(|why| why.contains(part))).await;
     }
 }
 
-/// A stream that was not open for a while: what changed meanwhile is found when it is open again.
+/// Changes that happened while a stream was closed are found when it is open again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changed_while_nobody_listened_is_found() {
+async fn changes_during_a_broken_stream_are_found() {
     let (gets, lists) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (asked, listed) = (Arc::clone(&gets), Arc::clone(&lists));
     let inner = talking(move || match asked.fetch_add(1, Ordering::SeqCst) {
-        // The first one ends at once, the second is one too many for a server of one stream.
+        // The first stream ends at once. The second is refused, because the server allows one stream.
         0 => response(200, EVENTS, ""),
         1 => response(409, "", "another stream is open"),
-        _ => Reply::Endless(
+        _ => LoopbackReply::Endless(
             format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(),
             b": here\n".to_vec(),
             Duration::from_millis(200),
         ),
     });
-    let server = Server::new(move |seen| {
+    let server = LoopbackServer::new(move |seen| {
         let message = body(seen);
         if message["method"] == "tools/list" {
             listed.fetch_add(1, Ordering::SeqCst);
-            // The change comes once the stream is open the third time.
+            // The change arrives once the stream is open for the third time.
             let name = if gets.load(Ordering::SeqCst) >= 3 { "late" } else { "early" };
             return answer(
                 &message["id"],
@@ -411,25 +411,25 @@ async fn what_changed_while_nobody_listened_is_found() {
 async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
     for (reply, expect, part) in [
         (
-            // Half of what it says will come.
+            // Half of its messages will arrive.
             "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"jsonrpc\"",
             FaultKind::BadOutput,
-            "broke off",
+            "ended early",
         ),
         (
             "HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"json",
             FaultKind::BadOutput,
-            "without an answer",
+            "without a response",
         ),
         ("", FaultKind::Trap, "gave no response"),
     ] {
-        let server = Server::new(legacy(move |_, _| Reply::Last(reply.as_bytes().to_vec()))).await;
+        let server = LoopbackServer::new(legacy(move |_, _| LoopbackReply::Last(reply.as_bytes().to_vec()))).await;
         let host = bridged(&server, "").await;
         let said = host.host.call("mcp__s__echo", json!({})).await;
         assert_eq!(fault(&said).kind, expect, "{reply}: {said:?}");
         assert!(fault(&said).message.contains(part), "{reply}: {said:?}");
     }
-    let server = Server::new(|seen| {
+    let server = LoopbackServer::new(|seen| {
         let message = body(seen);
         let tool = |n: usize| {
             json!({"name": format!("t{n}"), "inputSchema": {"type": "object"},
@@ -451,17 +451,17 @@ async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
     assert_eq!(host.tools().len(), 5_000);
     assert!(host.status().problems[0].contains("more than 5000 tools"), "{:?}", host.status().problems);
     let said = host.host.call("mcp__s__t7", json!({})).await;
-    assert!(fault(&said).message.contains("broke its output schema"), "{said:?}");
+    assert!(fault(&said).message.contains("does not match its schema"), "{said:?}");
 }
 
-/// A list within its bytes, of schemas of which each is small: what all of them come to in memory is bounded, too.
+/// A list within its byte limit whose schemas are small. Their total size in memory is bounded, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_many_small_values_is_cut() {
     let values = vec![0; 15_000];
     let tools: Vec<Value> = (0..300)
         .map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object", "properties": {"a": {"enum": values}}}}))
         .collect();
-    let server = Server::new(move |seen| {
+    let server = LoopbackServer::new(move |seen| {
         let message = body(seen);
         match message["method"].as_str() {
             Some("tools/list") => answer(&message["id"], json!({"tools": tools, "resultType": "complete"})),
@@ -471,15 +471,15 @@ async fn a_list_of_many_small_values_is_cut() {
     .await;
     let host = bridged(&server, "").await;
     assert!((100..200).contains(&host.tools().len()), "{}", host.tools().len());
-    assert!(host.status().problems[0].contains("more than 2000000 values"), "{:?}", host.status().problems);
+    assert!(host.status().problems[0].contains("more than 2000000 JSON values"), "{:?}", host.status().problems);
 }
 
 /// Never answers.
 #[derive(Debug, Default)]
-struct Thinking(AtomicUsize);
+struct NeverAnswers(AtomicUsize);
 
-impl Elicit for Thinking {
-    fn elicit<'a>(&'a self, _: &'a Elicitation) -> BoxFuture<'a, Elicited> {
+impl ElicitationHandler for NeverAnswers {
+    fn elicit<'a>(&'a self, _: &'a Elicitation) -> BoxFuture<'a, ElicitationOutcome> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::pending())
     }
@@ -496,19 +496,19 @@ async fn a_question_to_a_person_holds_nothing_up_that_comes_after_it() {
     let counted = Arc::clone(&lists);
     let inner = talking(move || {
         let head = format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n{said}");
-        Reply::Endless(head.into_bytes(), b": here\n".to_vec(), Duration::from_millis(200))
+        LoopbackReply::Endless(head.into_bytes(), b": here\n".to_vec(), Duration::from_millis(200))
     });
-    let server = Server::new(move |seen| {
+    let server = LoopbackServer::new(move |seen| {
         if body(seen)["method"] == "tools/list" {
             counted.fetch_add(1, Ordering::SeqCst);
         }
         inner(seen)
     })
     .await;
-    let person = Arc::new(Thinking::default());
+    let person = Arc::new(NeverAnswers::default());
     let asked = Arc::clone(&person);
     let text = format!("[mcp.s]\nurl = \"{}\"\nprotocol = \"legacy\"", server.url("/mcp"));
-    let host = Bridged::with(&text, |bridge| bridge.with_elicit(asked)).await;
+    let host = BridgeFixture::with(&text, |bridge| bridge.with_elicit(asked)).await;
     host.until("the change is heard", |_| lists.load(Ordering::SeqCst) >= 2).await;
     assert_eq!(person.0.load(Ordering::SeqCst), 4, "no more are asked at once");
     let refused = || server.seen().iter().filter(|seen| body(seen)["result"]["action"] == "cancel").count();

@@ -1,11 +1,11 @@
-//! Other MCP servers as sources of tools, over stdio: what a good one is for, and what comes of it.
+//! Bridged MCP servers over stdio as sources of tools.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use integration_tests::{
-    Heard, TestHost, fault, hints, outcome, output, policy, refusal, structured, value, words,
+    RecordedProgress, TestHost, fault, hints, outcome, output, policy, refusal, structured, value, words,
 };
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
@@ -13,20 +13,20 @@ use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::tool::content::BlockBody;
 use toolbay::{Filter, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
-use toolbay_mcp::client::{Elicit, Elicitation, Elicited, ServerState, ServerStatus};
+use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState, ServerStatus};
 
 use crate::capabilities::process_fixture::{none_left, wait_for};
 
 /// Far more than any step takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A host with a bridge to what its policy names.
-pub(crate) struct Bridged {
+/// A host with a bridge to the servers of its policy.
+pub(crate) struct BridgeFixture {
     pub(crate) host: TestHost,
     pub(crate) bridge: Arc<Bridge>,
 }
 
-/// The section of a server of `tests/mcp-servers`, in a mode, with more lines.
+/// The section of a server of `tests/mcp-servers` in a mode, with further lines.
 pub(crate) fn section(name: &str, mode: &str, more: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp-servers");
     format!(
@@ -35,8 +35,8 @@ pub(crate) fn section(name: &str, mode: &str, more: &str) -> String {
     )
 }
 
-impl Bridged {
-    /// Waits for the servers' first attempts.
+impl BridgeFixture {
+    /// Waits for the first connection attempts.
     pub(crate) async fn new(text: &str) -> Self {
         Self::with(text, |bridge| bridge).await
     }
@@ -44,10 +44,10 @@ impl Bridged {
     pub(crate) async fn with(text: &str, settings: impl FnOnce(Bridge) -> Bridge) -> Self {
         let host = TestHost::empty(text);
         let find = |name: &str| toolbay::reducers::native("x", name).ok().map(|entry| entry.reducer);
-        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.outside());
+        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector());
         let bridge = Arc::new(settings(bridge.with_reducers(Arc::new(find))));
         bridge.apply(&host.host.policy());
-        bridge.settled(SOON).await;
+        bridge.wait_settled(SOON).await;
         Self { host, bridge }
     }
 
@@ -65,7 +65,7 @@ impl Bridged {
             .collect()
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !holds(self) {
@@ -75,12 +75,12 @@ impl Bridged {
     }
 }
 
-pub(crate) async fn good() -> Bridged {
-    Bridged::new(&section("s", "good", "")).await
+pub(crate) async fn good() -> BridgeFixture {
+    BridgeFixture::new(&section("s", "good", "")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_goes_to_the_server_and_its_result_is_marked() {
+async fn a_call_is_forwarded_and_its_result_is_marked() {
     let bridged = good().await;
     let status = bridged.status();
     assert_eq!(status.state, ServerState::Ready, "{status:?}");
@@ -116,7 +116,7 @@ async fn blocks_progress_and_many_calls_at_once() {
         "{blocks:?}"
     );
     assert!(matches!(&blocks[1].body, BlockBody::Link(link) if link.uri == "toolbay://mcp/s/file:///a"));
-    let seen = Arc::new(Heard::default());
+    let seen = Arc::new(RecordedProgress::default());
     let turn = TurnContext { progress: Some(Arc::clone(&seen) as _), ..TurnContext::default() };
     assert_eq!(words(&bridged.host.call_in("mcp__s__steps", "{}", turn).await), "done");
     let seen = seen.0.lock().unwrap().clone();
@@ -132,12 +132,12 @@ async fn blocks_progress_and_many_calls_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_reaches_what_its_section_says_and_no_more() {
+async fn a_server_reaches_only_what_its_section_grants() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     std::fs::write(folder.join("open"), "open").unwrap();
     let lines = "env = [\"FIXED=yes\"]\n[mcp.s2]\nurl = \"http://127.0.0.1:1/\"\ntools = []\n";
-    let bridged = Bridged::new(&section("s", "good", lines)).await;
+    let bridged = BridgeFixture::new(&section("s", "good", lines)).await;
     let env: Value = serde_json::from_str(words(&bridged.host.call("mcp__s__env", json!({})).await)).unwrap();
     let names: Vec<&String> = env.as_object().unwrap().keys().filter(|name| *name != "LC_CTYPE").collect();
     assert_eq!(names, ["FIXED"], "nothing of ours is passed on");
@@ -150,15 +150,15 @@ async fn a_server_reaches_what_its_section_says_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_server_survives_its_end() {
-    let bridged = Bridged::new(&section("92001", "stubborn", "")).await;
+    let bridged = BridgeFixture::new(&section("92001", "stubborn", "")).await;
     assert_eq!(bridged.status().state, ServerState::Ready, "{:?}", bridged.status());
     assert_eq!(words(&bridged.host.call("mcp__92001__stay", json!({})).await), "started");
     wait_for("92001").await;
     bridged.bridge.close().await;
     none_left("92001");
     assert!(bridged.tools().is_empty(), "its tools went with it");
-    // Also where nobody says farewell.
-    let bridged = Bridged::new(&section("92002", "stubborn", "")).await;
+    // The same holds without an orderly shutdown.
+    let bridged = BridgeFixture::new(&section("92002", "stubborn", "")).await;
     bridged.host.call("mcp__92002__stay", json!({})).await;
     drop(bridged);
     none_left("92002");
@@ -180,11 +180,11 @@ async fn filters_and_rules_of_a_section_hold() {
         results = { untrusted = false }
     "#;
     let bridged =
-        Bridged::new(&format!("{}\n[results]\nuntrusted = false", section("s", "good", more))).await;
+        BridgeFixture::new(&format!("{}\n[results]\nuntrusted = false", section("s", "good", more))).await;
     assert_eq!(bridged.tools(), ["mcp__s__echo", "mcp__s__fail", "mcp__s__structured", "mcp__s__wait"]);
     let asked = bridged.host.call("mcp__s__echo", json!({})).await;
     assert!(
-        hints(&asked).contains("[mcp.s]") && refusal(&asked).message.contains("nobody to ask"),
+        hints(&asked).contains("[mcp.s]") && refusal(&asked).message.contains("no approver is available"),
         "{asked:?}"
     );
     let denied = bridged.host.call("mcp__s__fail", json!({})).await;
@@ -199,8 +199,8 @@ async fn filters_and_rules_of_a_section_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_given_up_is_told_to_the_server() {
-    let bridged = Bridged::new(&section("s", "good", "[mcp.s.tool.hang]\ntimeout = \"200ms\"")).await;
+async fn a_cancelled_call_is_cancelled_on_the_server() {
+    let bridged = BridgeFixture::new(&section("s", "good", "[mcp.s.tool.hang]\ntimeout = \"200ms\"")).await;
     assert_eq!(fault(&bridged.host.call("mcp__s__hang", json!({})).await).kind, FaultKind::Deadline);
     let start = Instant::now();
     loop {
@@ -222,7 +222,7 @@ async fn values_of_secrets_reach_the_server_and_do_not_come_back() {
             "{}\n[secrets.T]\nfrom = \"env:BRIDGE_TOKEN\"\nreveal = true",
             section("s", "good", "env_secrets = { TOKEN = \"T\" }")
         );
-        let bridged = Bridged::new(&text).await;
+        let bridged = BridgeFixture::new(&text).await;
         let said = bridged.host.call("mcp__s__secret", json!({})).await;
         assert_eq!(words(&said), "the token is [secret T]");
     }
@@ -230,27 +230,27 @@ async fn values_of_secrets_reach_the_server_and_do_not_come_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_list_is_read_again_when_it_changes_and_the_policy_when_it_does() {
-    let bridged = Bridged::new(&section("s", "modern", "")).await;
+    let bridged = BridgeFixture::new(&section("s", "modern", "")).await;
     let status = bridged.status();
     assert_eq!(status.protocol.as_deref(), Some("2026-07-28"), "{status:?}");
     let (connects, tools) = (status.connects, bridged.tools());
     bridged.host.call("mcp__s__change", json!({})).await;
     assert_eq!(bridged.tools(), tools);
-    // Another server comes, this one is left as it is.
+    // A second server is added, and the first one keeps running.
     let both = [section("s", "modern", ""), section("other", "good", "")].concat();
     let next = policy(&both, &bridged.host.root());
     bridged.host.host.reload_policy(next).await.unwrap();
     bridged.bridge.apply(&bridged.host.host.policy());
-    bridged.bridge.settled(SOON).await;
+    bridged.bridge.wait_settled(SOON).await;
     assert_eq!(bridged.bridge.status().len(), 2);
     let of = |name: &str| bridged.bridge.status().into_iter().find(|status| status.name == name).unwrap();
     assert_eq!((of("s").connects, of("other").state), (connects, ServerState::Ready));
-    // Its section changes: it begins anew.
+    // Its section changes, so it restarts.
     let fewer = [section("s", "modern", "tools = [\"echo\"]"), section("other", "good", "")].concat();
     bridged.bridge.apply(&policy(&fewer, &bridged.host.root()));
-    bridged.bridge.settled(SOON).await;
+    bridged.bridge.wait_settled(SOON).await;
     assert_eq!(bridged.tools().iter().filter(|name| name.starts_with("mcp__s__")).count(), 1);
-    // And it goes.
+    // It is removed.
     bridged.bridge.apply(&policy("", &bridged.host.root()));
     assert!(bridged.tools().is_empty());
 }
@@ -265,49 +265,49 @@ async fn questions_of_a_server_are_refused_unless_somebody_answers_them() {
     }
     assert_eq!(said["q3"], json!({}));
     #[derive(Debug)]
-    struct Yes;
-    impl Elicit for Yes {
-        fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, Elicited> {
+    struct ApproveAll;
+    impl ElicitationHandler for ApproveAll {
+        fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, ElicitationOutcome> {
             assert_eq!((question.server.as_str(), question.message.as_str()), ("s", "m"));
             Box::pin(async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                Elicited::Accept(serde_json::Map::new())
+                ElicitationOutcome::Accept(serde_json::Map::new())
             })
         }
     }
-    let bridged = Bridged::with(&section("s", "good", ""), |bridge| bridge.with_elicit(Arc::new(Yes))).await;
+    let bridged = BridgeFixture::with(&section("s", "good", ""), |bridge| bridge.with_elicit(Arc::new(ApproveAll))).await;
     let said: Value =
         serde_json::from_str(words(&bridged.host.call("mcp__s__ask", json!({})).await)).unwrap();
     assert_eq!(said["q2"], json!({"action": "accept", "content": {"a": 7}}), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_slow_to_come_holds_nobody_up() {
+async fn a_slow_server_start_blocks_no_other() {
     let host = TestHost::empty(&section("s", "hang-init", "start_timeout = \"2s\""));
-    let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.outside());
+    let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector());
     let start = Instant::now();
     bridge.apply(&host.host.policy());
     assert!(start.elapsed() < Duration::from_secs(1), "it comes when it comes");
     assert_eq!(bridge.status()[0].state, ServerState::Connecting);
-    bridge.settled(SOON).await;
+    bridge.wait_settled(SOON).await;
     let status = bridge.status().remove(0);
     assert_eq!(status.state, ServerState::Failed);
     assert!(status.reason.as_ref().unwrap().contains("[mcp.s] start_timeout"), "{status:?}");
 }
 
-/// Between a reload and what the bridge makes of it, a server may end and be started again.
+/// A server may end and restart between a reload and the bridge's reaction to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_started_again_gets_what_the_policy_of_today_gives() {
-    let name = "mcp::bridge_stdio::a_server_that_is_started_again_gets_what_the_policy_of_today_gives";
+async fn a_restarted_server_gets_the_current_policy() {
+    let name = "mcp::bridge_stdio::a_restarted_server_gets_the_current_policy";
     if integration_tests::in_a_process(name, "export BRIDGE_TOKEN=tok-5c1f-canary-77aa") {
         return;
     }
     let secret = "[secrets.T]\nfrom = \"env:BRIDGE_TOKEN\"\nreveal = true";
     let text = format!("{}\n{secret}", section("s", "good", "env_secrets = { TOKEN = \"T\" }"));
-    let bridged = Bridged::new(&text).await;
+    let bridged = BridgeFixture::new(&text).await;
     let next = policy(&section("s", "good", ""), &bridged.host.root());
     bridged.host.host.reload_policy(next).await.unwrap();
-    // What it was handed is kept out of what it says for as long as it runs, also now that the secret is gone.
+    // The secret that it received stays redacted while it runs, even after the secret was removed.
     assert_eq!(words(&bridged.host.call("mcp__s__secret", json!({})).await), "the token is [secret T]");
     bridged.host.call("mcp__s__die", json!({})).await;
     bridged
@@ -317,21 +317,21 @@ async fn a_server_that_is_started_again_gets_what_the_policy_of_today_gives() {
         .await;
     assert_eq!(bridged.status().connects, 1);
     bridged.bridge.apply(&bridged.host.host.policy());
-    bridged.bridge.settled(SOON).await;
+    bridged.bridge.wait_settled(SOON).await;
     assert_eq!(words(&bridged.host.call("mcp__s__secret", json!({})).await), "the token is absent");
-    // And one whose section is gone is not started at all.
+    // A server whose section was removed does not start.
     bridged.host.host.reload_policy(policy("", &bridged.host.root())).await.unwrap();
     bridged.host.call("mcp__s__die", json!({})).await;
     bridged
         .until("it stays away", |bridged| {
-            bridged.status().reason.is_some_and(|why| why.contains("no [mcp.s] any more"))
+            bridged.status().reason.is_some_and(|why| why.contains("no longer has a section [mcp.s]"))
         })
         .await;
 }
 
-/// The section stays as it is, and only the value of its secret is another.
+/// The section is unchanged, and only the value of its secret differs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_secret_has_another_value_is_begun_anew() {
+async fn a_changed_secret_restarts_the_server() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().canonicalize().unwrap().join("token");
@@ -345,12 +345,12 @@ async fn a_server_whose_secret_has_another_value_is_begun_anew() {
         section("s", "good", "env_secrets = { TOKEN = \"T\" }"),
         file.display()
     );
-    let bridged = Bridged::new(&text).await;
+    let bridged = BridgeFixture::new(&text).await;
     let process = async || words(&bridged.host.call("mcp__s__pid", json!({})).await).to_owned();
     let again = async || {
         bridged.host.host.reload_policy(policy(&text, &bridged.host.root())).await.unwrap();
         bridged.bridge.apply(&bridged.host.host.policy());
-        bridged.bridge.settled(SOON).await;
+        bridged.bridge.wait_settled(SOON).await;
     };
     let first = process().await;
     again().await;
@@ -365,7 +365,7 @@ async fn a_server_whose_secret_has_another_value_is_begun_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_may_write_is_not_run() {
+async fn a_program_that_others_can_write_is_not_run() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mcp-servers");
     for (more, who) in [
         (format!("[plugins.p.grant]\nfs_write = [{folder:?}]\n"), "[plugins.p.grant] fs_write"),
@@ -376,7 +376,7 @@ async fn what_others_may_write_is_not_run() {
             "[mcp.t] fs_write",
         ),
     ] {
-        let bridged = Bridged::new(&format!("{}{more}", section("s", "good", ""))).await;
+        let bridged = BridgeFixture::new(&format!("{}{more}", section("s", "good", ""))).await;
         let status = bridged.status();
         let why = status.reason.unwrap();
         assert!(
@@ -387,20 +387,20 @@ async fn what_others_may_write_is_not_run() {
     }
 }
 
-/// However quickly policies come, what runs in the end is what the last of them says.
+/// However quickly policies follow each other, the servers of the last one run in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_of_many_policies_holds() {
     let host = TestHost::empty("");
-    let bridge = Arc::new(Bridge::new(Arc::clone(host.host.registry()), host.host.outside()));
+    let bridge = Arc::new(Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector()));
     let of = |n: usize| Arc::new(policy(&format!("[mcp.s{n}]\nurl = \"http://127.0.0.1:1/\""), &host.root()));
     let newest = Arc::new(std::sync::Mutex::new(of(0)));
     let (told, read) = (Arc::new(tokio::sync::Notify::new()), Arc::clone(&newest));
     let reads = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = Arc::clone(&reads);
-    let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&told), move || {
+    let follow = Bridge::follow_policy(Arc::downgrade(&bridge), Arc::clone(&told), move || {
         let policy = Arc::clone(&read.lock().unwrap());
         counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        // Slow enough for the next one to come meanwhile.
+        // Slow enough for the next policy to arrive meanwhile.
         std::thread::sleep(Duration::from_millis(5));
         policy
     });

@@ -1,4 +1,4 @@
-//! Documents of others: real ones, and those that were written to do harm.
+//! OpenAPI documents of others: real ones and malicious ones.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use toolbay::policy::MAX_OPENAPI_QUALIFIED;
 use toolbay::{Filter, OpenApiInfo};
 
-use super::services::{Written, host};
-use crate::loopback::{Server, response};
+use super::services::{ReceivedBytes, host};
+use crate::loopback::{LoopbackServer, response};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data/openapi").join(name)
@@ -47,14 +47,14 @@ async fn real_documents_become_tools_that_every_client_takes() {
             assert!(entry.def.input_schema.check(&json!({"no such argument": 1})).is_err(), "{file}: {name}");
             assert!(!entry.def.description.trim().is_empty(), "{file}: {name}");
         }
-        // Read again, it comes to the same.
+        // Reading it again gives the same operations.
         assert_eq!(host.host.load_openapi().await.remove(0).tools, info.tools, "{file}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_petstore_works() {
-    let server = Server::new(|seen| match seen.line() {
+    let server = LoopbackServer::new(|seen| match seen.line() {
         "GET /v2/pet/7" => response(200, "content-type: application/json\r\n", r#"{"id": 7, "name": "Rex"}"#),
         "GET /v2/pet/findByStatus?status=sold&status=pending" => {
             response(200, "content-type: application/json\r\n", "[]")
@@ -91,7 +91,7 @@ async fn the_petstore_works() {
     }
 }
 
-/// What a document comes to, and in what time.
+/// The operations of a document, and the time to read it.
 async fn loaded(text: &str, more: &str) -> OpenApiInfo {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("api");
@@ -108,7 +108,7 @@ fn with_paths(paths: &Value, components: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_document_is_told_in_a_line() {
+async fn an_invalid_document_is_reported_in_one_line() {
     let deep = "[".repeat(200_000);
     let aliases = (0..60).fold("a0: &a0 [x, x]\n".to_owned(), |mut all, n| {
         writeln!(all, "a{}: &a{} [*a{n}, *a{n}]", n + 1, n + 1).unwrap();
@@ -140,7 +140,7 @@ async fn references_that_lead_in_circles_or_fan_out_cost_their_operation_only() 
     let mut schemas = json!({
         "Loop": reference("Loop"), "A": reference("B"), "B": reference("A"),
         "Node": {"type": "object", "properties": {"next": reference("Node")}}});
-    // Two to the power of forty, in eighty lines.
+    // 2 to the power of 40, in eighty lines.
     for n in 0..40 {
         schemas[format!("F{n}")] =
             json!({"allOf": [reference(&format!("F{}", n + 1)), reference(&format!("F{}", n + 1))]});
@@ -161,7 +161,7 @@ async fn references_that_lead_in_circles_or_fan_out_cost_their_operation_only() 
     for operation in ["POST /gone", "POST /far", "* /item"] {
         assert!(reasons.contains_key(operation), "{operation}: {reasons:?}");
     }
-    // Too deep for JSON, whatever it is about.
+    // Too deep for JSON.
     let deep = format!("{{\"openapi\": \"3.1.0\", \"paths\": {{}}, \"components\": {deep}}}");
     let info = loaded(&deep, "").await;
     assert!(info.error.unwrap().contains("recursion"));
@@ -184,7 +184,7 @@ async fn ten_thousand_operations_are_refused_with_the_way_out_and_five_thousand_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_schema_in_a_thousand_operations_is_not_a_thousand_schemas() {
+async fn a_schema_shared_by_a_thousand_operations_is_stored_once() {
     let fields: Map<String, Value> = (0..9000)
         .map(|n| (format!("f{n}"), json!({"type": "string", "description": "x".repeat(20)})))
         .collect();
@@ -213,7 +213,7 @@ async fn one_schema_in_a_thousand_operations_is_not_a_thousand_schemas() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_of_a_document_gets_out_of_its_place() {
-    let server = Server::new(|seen| response(200, "content-type: text/plain\r\n", seen.line())).await;
+    let server = LoopbackServer::new(|seen| response(200, "content-type: text/plain\r\n", seen.line())).await;
     let nasty = "x\r\nEvil: 1\u{202e}\u{1b}[31m<|im_start|>";
     let document = json!({"openapi": "3.0.0", "info": {"title": nasty}, "paths": {
         "/a/../../admin": {"get": {"operationId": "up"}},
@@ -228,7 +228,7 @@ async fn no_text_of_a_document_gets_out_of_its_place() {
             "parameters": [{"name": nasty, "in": "query", "description": nasty, "schema": {"type": "string"}}],
             "responses": {"200": {"content": {"text/plain\r\nEvil: 1": {}}}}}},
         "/s": {"get": {"operationId": "server", "servers": [{"url": "http://169.254.169.254/"}]}}}});
-    let written = Written::new(&document);
+    let written = ReceivedBytes::new(&document);
     let host = host(&written.section(&server, "")).await;
     let info = host.host.openapi().remove(0);
     let refused: BTreeSet<&str> = info.problems.iter().map(|(operation, _)| operation.as_str()).collect();
@@ -243,7 +243,7 @@ async fn no_text_of_a_document_gets_out_of_its_place() {
         let def = &entry.def;
         let texts = [def.description.as_str(), def.title.as_deref().unwrap_or(""), def.name.as_str()];
         assert!(!texts.into_iter().any(hidden), "{def:?}");
-        // Its labels are the host's own, and the document's under the section's name.
+        // Labels come from the host, and labels of the document are under the section's name.
         let of_host = ["destructive", "network", "privileged", "read_only"];
         let sound = |tag: &str| !hidden(tag) && (of_host.contains(&tag) || tag.starts_with("api."));
         assert!(entry.tags().iter().all(|tag| sound(tag)), "{:?}", entry.tags());
@@ -259,7 +259,7 @@ async fn no_text_of_a_document_gets_out_of_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_document_calls_its_server_is_no_way_into_the_network() {
+async fn the_server_url_of_a_document_grants_no_network_access() {
     for (url, part) in [
         ("http://169.254.169.254/latest", "net_private"),
         ("http://127.0.0.1:1/", "net_private"),
@@ -269,7 +269,7 @@ async fn what_a_document_calls_its_server_is_no_way_into_the_network() {
         ("http://10.0.0.1/", "net_private"),
     ] {
         let document = json!({"openapi": "3.0.0", "servers": [{"url": url}], "paths": {"/x": {"get": {"operationId": "x"}}}});
-        let written = Written::new(&document);
+        let written = ReceivedBytes::new(&document);
         let host = host(&format!("[openapi.api]\ndocument = {:?}", written.path())).await;
         let said = host.call("api__x", json!({})).await;
         assert!(refusal(&said).message.contains(part), "{url}: {said:?}");
@@ -293,7 +293,7 @@ async fn what_a_document_calls_its_server_is_no_way_into_the_network() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_none_is_not_waited_for() {
+async fn a_document_that_is_not_a_regular_file_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();

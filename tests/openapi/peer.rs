@@ -1,4 +1,4 @@
-//! Services that answer anything: no harm is done, and the caller is told.
+//! Services with arbitrary responses: they do no harm, and the caller gets an error.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use toolbay::TurnContext;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::tool::content::ErrorCode;
 
-use super::services::{Written, host, secret};
-use crate::loopback::{Reply, Server, redirect, response};
+use super::services::{ReceivedBytes, host, secret};
+use crate::loopback::{LoopbackReply, LoopbackServer, redirect, response};
 
-/// A document of one operation with a path of one value, and one that is fixed.
+/// A document with an operation whose path has a parameter, and one whose path is fixed.
 fn document() -> Value {
     json!({"openapi": "3.1.0", "paths": {
         "/r/{what}": {"get": {"operationId": "get", "parameters": [
@@ -31,19 +31,19 @@ async fn get(host: &TestHost, what: &str) -> toolbay::CallResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_hangs_or_never_ends_is_given_up_and_closed() {
     let head = b"HTTP/1.1 200 X\r\ncontent-length: 100000\r\n\r\n";
-    let server = Server::new(|seen| match seen.path() {
-        "/v1/r/silent" => Reply::Silence,
-        "/v1/r/slow" => Reply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
+    let server = LoopbackServer::new(|seen| match seen.path() {
+        "/v1/r/silent" => LoopbackReply::Silence,
+        "/v1/r/slow" => LoopbackReply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
         "/v1/r/head" => {
-            Reply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50))
+            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50))
         }
         "/v1/r/continue" => {
-            Reply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
+            LoopbackReply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
         }
         _ => response(200, "", "fine"),
     })
     .await;
-    let written = Written::new(&document());
+    let written = ReceivedBytes::new(&document());
     let host = host(&written.section(&server, "limits = { timeout = \"1s\" }")).await;
     for what in ["silent", "slow", "head", "continue"] {
         let started = Instant::now();
@@ -70,14 +70,14 @@ async fn a_service_that_hangs_or_never_ends_is_given_up_and_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_or_a_bomb_is_cut_where_the_limit_says() {
+async fn floods_and_compression_bombs_stop_at_the_limit() {
     let mut encoder = GzipEncoder::new(Vec::new());
     encoder.write_all(&vec![b'a'; 200 << 20]).await.unwrap();
     encoder.shutdown().await.unwrap();
     let bomb = encoder.into_inner();
-    let server = Server::new(move |seen| match seen.path() {
-        // A gigabyte, if anybody took it.
-        "/v1/r/flood" => Reply::Endless(
+    let server = LoopbackServer::new(move |seen| match seen.path() {
+        // A gigabyte, if a client accepted it.
+        "/v1/r/flood" => LoopbackReply::Endless(
             b"HTTP/1.1 200 X\r\ncontent-type: text/plain\r\ncontent-length: 1073741824\r\n\r\n".to_vec(),
             vec![b'x'; 1 << 20],
             Duration::from_micros(1),
@@ -89,7 +89,7 @@ async fn a_flood_or_a_bomb_is_cut_where_the_limit_says() {
         path => panic!("{path}"),
     })
     .await;
-    let written = Written::new(&document());
+    let written = ReceivedBytes::new(&document());
     let host = host(&written.section(&server, "limits = { http_bytes = \"1MiB\" }")).await;
     for what in ["flood", "bomb", "json"] {
         let said = get(&host, what).await;
@@ -105,10 +105,10 @@ async fn a_flood_or_a_bomb_is_cut_where_the_limit_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_leads_to_included_operations_or_where_the_policy_says() {
-    let other = Server::new(|_| response(200, "", "the other one")).await;
+async fn a_redirect_reaches_only_included_operations_and_granted_hosts() {
+    let other = LoopbackServer::new(|_| response(200, "", "the other one")).await;
     let elsewhere = other.url("/file");
-    let server = Server::new(move |seen| match seen.path() {
+    let server = LoopbackServer::new(move |seen| match seen.path() {
         "/v1/r/origin" => redirect(302, &elsewhere),
         "/v1/r/metadata" => redirect(302, "http://169.254.169.254/latest/meta-data/"),
         "/v1/r/private" => redirect(302, "http://10.0.0.1/"),
@@ -124,7 +124,7 @@ async fn a_redirect_leads_to_included_operations_or_where_the_policy_says() {
         path => response(200, "", format!("reached {path}")),
     })
     .await;
-    let written = Written::new(&document());
+    let written = ReceivedBytes::new(&document());
     let host = host(&written.section(&server, "")).await;
     assert_eq!(words(&get(&host, "fine").await).trim(), "arrived");
     let job = host.call("api__start", json!({})).await;
@@ -152,11 +152,11 @@ async fn a_redirect_leads_to_included_operations_or_where_the_policy_says() {
     assert!(refusal(&said).message.contains("more than 5 redirects"), "{said:?}");
     let record = host.audit.take().pop().unwrap();
     assert!(record.uses.iter().any(|one| one.key == "net" && one.allowed), "{record:?}");
-    // The line that the refusal names lets it through.
+    // The line that the refusal names allows it.
     let net = format!("net = [\"GET {}\"]", other.url(""));
     let open = self::host(&written.section(&server, &net)).await;
     assert_eq!(words(&get(&open, "origin").await).trim(), "the other one");
-    // An address needs its own line, wherever it stands.
+    // An address needs its own line wherever it appears.
     let metadata = "net = [\"GET http://169.254.169.254\"]";
     let open = self::host(&written.section(&server, metadata)).await;
     let said = get(&open, "metadata").await;
@@ -164,11 +164,11 @@ async fn a_redirect_leads_to_included_operations_or_where_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_goes_to_no_other_origin_and_comes_back_to_nobody() {
+async fn a_credential_is_sent_to_its_origin_only_and_redacted() {
     const VALUE: &str = "canary-value-0123456789";
-    let other = Server::new(|seen| response(200, "", seen.head.clone())).await;
+    let other = LoopbackServer::new(|seen| response(200, "", seen.head.clone())).await;
     let elsewhere = other.url("/file");
-    let server = Server::new(move |seen| match seen.path().split('?').next().unwrap() {
+    let server = LoopbackServer::new(move |seen| match seen.path().split('?').next().unwrap() {
         "/v1/r/away" => redirect(302, &elsewhere),
         "/v1/r/leak" => redirect(302, &format!("{elsewhere}?stolen={VALUE}")),
         "/v1/r/error" => response(500, "content-type: text/plain\r\n", format!("bad key {VALUE}")),
@@ -185,7 +185,7 @@ async fn a_credential_goes_to_no_other_origin_and_comes_back_to_nobody() {
     document["security"] = json!([{"key": [], "query": []}]);
     document["components"] = json!({"securitySchemes": {
         "key": {"type": "http", "scheme": "bearer"}, "query": {"type": "apiKey", "in": "query", "name": "k"}}});
-    let written = Written::new(&document);
+    let written = ReceivedBytes::new(&document);
     let file = secret(written.dir.path(), "key", VALUE);
     let net = format!("net = [\"GET {}\"]\nsecrets = {{ key = \"KEY\", query = \"KEY\" }}", other.url(""));
     let policy = format!(
@@ -207,16 +207,16 @@ async fn a_credential_goes_to_no_other_origin_and_comes_back_to_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
-    let server = Server::new(|seen| {
+    let server = LoopbackServer::new(|seen| {
         let head = "HTTP/1.1 200 X\r\n";
         let json = "content-type: application/json\r\n";
         match seen.path() {
-            "/v1/r/garbage" => Reply::Last(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()),
-            "/v1/r/short" => Reply::Last(format!("{head}content-length: 50\r\n\r\nhello").into_bytes()),
-            "/v1/r/many" => Reply::Last(format!("{head}{}\r\n", "x: y\r\n".repeat(1000)).into_bytes()),
+            "/v1/r/garbage" => LoopbackReply::Last(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()),
+            "/v1/r/short" => LoopbackReply::Last(format!("{head}content-length: 50\r\n\r\nhello").into_bytes()),
+            "/v1/r/many" => LoopbackReply::Last(format!("{head}{}\r\n", "x: y\r\n".repeat(1000)).into_bytes()),
             "/v1/r/gzip" => response(200, "content-encoding: gzip\r\n", "plain"),
             "/v1/r/upgrade" => {
-                Reply::Last(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec())
+                LoopbackReply::Last(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec())
             }
             "/v1/r/no-json" => response(200, json, "<html>"),
             "/v1/r/twice" => response(200, json, r#"{"a": 1, "a": 2}"#),
@@ -231,7 +231,7 @@ async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
         }
     })
     .await;
-    let written = Written::new(&document());
+    let written = ReceivedBytes::new(&document());
     let host = host(&written.section(&server, "")).await;
     for what in ["garbage", "short", "many", "gzip", "upgrade"] {
         let said = get(&host, what).await;
@@ -253,12 +253,12 @@ async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_calls_at_once_take_no_more_than_the_section_allows() {
-    let server = Server::new(|_| {
+    let server = LoopbackServer::new(|_| {
         tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(100)));
         response(200, "", "fine")
     })
     .await;
-    let written = Written::new(&document());
+    let written = ReceivedBytes::new(&document());
     let host = host(&written.section(&server, "limits = { concurrency = 2 }")).await;
     let view = host.host.view(toolbay::Filter::default());
     let calls = (0..12)

@@ -1,4 +1,4 @@
-//! `[openapi.NAME]` of the policy: every key holds, a profile narrows, a reload takes away.
+//! `[openapi.NAME]` of the policy: every key works, a profile narrows, a reload removes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, outcome, policy, refusal};
 use serde_json::{Value, json};
-use toolbay::{Answer, Approver, Filter, Host, Question, WatchOptions, Watched};
+use toolbay::{ApprovalReply, Approver, Filter, Host, ApprovalRequest, WatchOptions, WatchedFile};
 
-use super::services::{Written, echo, host};
-use crate::loopback::{Server, response};
+use super::services::{ReceivedBytes, echo, host};
+use crate::loopback::{LoopbackServer, response};
 
 fn document(paths: &[&str]) -> Value {
     let one = |path: &str| {
@@ -27,19 +27,19 @@ fn names(host: &Host) -> Vec<String> {
 }
 
 #[derive(Debug, Default)]
-struct Asked(AtomicUsize);
+struct RecordedApprovals(AtomicUsize);
 
-impl Approver for Asked {
-    fn ask<'a>(&'a self, _: &'a Question) -> std::pin::Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+impl Approver for RecordedApprovals {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> std::pin::Pin<Box<dyn Future<Output = ApprovalReply> + Send + 'a>> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::ready(Answer::Yes))
+        Box::pin(std::future::ready(ApprovalReply::Yes))
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operations_are_chosen_and_a_slip_of_the_pen_is_told() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets", "post /cats", "delete /dogs", "get /dogs/all"]));
+async fn operations_are_selected_and_typos_are_reported() {
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets", "post /cats", "delete /dogs", "get /dogs/all"]));
     for (lines, expected) in [
         ("", vec!["api__delete_dogs", "api__get_dogs_all", "api__get_pets", "api__post_cats"]),
         ("include = [\"tag:dogs\"]", vec!["api__delete_dogs", "api__get_dogs_all"]),
@@ -70,10 +70,10 @@ async fn operations_are_chosen_and_a_slip_of_the_pen_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_are_asked_about_refused_kept_and_bounded_as_their_section_says() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets", "post /cats", "delete /dogs", "put /birds"]));
-    let asked = Arc::new(Asked::default());
+async fn the_section_of_a_service_sets_approval_refusal_caching_and_limits() {
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets", "post /cats", "delete /dogs", "put /birds"]));
+    let asked = Arc::new(RecordedApprovals::default());
     let lines = "approve = \"writes\"\n\
         [openapi.api.tools.delete_dogs]\npermission = \"deny\"\n\
         [openapi.api.tools.put_birds]\napprove = false\nlimits = { args_bytes = 10 }\n\
@@ -89,13 +89,13 @@ async fn calls_are_asked_about_refused_kept_and_bounded_as_their_section_says() 
     assert_eq!(asked.0.load(Ordering::SeqCst), 1);
     let long = host.call("api__put_birds", json!({"a": "0123456789"})).await;
     assert_eq!(outcome(&long), "input_invalid");
-    let turn = toolbay::TurnContext { session: Arc::new(toolbay::Session::named("s")), ..Default::default() };
+    let turn = toolbay::TurnContext { session: Arc::new(toolbay::Session::with_name("s")), ..Default::default() };
     let before = server.seen().len();
     for _ in 0..3 {
         assert_eq!(outcome(&host.call_in("api__get_pets", "{}", turn.clone()).await), "ok");
     }
     assert_eq!(server.seen().len() - before, 1, "the second and third were looked up");
-    // A rule of the policy means services, too.
+    // Permission rules of the policy apply to services, too.
     let ruled = self::host(&format!(
         "[[rule]]\nsource = \"openapi:api\"\ntag = \"destructive\"\naction = \"deny\"\n{}",
         written.section(&server, "")
@@ -107,11 +107,11 @@ async fn calls_are_asked_about_refused_kept_and_bounded_as_their_section_says() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_profile_reaches_no_further_than_its_lists() {
-    let server = Server::new(echo).await;
+    let server = LoopbackServer::new(echo).await;
     let mut document = document(&["get /pets", "post /pets2"]);
     document["paths"]["/pets2"]["post"]["security"] = json!([{"key": []}]);
     document["components"] = json!({"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}});
-    let written = Written::new(&document);
+    let written = ReceivedBytes::new(&document);
     let file = super::services::secret(written.dir.path(), "key", "canary-value-0123456789");
     let origin = server.url("");
     let host = host(&format!(
@@ -123,7 +123,7 @@ async fn a_profile_reaches_no_further_than_its_lists() {
     .await;
     let call = async |profile: &str, tool: &str| {
         let profile = host.host.policy().profile(profile).cloned();
-        let view = host.host.view(Filter::of_profile(profile));
+        let view = host.host.view(Filter::for_profile(profile));
         let calls = vec![toolbay::ToolCall::new("1", tool, "{}")];
         host.host.call_all(&view, calls, toolbay::TurnContext::default()).await.remove(0)
     };
@@ -144,8 +144,8 @@ async fn a_profile_reaches_no_further_than_its_lists() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn private_addresses_need_their_line() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets"]));
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets"]));
     let section = written.section(&server, "").replace("net_private = [\"127.0.0.1\"]", "");
     let said = host(&section).await.call("api__get_pets", json!({})).await;
     assert!(!refusal(&said).message.contains("[openapi"), "{said:?}");
@@ -155,9 +155,9 @@ async fn private_addresses_need_their_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_is_read_again_takes_away_and_gives() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets", "post /cats"]));
+async fn a_reloaded_policy_adds_and_removes_operations() {
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets", "post /cats"]));
     let host = host(&written.section(&server, "")).await;
     let reload = async |text: &str| {
         host.host.reload_policy(policy(text, &host.root())).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_policy_that_is_read_again_takes_away_and_gives() {
     assert_eq!(refusal(&said).message, "Unknown tool: api__get_pets");
     reload(&written.section(&server, "")).await;
     assert_eq!(outcome(&host.call("api__post_cats", json!({})).await), "ok");
-    // A section that cannot be used takes its tools with it; what is broken costs the others nothing.
+    // An invalid section loses its tools. Other services keep theirs.
     let broken = format!(
         "{}\n[openapi.gone]\ndocument = \"/nonexistent.json\"",
         written.section(&server, "exclude = [\"op:nope\"]")
@@ -185,9 +185,9 @@ async fn a_policy_that_is_read_again_takes_away_and_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_that_is_broken_later_leaves_the_tools_of_before() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets"]));
+async fn a_document_that_breaks_later_leaves_its_earlier_tools() {
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets"]));
     let host = host(&written.section(&server, "")).await;
     std::fs::write(written.path(), "no document").unwrap();
     let info = host.host.load_openapi().await.remove(0);
@@ -200,13 +200,13 @@ async fn a_document_that_is_broken_later_leaves_the_tools_of_before() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watched_document_is_read_again() {
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets"]));
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets"]));
     let host = host(&written.section(&server, "")).await;
     let options = WatchOptions {
         settle: Duration::from_millis(50),
         poll: Duration::from_millis(200),
-        files: vec![Watched::document(written.path())],
+        files: vec![WatchedFile::document(written.path())],
     };
     let _watch = host.host.watch(&host.root().join("plugins"), options).await;
     std::fs::write(written.path(), document(&["get /cats"]).to_string()).unwrap();
@@ -219,17 +219,17 @@ async fn a_watched_document_is_read_again() {
     panic!("{:?}", host.host.openapi());
 }
 
-/// A host that trusts the server's certificate and keeps copies in `cache`.
+/// A host that trusts the server's certificate and stores copies in `cache`.
 fn trusting(text: &str, pem: &str, cache: &std::path::Path) -> Host {
     let policy = policy(text, std::path::Path::new("/"));
     Host::builder(policy).cache_dir(cache).tls_roots_pem(pem.as_bytes()).build().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_is_fetched_once_kept_and_used_without_the_network() {
+async fn a_document_is_fetched_once_and_cached_for_offline_use() {
     use std::os::unix::fs::PermissionsExt as _;
     let text = document(&["get /pets"]).to_string();
-    let (server, pem) = Server::tls(&["localhost"], move |seen| match seen.header("if-none-match") {
+    let (server, pem) = LoopbackServer::tls(&["localhost"], move |seen| match seen.header("if-none-match") {
         Some("\"one\"") => response(304, "", ""),
         _ => response(200, "etag: \"one\"\r\ncontent-type: application/json\r\n", &text),
     })
@@ -260,12 +260,12 @@ async fn a_document_is_fetched_once_kept_and_used_without_the_network() {
     assert_eq!(server.seen().len(), asked, "what is pinned is never asked for again");
     let (wrong, tools) = load(&format!("sha256 = \"{}\"", "0".repeat(64))).await;
     assert!(wrong.error.unwrap().contains("the policy pins") && tools.is_empty());
-    // The server is gone, and there is the copy.
+    // The server is gone, and the copy is used.
     drop(server);
     let (stale, tools) = load("refresh = \"0s\"").await;
     assert_eq!((stale.error, tools.len()), (None, 1));
-    assert!(stale.warnings[0].contains("the copy of before is used"), "{:?}", stale.warnings);
-    // A copy that others could have written is none.
+    assert!(stale.warnings[0].contains("the cached copy is used"), "{:?}", stale.warnings);
+    // A copy that others could have written is not used.
     let copies = cache.path().join("openapi");
     let file = std::fs::read_dir(&copies).unwrap().next().unwrap().unwrap().path();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -276,8 +276,8 @@ async fn a_document_is_fetched_once_kept_and_used_without_the_network() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_documents_can_do_no_harm() {
     let text = document(&["get /pets"]).to_string();
-    let (server, pem) = Server::tls(&["localhost"], move |seen| match seen.path() {
-        "/silent" => crate::loopback::Reply::Silence,
+    let (server, pem) = LoopbackServer::tls(&["localhost"], move |seen| match seen.path() {
+        "/silent" => crate::loopback::LoopbackReply::Silence,
         "/huge" => response(200, "", vec![b' '; 33 << 20]),
         "/gone" => response(404, "", ""),
         "/away" => crate::loopback::redirect(302, "https://127.0.0.1:1/api.json"),
@@ -316,12 +316,12 @@ async fn a_server_of_documents_can_do_no_harm() {
     assert!(info.error.unwrap().contains("net_private"), "a document is no way into the private network");
 }
 
-/// A server that takes the request for a document and says nothing costs the others, and the next policies, nothing.
+/// A server that accepts the request for a document and never answers delays neither other services nor later policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_holds_up_no_other_source() {
-    let silent = Server::new(|_| crate::loopback::Reply::Silence).await;
-    let server = Server::new(echo).await;
-    let written = Written::new(&document(&["get /pets"]));
+    let silent = LoopbackServer::new(|_| crate::loopback::LoopbackReply::Silence).await;
+    let server = LoopbackServer::new(echo).await;
+    let written = ReceivedBytes::new(&document(&["get /pets"]));
     let slow = |name: &str| {
         format!(
             "[openapi.{name}]\ndocument = {:?}\nserver = \"https://api.example.com\"\nnet_private = [\"127.0.0.1\"]\n",
@@ -331,7 +331,7 @@ async fn a_server_that_hangs_holds_up_no_other_source() {
     let started = std::time::Instant::now();
     let soon = async |what: &str, host: &TestHost, holds: &dyn Fn(&Host) -> bool| {
         while !holds(&host.host) {
-            // A document has 20 seconds to come.
+            // A document must arrive within 20 seconds.
             assert!(started.elapsed() < Duration::from_secs(15), "{what}: {:?}", host.host.openapi());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -345,7 +345,7 @@ async fn a_server_that_hangs_holds_up_no_other_source() {
     let options = WatchOptions {
         settle: Duration::from_millis(50),
         poll: Duration::from_millis(100),
-        files: vec![Watched::policy(&file, read)],
+        files: vec![WatchedFile::policy(&file, read)],
     };
     let _watch = host.host.watch(&host.root().join("plugins"), options).await;
     let text = ["a", "b", "c", "d", "e"].map(slow).concat() + &written.section(&server, "");
@@ -356,11 +356,11 @@ async fn a_server_that_hangs_holds_up_no_other_source() {
     assert!(!silent.seen().is_empty(), "it was asked");
 }
 
-/// The policy names another document than at the start: it is read, and watched from then on.
+/// The policy names another document than at the start. It is read, and watched from then on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_that_a_new_policy_names_is_watched() {
-    let server = Server::new(echo).await;
-    let (first, second) = (Written::new(&document(&["get /pets"])), Written::new(&document(&["get /cats"])));
+    let server = LoopbackServer::new(echo).await;
+    let (first, second) = (ReceivedBytes::new(&document(&["get /pets"])), ReceivedBytes::new(&document(&["get /cats"])));
     let host = TestHost::empty("");
     let file = host.root().join("watched.toml");
     std::fs::write(&file, first.section(&server, "")).unwrap();
@@ -369,7 +369,7 @@ async fn a_document_that_a_new_policy_names_is_watched() {
     let options = WatchOptions {
         settle: Duration::from_millis(50),
         poll: Duration::from_millis(100),
-        files: vec![Watched::policy(&file, read), Watched::document(first.path())],
+        files: vec![WatchedFile::policy(&file, read), WatchedFile::document(first.path())],
     };
     let watch = host.host.watch(&host.root().join("plugins"), options).await;
     watch.reload();

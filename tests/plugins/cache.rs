@@ -1,5 +1,5 @@
-//! A cache of compiled code that is not what it should be: full, not to be written, of another version, with its files
-//! swapped. Each is noticed, told, and the component compiled again; a plugin works whatever its cache is.
+//! A faulty cache of compiled code: full, read-only, of another version, or with swapped files. The host notices each
+//! fault, reports it, and compiles again. A plugin works whatever the state of its cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use toolbay::{Filter, Host, LoadEvent, ToolCall, TurnContext};
 
 /// Two plugins and the folder of their cache.
-struct Two {
+struct CachedPair {
     dir: tempfile::TempDir,
     cache: PathBuf,
 }
@@ -21,7 +21,7 @@ const PLUGINS: [(&str, &str, &str, &str); 2] = [
     ("text", guest_artifacts::PLUGIN_TEXT, "text__word_count", r#"{"text":"a b"}"#),
 ];
 
-impl Two {
+impl CachedPair {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("plugins")).unwrap();
@@ -32,7 +32,7 @@ impl Two {
         Self { dir, cache }
     }
 
-    /// Starts a host, calls both, and tells how many were compiled, when they were loaded or when they were called.
+    /// Starts a host, calls both plugins, and returns how many were compiled at load or at a call.
     async fn start(&self) -> usize {
         let compiled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&compiled);
@@ -75,7 +75,7 @@ fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Exchanges two files, as somebody would who is allowed to.
+/// Exchanges two files, as a user with access could.
 fn swap(one: &Path, other: &Path) {
     let [first, second] = [one, other].map(|path| fs::read(path).unwrap());
     for (path, bytes) in [(one, second), (other, first)] {
@@ -85,15 +85,15 @@ fn swap(one: &Path, other: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_of_another_component_is_not_used() {
-    let two = Two::new();
+async fn code_of_another_component_is_not_used() {
+    let two = CachedPair::new();
     assert_eq!((two.start().await, two.start().await), (2, 0));
     let ([echo_json, echo_code], [text_json, text_code]) = (two.files(0), two.files(1));
     let before = [&echo_json, &echo_code, &text_json, &text_code].map(|file| fs::read(file).unwrap());
-    // The code alone: its digest is another.
+    // Only the code: its digest does not match.
     swap(&echo_code, &text_code);
     assert_eq!(two.start().await, 2, "compiled when it is called");
-    // Metadata and code: it says of which component it is.
+    // Metadata and code: the metadata names another component.
     swap(&echo_code, &text_code);
     swap(&echo_json, &text_json);
     assert_eq!(two.start().await, 2);
@@ -103,12 +103,12 @@ async fn what_is_of_another_component_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_engine_compiled_is_not_used() {
-    let two = Two::new();
+async fn code_of_another_engine_is_not_used() {
+    let two = CachedPair::new();
     two.start().await;
     let [json, code] = two.files(0);
     let ours = fs::read(&code).unwrap().len();
-    // What wasmtime compiles with its own settings, under our name, with a digest that fits.
+    // Code that wasmtime compiled with its default settings, under our name and with a matching digest.
     let engine = wasmtime::Engine::default();
     let other = engine.precompile_component(&fs::read(PLUGINS[0].1).unwrap()).unwrap();
     let mut stored: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
@@ -126,15 +126,15 @@ async fn what_another_engine_compiled_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_once_and_stops_nobody() {
-    // Files may be as large as a component, but not as what is compiled of the larger one.
+async fn a_full_disk_is_reported_once_and_stops_nothing() {
+    // A file-size limit that fits each component but not the compiled code of the larger one.
     let largest = PLUGINS.iter().map(|(_, file, ..)| fs::metadata(file).unwrap().len()).max().unwrap();
     let limit = format!("trap '' XFSZ; ulimit -f {}", largest.div_ceil(512) + 8);
-    let name = "plugins::cache::a_full_disk_is_told_once_and_stops_nobody";
+    let name = "plugins::cache::a_full_disk_is_reported_once_and_stops_nothing";
     let Some((_, stderr)) = said_in_a_process(name, &limit) else {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-        let two = Two::new();
-        // Twice what does not fit; what is small enough does.
+        let two = CachedPair::new();
+        // Two files that do not fit, and one that does.
         fs::copy(PLUGINS[1].1, two.dir.path().join("plugins/twin.wasm")).unwrap();
         assert_eq!(two.start().await, 3);
         let small = hex(&fs::read(PLUGINS[0].1).unwrap());
@@ -145,15 +145,15 @@ async fn a_full_disk_is_told_once_and_stops_nobody() {
         }
         return;
     };
-    assert_eq!(stderr.matches("compiled code is not stored").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("compiled code could not be cached").count(), 1, "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_nobody_can_write_is_no_reason_to_fail() {
+async fn a_read_only_cache_folder_is_not_fatal() {
     if cfg!(not(target_os = "linux")) {
         return;
     }
-    // It is ours, nobody else may write there, and neither can we, not even root.
-    let two = Two { cache: PathBuf::from("/proc/self/fdinfo"), ..Two::new() };
+    // The folder is ours, and nobody may write to it, not even root.
+    let two = CachedPair { cache: PathBuf::from("/proc/self/fdinfo"), ..CachedPair::new() };
     assert_eq!((two.start().await, two.start().await), (2, 2));
 }

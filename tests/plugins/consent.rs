@@ -1,4 +1,4 @@
-//! Consent: new bytes under an old id get no more than was agreed to.
+//! Consent: new bytes under an old id get only what the operator agreed to.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,24 +8,24 @@ use std::sync::Arc;
 use integration_tests::{another_build, cache_dir, outcome, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::{GrantEvent, MemoryAudit};
-use toolbay::policy::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay::policy::consent::{Authority, ConsentChange, Consent, ConsentStore};
 use toolbay::{FileConsents, Filter, Host, LoadWarning, PluginId, ToolCall, TurnContext};
 
 const KEEP: &str = "[plugins.p.grant]\nkv = [\"tool\"]\n";
 const MORE: &str = "[plugins.p.grant]\nkv = [\"tool\"]\nfs_read = [\"$workspace\"]\n";
 
-/// A folder of state and what is done over it by one host after the other.
-struct Operator {
+/// A state folder that several hosts use one after the other.
+struct StateFolder {
     dir: tempfile::TempDir,
     audit: Arc<MemoryAudit>,
 }
 
-/// Leaves out that it imports more than its tools declare: its versions differ in what they declare only.
+/// Ignores undeclared imports: the versions differ only in their declarations.
 fn about_consent(warning: &LoadWarning) -> bool {
     !warning.message.contains("which no tool of it declares")
 }
 
-impl Operator {
+impl StateFolder {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), audit: Arc::default() }
     }
@@ -47,7 +47,7 @@ impl Operator {
         builder.state_dir(self.state()).audit(Arc::clone(&self.audit) as _).build().unwrap()
     }
 
-    /// Starts a host under a policy and loads some bytes as `p`.
+    /// Starts a host with a policy and loads bytes as `p`.
     async fn start(&self, text: &str, bytes: Vec<u8>) -> (Host, Vec<LoadWarning>) {
         let host = self.host(text);
         let mut warnings = host.load_bytes(id("p"), bytes).await.unwrap();
@@ -80,7 +80,7 @@ async fn call(host: &Host, tool: &str) -> (&'static str, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_version_that_wants_more_is_held_until_the_operator_agrees() {
     use GrantEvent::{Followed, Loaded, Recorded};
-    let operator = Operator::new();
+    let operator = StateFolder::new();
     let (host, warnings) = operator.start(KEEP, build(1)).await;
     assert!(warnings.is_empty() && call(&host, "p__plain").await.0 == "ok");
     assert_eq!(operator.events(), [Recorded, Loaded]);
@@ -99,7 +99,7 @@ async fn a_new_version_that_wants_more_is_held_until_the_operator_agrees() {
     assert_eq!(operator.events(), [Followed, Loaded], "other bytes that get the same");
     assert_ne!(operator.stored()["plugins"]["p"]["digest"], first["plugins"]["p"]["digest"]);
 
-    // The operator writes a line for the version that is there; then comes one for which nobody wrote it.
+    // The operator writes a line for the present version. Then a version arrives that the line was not written for.
     let before = operator.stored();
     let (host, warnings) = operator.start(MORE, build(3)).await;
     assert_eq!((operator.stored(), warnings.len()), (before, 1));
@@ -121,15 +121,15 @@ async fn a_new_version_that_wants_more_is_held_until_the_operator_agrees() {
         at: String::new(),
         by: "a test".to_owned(),
     };
-    FileConsents::new(operator.state()).update(&id("p"), &mut |_| Change::Put(agreed.clone())).unwrap();
+    FileConsents::new(operator.state()).update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone())).unwrap();
     let (host, warnings) = operator.start(MORE, build(3)).await;
     assert!(warnings.is_empty() && call(&host, "p__read").await.0 == "ok");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_asked_for_nothing_is_no_way_around() {
-    // The lines are there; the first version does not ask for them, the second one does.
-    let operator = Operator::new();
+async fn a_version_without_declarations_does_not_bypass_consent() {
+    // The lines exist. The first version does not ask for them, the second one does.
+    let operator = StateFolder::new();
     let host = operator.host(KEEP);
     let quiet = fs::read(guest_artifacts::API_ECHO).unwrap();
     host.load_bytes(id("p"), quiet).await.unwrap();
@@ -137,15 +137,15 @@ async fn a_version_that_asked_for_nothing_is_no_way_around() {
     let (host, warnings) = operator.start(KEEP, build(1)).await;
     assert!(warnings[0].message.contains("+ keep: kv tool"), "{warnings:?}");
     assert_eq!(call(&host, "p__plain").await.0, "not_available");
-    // Without a line there is nothing to agree to, and nothing to record.
-    let other = Operator::new();
+    // Without a line nothing needs consent, and nothing is recorded.
+    let other = StateFolder::new();
     let (host, warnings) = other.start("", build(1)).await;
     assert!(warnings.is_empty() && !other.file().exists() && call(&host, "p__plain").await.0 == "ok");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reducer_that_is_held_changes_nothing() {
-    let operator = Operator::new();
+async fn a_held_reducer_changes_nothing() {
+    let operator = StateFolder::new();
     let reduces = "[plugins.r.grant]\nreduce = [\"p__long\"]\n";
     let host = operator.host(reduces);
     host.load_bytes(id("r"), another_build(guest_artifacts::REDUCE_GOOD, 1)).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_reducer_that_is_held_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pin_is_a_consent() {
-    let operator = Operator::new();
+    let operator = StateFolder::new();
     let (host, _) = operator.start(KEEP, build(1)).await;
     let digest = |bytes: Vec<u8>| async {
         let host = Host::builder(policy("", Path::new("/"))).build().unwrap();
@@ -170,7 +170,7 @@ async fn a_pin_is_a_consent() {
     let pin = format!("[plugins.p]\nsha256 = \"{}\"\n{MORE}", digest(build(2)).await);
     let (host, warnings) = operator.start(&pin, build(2)).await;
     assert!(warnings.is_empty() && call(&host, "p__read").await.0 == "ok");
-    // Also where nothing can be recorded.
+    // The same holds if nothing can be recorded.
     fs::write(operator.file(), "junk").unwrap();
     let (host, warnings) = operator.start(&pin, build(2)).await;
     assert!(warnings.is_empty() && call(&host, "p__read").await.0 == "ok");
@@ -178,9 +178,9 @@ async fn a_pin_is_a_consent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_can_not_be_believed_holds_everything_and_stays_as_it_is() {
+async fn an_invalid_consent_record_holds_every_plugin_and_is_kept() {
     let good = {
-        let operator = Operator::new();
+        let operator = StateFolder::new();
         operator.start(KEEP, build(1)).await;
         fs::read_to_string(operator.file()).unwrap()
     };
@@ -200,7 +200,7 @@ async fn a_record_that_can_not_be_believed_holds_everything_and_stays_as_it_is()
         (&format!("{good}x"), "trailing"),
         (&good.replace("\"plugins\"", "\"more\": 1, \"plugins\""), "more"),
     ] {
-        let operator = Operator::new();
+        let operator = StateFolder::new();
         fs::create_dir(operator.state()).unwrap();
         fs::set_permissions(operator.state(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(operator.file(), text).unwrap();
@@ -208,45 +208,45 @@ async fn a_record_that_can_not_be_believed_holds_everything_and_stays_as_it_is()
         assert_eq!(warnings.len(), 1, "{text}");
         let message = &warnings[0].message;
         assert!(message.contains(part) && message.contains("consents.json"), "{text}: {message}");
-        assert!(!message.contains("would newly get"), "the plugin is not to blame: {message}");
+        assert!(!message.contains("its new capabilities"), "the plugin is not to blame: {message}");
         assert_eq!(call(&host, "p__keep").await.0, "not_available");
         assert_eq!(fs::read_to_string(operator.file()).unwrap(), text);
-        // What the policy grants nothing needs no consent.
+        // Ungranted capabilities need no consent.
         let quiet = host.load_bytes(id("quiet"), build(1)).await.unwrap();
         assert!(!quiet.iter().any(about_consent) && call(&host, "quiet__plain").await.0 == "ok");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_can_write_is_not_believed() {
+async fn a_consent_record_that_others_can_write_is_not_trusted() {
     for (path, mode) in [("", 0o777), ("consents.json", 0o666)] {
-        let operator = Operator::new();
+        let operator = StateFolder::new();
         operator.start(KEEP, build(1)).await;
         fs::set_permissions(operator.state().join(path), fs::Permissions::from_mode(mode)).unwrap();
         let (_, warnings) = operator.start(KEEP, build(1)).await;
         assert!(warnings[0].message.contains("can be written by others"), "{warnings:?}");
     }
-    let operator = Operator::new();
+    let operator = StateFolder::new();
     operator.start(KEEP, build(1)).await;
     let elsewhere = operator.dir.path().join("elsewhere.json");
     fs::rename(operator.file(), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, operator.file()).unwrap();
     let (_, warnings) = operator.start(KEEP, build(1)).await;
     assert!(warnings[0].message.contains("cannot be read"), "{warnings:?}");
-    // A folder that cannot be made: nothing can be recorded, so nothing is granted.
-    let operator = Operator::new();
+    // The folder cannot be created, so nothing can be recorded and nothing is granted.
+    let operator = StateFolder::new();
     fs::write(operator.state(), "a file").unwrap();
     let (host, warnings) = operator.start(KEEP, build(1)).await;
     assert_eq!((warnings.len(), call(&host, "p__keep").await.0), (1, "not_available"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_folder_nothing_is_held_and_who_only_looks_leaves_no_trace() {
+async fn without_a_state_folder_nothing_is_held_and_reading_writes_nothing() {
     let host = Host::builder(policy(KEEP, Path::new("/"))).cache_dir(cache_dir()).build().unwrap();
     for mark in [1, 2] {
         assert!(!host.load_bytes(id("p"), build(mark)).await.unwrap().iter().any(about_consent));
     }
-    let operator = Operator::new();
+    let operator = StateFolder::new();
     let store = Arc::new(FileConsents::new(operator.state()).read_only());
     let look =
         || Host::builder(policy(MORE, Path::new("/"))).consents(Arc::clone(&store) as _).build().unwrap();
@@ -278,11 +278,11 @@ fn writers_at_once_lose_nothing() {
                         by: String::new(),
                     };
                     let own = id(&format!("w{writer}-{n}"));
-                    store.update(&own, &mut |_| Change::Put(consent.clone())).unwrap();
-                    // And all at one record: each sees the one before.
+                    store.update(&own, &mut |_| ConsentChange::Replace(consent.clone())).unwrap();
+                    // Concurrent hosts share one record, and each sees the earlier ones.
                     let mut add = |known: Option<&Consent>| {
                         let count = known.map_or(0, |c| c.digest.parse::<u32>().unwrap());
-                        Change::Put(Consent { digest: (count + 1).to_string(), ..consent.clone() })
+                        ConsentChange::Replace(Consent { digest: (count + 1).to_string(), ..consent.clone() })
                     };
                     store.update(&id("all"), &mut add).unwrap();
                 }

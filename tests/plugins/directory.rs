@@ -1,4 +1,4 @@
-//! A directory of plugins with everything in it that does not belong there, and the cache of compiled code.
+//! A plugin directory with foreign files, and the cache of compiled code.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,7 +15,7 @@ fn problem(report: &LoadReport, file: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_file_is_reported_and_stops_nobody() {
+async fn a_bad_file_is_reported_and_stops_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let good = fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
@@ -65,7 +65,7 @@ async fn a_bad_file_is_reported_and_stops_nobody() {
         ("k name.wasm", "outside A-Z"),
         ("l-memory64.wasm", "memory64"),
         ("m-import.wasm", "acme:secret/door"),
-        ("n-hollow.wasm", "`toolbay:plugin/tools@0.1.0` is not what the contract says"),
+        ("n-hollow.wasm", "`toolbay:plugin/tools@0.1.0` does not match the contract"),
         ("o-fifo.wasm", "is a FIFO"),
         ("p-large.wasm", "at most"),
         ("r-pinned.wasm", "the policy pins"),
@@ -84,8 +84,8 @@ async fn a_bad_file_is_reported_and_stops_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_can_not_be_read_is_reported() {
-    // Root reads everything, so the refusal comes from a name that leads through a file.
+async fn an_unreadable_file_is_reported() {
+    // Root can read everything, so the test uses a path that leads through a file.
     let dir = tempfile::tempdir().unwrap();
     symlink("plain/inside.wasm", dir.path().join("x.wasm")).unwrap();
     fs::write(dir.path().join("plain"), "").unwrap();
@@ -106,11 +106,11 @@ async fn a_file_that_can_not_be_read_is_reported() {
     );
 }
 
-struct Cached {
+struct CachedDirectory {
     dir: tempfile::TempDir,
 }
 
-impl Cached {
+impl CachedDirectory {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("plugins")).unwrap();
@@ -122,12 +122,12 @@ impl Cached {
         self.dir.path().join("cache")
     }
 
-    /// Starts a host, calls the plugin, and tells how often something was compiled.
+    /// Starts a host, calls the plugin, and returns how often something was compiled.
     async fn start(&self) -> usize {
         let compiled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&compiled);
         let builder = Host::builder(policy("", self.dir.path())).cache_dir(self.cache());
-        // Of its end is told, too.
+        // The end of each compilation is reported, too.
         let listener = move |event: LoadEvent<'_>| {
             if let LoadEvent::Compiled { plugin, elapsed } = event {
                 assert!(plugin.as_str() == "echo" && !elapsed.is_zero(), "{plugin} {elapsed:?}");
@@ -153,7 +153,7 @@ impl Cached {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_is_compiled_once() {
-    let cached = Cached::new();
+    let cached = CachedDirectory::new();
     assert_eq!((cached.start().await, cached.start().await), (1, 0));
     let mode = fs::metadata(cached.cache()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
@@ -165,11 +165,11 @@ async fn code_is_compiled_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_that_was_tampered_with_is_not_used() {
-    let cached = Cached::new();
+    let cached = CachedDirectory::new();
     cached.start().await;
     let code = cached.files("cwasm").remove(0);
     let original = fs::read(&code).unwrap();
-    // Other bytes of the same length, a part, nothing, another file's code: each is noticed and compiled again.
+    // Other bytes of the same length, truncated, empty, and another file's code: the host notices each and compiles again.
     let mut flipped = original.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 1;
@@ -196,7 +196,7 @@ async fn a_cache_that_was_tampered_with_is_not_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_folder_that_others_can_write_is_not_used() {
-    let cached = Cached::new();
+    let cached = CachedDirectory::new();
     fs::create_dir(cached.cache()).unwrap();
     fs::set_permissions(cached.cache(), fs::Permissions::from_mode(0o777)).unwrap();
     assert_eq!((cached.start().await, cached.start().await), (1, 1));

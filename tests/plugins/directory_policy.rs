@@ -1,4 +1,4 @@
-//! A policy that is read again while the host runs, and consents that come from another process.
+//! A policy that is reloaded while the host runs, and consents from another process.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use integration_tests::{another_build, outcome, policy};
 use toolbay::core::audit::MemoryAudit;
-use toolbay::core::registry::event::Event;
-use toolbay::policy::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay::core::registry::event::HostEvent;
+use toolbay::policy::consent::{Authority, ConsentChange, Consent, ConsentStore};
 use toolbay::{
     ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext,
-    WatchOptions, Watched,
+    WatchOptions, WatchedFile,
 };
 
-use super::directory_watch::{Living, echo, put, quick};
+use super::directory_watch::{WatchedHost, echo, put, quick};
 
 const KEEP: &str = "[plugins.p.grant]\nkv = [\"tool\"]\n";
 const MORE: &str = "[plugins.p.grant]\nkv = [\"tool\"]\nfs_read = [\"$workspace\"]\n";
@@ -28,15 +28,15 @@ fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
 }
 
-/// A host whose policy is a file that is watched.
-struct Governed {
-    living: Living,
+/// A host that watches its policy file.
+struct PolicyFixture {
+    living: WatchedHost,
     file: PathBuf,
     compiled: Arc<AtomicUsize>,
     audit: Arc<MemoryAudit>,
 }
 
-impl Governed {
+impl PolicyFixture {
     async fn new(text: &str) -> Self {
         let place = tempfile::tempdir().unwrap().keep();
         let file = place.join("toolbay.toml");
@@ -49,10 +49,10 @@ impl Governed {
             }
         };
         let first = read().unwrap();
-        let options = WatchOptions { files: vec![Watched::policy(&file, read)], ..quick() };
+        let options = WatchOptions { files: vec![WatchedFile::policy(&file, read)], ..quick() };
         let (compiled, audit) = (Arc::new(AtomicUsize::new(0)), Arc::<MemoryAudit>::default());
         let (count, sink) = (Arc::clone(&compiled), Arc::clone(&audit));
-        let living = Living::with("", options, |_, dir| {
+        let living = WatchedHost::with("", options, |_, dir| {
             toolbay::Host::builder(first)
                 .state_dir(dir.join("state"))
                 .cache_dir(integration_tests::cache_dir())
@@ -71,27 +71,27 @@ impl Governed {
     }
 
     async fn reloaded(&mut self) -> Vec<&'static str> {
-        let event = self.living.until(|event| matches!(event, Event::PolicyReloaded { .. })).await;
-        let Event::PolicyReloaded { restart } = event else { unreachable!() };
+        let event = self.living.until(|event| matches!(event, HostEvent::PolicyReloaded { .. })).await;
+        let HostEvent::PolicyReloaded { restart } = event else { unreachable!() };
         restart
     }
 
     async fn refused(&mut self) -> String {
-        let event = self.living.until(|event| matches!(event, Event::PolicyRefused { .. })).await;
-        let Event::PolicyRefused { problem } = event else { unreachable!() };
+        let event = self.living.until(|event| matches!(event, HostEvent::PolicyRefused { .. })).await;
+        let HostEvent::PolicyRefused { problem } = event else { unreachable!() };
         problem
     }
 }
 
-impl Drop for Governed {
+impl Drop for PolicyFixture {
     fn drop(&mut self) {
         fs::remove_dir_all(self.file.parent().unwrap()).ok();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_policy_changes_holds_for_the_next_call_and_nothing_is_compiled() {
-    let mut it = Governed::new("").await;
+async fn a_policy_change_applies_to_the_next_call_without_compiling() {
+    let mut it = PolicyFixture::new("").await;
     it.living.put("p.wasm", &consenting(1));
     it.living.until_added("p").await;
     let compiled = it.compiled.load(Ordering::Relaxed);
@@ -112,10 +112,10 @@ async fn what_the_policy_changes_holds_for_the_next_call_and_nothing_is_compiled
     it.write("\n# a comment\n[plugins.p.limits]\nargs_bytes = 0x40\n");
     it.living.put("z.wasm", &echo(1));
     let event = it.living.until(|_| true).await;
-    assert!(matches!(&event, Event::Registered { source, .. } if source == "plugin:z"), "{event:?}");
+    assert!(matches!(&event, HostEvent::Registered { source, .. } if source == "plugin:z"), "{event:?}");
     it.write("[host]\nparallel_calls = 3\nbreaker_faults = 7\n");
     assert_eq!(it.reloaded().await, ["parallel_calls"], "the breaker needs no restart");
-    assert_eq!(it.living.host.free_places(), 64);
+    assert_eq!(it.living.host.available_call_permits(), 64);
     it.write("");
     assert_eq!(it.reloaded().await, Vec::<&str>::new(), "it is as at the start again");
     let echos = usize::from(it.compiled.load(Ordering::Relaxed) > compiled);
@@ -123,8 +123,8 @@ async fn what_the_policy_changes_holds_for_the_next_call_and_nothing_is_compiled
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_can_not_be_used_is_refused_whole() {
-    let mut it = Governed::new(KEEP).await;
+async fn an_invalid_policy_is_refused_entirely() {
+    let mut it = PolicyFixture::new(KEEP).await;
     it.living.put("p.wasm", &consenting(1));
     it.living.until_added("p").await;
     for (text, part) in [
@@ -144,7 +144,7 @@ async fn a_policy_that_can_not_be_used_is_refused_whole() {
     it.write("");
     it.reloaded().await;
     assert_eq!(it.living.call("p__keep", "{}").await.0, "not_available");
-    // Links that are swapped, as configuration that is mounted comes.
+    // Swapped symlinks, as in mounted configuration.
     let place = it.file.parent().unwrap().to_path_buf();
     let version = |name: &str, text: &str| {
         fs::create_dir(place.join(name)).unwrap();
@@ -164,21 +164,21 @@ async fn a_policy_that_can_not_be_used_is_refused_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pin_and_a_section_hold_at_once() {
-    let mut it = Governed::new("").await;
+    let mut it = PolicyFixture::new("").await;
     it.living.put("p.wasm", &consenting(1));
     it.living.until_added("p").await;
     let digest = it.living.digest("p").unwrap();
     it.write(&format!("[plugins.p]\nsha256 = \"{}\"\n", "0".repeat(64)));
     it.living.until_removed("p").await;
     let problems = it.living.host.problems();
-    assert!(matches!(&*problems[0].error, LoadError::Digest { .. }) && !problems[0].kept, "{problems:?}");
+    assert!(matches!(&*problems[0].error, LoadError::DigestMismatch { .. }) && !problems[0].kept, "{problems:?}");
     it.write(&format!("[plugins.p]\nsha256 = \"{digest}\"\n"));
     it.living.until_added("p").await;
     it.living.put("p.wasm", &consenting(2));
-    let told = it.living.until(|event| matches!(event, Event::NotLoaded { .. })).await;
-    assert!(matches!(told, Event::NotLoaded { kept: true, .. }), "what is pinned goes on: {told:?}");
+    let told = it.living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
+    assert!(matches!(told, HostEvent::NotLoaded { kept: true, .. }), "what is pinned goes on: {told:?}");
     assert_eq!(it.living.digest("p"), Some(digest));
-    // Without the pin the file that is there is let in.
+    // Without the pin, the present file is loaded.
     it.write("");
     it.living.until_replaced("p").await;
     if it.living.host.problems().iter().any(|problem| problem.kept) {
@@ -192,14 +192,14 @@ async fn a_pin_and_a_section_hold_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_profile_sees_is_what_the_policy_says_now() {
+async fn a_profile_follows_the_current_policy() {
     let profile = |tools: &str| format!("{KEEP}[profile.few]\ntools = [{tools}]\n");
-    let mut it = Governed::new(&profile("\"p__plain\"")).await;
+    let mut it = PolicyFixture::new(&profile("\"p__plain\"")).await;
     it.living.put("p.wasm", &consenting(1));
     it.living.until_added("p").await;
-    // Made once, as a server does at its start.
-    let filter = Arc::new(Filter::of_profile(it.living.host.policy().profile("few").cloned()));
-    let seen = |it: &Governed| -> Vec<String> {
+    // Created once, as a server does at its start.
+    let filter = Arc::new(Filter::for_profile(it.living.host.policy().profile("few").cloned()));
+    let seen = |it: &PolicyFixture| -> Vec<String> {
         let view = it.living.host.view(Arc::clone(&filter));
         view.definitions().map(|entry| entry.def.name.to_string()).collect()
     };
@@ -213,12 +213,12 @@ async fn what_a_profile_sees_is_what_the_policy_says_now() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_wants_more_waits_while_the_old_one_goes_on() {
-    let mut it = Governed::new(KEEP).await;
+async fn a_version_that_wants_more_is_held_while_the_old_one_runs() {
+    let mut it = PolicyFixture::new(KEEP).await;
     it.living.put("p.wasm", &consenting(1));
     it.living.until_added("p").await;
     let first = it.living.digest("p").unwrap();
-    // The operator writes a line for the version that is there; then comes one for which nobody wrote it.
+    // The operator writes a line for the present version. Then a version arrives that the line was not written for.
     it.write(MORE);
     it.reloaded().await;
     assert_eq!(it.living.call("p__read", "{}").await.0, "ok");
@@ -231,19 +231,19 @@ async fn a_version_that_wants_more_waits_while_the_old_one_goes_on() {
         }
         known
     };
-    // As if it had been agreed to before the line was written.
+    // As if consent had been given before the line was written.
     let fewer = granted(false);
-    consents.update(&id("p"), &mut |_| Change::Put(fewer.clone())).unwrap();
+    consents.update(&id("p"), &mut |_| ConsentChange::Replace(fewer.clone())).unwrap();
     it.living.put("p.wasm", &consenting(2));
-    let told = it.living.until(|event| matches!(event, Event::Held { .. })).await;
-    let Event::Held { plugin, reason, kept } = &told else { unreachable!() };
+    let told = it.living.until(|event| matches!(event, HostEvent::ConsentRequired { .. })).await;
+    let HostEvent::ConsentRequired { plugin, reason, kept } = &told else { unreachable!() };
     assert!(plugin == "p" && *kept && reason.contains("+ read: fs_read $workspace"), "{told:?}");
     assert_eq!(it.living.digest("p"), Some(first.clone()), "the old one goes on");
     assert_eq!(it.living.call("p__plain", "{}").await.0, "ok");
-    assert!(matches!(&*it.living.host.problems()[0].error, LoadError::Held(_)));
+    assert!(matches!(&*it.living.host.problems()[0].error, LoadError::ConsentRequired(_)));
     let records = it.audit.take_decisions();
     assert_eq!(records.iter().filter(|record| !record.held.is_empty()).count(), 1, "told once: {records:?}");
-    // Another process agrees.
+    // Another process gives consent.
     let agreed = Consent {
         digest: it.living.host.problems().len().to_string(),
         version: None,
@@ -257,7 +257,7 @@ async fn a_version_that_wants_more_waits_while_the_old_one_goes_on() {
         other.plugin("p").unwrap().digest.to_string()
     };
     let agreed = Consent { digest: digest.clone(), ..agreed };
-    FileConsents::new(&state).update(&id("p"), &mut |_| Change::Put(agreed.clone())).unwrap();
+    FileConsents::new(&state).update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone())).unwrap();
     it.living.until_replaced("p").await;
     assert_eq!(it.living.digest("p"), Some(digest));
     assert_eq!(it.living.call("p__read", "{}").await.0, "ok");
@@ -266,7 +266,7 @@ async fn a_version_that_wants_more_waits_while_the_old_one_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_changes_is_hidden_under_both_policies() {
-    let mut it = Governed::new("").await;
+    let mut it = PolicyFixture::new("").await;
     let secret = it.file.with_file_name("secret");
     let text = format!(
         "[secrets.token]\nfrom = \"file:{}\"\nreveal = true\n[plugins.p.grant]\nsecrets = [\"token\"]\n",
@@ -298,7 +298,7 @@ async fn a_secret_that_changes_is_hidden_under_both_policies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_library_swaps_a_policy_by_a_call() {
-    let mut living = Living::new("").await;
+    let mut living = WatchedHost::new("").await;
     living.put("p.wasm", &consenting(1));
     living.until_added("p").await;
     let here: &Path = living.dir.path();
@@ -308,10 +308,10 @@ async fn the_library_swaps_a_policy_by_a_call() {
     assert_eq!(report.changes.len(), 1);
     assert_eq!(report.changes[0].kind, ChangeKind::Regranted);
     assert_eq!(living.call("p__keep", "{}").await.0, "ok");
-    // A file that the embedder wants to hear of.
+    // A file that the embedder watches.
     let heard = Arc::new(AtomicUsize::new(0));
     let (count, extra) = (Arc::clone(&heard), here.join("extra"));
-    let file = Watched::file(&extra, move |_| {
+    let file = WatchedFile::file(&extra, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let watch = living.host.watch(&here.join("plugins"), WatchOptions { files: vec![file], ..quick() }).await;

@@ -1,4 +1,4 @@
-//! Reloads while everything runs, and a thousand of them: nobody is lost, nothing stays.
+//! A thousand reloads under load: no call is lost, and no resource leaks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use integration_tests::{in_a_process, outcome, policy};
 use toolbay::{Filter, Host, ToolCall, TurnContext};
 
-use super::directory_watch::{HANGS, Living, call, echo, put};
-use crate::sandbox::leaks::Process;
+use super::directory_watch::{HANGS, WatchedHost, call, echo, put};
+use crate::sandbox::leaks::ProcessResources;
 
-/// Each of these has the tools of one version, and never those of two.
+/// Each view has the tools of one version, never of two.
 fn one_version(host: &Host) -> usize {
     let view = host.view(Filter::default());
     let digests: BTreeSet<_> = view
@@ -25,8 +25,8 @@ fn one_version(host: &Host) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_and_listings_go_on_while_the_directory_is_rewritten() {
-    let mut living = Living::new("").await;
+async fn calls_and_listings_continue_while_the_directory_is_rewritten() {
+    let mut living = WatchedHost::new("").await;
     living.put("stay.wasm", &echo(1));
     living.put("swap.wasm", &echo(1));
     living.until_added("swap").await;
@@ -85,7 +85,7 @@ async fn calls_and_listings_go_on_while_the_directory_is_rewritten() {
     living.host.rescan().await;
     assert_eq!(living.call("swap__echo", "{}").await.0, "ok");
     assert_eq!(living.digest("swap"), living.digest("end"));
-    assert_eq!(living.host.free_places(), living.host.policy().host().parallel_calls as usize);
+    assert_eq!(living.host.available_call_permits(), living.host.policy().host().parallel_calls as usize);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +109,7 @@ async fn a_thousand_replacements_leave_nothing() {
             }
             host.rescan().await;
             if n % 20 == 0 {
-                // Another workspace each time: other folders are opened, and the old ones closed.
+                // Another workspace each time, so other folders are opened and the old ones closed.
                 let other = dir.path().join(format!("work-{}", n % 60));
                 fs::create_dir_all(&other).unwrap();
                 host.reload_policy(policy(text, &other)).await.unwrap();
@@ -117,11 +117,11 @@ async fn a_thousand_replacements_leave_nothing() {
             assert_eq!(call(&host, "p__echo", "{}").await.0, "ok");
         }
     };
-    // The first rounds fill the cache, pools and the allocator's arenas.
+    // The first rounds fill the cache, the pools and the allocator's arenas.
     round(0, 200).await;
-    let (before, files) = (Process::now(), fs::read_dir(&cache).unwrap().count());
+    let (before, files) = (ProcessResources::now(), fs::read_dir(&cache).unwrap().count());
     round(200, 1200).await;
-    let after = Process::now();
+    let after = ProcessResources::now();
     println!("{before:?}\n{after:?}");
     assert_eq!(fs::read_dir(&cache).unwrap().count(), files, "two versions have two entries");
     assert!(after.resident_mib < before.resident_mib + 48, "{before:?}, then {after:?}");

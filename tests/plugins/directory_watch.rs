@@ -1,4 +1,4 @@
-//! A directory that lives: what comes, changes and goes in it while the host runs.
+//! A watched directory: files are added, changed and removed while the host runs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,27 +9,27 @@ use tokio::sync::broadcast::error::RecvError;
 
 use integration_tests::{another_build, cache_dir, outcome, policy, value};
 use tokio::sync::broadcast::Receiver;
-use toolbay::core::registry::event::Event;
+use toolbay::core::registry::event::HostEvent;
 use toolbay::{
-    ChangeKind, Filter, Host, HostBuilder, LoadError, PluginId, ToolCall, TurnContext, Watch, WatchOptions,
+    ChangeKind, Filter, Host, HostBuilder, LoadError, PluginId, ToolCall, TurnContext, WatchHandle, WatchOptions,
 };
 
-/// What takes this long hangs.
+/// An operation that takes this long hangs.
 pub(crate) const HANGS: Duration = Duration::from_secs(60);
 
-/// A host whose directory is watched.
-pub(crate) struct Living {
+/// A host that watches its directory.
+pub(crate) struct WatchedHost {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) host: Host,
-    pub(crate) events: Receiver<Event>,
-    pub(crate) watch: Watch,
+    pub(crate) events: Receiver<HostEvent>,
+    pub(crate) watch: WatchHandle,
 }
 
 pub(crate) fn quick() -> WatchOptions {
     WatchOptions { settle: Duration::from_millis(50), poll: Duration::from_millis(500), files: vec![] }
 }
 
-impl Living {
+impl WatchedHost {
     pub(crate) async fn new(text: &str) -> Self {
         Self::with(text, quick(), |builder, _| builder).await
     }
@@ -52,18 +52,18 @@ impl Living {
         self.dir.path().join("plugins").join(name)
     }
 
-    /// Puts a file there as it should be done: written elsewhere and renamed.
+    /// Installs a file atomically: written elsewhere, then renamed.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         put(&self.at(name), bytes);
     }
 
-    /// The next event of which something is true.
-    pub(crate) async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+    /// The next event that satisfies a condition.
+    pub(crate) async fn until(&mut self, wanted: impl Fn(&HostEvent) -> bool) -> HostEvent {
         let found = async {
             loop {
-                // A stream that fell behind, and calls that were refused, are not what is waited for.
+                // Events about lagging streams and refused calls are skipped.
                 match self.events.recv().await {
-                    Ok(Event::ToolError { .. }) | Err(RecvError::Lagged(_)) => {}
+                    Ok(HostEvent::ToolError { .. }) | Err(RecvError::Lagged(_)) => {}
                     Ok(event) if wanted(&event) => return event,
                     Ok(_) => {}
                     Err(error @ RecvError::Closed) => panic!("{error}"),
@@ -75,17 +75,17 @@ impl Living {
 
     pub(crate) async fn until_added(&mut self, id: &str) {
         let wanted = format!("plugin:{id}");
-        self.until(|event| matches!(event, Event::Registered { source, .. } if *source == wanted)).await;
+        self.until(|event| matches!(event, HostEvent::Registered { source, .. } if *source == wanted)).await;
     }
 
     pub(crate) async fn until_replaced(&mut self, id: &str) {
         let wanted = format!("plugin:{id}");
-        self.until(|event| matches!(event, Event::Replaced { source, .. } if *source == wanted)).await;
+        self.until(|event| matches!(event, HostEvent::Replaced { source, .. } if *source == wanted)).await;
     }
 
     pub(crate) async fn until_removed(&mut self, id: &str) {
         let wanted = format!("plugin:{id}");
-        self.until(|event| matches!(event, Event::Unregistered { source, .. } if *source == wanted)).await;
+        self.until(|event| matches!(event, HostEvent::Unregistered { source, .. } if *source == wanted)).await;
     }
 
     pub(crate) async fn call(&self, tool: &str, args: &str) -> (&'static str, String) {
@@ -116,8 +116,8 @@ pub(crate) fn echo(mark: u8) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_come_change_and_go() {
-    let mut living = Living::new("").await;
+async fn files_are_added_changed_and_removed() {
+    let mut living = WatchedHost::new("").await;
     living.put("a.wasm", &echo(1));
     living.until_added("a").await;
     assert_eq!(living.call("a__echo", r#"{"a":1}"#).await, ("ok", r#"{"a":1}"#.to_owned()));
@@ -134,7 +134,7 @@ async fn files_come_change_and_go() {
     }
     assert_eq!(living.call("a__echo", "{}").await.0, "not_available");
 
-    // The same bytes again are no change, nor is another time or what is no plugin.
+    // The same bytes, another timestamp, and files that are not plugins are no change.
     living.put("b.wasm", &echo(2));
     fs::File::options()
         .append(true)
@@ -146,12 +146,12 @@ async fn files_come_change_and_go() {
     let before = Arc::as_ptr(living.host.registry().snapshot().get("b__echo").unwrap());
     living.put("z.wasm", &echo(3));
     let event = living.until(|_| true).await;
-    assert!(matches!(&event, Event::Registered { source, .. } if source == "plugin:z"), "{event:?}");
+    assert!(matches!(&event, HostEvent::Registered { source, .. } if source == "plugin:z"), "{event:?}");
     assert_eq!(Arc::as_ptr(living.host.registry().snapshot().get("b__echo").unwrap()), before);
 
     fs::remove_file(living.at("b.wasm")).unwrap();
     living.until_removed("b").await;
-    let Living { dir, host, watch, .. } = living;
+    let WatchedHost { dir, host, watch, .. } = living;
     drop(watch);
     fs::remove_file(dir.path().join("plugins/z.wasm")).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -159,10 +159,10 @@ async fn files_come_change_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_being_written_is_left_alone() {
+async fn a_file_that_is_being_written_is_not_loaded() {
     use std::io::Write as _;
     let options = WatchOptions { settle: Duration::from_secs(3), ..quick() };
-    let mut living = Living::with("", options, |builder, _| builder).await;
+    let mut living = WatchedHost::with("", options, |builder, _| builder).await;
     let bytes = echo(1);
     let mut file = fs::File::create(living.at("slow.wasm")).unwrap();
     for part in bytes.chunks(bytes.len() / 20) {
@@ -171,11 +171,11 @@ async fn a_file_that_is_being_written_is_left_alone() {
     }
     drop(file);
     let event = living.until(|_| true).await;
-    assert!(matches!(event, Event::Registered { .. }), "it was read in part: {event:?}");
+    assert!(matches!(event, HostEvent::Registered { .. }), "it was read in part: {event:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_replacement_keeps_the_old_one_and_says_so() {
+async fn a_broken_replacement_keeps_the_old_version_and_is_reported() {
     type Spoil = (&'static str, &'static str, fn(&Path));
     let cases: [Spoil; 8] = [
         ("empty", "is empty", |file| put(file, b"")),
@@ -194,44 +194,44 @@ async fn a_broken_replacement_keeps_the_old_one_and_says_so() {
             fs::File::create(file).unwrap().set_len(toolbay::MAX_COMPONENT_BYTES + 1).unwrap();
         }),
     ];
-    let mut living = Living::new("").await;
+    let mut living = WatchedHost::new("").await;
     living.put("p.wasm", &echo(1));
     living.until_added("p").await;
     for (number, (case, problem, spoil)) in cases.into_iter().enumerate() {
         let file = living.at("p.wasm");
         if number > 2 {
-            // What cannot be renamed over a file takes its place.
+            // A folder, which cannot be renamed over a file, replaces it.
             fs::remove_file(&file).or_else(|_| fs::remove_dir(&file)).unwrap();
             if case == "folder" {
                 fs::write(&file, "").unwrap();
             }
         }
         spoil(&file);
-        let told = living.until(|event| matches!(event, Event::NotLoaded { .. })).await;
-        let Event::NotLoaded { file, problem: text, kept } = &told else { unreachable!() };
+        let told = living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
+        let HostEvent::NotLoaded { file, problem: text, kept } = &told else { unreachable!() };
         assert!(file.ends_with("p.wasm") && text.contains(problem) && *kept, "{case}: {told:?}");
         assert_eq!(living.call("p__echo", "{}").await, ("ok", "{}".to_owned()), "{case}");
         let problems = living.host.problems();
         assert_eq!(problems.len(), 1, "{case}: {problems:?}");
-        assert!(problems[0].kept && problems[0].to_string().ends_with("its older version goes on"));
+        assert!(problems[0].kept && problems[0].to_string().ends_with("the older version stays loaded"));
     }
     fs::remove_file(living.at("p.wasm")).unwrap();
     living.put("p.wasm", &echo(2));
     living.until_replaced("p").await;
     assert!(living.host.problems().is_empty());
-    // A broken file that is new is told as well, and nothing else.
+    // A new broken file is reported as well, and nothing else.
     living.put("q.wasm", b"junk");
-    let told = living.until(|event| matches!(event, Event::NotLoaded { .. })).await;
-    assert!(matches!(told, Event::NotLoaded { kept: false, .. }), "{told:?}");
+    let told = living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
+    assert!(matches!(told, HostEvent::NotLoaded { kept: false, .. }), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_in_flight_end_on_the_version_they_began_with() {
-    let mut living = Living::new("").await;
+    let mut living = WatchedHost::new("").await;
     living.put("p.wasm", &fs::read(guest_artifacts::HOSTILE_SLEEP).unwrap());
     living.until_added("p").await;
     let view = living.host.view(Filter::default());
-    // Known once, so that all of them have begun when the file changes.
+    // Called once, so that all of them are compiled when the file changes.
     assert_eq!(living.call("p__sleep", r#"{"ms":1}"#).await.0, "ok");
     let run = |count: usize| {
         let (host, view) = (living.host.clone(), view.clone());
@@ -240,8 +240,8 @@ async fn calls_in_flight_end_on_the_version_they_began_with() {
     };
     let (one, batch) = (run(1), run(8));
     living.put("p.wasm", &echo(1));
-    let changed = living.until(|event| matches!(event, Event::Replaced { .. })).await;
-    let Event::Replaced { source, diff, .. } = changed else { unreachable!() };
+    let changed = living.until(|event| matches!(event, HostEvent::Replaced { .. })).await;
+    let HostEvent::Replaced { source, diff, .. } = changed else { unreachable!() };
     let lines: Vec<String> = diff.changes().iter().map(ToString::to_string).collect();
     assert_eq!(source, "plugin:p");
     assert!(lines.contains(&"`p__sleep` (breaking): removed".to_owned()), "{lines:?}");
@@ -252,7 +252,7 @@ async fn calls_in_flight_end_on_the_version_they_began_with() {
     for delivered in one.await.unwrap().iter().chain(&batch.await.unwrap()) {
         assert_eq!(outcome(delivered), "ok");
     }
-    // An old view goes on as well, also with what was not called before.
+    // An old view keeps working, also for tools that were not called before.
     let late = living.host.call_all(
         &view,
         vec![ToolCall::new("1", "p__sleep", r#"{"ms":1}"#)],
@@ -262,16 +262,16 @@ async fn calls_in_flight_end_on_the_version_they_began_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_goes_takes_nothing_along_and_may_come_back() {
-    let mut living = Living::new("").await;
+async fn a_removed_directory_keeps_its_plugins_and_may_return() {
+    let mut living = WatchedHost::new("").await;
     living.put("p.wasm", &echo(1));
     living.until_added("p").await;
     let (place, aside) = (living.dir.path().join("plugins"), living.dir.path().join("aside"));
     fs::rename(&place, &aside).unwrap();
-    let told = living.until(|event| matches!(event, Event::NotLoaded { .. })).await;
-    assert!(matches!(&told, Event::NotLoaded { problem, .. } if problem.contains("goes on")), "{told:?}");
+    let told = living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
+    assert!(matches!(&told, HostEvent::NotLoaded { problem, .. } if problem.contains("goes on")), "{told:?}");
     assert_eq!(living.call("p__echo", "{}").await.0, "ok");
-    // A new directory of that name is another one; what it does not hold is gone.
+    // A new directory of that name replaces the old one. Plugins that it lacks are removed.
     fs::create_dir(&place).unwrap();
     living.put("q.wasm", &echo(2));
     living.until_added("q").await;
@@ -280,23 +280,23 @@ async fn a_directory_that_goes_takes_nothing_along_and_may_come_back() {
     }
     assert!(living.host.problems().is_empty());
     fs::remove_dir_all(&place).unwrap();
-    living.until(|event| matches!(event, Event::NotLoaded { .. })).await;
+    living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
     symlink(&aside, &place).unwrap();
     living.until_added("p").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_changes_is_told_once_and_disturbs_nobody() {
+async fn a_flood_of_changes_is_reported_once_and_disturbs_no_call() {
     const FILES: usize = 300;
-    let mut living = Living::new("").await;
+    let mut living = WatchedHost::new("").await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = Arc::clone(&told);
     living.host.events().listen(move |event| {
-        if let Event::NotLoaded { file, problem, .. } = event {
+        if let HostEvent::NotLoaded { file, problem, .. } = event {
             tells.lock().unwrap().push(format!("{file}: {problem}"));
         }
     });
-    // Each is there whole: one that is empty while its writer waits for a processor is another content.
+    // Each file is complete: an empty file while its writer waits for the CPU is another content.
     let junk: Vec<PathBuf> = (0..FILES).map(|n| living.at(&format!("junk-{n}.wasm"))).collect();
     for round in 0..20 {
         for file in &junk {
@@ -347,7 +347,7 @@ async fn a_directory_has_bounds() {
     assert!(fresh.load_dir(&plugins).await.unwrap_err().to_string().contains("more than 16384"));
 }
 
-/// What runs, as a fresh start could have it.
+/// The loaded plugins, as a fresh start would have them.
 fn running(host: &Host) -> Vec<(String, String)> {
     let catalog = host.registry().snapshot();
     let tools = catalog.tools().map(|entry| entry.def.name.to_string());
@@ -358,7 +358,7 @@ fn running(host: &Host) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happened_the_outcome_is_that_of_a_fresh_start() {
-    // `twin` can be made of either of two files; two plugins want to reduce one tool's results.
+    // Two files could provide `twin`; two plugins want to reduce the results of one tool.
     let text = "[plugins.b]\nfile = \"b.wasm\"\n[plugins.twin]\nfile = \"a.wasm\"\n\
         [plugins.r1.grant]\nreduce = [\"b__long = produce\"]\n[plugins.r2.grant]\nreduce = [\"b__long = produce\"]\n";
     let dir = tempfile::tempdir().unwrap();
@@ -369,7 +369,7 @@ async fn whatever_happened_the_outcome_is_that_of_a_fresh_start() {
     living.load_dir(&plugins).await.unwrap();
     let reducer = fs::read(guest_artifacts::REDUCE_GOOD).unwrap();
     let contents = [echo(1), echo(2), reducer];
-    // A walk that is the same at each run.
+    // A random walk that is the same in each run.
     let mut state: u64 = 7;
     let mut next = |most: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -399,7 +399,7 @@ async fn whatever_happened_the_outcome_is_that_of_a_fresh_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_says_what_changed() {
+async fn a_report_lists_the_changes() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::builder(policy("", dir.path())).cache_dir(cache_dir()).build().unwrap();
     put(&dir.path().join("p.wasm"), &echo(1));
@@ -416,7 +416,7 @@ async fn a_report_says_what_changed() {
     assert_eq!(kinds(&report), [("q".into(), ChangeKind::Removed), ("p".into(), ChangeKind::Replaced)]);
     assert!(report.changes[0].tools.iter().all(|tool| tool.what == "removed"));
     assert!(report.changes[1].tools.is_empty(), "the tools are the same");
-    // What was taken out by hand stays out until its file holds something else, or everything is read anew.
+    // A plugin that was unloaded by hand stays out until its file changes or everything is reloaded.
     let id = PluginId::new("p").unwrap();
     assert!(host.unload(&id));
     put(&dir.path().join("p.wasm"), &echo(2));
@@ -427,7 +427,7 @@ async fn a_report_says_what_changed() {
     assert!(host.plugin("q").is_some() && host.plugin("p").is_none());
     drop(watch);
     assert_eq!(kinds(&host.rescan().await), [("p".into(), ChangeKind::Added)]);
-    // What the embedder gives comes before what the directory offers.
+    // Plugins of the embedder take precedence over plugins of the directory.
     host.load_bytes(id.clone(), echo(4)).await.unwrap();
     let report = host.rescan().await;
     assert!(
@@ -441,7 +441,7 @@ async fn a_cache_that_holds_nothing_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let cache = dir.path().join("cache");
     let builder = Host::builder(policy("", dir.path())).cache_dir(&cache);
-    let host = builder.cache_bounds(0, Duration::from_secs(3600)).build().unwrap();
+    let host = builder.cache_limits(0, Duration::from_secs(3600)).build().unwrap();
     let file = dir.path().join("p.wasm");
     for mark in 1..4 {
         put(&file, &echo(mark));

@@ -1,4 +1,4 @@
-//! The first-party plugins as components, through the host.
+//! The first-party plugins as components in a host.
 
 use integration_tests::{TestHost, hints, outcome, refusal, structured, words as value};
 use serde_json::json;
@@ -65,7 +65,7 @@ async fn hash_hashes_text_and_granted_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shell_runs_what_was_granted_without_a_shell() {
+async fn shell_runs_granted_programs_without_a_shell() {
     let policy = r#"
         [programs.echo]
         path = "/bin/echo"
@@ -95,7 +95,7 @@ async fn git_looks_at_a_repository() {
     let found = std::process::Command::new("sh").args(["-c", "command -v git"]).output().unwrap();
     let git = String::from_utf8(found.stdout).unwrap();
     let git = std::fs::canonicalize(git.trim()).unwrap();
-    // The grant is the one that the plugin's page shows.
+    // The grant from the page of the plugin.
     let page = include_str!("../../docs/reference/plugins/git.md");
     let policy = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let policy = policy.replace("/usr/bin/git", &git.display().to_string());
@@ -117,7 +117,7 @@ async fn git_looks_at_a_repository() {
     run(&["commit", "-q", "-m", "Begin\n\nBecause."]);
     std::fs::write(root.join("a b.txt"), "two\n").unwrap();
     std::fs::write(root.join("new"), "").unwrap();
-    // What a hostile repository would have Git run.
+    // Commands that a hostile repository tries to make Git run.
     run(&["config", "core.fsmonitor", "touch fsmonitor-ran; false"]);
     run(&["config", "diff.external", "touch external-ran"]);
     run(&["config", "core.pager", "touch pager-ran"]);
@@ -147,7 +147,7 @@ async fn git_looks_at_a_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn todo_keeps_what_many_add_at_once() {
+async fn todo_keeps_concurrent_additions() {
     let policy = "[plugins.todo.grant]\nkv = [\"plugin\"]\n";
     let host = TestHost::new(&[("todo", guest_artifacts::PLUGIN_TODO)], policy).await;
     assert_eq!(value(&host.call("todo__list", json!({})).await), "Nothing to do.");
@@ -161,7 +161,7 @@ async fn todo_keeps_what_many_add_at_once() {
     assert_eq!(ids, (1..=40).collect::<Vec<_>>(), "every number once");
     let listed = structured(&host.call("todo__list", json!({})).await);
     assert_eq!(listed["items"].as_array().unwrap().len(), 40);
-    // Two change one item at once: both changes are there.
+    // Two calls change one item concurrently, and both changes are stored.
     let both = vec![
         ToolCall::new("1", "todo__complete", json!({"id": 7}).to_string()),
         ToolCall::new("2", "todo__update", json!({"id": 7, "text": "seven"}).to_string()),
@@ -210,7 +210,7 @@ async fn memory_keeps_lasting_notes_and_those_of_a_session_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kanban_moves_tasks_and_its_list_is_what_the_reducer_knows() {
+async fn kanban_moves_tasks_and_its_list_fits_the_reducer() {
     let policy = "[plugins.kanban.grant]\nkv = [\"plugin\"]\nclock = true\n\
                   [plugins.reducers.grant]\nreduce = [\"kanban__kanban_list\"]\n";
     let plugins =
@@ -235,7 +235,7 @@ async fn kanban_moves_tasks_and_its_list_is_what_the_reducer_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn code_runs_what_the_operator_set_up_and_nothing_else() {
+async fn code_runs_only_configured_commands() {
     let policy = r#"
         [programs.cat]
         path = "/bin/cat"
@@ -264,7 +264,7 @@ async fn code_runs_what_the_operator_set_up_and_nothing_else() {
     assert!(host.root().join("lint.txt").exists());
     let option = host.call("code__lint", json!({"paths": ["--help"]})).await;
     assert_eq!(refusal(&option).code, ErrorCode::InputInvalid);
-    // Without a command a tool is not offered.
+    // A tool without a configured command is not offered.
     let bare = TestHost::new(
         &[("code", guest_artifacts::PLUGIN_CODE)],
         "[plugins.code.grant]\nprocess = [\"cat\"]\n[programs.cat]\npath = \"/bin/cat\"",

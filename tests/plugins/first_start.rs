@@ -1,5 +1,5 @@
-//! The first start of a directory: what is quick to be had does not wait for what is slow, and in the end all is as if nothing
-//! had been either.
+//! The first start of a directory: quick plugins do not wait for slow ones, and the final state is the same as if all
+//! had been ready at once.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use integration_tests::{outcome, policy};
-use toolbay::core::registry::event::Event;
+use toolbay::core::registry::event::HostEvent;
 use toolbay::{ChangeKind, Filter, Host, LoadReport, PluginChange, ToolCall, TurnContext};
 
 use crate::sandbox::compile_bombs::with_functions;
 
-/// Takes seconds to compile, and comes first by its name.
+/// Takes seconds to compile, and comes first by name.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let plugins = dir.path().join("plugins");
@@ -43,17 +43,17 @@ fn ids(report: &LoadReport) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_quick_does_not_wait_for_what_is_slow() {
+async fn quick_plugins_do_not_wait_for_slow_ones() {
     let dir = directory();
     let host = host(dir.path());
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let hear = Arc::clone(&heard);
     host.events().listen(move |event| match event {
-        Event::Registered { source, .. } => hear.lock().unwrap().push(source.clone()),
-        Event::Replaced { source, .. } | Event::Unregistered { source, .. } => {
+        HostEvent::Registered { source, .. } => hear.lock().unwrap().push(source.clone()),
+        HostEvent::Replaced { source, .. } | HostEvent::Unregistered { source, .. } => {
             hear.lock().unwrap().push(format!("again {source}"));
         }
-        Event::NotLoaded { file, .. } => hear.lock().unwrap().push(file.clone()),
+        HostEvent::NotLoaded { file, .. } => hear.lock().unwrap().push(file.clone()),
         _ => {}
     });
     let load = {
@@ -81,7 +81,7 @@ async fn what_is_quick_does_not_wait_for_what_is_slow() {
     let heard = heard.lock().unwrap().clone();
     assert_eq!(heard.len(), 4, "each is told once: {heard:?}");
     assert_eq!(heard.last().map(String::as_str), Some("plugin:a-slow"), "{heard:?}");
-    // The same, in the same order, as a start that has all at once.
+    // The same tools in the same order as a start with everything compiled.
     let again = self::host(dir.path());
     let warm = again.load_dir(&dir.path().join("plugins")).await.unwrap();
     assert!(again.plugins().iter().all(|plugin| plugin.from_cache));
@@ -89,9 +89,9 @@ async fn what_is_quick_does_not_wait_for_what_is_slow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whose_id_it_is_does_not_depend_on_who_is_ready_first() {
+async fn the_owner_of_an_id_does_not_depend_on_load_order() {
     let dir = directory();
-    // Two files are to be `z`: the first by its name is it, though the other would be ready long before.
+    // Two files claim the id `z`. The first by name gets it, though the other would be ready earlier.
     fs::copy(guest_artifacts::HOSTILE_STATE, dir.path().join("plugins/z.wasm")).unwrap();
     let text = "[plugins.z]\nfile = \"a-slow.wasm\"";
     let host = Host::builder(policy(text, dir.path())).build().unwrap();
@@ -110,13 +110,13 @@ async fn whose_id_it_is_does_not_depend_on_who_is_ready_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changes_later_is_one_change() {
+async fn later_changes_are_one_change() {
     let dir = directory();
     let plugins = dir.path().join("plugins");
     fs::remove_file(plugins.join("a-slow.wasm")).unwrap();
     let host = host(dir.path());
     host.load_dir(&plugins).await.unwrap();
-    // A quick one and a slow one at once: nobody sees the one without the other.
+    // A quick and a slow change in one batch: no view has only one of them.
     fs::write(plugins.join("a-slow.wasm"), with_functions(200)).unwrap();
     fs::copy(guest_artifacts::PLUGIN_HASH, plugins.join("e-quick.wasm")).unwrap();
     let load = {
@@ -131,7 +131,7 @@ async fn what_changes_later_is_one_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_one_is_to_reduce_waits_for_it() {
+async fn a_tool_waits_for_the_plugin_that_reduces_it() {
     let dir = directory();
     let text = "[plugins.a-slow.grant]\nreduce = [\"b-quick__word_count\"]";
     let host = Host::builder(policy(text, dir.path())).cache_dir(dir.path().join("cache")).build().unwrap();
@@ -142,7 +142,7 @@ async fn what_another_one_is_to_reduce_waits_for_it() {
     let mut quick_came_first = false;
     while !load.is_finished() {
         let [slow, waits, quick] = ["a-slow", "b-quick", "d-quick"].map(|id| host.plugin(id).is_some());
-        // The slow one may come in between two of these looks.
+        // The slow one may arrive between two of these checks.
         assert!(!waits || host.plugin("a-slow").is_some(), "its results would be whole");
         quick_came_first |= quick && !slow;
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -151,7 +151,7 @@ async fn what_another_one_is_to_reduce_waits_for_it() {
     let report = load.await.unwrap();
     assert_eq!(ids(&report), ["a-slow", "b-quick", "d-quick"]);
     assert_eq!(call(&host, "b-quick__word_count", r#"{"text":"a b"}"#).await, "ok");
-    // Nor does it wait for one that cannot be had.
+    // It does not wait for a plugin that cannot be loaded either.
     fs::write(dir.path().join("plugins/a-slow.wasm"), "broken").unwrap();
     let host = Host::builder(policy(text, dir.path())).build().unwrap();
     assert_eq!(ids(&host.load_dir(&dir.path().join("plugins")).await.unwrap()), ["b-quick", "d-quick"]);

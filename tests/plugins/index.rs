@@ -1,5 +1,5 @@
-//! What plugin files were hashed to, kept between starts: a file that is what it was is not opened, one that is not is, and
-//! an index that is not what it should be is told once and made anew.
+//! The index of plugin file digests between starts: an unchanged file is not opened, a changed file is read, and an
+//! invalid index is reported once and rebuilt.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,16 +10,16 @@ use integration_tests::{policy, said_in_a_process};
 use sha2::{Digest, Sha256};
 use toolbay::{Filter, Host, LoadReport, WatchOptions};
 
-/// What the log says of an index that is not used.
+/// The log text about an ignored index.
 const TOLD: &str = "the index of plugin files is not used";
 
 /// A plugin directory with a cache.
-struct Indexed {
+struct IndexedDirectory {
     dir: tempfile::TempDir,
 }
 
-impl Indexed {
-    /// With files that have been as they are for long: links to components.
+impl IndexedDirectory {
+    /// With files that have not changed for a long time: links to components.
     fn new() -> Self {
         let this = Self { dir: tempfile::tempdir().unwrap() };
         fs::create_dir(this.at("plugins")).unwrap();
@@ -42,7 +42,7 @@ impl Indexed {
         (host, report)
     }
 
-    /// Starts a host and tells the tools of each plugin.
+    /// Starts a host and returns the tools of each plugin.
     async fn start(&self) -> Vec<String> {
         let (host, report) = self.start_under("").await;
         assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -54,7 +54,7 @@ impl Indexed {
         files.find(|file| file.extension().is_some_and(|kind| kind == "index"))
     }
 
-    /// Says in the index that the echo holds what another file does, as only this user can.
+    /// Writes a wrong digest for the echo plugin into the index, which only this user can do.
     fn lie(&self, of: &str) {
         let file = self.index().unwrap();
         let mut bytes = fs::read(&file).unwrap();
@@ -74,13 +74,13 @@ fn tools(host: &Host) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_what_it_was_is_not_opened() {
-    let plugins = Indexed::new();
+async fn an_unchanged_file_is_not_opened() {
+    let plugins = IndexedDirectory::new();
     assert_eq!(
         (plugins.start().await, plugins.start().await),
         (vec!["echo__echo".into()], vec!["echo__echo".into()])
     );
-    // Nobody looks into the file, so nobody sees that this is not true; what runs is what it says, from the cache.
+    // The host does not open the file, so it does not notice. It runs the code that the index names.
     plugins.lie(guest_artifacts::PLUGIN_TEXT);
     let (host, _) = plugins.start_under("").await;
     assert!(tools(&host).contains(&"echo__word_count".to_owned()), "{:?}", tools(&host));
@@ -88,7 +88,7 @@ async fn a_file_that_is_what_it_was_is_not_opened() {
     let file = fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
     let (echo, text) = (host.plugin("echo").unwrap(), host.plugin("text").unwrap());
     assert_eq!((&echo.digest, &*text.digest), (&text.digest, &*hex(&file)));
-    // Who wants all to be read gets it, and the index is true again.
+    // A full read ignores the index and repairs it.
     let report = host.rescan().await;
     assert_eq!((report.changes.len(), tools(&host)), (1, vec!["echo__echo".to_owned()]));
     assert_eq!(plugins.start().await, ["echo__echo"]);
@@ -99,8 +99,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_cache_does_not_know_is_read() {
-    let plugins = Indexed::new();
+async fn a_file_missing_from_the_index_is_read() {
+    let plugins = IndexedDirectory::new();
     plugins.start().await;
     plugins.lie(guest_artifacts::PLUGIN_HASH);
     assert_eq!(plugins.start().await, ["echo__echo"]);
@@ -108,7 +108,7 @@ async fn what_the_cache_does_not_know_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pinned_file_is_hashed_at_each_start() {
-    let plugins = Indexed::new();
+    let plugins = IndexedDirectory::new();
     plugins.start().await;
     plugins.lie(guest_artifacts::PLUGIN_TEXT);
     let pin = |file: &str| format!("[plugins.echo]\nsha256 = \"{}\"", hex(&fs::read(file).unwrap()));
@@ -120,21 +120,21 @@ async fn a_pinned_file_is_hashed_at_each_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_another_one_is_read() {
-    let plugins = Indexed::new();
+async fn a_replaced_file_is_read() {
+    let plugins = IndexedDirectory::new();
     plugins.start().await;
     let echo = plugins.at("plugins/echo.wasm");
     fs::remove_file(&echo).unwrap();
     plugins.link("echo", guest_artifacts::HOSTILE_STATE);
     assert_eq!(plugins.start().await, ["echo__count"]);
-    // By another name, and the name of another.
+    // Renamed, and under the name of another file.
     fs::rename(plugins.at("plugins/text.wasm"), &echo).unwrap();
     assert!(plugins.start().await.contains(&"echo__word_count".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_comes_to_stand_beside_a_component_is_seen() {
-    let plugins = Indexed::new();
+async fn a_file_added_beside_a_component_is_found() {
+    let plugins = IndexedDirectory::new();
     plugins.link("shapes", guest_artifacts::FOREIGN_SHAPES);
     plugins.start().await;
     let (host, _) = plugins.start_under("").await;
@@ -148,8 +148,8 @@ async fn a_file_that_comes_to_stand_beside_a_component_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_young_file_is_not_believed_and_an_old_one_not_when_it_was_written() {
-    let plugins = Indexed::new();
+async fn a_recent_timestamp_is_not_trusted() {
+    let plugins = IndexedDirectory::new();
     let (file, echo) = (plugins.at("plugins/young.wasm"), fs::read(guest_artifacts::BENCH_ECHO).unwrap());
     let version = |n: u8| [&echo[..], &[0, 4, 1, b'n', 0, n]].concat();
     fs::write(&file, version(0)).unwrap();
@@ -166,7 +166,7 @@ async fn a_young_file_is_not_believed_and_an_old_one_not_when_it_was_written() {
     }
     plugins.start().await;
     assert!(has("young.wasm"));
-    // In place, of the same size, and the time of writing put back.
+    // Changed in place with the same size and a restored modification time.
     let before = fs::metadata(&file).unwrap();
     fs::write(&file, version(1)).unwrap();
     fs::File::options().write(true).open(&file).unwrap().set_modified(before.modified().unwrap()).unwrap();
@@ -178,7 +178,7 @@ async fn a_young_file_is_not_believed_and_an_old_one_not_when_it_was_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watched_directory_is_taken_from_the_index_and_watched() {
-    let plugins = Indexed::new();
+    let plugins = IndexedDirectory::new();
     plugins.start().await;
     plugins.lie(guest_artifacts::PLUGIN_TEXT);
     let host = Host::builder(policy("", plugins.dir.path())).cache_dir(plugins.at("cache")).build().unwrap();
@@ -202,28 +202,28 @@ async fn a_watched_directory_is_taken_from_the_index_and_watched() {
     drop(watch);
 }
 
-/// Something that is done to an index.
-type Harm = fn(&Path, &[u8]);
+/// A manipulation of an index.
+type Tampering = fn(&Path, &[u8]);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_is_not_sound_is_told_once_and_made_anew() {
-    let name = "plugins::index::an_index_that_is_not_sound_is_told_once_and_made_anew";
-    let harms: [(&str, Harm); 7] = [
+async fn an_invalid_index_is_reported_once_and_rebuilt() {
+    let name = "plugins::index::an_invalid_index_is_reported_once_and_rebuilt";
+    let harms: [(&str, Tampering); 7] = [
         ("it is damaged", |file, sound| {
             let mut flipped = sound.to_vec();
             flipped[sound.len() / 2] ^= 1;
             fs::write(file, flipped).unwrap();
         }),
         ("it is damaged", |file, sound| fs::write(file, &sound[..sound.len() - 1]).unwrap()),
-        ("it is cut off", |file, _| fs::write(file, "").unwrap()),
-        ("it is no index", |file, _| fs::write(file, vec![7; 1000]).unwrap()),
-        ("it is of another format", |file, sound| {
+        ("it is truncated", |file, _| fs::write(file, "").unwrap()),
+        ("it is not an index", |file, _| fs::write(file, vec![7; 1000]).unwrap()),
+        ("its format is unknown", |file, sound| {
             let mut older = sound[..sound.len() - 32].to_vec();
             older[8] = 0;
             older.extend(&Sha256::digest(&older)[..]);
             fs::write(file, older).unwrap();
         }),
-        ("it is of another directory", |file, sound| {
+        ("it belongs to another directory", |file, sound| {
             let mut foreign = sound[..sound.len() - 32].to_vec();
             let at = foreign.windows(8).position(|window| window == b"/plugins").unwrap();
             foreign[at + 1] = b'q';
@@ -236,7 +236,7 @@ async fn an_index_that_is_not_sound_is_told_once_and_made_anew() {
     ];
     let Some((_, stderr)) = said_in_a_process(name, "true") else {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-        let plugins = Indexed::new();
+        let plugins = IndexedDirectory::new();
         plugins.start().await;
         let file = plugins.index().unwrap();
         let sound = fs::read(&file).unwrap();
@@ -257,15 +257,15 @@ async fn an_index_that_is_not_sound_is_told_once_and_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cache_that_can_not_be_written_is_told_once() {
-    let name = "plugins::index::a_cache_that_can_not_be_written_is_told_once";
+async fn an_unwritable_cache_is_reported_once() {
+    let name = "plugins::index::an_unwritable_cache_is_reported_once";
     if cfg!(not(target_os = "linux")) {
         return;
     }
     let Some((_, stderr)) = said_in_a_process(name, "true") else {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-        let plugins = Indexed::new();
-        // It is ours, nobody else may write there, and neither can we, not even root.
+        let plugins = IndexedDirectory::new();
+        // The folder is ours, and nobody may write to it, not even root.
         let builder = Host::builder(policy("", plugins.dir.path())).cache_dir("/proc/self/fdinfo");
         let host = builder.build().unwrap();
         host.load_dir(&plugins.at("plugins")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Code that is dropped when it is cold, and comes back.
+//! Compiled code that has not been called for long is dropped from memory, and loaded again on demand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use integration_tests::{outcome, policy};
 use toolbay::{Filter, Host, LoadedCode, PluginId, ToolCall, TurnContext};
 
-/// Three plugins in a folder, and a cache that is all theirs.
-struct Three {
+/// Three plugins in a folder, and a cache for them alone.
+struct CachedTrio {
     dir: tempfile::TempDir,
 }
 
 const CALLS: [(&str, &str); 3] =
     [("text__word_count", r#"{"text":"a b"}"#), ("state__count", "{}"), ("sleep__sleep", r#"{"ms":1}"#)];
 
-impl Three {
+impl CachedTrio {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let this = Self { dir };
@@ -38,7 +38,7 @@ impl Three {
         self.dir.path().join("cache")
     }
 
-    /// A host that may keep so many bytes of code, with the plugins loaded.
+    /// A host with this limit for code in memory, with the plugins loaded.
     async fn host(&self, code_bytes: u64) -> Host {
         let text = format!("[host]\ncode_bytes = {code_bytes}");
         let host = Host::builder(policy(&text, self.dir.path())).cache_dir(self.cache()).build().unwrap();
@@ -47,7 +47,7 @@ impl Three {
         host
     }
 
-    /// The size of each plugin's code, and of all.
+    /// The size of each plugin's code, and the total.
     async fn sizes(&self) -> ([u64; 3], u64) {
         drop(self.host(u64::MAX).await);
         let host = self.host(u64::MAX).await;
@@ -62,7 +62,7 @@ impl Three {
         (sizes, before)
     }
 
-    /// How many files of the cache this process has mapped.
+    /// How many cache files this process has mapped.
     fn mapped(&self) -> usize {
         let cache = self.cache().canonicalize().unwrap();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -79,14 +79,14 @@ async fn call(host: &Host, tool: &str, args: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_plugins_take_turns_in_the_room_of_two() {
-    let three = Three::new();
+    let three = CachedTrio::new();
     let (sizes, all) = three.sizes().await;
     let most = all - sizes.iter().min().unwrap();
     let host = three.host(most).await;
     for round in 0..10 {
         for (tool, args) in CALLS {
             call(&host, tool, args).await;
-            let LoadedCode { plugins, bytes, most: told, .. } = host.loaded_code();
+            let LoadedCode { plugins, bytes, limit: told, .. } = host.loaded_code();
             assert!(bytes <= most && told == most && plugins <= 2, "round {round}: {:?}", host.loaded_code());
             if cfg!(target_os = "linux") {
                 assert!(three.mapped() <= 2, "what was dropped is not unmapped");
@@ -94,7 +94,7 @@ async fn three_plugins_take_turns_in_the_room_of_two() {
         }
     }
     assert!(host.loaded_code().dropped >= 20, "{:?}", host.loaded_code());
-    // Together, in any order: each has what it needs.
+    // Concurrent calls in any order: each has its code.
     let view = host.view(Filter::default());
     let calls = (0..300).map(|n| ToolCall::new(n.to_string(), CALLS[n % 3].0, CALLS[n % 3].1)).collect();
     let delivered = host.call_all(&view, calls, TurnContext::default()).await;
@@ -103,14 +103,14 @@ async fn three_plugins_take_turns_in_the_room_of_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_called_last_stays() {
-    let three = Three::new();
+async fn recently_called_code_stays_in_memory() {
+    let three = CachedTrio::new();
     let (_, all) = three.sizes().await;
     let host = three.host(all - 1).await;
     for (tool, args) in CALLS.iter().take(2) {
         call(&host, tool, args).await;
     }
-    // The first is used again when the clock of uses has gone on, so the second is the one that goes.
+    // The first plugin is called again after the clock of uses has advanced, so the second one is dropped.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(400) {
         call(&host, CALLS[0].0, CALLS[0].1).await;
@@ -125,15 +125,15 @@ async fn what_was_called_last_stays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_keeps_the_code_it_runs_on() {
-    let three = Three::new();
+    let three = CachedTrio::new();
     let _ = three.sizes().await;
-    // The code that was mapped last is kept alone.
+    // The code that was mapped last stays, even alone above the limit.
     let host = three.host(1).await;
     let long = {
         let host = host.clone();
         tokio::spawn(async move { call(&host, "sleep__sleep", r#"{"ms":1500}"#).await })
     };
-    while host.free_places() == 64 {
+    while host.available_call_permits() == 64 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for (tool, args) in CALLS.iter().take(2) {
@@ -149,16 +149,16 @@ async fn a_call_keeps_the_code_it_runs_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_come_back_stays() {
-    let three = Three::new();
-    // No cache.
+async fn code_that_cannot_be_reloaded_stays_in_memory() {
+    let three = CachedTrio::new();
+    // Without a cache.
     let host = Host::builder(policy("[host]\ncode_bytes = 1", three.dir.path())).build().unwrap();
     host.load_dir(&three.plugins()).await.unwrap();
     for (tool, args) in CALLS {
         call(&host, tool, args).await;
     }
     assert_eq!((host.loaded_code().plugins, host.loaded_code().dropped), (3, 0));
-    // No file.
+    // Without the file.
     let host = three.host(1).await;
     let bytes = fs::read(guest_artifacts::PLUGIN_HASH).unwrap();
     host.load_bytes(PluginId::new("hash").unwrap(), bytes).await.unwrap();
@@ -168,7 +168,7 @@ async fn what_could_not_come_back_stays() {
         }
         assert_eq!(host.loaded_code().plugins, 2, "the one without a file, and the last one");
     }
-    // A cache that lost it: nothing else goes, and nothing is lost.
+    // The cache has lost an entry. No other code is dropped, and nothing is lost.
     for file in fs::read_dir(three.cache()).unwrap() {
         fs::remove_file(file.unwrap().path()).ok();
     }
@@ -179,8 +179,8 @@ async fn what_could_not_come_back_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_version_that_goes_on_keeps_its_code() {
-    let three = Three::new();
+async fn an_older_version_that_still_runs_keeps_its_code() {
+    let three = CachedTrio::new();
     let _ = three.sizes().await;
     let host = three.host(1).await;
     call(&host, CALLS[0].0, CALLS[0].1).await;

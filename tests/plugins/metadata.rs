@@ -1,5 +1,5 @@
-//! Guests that misbehave when they are asked what they are: each is refused with the reason, within seconds, and
-//! nothing of it is registered.
+//! Guests with faulty metadata: the host refuses each within seconds, names the reason, and registers nothing
+//! of it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,9 +52,9 @@ refusals! {
     no_long_name: HOSTILE_METADATA_NAME_LONG, "longer than 48";
     no_line_break_in_a_name: HOSTILE_METADATA_NAME_NEWLINE, "has a character outside";
     no_novel_as_description: HOSTILE_METADATA_DESCRIPTION, "at most 8000";
-    no_terminal_codes_in_texts: HOSTILE_METADATA_TEXT, "which a terminal obeys";
-    no_terminal_codes_in_capabilities: HOSTILE_METADATA_CAPABILITY, "which a terminal obeys";
-    no_terminal_codes_in_targets: HOSTILE_METADATA_CAPABILITY_TARGET, "which a terminal obeys";
+    no_terminal_codes_in_texts: HOSTILE_METADATA_TEXT, "has the control or invisible character";
+    no_terminal_codes_in_capabilities: HOSTILE_METADATA_CAPABILITY, "has the control or invisible character";
+    no_terminal_codes_in_targets: HOSTILE_METADATA_CAPABILITY_TARGET, "has the control or invisible character";
     meta_is_an_object: HOSTILE_METADATA_META, "meta is not a JSON object";
     limits_of_zero_help_nobody: HOSTILE_METADATA_LIMITS, "of zero";
     a_schema_is_json: HOSTILE_METADATA_SCHEMA_NOT_JSON, "not JSON";
@@ -68,7 +68,7 @@ refusals! {
     a_reducers_target_is_one_line: HOSTILE_METADATA_REDUCER_NAME, "line break";
     a_title_is_one_line: HOSTILE_METADATA_TITLE, "line break";
     a_toolset_is_one_line: HOSTILE_METADATA_TAGS, "line break";
-    wishes_are_few_in_all: HOSTILE_METADATA_WISHES, "at most 65536 are taken";
+    wishes_are_few_in_all: HOSTILE_METADATA_WISHES, "the limit is 65536";
     wishes_are_few_of_a_kind: HOSTILE_METADATA_WISHES_KIND, "more than 32 capabilities of the kind `env`";
     more_than_may_cross_does_not: HOSTILE_METADATA_LARGE, "host_call_bytes";
 }
@@ -85,7 +85,7 @@ async fn the_answer_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_can_not_take_anothers_place() {
+async fn a_plugin_cannot_replace_another() {
     let host = TestHost::empty("");
     host.load("text", guest_artifacts::PLUGIN_TEXT).await;
     host.load("claims", guest_artifacts::HOSTILE_METADATA_NAME_FOREIGN).await;
@@ -96,11 +96,11 @@ async fn a_plugin_can_not_take_anothers_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plugin_says_does_not_depend_on_where_and_when() {
+async fn metadata_does_not_depend_on_place_or_time() {
     let mut seen = Vec::new();
     for _ in 0..2 {
         let host = TestHost::empty("");
-        // From bytes: nothing comes from the cache.
+        // Loaded from bytes, so nothing comes from the cache.
         let bytes = std::fs::read(guest_artifacts::HOSTILE_METADATA_ENV).unwrap();
         host.host.load_bytes(PluginId::new("env").unwrap(), bytes).await.unwrap();
         seen.push(host.host.registry().snapshot().get("env__env").unwrap().def.description.clone());
@@ -138,7 +138,7 @@ async fn a_pattern_that_explodes_elsewhere_takes_no_time_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plugin_asks_for_raises_nothing() {
+async fn declarations_raise_no_limit() {
     let host = TestHost::empty("[limits]\ntimeout = \"7s\"");
     host.load("most", guest_artifacts::HOSTILE_METADATA_LIMITS_MOST).await;
     let ran = host.call("most__most", serde_json::json!({})).await;
@@ -165,9 +165,9 @@ async fn a_wish_for_everything_grants_nothing() {
     assert_eq!(integration_tests::outcome(&shown), "ok", "an optional wish stops no call, and gives nothing");
 }
 
-/// Whichever of two reducers is taken: neither stands for another plugin's tool, and the tool works.
+/// Whichever of two reducers is chosen, neither serves a tool of another plugin, and the tool works.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_reducers_for_one_tool_are_a_collision_or_one() {
+async fn two_reducers_for_one_tool_collide_unless_the_policy_chooses() {
     let host = TestHost::empty("");
     let id = PluginId::new("twice").unwrap();
     let loaded =

@@ -1,4 +1,4 @@
-//! Components that know nothing of this host: their functions as tools.
+//! Plain components: their exported functions as tools.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn names(host: &TestHost) -> Vec<String> {
     names.filter(|name| name.starts_with("shapes__")).collect()
 }
 
-/// The rows of the table of types in the book: type, JSON, an example, what comes back.
+/// The rows of the table of types in the book: type, JSON, an example, the result.
 fn table() -> Vec<[String; 4]> {
     let rows = PAGE.lines().skip_while(|line| !line.starts_with("| WIT ")).skip(2);
     let rows = rows.take_while(|line| line.starts_with('|'));
@@ -33,9 +33,9 @@ fn table() -> Vec<[String; 4]> {
     .collect()
 }
 
-/// The least of them, which the benchmarks run beside other hosts of such components.
+/// The smallest plain component. The benchmarks run it in other hosts, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_of_a_world_is_a_tool_by_its_own_name() {
+async fn a_function_of_a_world_is_a_tool_with_its_name() {
     let host = TestHost::new(&[("plain", guest_artifacts::FOREIGN_ECHO)], "").await;
     let delivered = host.call("plain__echo", json!({"text": "over there"})).await;
     assert_eq!(value(&delivered), "over there");
@@ -43,7 +43,7 @@ async fn a_function_of_a_world_is_a_tool_by_its_own_name() {
     assert_eq!(refusal(&delivered).code, ErrorCode::InputInvalid);
 }
 
-/// What the book says of types is what happens.
+/// The table of types in the book matches the behaviour.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_of_types_is_true() {
     let tools = [
@@ -84,7 +84,7 @@ async fn the_table_of_types_is_true() {
         }
         let back: Value = if back == "the same" { given } else { serde_json::from_str(&back).unwrap() };
         match ty.as_str() {
-            // A text is the result itself.
+            // A string is the result itself.
             "string" => {
                 assert_eq!(json!(value(&delivered)), back);
                 assert!(output(&delivered).structured.is_none());
@@ -96,7 +96,7 @@ async fn the_table_of_types_is_true() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_are_tools_and_say_what_they_are() {
+async fn functions_become_tools_with_typed_schemas() {
     let host = shapes("").await;
     let view = host.host.view(Filter::default());
     let definitions: Vec<_> = view.definitions().collect();
@@ -125,16 +125,16 @@ async fn functions_are_tools_and_say_what_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_tool_is_told_by_function() {
+async fn functions_that_cannot_be_tools_are_reported() {
     let host = TestHost::empty("");
     let path = std::path::Path::new(guest_artifacts::FOREIGN_SHAPES);
     let warnings = host.host.load_file(PluginId::new("shapes").unwrap(), path).await.unwrap();
     let told: Vec<&str> = warnings.iter().map(|warning| warning.message.as_str()).collect();
     for part in [
-        "its function `stranger:geometry/things@1.2.0#open` is no tool: its result is a resource",
-        "its function `stranger:geometry/things@1.2.0#count` is no tool: its parameter `of` is a resource",
-        "[constructor]thing` is no tool: it makes or uses a resource",
-        "[method]thing.name` is no tool: it makes or uses a resource",
+        "its function `stranger:geometry/things@1.2.0#open` is not a tool: its result is a resource",
+        "its function `stranger:geometry/things@1.2.0#count` is not a tool: its parameter `of` is a resource",
+        "[constructor]thing` is not a tool: it creates or uses a resource",
+        "[method]thing.name` is not a tool: it creates or uses a resource",
     ] {
         assert!(told.iter().any(|line| line.contains(part)), "{part}: {told:#?}");
     }
@@ -150,7 +150,7 @@ async fn a_function_answers_fails_and_faults_as_any_tool() {
     assert_eq!(refusal(&error).message, "1 cannot be divided by 0");
     assert_eq!(refusal(&call("refuse", json!({"code": 7})).await).message, r#"[7,"as asked"]"#);
     assert_eq!(value(&call("refuse", json!({"code": 0})).await), "done");
-    assert_eq!(refusal(&call("fail", json!({})).await).message, "it failed and did not say why");
+    assert_eq!(refusal(&call("fail", json!({})).await).message, "it failed without a message");
     assert_eq!(value(&call("nothing", json!({})).await), "done");
     for (args, at) in
         [(json!({"a": 1}), ""), (json!({"a": 1, "b": "x"}), "/b"), (json!({"a": 1, "b": 2, "c": 3}), "")]
@@ -174,24 +174,24 @@ async fn functions_run_under_the_same_limits() {
         ("repeat", json!({"text": "x", "times": 300_000}), FaultKind::OutputTooLarge),
         // Few bytes in the guest, many values in the host.
         ("count-to", json!({"most": 100_000}), FaultKind::OutputTooLarge),
-        // Within the bound as a text, beyond it as JSON.
+        // Within the limit as text, above it as JSON.
         ("repeat", json!({"text": "\u{1}", "times": 200_000}), FaultKind::OutputTooLarge),
     ] {
         let delivered = host.provoke(&format!("shapes__{tool}"), args.clone(), within).await;
         if tool == "repeat" && args["text"] == "\u{1}" {
-            // A text is no JSON and crosses as it is.
+            // A string is not JSON and is passed unchanged.
             assert_eq!(outcome(&delivered), "ok");
             continue;
         }
         assert_eq!(fault(&delivered).kind, kind, "{tool}");
     }
-    // Six characters of JSON for one byte, and the structured result is JSON.
+    // JSON takes six characters for one byte, and the structured result is JSON.
     let long = host.call("shapes__shapes-of-tuple", json!({"v": ["\u{1}".repeat(60_000), 1]})).await;
     assert_eq!(fault(&long).kind, FaultKind::OutputTooLarge);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_component_imports_is_what_it_may_be_granted() {
+async fn imports_of_a_component_are_its_declarations() {
     let host = shapes("").await;
     std::fs::write(host.root().join("note"), "hello").unwrap();
     let denied = host.call("shapes__read-file", json!({"path": "note"})).await;
@@ -212,16 +212,16 @@ async fn what_a_component_imports_is_what_it_may_be_granted() {
         "narrower for one tool"
     );
     let explained = host.host.explain("shapes__read-file", None).unwrap();
-    let wish = explained.wishes.iter().find(|wish| wish.capability.kind.as_str() == "fs-read").unwrap();
+    let wish = explained.capabilities.iter().find(|wish| wish.capability.kind.as_str() == "fs-read").unwrap();
     assert!(!wish.granted.is_empty() && wish.capability.optional);
     assert!(wish.capability.reason.as_ref().unwrap().starts_with("it imports `wasi:filesystem/"), "{wish:?}");
-    // What is not granted is named with the line that would.
-    let wish = explained.wishes.iter().find(|wish| wish.capability.kind.as_str() == "fs-write").unwrap();
+    // The refusal names the policy line.
+    let wish = explained.capabilities.iter().find(|wish| wish.capability.kind.as_str() == "fs-write").unwrap();
     assert!(wish.refused.as_ref().unwrap().contains("[plugins.shapes.grant]"), "{wish:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_beside_it_names_and_describes_the_tools() {
+async fn a_manifest_file_names_and_describes_the_tools() {
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("shapes.wasm");
     std::fs::copy(guest_artifacts::FOREIGN_SHAPES, &component).unwrap();
@@ -276,9 +276,9 @@ async fn a_file_beside_it_names_and_describes_the_tools() {
     assert!(load().await.unwrap_err().to_string().contains("shapes.plugin.toml"));
 }
 
-/// The digest is that of both, so a consent and a pin are for both, and a change of the file is a change of the plugin.
+/// The digest covers both files, so consent and pin cover both, and a change of either is a change of the plugin.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_file_beside_it_is_part_of_the_component() {
+async fn the_manifest_file_is_part_of_the_component() {
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("shapes.wasm");
     std::fs::copy(guest_artifacts::FOREIGN_SHAPES, &component).unwrap();
@@ -293,14 +293,14 @@ async fn the_file_beside_it_is_part_of_the_component() {
     host.host.rescan().await;
     assert_ne!(host.host.plugin("shapes").unwrap().digest, digest);
     assert_eq!(names(&host), ["shapes__two"]);
-    // A plugin that speaks the contract says it itself.
+    // A plugin that implements the contract describes itself.
     std::fs::copy(guest_artifacts::API_ECHO, &component).unwrap();
     let report = host.host.rescan().await;
     let problem = report.problems.iter().find(|problem| problem.plugin.is_some()).unwrap();
-    assert!(problem.error.to_string().contains("says itself what its tools are"), "{}", problem.error);
+    assert!(problem.error.to_string().contains("declares its tools itself"), "{}", problem.error);
 }
 
-/// What was found out is in the cache, and the next host takes it from there.
+/// The derived description is in the cache, and the next host takes it from there.
 #[tokio::test(flavor = "multi_thread")]
 async fn it_comes_from_the_cache_as_any_other() {
     let cache = tempfile::tempdir().unwrap();

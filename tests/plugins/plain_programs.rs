@@ -1,4 +1,4 @@
-//! Ordinary programs as tools.
+//! Command line programs as tools.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use toolbay::core::tool::content::ErrorCode;
 
 const PAGE: &str = include_str!("../../docs/how-to/plain-components.md");
 
-/// Tools of the program of the tests, one for each of its modes.
+/// Tools of the test program, one for each of its modes.
 const MANIFEST: &str = r#"
 version = 1
 name = "tool"
@@ -82,7 +82,7 @@ output = { type = "number" }
 run.args = ["print", "{text}"]
 "#;
 
-/// The program with a file beside it.
+/// The program with its manifest file.
 fn program(file: &str, manifest: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("tool.wasm");
@@ -96,7 +96,7 @@ async fn tool(policy: &str) -> TestHost {
     TestHost::new(&[("tool", component.to_str().unwrap())], policy).await
 }
 
-/// A program of the registry, as its author wrote it, with the file that the book shows.
+/// A program of the registry, unchanged, with the manifest file from the book.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_of_the_registry_is_a_tool() {
     let (_, manifest) = PAGE.split_once("```toml titlecase.plugin.toml\n").unwrap();
@@ -112,7 +112,7 @@ async fn a_program_of_the_registry_is_a_tool() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_input_and_variables_are_as_the_file_says() {
+async fn the_manifest_file_sets_arguments_input_and_variables() {
     let host = tool("[plugins.tool.grant]\nenv = [\"TZ=UTC\"]").await;
     let call = async |tool: &str, args: Value| host.call(&format!("tool__{tool}"), args).await;
     for (args, printed) in [
@@ -191,7 +191,7 @@ async fn an_exit_status_is_the_tools_answer_and_not_the_hosts_end() {
         "printed before",
         "the file calls it a success"
     );
-    // WASI 0.2 knows of statuses whether they are 0.
+    // WASI 0.2 only distinguishes exit status 0 from others.
     let failed = exit("tool__exit", json!({"status": 3, "very": ["so"]})).await;
     let error = refusal(&failed);
     assert_eq!((error.code, error.subject.as_deref()), (ErrorCode::ExecutionFailed, Some("exit-status-1")));
@@ -200,7 +200,7 @@ async fn an_exit_status_is_the_tools_answer_and_not_the_hosts_end() {
         "{}",
         error.message
     );
-    // The end of what it wrote, however much that was.
+    // The end of its output, however long the output is.
     let many = host.call("tool__any", json!({"mode": "errors", "n": 20_000})).await;
     let message = &refusal(&many).message;
     assert!(message.ends_with("line 19999") && message.len() < 2200, "{} bytes", message.len());
@@ -227,7 +227,7 @@ async fn a_program_runs_under_the_same_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn json_that_is_promised_is_checked() {
+async fn declared_json_output_is_checked() {
     let host = tool("").await;
     assert_eq!(host.ask("tool__json", json!({"text": " {\"a\": 1}\n"})).await, json!({"a": 1}));
     assert_eq!(host.ask("tool__number", json!({"text": "4.5"})).await, json!({"result": 4.5}));
@@ -242,9 +242,9 @@ async fn json_that_is_promised_is_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_without_a_file_is_told_what_it_lacks() {
+async fn a_program_without_a_manifest_file_gets_a_precise_error() {
     let host = TestHost::empty("");
     let file = std::path::Path::new(guest_artifacts::PROGRAM_TOOL);
     let problem = host.host.load_file(PluginId::new("tool").unwrap(), file).await.unwrap_err().to_string();
-    assert!(problem.contains("it is a program: write beside it a file NAME.plugin.toml"), "{problem}");
+    assert!(problem.contains("it is a program: add a file NAME.plugin.toml"), "{problem}");
 }

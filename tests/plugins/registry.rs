@@ -1,5 +1,5 @@
-//! The registry with real plugins: what they say is available, what the host makes of their grants, what changes when
-//! they are loaded again, native tools beside them.
+//! The registry with real plugins: availability, the effect of grants, changes at a reload, and native tools
+//! beside them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use integration_tests::{TestHost, outcome, value};
 use serde_json::json;
 use toolbay::core::call::TurnContext;
-use toolbay::core::registry::event::Event;
-use toolbay::core::registry::{Registered, Switches};
+use toolbay::core::registry::event::HostEvent;
+use toolbay::core::registry::{RegistrationResult, Switches};
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::core::tool::diff::Impact;
 use toolbay::{Filter, OnCollision, PluginId, ToolCall, native_tool};
@@ -18,21 +18,21 @@ fn why_not(host: &TestHost, tool: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_says_what_is_available_and_breaks_no_list() {
+async fn availability_checks_never_break_a_list() {
     let host = TestHost::empty("[plugins.a.grant]\nkv = [\"tool\"]\nclock = true");
     host.load("a", guest_artifacts::API_AVAILABLE).await;
     host.load("b", guest_artifacts::API_ECHO).await;
     let listed = host.host.view(Filter::default());
     let of_a = listed.definitions().filter(|entry| entry.def.namespace() == Some("a"));
-    assert_eq!(of_a.map(|entry| entry.def.name.bare()).collect::<Vec<_>>(), ["always"]);
+    assert_eq!(of_a.map(|entry| entry.def.name.tool_part()).collect::<Vec<_>>(), ["always"]);
     assert!(listed.find("b__echo").is_ok());
     for (tool, reason) in [
         ("with_key", "its plugin says: write `key` into the plugin's settings"),
         ("nosy", "its plugin says: nothing to see"),
         ("loud", "its plugin says: line one\\nline two \\u{1b}[31mxxx"),
-        ("traps", "its plugin failed when asked for it: "),
-        ("spins", "its plugin failed when asked for it: "),
-        ("sleeps", "its plugin failed when asked for it: "),
+        ("traps", "its plugin failed in the availability check: "),
+        ("spins", "its plugin failed in the availability check: "),
+        ("sleeps", "its plugin failed in the availability check: "),
     ] {
         let text = why_not(&host, &format!("a__{tool}")).unwrap();
         let wanted = format!("Tool a__{tool} is not currently available: {reason}");
@@ -40,7 +40,7 @@ async fn a_plugin_says_what_is_available_and_breaks_no_list() {
     }
     assert_eq!(value(&host.call("a__always", json!({})).await), "called");
     assert_eq!(outcome(&host.call("a__traps", json!({})).await), "not_available");
-    assert_eq!(host.host.free_places(), TestHost::empty("").host.free_places(), "no place stays taken");
+    assert_eq!(host.host.available_call_permits(), TestHost::empty("").host.available_call_permits(), "no place stays taken");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +80,7 @@ async fn always_include_needs_the_operators_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_is_told_with_what_it_breaks() {
+async fn a_reload_reports_breaking_changes() {
     let host = TestHost::empty("");
     let heard = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&heard);
@@ -91,10 +91,10 @@ async fn a_reload_is_told_with_what_it_breaks() {
     host.host.unload(&PluginId::new("p").unwrap());
     let events = heard.lock().unwrap();
     let [
-        Event::Registered { .. },
-        Event::Replaced { diff: same, .. },
-        Event::Replaced { diff, .. },
-        Event::Unregistered { .. },
+        HostEvent::Registered { .. },
+        HostEvent::Replaced { diff: same, .. },
+        HostEvent::Replaced { diff, .. },
+        HostEvent::Unregistered { .. },
     ] = &events[..]
     else {
         panic!("{events:?}")
@@ -104,7 +104,7 @@ async fn a_reload_is_told_with_what_it_breaks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_switched_off_is_so_for_what_comes_later() {
+async fn a_disabled_tool_stays_disabled_after_a_reload() {
     let switches = Switches {
         tools: [("b__echo".to_owned(), "maintenance".to_owned())].into(),
         namespaces: [("a".to_owned(), "not trusted".to_owned())].into(),
@@ -131,19 +131,19 @@ async fn what_is_switched_off_is_so_for_what_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn native_tools_stand_beside_plugins_and_can_not_take_their_names() {
+async fn native_tools_coexist_with_plugins_and_cannot_take_their_names() {
     let host = TestHost::empty("");
     host.load("p", guest_artifacts::API_ECHO).await;
     let tool = |name: &str, namespace: &str| {
         let tool = native_tool(name).namespace(namespace).description("Says its name.");
         tool.run(|_, ctx| async move { Ok(ToolOutput::text(&*ctx.tool)) }).unwrap()
     };
-    let Registered { added, .. } = host.host.register(tool("hello", "mine")).unwrap();
+    let RegistrationResult { added, .. } = host.host.register(tool("hello", "mine")).unwrap();
     assert_eq!(added, ["mine__hello".into()]);
     assert_eq!(value(&host.call("mine__hello", json!({})).await), "mine__hello");
     let taken = host.host.register(tool("echo", "p")).unwrap_err();
     assert_eq!(taken.to_string(), "a tool `p__echo` is already registered by plugin `p`");
-    let own = host.host.view(Filter::default()).with(tool("look", "mine"), OnCollision::Throw).unwrap();
+    let own = host.host.view(Filter::default()).with_bundle(tool("look", "mine"), OnCollision::Throw).unwrap();
     let call = vec![ToolCall::new("1", "mine__look", "")];
     let result = host.host.call_all(&own, call, TurnContext::default()).await.remove(0);
     assert_eq!(value(&result), "mine__look", "a tool of the view's own goes the same way");

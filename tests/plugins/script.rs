@@ -44,7 +44,7 @@ async fn a_program_takes_the_place_of_many_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_sees_the_tools_it_may_call_and_nothing_else() {
+async fn a_script_sees_only_callable_tools() {
     let host = host("[plugins.script.grant]\ninvoke = [\"neighbour__e*\"]\n").await;
     assert_eq!(
         result(&host, "return tools.list().map(t => t.name)").await,
@@ -61,7 +61,7 @@ async fn it_sees_the_tools_it_may_call_and_nothing_else() {
     );
     let globals = "return ['require', 'process', 'fetch', 'WebAssembly', 'setTimeout', 'Deno', 'print'].filter(n => n in globalThis)";
     assert_eq!(result(&host, globals).await, json!([]));
-    // Without any grant it is not there.
+    // Without a grant the tool is not offered.
     let none = self::host("").await;
     let refused = none.call("script__run", json!({"code": "return 1"})).await;
     assert!(integration_tests::hints(&refused).contains("invoke = [\"*\"]"), "{refused:?}");
@@ -92,7 +92,7 @@ async fn errors_say_where_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_program_does_is_bounded() {
+async fn a_script_is_bounded() {
     let host = host(&format!("{GRANTED}[plugins.script.limits]\ntimeout = \"20s\"\n")).await;
     let spun = host.provoke("script__run", json!({"code": "for (;;);"}), Duration::from_secs(60)).await;
     assert!(matches!(fault(&spun).kind, FaultKind::OutOfFuel | FaultKind::Deadline), "{spun:?}");
@@ -121,7 +121,7 @@ async fn what_a_program_does_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_in_programs_end_and_with_one_place_too() {
+async fn nested_scripts_end_even_with_one_parallel_call() {
     let host = Arc::new(host(&format!("[host]\nparallel_calls = 1\n{GRANTED}")).await);
     let inner = "return (await tools.neighbour__echo({})).text + input.n";
     let outer = format!(
@@ -131,11 +131,11 @@ async fn programs_in_programs_end_and_with_one_place_too() {
     let deeper = format!("return await tools.script__run({{code: {outer:?}}})");
     let delivered = host.call("script__run", json!({ "code": deeper })).await;
     assert!(refusal(&delivered).message.contains("2 deep"), "{delivered:?}");
-    soon("the place is still taken", || host.host.free_places() == 1).await;
+    soon("the place is still taken", || host.host.available_call_permits() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_ends_the_program_and_its_calls() {
+async fn cancelling_a_script_cancels_its_calls() {
     let host = host(&format!("{GRANTED}[limits]\nfuel = 1_000_000_000_000\n")).await;
     host.load("sleep", guest_artifacts::HOSTILE_SLEEP).await;
     assert_eq!(result(&host, "return 1").await, 1);
@@ -145,14 +145,14 @@ async fn who_gives_up_ends_the_program_and_its_calls() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         cancel.cancel();
     });
-    let (places, start) = (host.host.free_places(), Instant::now());
+    let (places, start) = (host.host.available_call_permits(), Instant::now());
     let ended = host.call_in("script__run", r#"{"code": "await tools.sleep__sleep({})"}"#, turn).await;
     assert_eq!(outcome(&ended), "cancelled");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    soon("a place is still taken", || host.host.free_places() == places).await;
+    soon("a place is still taken", || host.host.available_call_permits() == places).await;
 }
 
-/// A program is worth it when its start costs little beside the calls that it saves.
+/// A script pays off if its start is cheap compared to the calls that it saves.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_starts_soon() {
     let host = host(GRANTED).await;

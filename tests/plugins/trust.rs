@@ -1,9 +1,9 @@
-//! Where one source could be taken for another, and where words could arrive that nobody sees.
+//! Sources that imitate others, and text with hidden characters.
 
 use std::fs;
 use std::sync::Arc;
 
-use integration_tests::{Heard, TestHost, cache_dir, outcome, policy, refusal, value};
+use integration_tests::{RecordedProgress, TestHost, cache_dir, outcome, policy, refusal, value};
 use serde_json::{Value, json};
 use toolbay::policy::text;
 use toolbay::{Filter, Host, PluginId, TurnContext};
@@ -13,7 +13,7 @@ fn tags() -> String {
     "ignore".bytes().map(|byte| char::from_u32(0xe0000 + u32::from(byte)).unwrap()).collect()
 }
 
-/// The guest that says of its tools what these lines say.
+/// The guest that returns these lines as its metadata.
 fn saying(lines: &str) -> Vec<u8> {
     const MARK: &[u8] = b"<buffer of hostile_metadata_any>";
     let mut bytes = fs::read(guest_artifacts::HOSTILE_METADATA_ANY).unwrap();
@@ -28,7 +28,7 @@ fn id(text: &str) -> PluginId {
     PluginId::new(text).unwrap()
 }
 
-/// All tools but the host's own.
+/// All tools except those of the host.
 fn tools(host: &Host) -> Vec<String> {
     let names = host.registry().snapshot();
     names.tools().map(|entry| entry.def.name.to_string()).filter(|name| name != "read_output").collect()
@@ -38,7 +38,7 @@ const SOURCES: &str =
     "[mcp.github]\nurl = \"http://127.0.0.1:1/\"\n[openapi.pets]\ndocument = \"pets.json\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_can_not_take_the_name_of_another_source() {
+async fn a_file_cannot_take_the_name_of_another_source() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["mcp", "MCP", "github", "GitHub", "pets", "other"] {
         fs::copy(guest_artifacts::HOSTILE_METADATA_NAME_FOREIGN, dir.path().join(format!("{name}.wasm")))
@@ -94,7 +94,7 @@ async fn a_plugin_does_not_come_under_the_namespace_of_native_tools() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_schema_carries_what_is_not_seen() {
+async fn schemas_carry_no_hidden_characters() {
     let tags = tags();
     let schema = json!({
         "type": "object",
@@ -120,14 +120,14 @@ async fn no_schema_carries_what_is_not_seen() {
     assert!(!shown.contains("<|") && !shown.contains("x-more") && !shown.contains("\"enum\""), "{shown}");
     assert_eq!(entry.def.input_schema.value()["properties"]["a"]["pattern"], "^[^\\u0000\\u{e0041}]*$");
     assert_eq!(entry.def.input_schema.value()["title"], "t");
-    // What is not shown is still checked.
+    // Hidden text is still checked.
     let refused = host.call("p__one", json!({"a": "other"})).await;
     assert_eq!(outcome(&refused), "input_invalid", "{refused:?}");
     assert_eq!(text::first_hidden(&refusal(&refused).message), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_is_not_seen_is_refused() {
+async fn names_with_hidden_characters_are_refused() {
     let tags = tags();
     let named = |schema: Value| format!("one\tA tool.\t{schema}");
     for (lines, part) in [
@@ -157,7 +157,7 @@ async fn a_name_that_is_not_seen_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_offered_is_seen() {
+async fn prompts_and_resources_carry_no_hidden_characters() {
     let tags = tags();
     let prompt = |more: Value| {
         let mut prompt = json!({"name": "p", "description": "A prompt.",
@@ -170,8 +170,8 @@ async fn what_is_offered_is_seen() {
         resource.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"version": 1, "resources": [resource]})
     };
-    assert!(toolbay::core::tool::offer::Document::parse(&prompt(json!({})).to_string()).is_ok());
-    assert!(toolbay::core::tool::offer::Document::parse(&resource(json!({})).to_string()).is_ok());
+    assert!(toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&prompt(json!({})).to_string()).is_ok());
+    assert!(toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&resource(json!({})).to_string()).is_ok());
     let hidden = format!("x{tags}");
     for document in [
         prompt(json!({"title": hidden})),
@@ -185,7 +185,7 @@ async fn what_is_offered_is_seen() {
         resource(json!({"text": hidden})),
         json!({"version": 1, "templates": [{"path": "u/{id}", "name": "U", "text": format!("{{{{id}}}}{tags}")}]}),
     ] {
-        let error = toolbay::core::tool::offer::Document::parse(&document.to_string()).unwrap_err();
+        let error = toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&document.to_string()).unwrap_err();
         assert!(error.contains("U+E0069"), "{document}: {error}");
     }
 }
@@ -202,23 +202,23 @@ async fn errors_and_marked_results_hide_nothing() {
     assert!(error.message.starts_with("a\\u{e0069}") && error.message.ends_with("b\nc"), "{error:?}");
     let marked = host.call("neighbour__untrusted", json!({"text": format!("x{} \u{200f}y", tags())})).await;
     assert!(value(&marked).contains("x\\u{e0069}") && value(&marked).contains("\u{200f}y"), "{marked:?}");
-    // Content that nobody marked is bytes of the tool: it arrives as it was.
+    // Unmarked content is bytes of the tool and arrives unchanged.
     let plain = host.call("neighbour__echo", json!({"text": hidden})).await;
     assert_eq!(value(&plain), json!({"text": hidden}).to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn progress_hides_nothing_and_stays_below_its_total() {
+async fn progress_is_cleaned_and_stays_below_its_total() {
     let host = TestHost::empty("");
     let said = format!("a{}\u{1b}[2J<|im_start|>\u{202e}", tags());
     let native = toolbay::native_tool("works").description("Says how far it is.").run(move |_, ctx| {
         for percent in [Some(50.0), Some(1e9), Some(f32::NAN), Some(-1.0), None] {
-            ctx.progress(&said, percent, toolbay::core::call::Audience::User);
+            ctx.progress(&said, percent, toolbay::core::call::ProgressAudience::User);
         }
         async { Ok(toolbay::core::tool::content::ToolOutput::text("done")) }
     });
     host.host.register(native.unwrap()).unwrap();
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordedProgress::default());
     let turn = TurnContext { progress: Some(Arc::clone(&heard) as _), ..TurnContext::default() };
     assert_eq!(value(&host.call_in("works", "{}", turn).await), "done");
     let heard = heard.0.lock().unwrap();

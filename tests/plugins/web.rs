@@ -1,4 +1,4 @@
-//! The plugin `web` against a server of our own on the loopback interface.
+//! The plugin `web` with a test server on the loopback interface.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use toolbay::{CallResult, Filter, Host, PluginId, ToolCall, TurnContext};
 
 const VALUE: &str = "canary-of-the-web-0123456789";
 
-/// Answers each connection with what `answer` makes of the request, and keeps the requests.
-struct Server {
+/// Answers each connection with the result of `answer`, and keeps the requests.
+struct RecordingServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl RecordingServer {
     fn start(answer: fn(&str) -> Vec<u8>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -70,7 +70,7 @@ fn serve(mut stream: TcpStream, answer: fn(&str) -> Vec<u8>, kept: &Mutex<Vec<St
     }
     let request = String::from_utf8_lossy(&request).into_owned();
     kept.lock().unwrap().push(request.clone());
-    // A client that went away is no matter.
+    // A disconnected client is ignored.
     stream.write_all(&answer(&request)).ok();
 }
 
@@ -97,21 +97,21 @@ fn answer(request: &str) -> Vec<u8> {
         "/moved" => page("302 Found", "location: /page\r\n", b""),
         "/png" => page("200 OK", "content-type: image/png\r\n", b"\x89PNG\0"),
         "/large" => page("200 OK", "content-type: text/plain\r\n", &vec![b'x'; 5 << 20]),
-        // Says everything back: head, values and all.
+        // Echoes head, values and body.
         "/echo" => page("201 Created", "content-type: text/plain\r\nx-echo: 1\r\n", request.as_bytes()),
         _ => page("404 Not Found", "content-type: text/html\r\n", b"<h1>nothing here</h1>"),
     }
 }
 
-struct Web {
+struct WebFixture {
     host: Host,
-    server: Server,
+    server: RecordingServer,
     _dir: tempfile::TempDir,
 }
 
-impl Web {
+impl WebFixture {
     async fn new() -> Self {
-        let server = Server::start(answer);
+        let server = RecordingServer::start(answer);
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         std::fs::write(root.join("key"), VALUE).unwrap();
@@ -141,7 +141,7 @@ impl Web {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_is_fetched_as_markdown() {
-    let web = Web::new().await;
+    let web = WebFixture::new().await;
     let other = web.server.url("/other");
     for path in ["/page", "/moved"] {
         let delivered = web.call("fetch_url", json!({"url": web.server.url(path)})).await;
@@ -159,9 +159,9 @@ async fn a_page_is_fetched_as_markdown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_granted_is_not_fetched() {
-    let web = Web::new().await;
-    let other = Server::start(answer);
+async fn ungranted_addresses_are_not_fetched() {
+    let web = WebFixture::new().await;
+    let other = RecordingServer::start(answer);
     for url in [
         other.url("/page"),
         "http://127.0.0.1:1/".to_owned(),
@@ -176,7 +176,7 @@ async fn what_is_not_granted_is_not_fetched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_reaches_the_server_and_neither_the_plugin_nor_the_model() {
-    let web = Web::new().await;
+    let web = WebFixture::new().await;
     for (args, sent) in [
         (json!({"url": web.server.url("/echo"), "secret": "api"}), format!("authorization: bearer {VALUE}")),
         (
@@ -193,8 +193,8 @@ async fn a_secret_reaches_the_server_and_neither_the_plugin_nor_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_into_no_other_header_and_no_other_place() {
-    let web = Web::new().await;
+async fn a_secret_goes_only_into_its_header() {
+    let web = WebFixture::new().await;
     let before = web.server.requests.lock().unwrap().len();
     let echo = web.server.url("/echo");
     for args in [
@@ -211,8 +211,8 @@ async fn a_secret_goes_into_no_other_header_and_no_other_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_operators_provider_is_asked_with_its_key() {
-    let web = Web::new().await;
+async fn the_configured_provider_is_queried_with_its_key() {
+    let web = WebFixture::new().await;
     let delivered = web.call("web_search", json!({"query": "small & dogs"})).await;
     assert_eq!(value(&delivered), "1. Dogs\n   https://dogs.example/\n   Small ones.\n");
     let sent = web.server.last().to_ascii_lowercase();

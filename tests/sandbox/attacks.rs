@@ -1,4 +1,4 @@
-//! Attacks that the host holds against: arguments, budgets, limits at their edges, start functions, cache and reloads.
+//! Attacks that the host withstands: arguments, budgets, limits at their edges, start functions, cache and reloads.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn with_instances(path: &str, module: &str, instances: u8) -> Vec<u8> {
     bytes
 }
 
-/// The ids of a component's sections.
+/// The section ids of a component.
 pub(crate) fn sections(bytes: &[u8]) -> Vec<u8> {
     let (mut at, mut ids) = (8, Vec::new());
     while let Some(id) = bytes.get(at) {
@@ -54,11 +54,11 @@ pub(crate) fn sections(bytes: &[u8]) -> Vec<u8> {
     ids
 }
 
-/// How a file of the cache is spoilt: a name and a deed.
-type Spoil = (&'static str, fn(&std::path::Path));
+/// A way to corrupt a cache file: its name and the manipulation.
+type CacheTampering = (&'static str, fn(&std::path::Path));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_before_the_first_call_is_bounded_too() {
+async fn initialization_is_bounded() {
     let host = TestHost::new(&[], "[limits]\nfuel = 100_000_000\nmemory = \"16MiB\"\ntimeout = \"2s\"").await;
     for (module, instances, part) in [
         ("(module (func $f (loop br 0)) (start $f))", 1, "fuel"),
@@ -83,7 +83,7 @@ async fn what_happens_before_the_first_call_is_bounded_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_readers_may_read_differently_are_refused() {
+async fn ambiguous_json_arguments_are_refused() {
     let host = TestHost::new(&[], "").await;
     let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
     for args in [
@@ -197,7 +197,7 @@ async fn limits_work_at_their_edges() {
         ("result_chars = 0", "ok"),
         ("timeout = \"1ms\"", "deadline"),
     ] {
-        // For the tool alone: what the plugin is must be asked under limits that let it answer.
+        // The limit applies to the tool alone, because metadata queries need limits that let them answer.
         let table = text.replace(" = ", "=").replace('\n', ",");
         let host = TestHost::new(
             &[("sleep", guest_artifacts::HOSTILE_SLEEP)],
@@ -210,12 +210,12 @@ async fn limits_work_at_their_edges() {
             host.call("neighbour__echo", json!({"a": 1})).await
         };
         assert_eq!(outcome(&delivered), expect, "{text}: {:?}", delivered.result);
-        assert_eq!(host.host.free_places(), 64, "{text}");
+        assert_eq!(host.host.available_call_permits(), 64, "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plugins_come_and_go_while_they_are_called() {
+async fn plugins_are_loaded_and_unloaded_during_calls() {
     let host = Arc::new(TestHost::new(&[], "").await);
     let stop = Instant::now() + Duration::from_secs(3);
     let id = || PluginId::new("p").unwrap();
@@ -255,11 +255,11 @@ async fn plugins_come_and_go_while_they_are_called() {
         changer.await.unwrap();
     }
     assert_eq!(seen.len(), 2, "{seen:?}");
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hosts_may_fill_one_cache_at_once_and_a_spoilt_one_is_made_again() {
+async fn two_hosts_share_a_cache_and_a_corrupt_entry_is_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
     let make = || Host::builder(policy("", folder.path())).cache_dir(&cache).build().unwrap();
@@ -277,7 +277,7 @@ async fn two_hosts_may_fill_one_cache_at_once_and_a_spoilt_one_is_made_again() {
     }
     let files = || fs::read_dir(&cache).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
     assert_eq!(files().len(), 2, "one code, one description, nothing half: {:?}", files());
-    let spoil: [Spoil; 5] = [
+    let spoil: [CacheTampering; 5] = [
         ("cut", |file| fs::write(file, &fs::read(file).unwrap()[..100]).unwrap()),
         ("bit", |file| {
             let mut bytes = fs::read(file).unwrap();
@@ -341,7 +341,7 @@ async fn special_files_of_a_folder_are_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_writers_of_one_file_leave_one_whole_content() {
+async fn concurrent_writers_of_a_file_leave_one_complete_content() {
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]";
     let host = TestHost::new(&[("f", guest_artifacts::CAP_FILES)], policy).await;
     fs::write(host.root().join("a.txt"), "").unwrap();
@@ -392,11 +392,11 @@ async fn a_batch_dropped_while_it_writes_leaves_no_part() {
         assert!(entry.file_name().to_string_lossy().ends_with(".txt"), "{entry:?}");
         assert_eq!(entry.metadata().unwrap().len(), 2 << 20, "{entry:?}");
     }
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_guest_says_of_itself_does_not_confuse_the_fault() {
+async fn guest_text_does_not_change_the_kind_of_fault() {
     let host = TestHost::new(&[("trap", guest_artifacts::HOSTILE_TRAP)], "").await;
     let delivered = host.call("trap__trap", json!({"how": "panic"})).await;
     assert_eq!(fault(&delivered).kind, FaultKind::Trap);

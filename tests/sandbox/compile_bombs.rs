@@ -1,5 +1,5 @@
-//! Components that are made to cost much before they run: each is refused, or compiled within bounds, in this process
-//! and in a worker of its own, while a neighbour's calls go on.
+//! Components that are expensive before they run: each is refused or compiled within limits, in this process and in a
+//! worker process, while calls of another plugin continue.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use toolbay::{Filter, Host, LoadError, PluginId, ToolCall, TurnContext};
 
 use super::attacks::sections;
 
-/// What a bomb may take, whatever becomes of it: the time-out of the host below, and what a loaded machine adds.
+/// The longest time for a bomb: the timeout of the host below, and what a loaded machine adds.
 const MOST: Duration = Duration::from_secs(60);
 
 fn host(worker: bool, limits: &str) -> Host {
@@ -33,7 +33,7 @@ fn section(bytes: &mut Vec<u8>, id: u8, content: &[u8]) {
     bytes.extend_from_slice(content);
 }
 
-/// A plugin that carries this core module, which nothing instantiates: it is compiled all the same.
+/// A plugin with this core module. Nothing instantiates it, but it is compiled.
 pub(crate) fn carrying(module: &str) -> Vec<u8> {
     let mut bytes = std::fs::read(guest_artifacts::API_ECHO).unwrap();
     section(&mut bytes, 1, &wat::parse_str(format!("(module {module})")).unwrap());
@@ -75,18 +75,18 @@ fn function(body: &str) -> Vec<u8> {
     carrying(&format!("(memory 1) (func (param i32) {body})"))
 }
 
-/// A component that takes the compiler many seconds, and is within every bound.
+/// A component within every limit that takes the compiler many seconds.
 pub(crate) fn slow() -> Vec<u8> {
     with_functions(2400)
 }
 
-/// A component that takes the compiler as much longer as it has more functions.
+/// A component whose compile time grows with the number of its functions.
 pub(crate) fn with_functions(count: usize) -> Vec<u8> {
     let branches = lines(390, |_| "(block (br_if 0 (local.get 0)))".to_owned());
     carrying(&lines(count, |_| format!("(func (param i32) {branches})")))
 }
 
-/// Name, component, and a part of the refusal; `None` where it is small enough to be compiled.
+/// Name, component, and a part of the refusal; `None` if the component is small enough to be compiled.
 fn bombs() -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
     let branches = |n: usize| lines(n, |_| "(block (br_if 0 (local.get 0)))".to_owned());
     let flow = |branches: usize| {
@@ -113,7 +113,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
         ("200 types in one another", chain(200), Some("not a valid component")),
         ("100 000 types", chain(100_000), Some("types; at most")),
         ("10 000 blocks in one another", blocks(10_000), None),
-        ("20 000 blocks in one another", blocks(20_000), Some("in one another")),
+        ("20 000 blocks in one another", blocks(20_000), Some("nested blocks")),
         ("100 000 locals", function(&"(local i32)".repeat(100_000)), Some("locals")),
         ("20 000 locals", function(&"(local i32)".repeat(20_000)), None),
         ("a million targets", targets(1_000_000), Some("br_table")),
@@ -138,7 +138,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
     ]
 }
 
-/// Calls a neighbour again and again for as long as the bomb is there; the longest that one call took.
+/// Calls a neighbour repeatedly while the bomb is loaded. Returns the longest time of one call.
 fn neighbour(host: &Host) -> (tokio::task::JoinHandle<Duration>, Arc<AtomicBool>) {
     let (host, stop) = (host.clone(), Arc::new(AtomicBool::new(false)));
     let stopped = Arc::clone(&stop);
@@ -160,7 +160,7 @@ fn neighbour(host: &Host) -> (tokio::task::JoinHandle<Duration>, Arc<AtomicBool>
 
 async fn with_neighbour(worker: bool, limits: &str) -> Host {
     let host = host(worker, limits);
-    // From the cache, most of the time: a loaded machine takes seconds to compile it.
+    // Usually from the cache. A loaded machine takes seconds to compile it.
     drop(TestHost::new(&[], "").await);
     host.load_file(PluginId::new("neighbour").unwrap(), guest_artifacts::API_ECHO.as_ref()).await.unwrap();
     host
@@ -189,7 +189,7 @@ async fn every_bomb(worker: bool) {
     stop.store(true, Ordering::Relaxed);
     let longest = calls.await.unwrap();
     assert!(longest < Duration::from_secs(2), "a neighbour's call took {longest:?}");
-    assert_eq!(host.free_places(), 64);
+    assert_eq!(host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,7 +202,7 @@ async fn every_bomb_is_refused_or_compiled_by_a_worker() {
     every_bomb(true).await;
 }
 
-/// Processes that this one started and that are still there, zombies included.
+/// The child processes of this process, zombies included.
 pub(crate) fn children() -> usize {
     let me = std::process::id().to_string();
     let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
@@ -234,7 +234,7 @@ async fn a_worker_that_takes_too_long_is_ended() {
     assert!(error.contains("[host] compile_timeout = …") && error.contains("2s"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     soon("the worker is still there", || children() == 0).await;
-    // Its slot is free: the next one is compiled.
+    // The permit is free again: the next component is compiled.
     let error = load(&host, wat::parse_str("(component)").unwrap()).await.unwrap_err().to_string();
     assert!(error.contains("is not a Toolbay plugin"), "{error}");
     stop.store(true, Ordering::Relaxed);
@@ -242,8 +242,8 @@ async fn a_worker_that_takes_too_long_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_ends_when_nobody_waits_for_it() {
-    if in_a_process("sandbox::compile_bombs::a_worker_ends_when_nobody_waits_for_it", "ulimit -c 0") {
+async fn a_compile_worker_ends_when_its_parent_does() {
+    if in_a_process("sandbox::compile_bombs::a_compile_worker_ends_when_its_parent_does", "ulimit -c 0") {
         return;
     }
     let (host, slow) = (with_neighbour(true, "").await, slow());
@@ -254,7 +254,7 @@ async fn a_worker_ends_when_nobody_waits_for_it() {
     soon("no worker was started", || children() == 1).await;
     loading.abort();
     soon("the worker is still there", || children() == 0).await;
-    assert_eq!(host.free_places(), 64);
+    assert_eq!(host.available_call_permits(), 64);
     let left = std::fs::read_dir(std::env::temp_dir()).unwrap().filter(|entry| {
         let prefix = format!("toolbay-{}-", std::process::id());
         entry.as_ref().unwrap().file_name().to_string_lossy().starts_with(&prefix)
@@ -262,7 +262,7 @@ async fn a_worker_ends_when_nobody_waits_for_it() {
     assert_eq!(left.count(), 0, "a temporary folder is left");
 }
 
-/// A thread cannot be ended. It keeps its slot, so that there are never more of them than slots.
+/// A thread cannot be killed. It keeps its permit, so there are never more threads than permits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
     if in_a_process(
@@ -277,7 +277,7 @@ async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
         names.filter(|name| name.starts_with("toolbay-compile")).count()
     };
-    // The pool that the compiler's threads share is started by the first of them and has its name.
+    // The compiler's shared thread pool is started by the first thread and carries its name.
     let small = wat::parse_str("(component (core module (func) (func)))").unwrap();
     assert!(load(&host, small).await.unwrap_err().to_string().contains("is not a Toolbay plugin"));
     let pool = threads();
@@ -287,8 +287,8 @@ async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
         let start = Instant::now();
         let error = load(&host, slow.clone()).await.unwrap_err().to_string();
         let too_long = error.contains("longer than the limit `compile_timeout`");
-        // Beyond the slots it depends on whether the first is done by now; what holds is the number of threads.
-        assert!(too_long || (n >= slots && error.contains("are still being compiled")), "{n}: {error}");
+        // Beyond the permits, the result depends on whether the first compilation has ended. The number of threads is fixed.
+        assert!(too_long || (n >= slots && error.contains("are still running")), "{n}: {error}");
         assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
         assert!(threads() <= pool + slots, "{n}");
     }
@@ -297,9 +297,9 @@ async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
     assert_eq!(value(&results[0]), "{}");
 }
 
-/// What is no worker, or lies, is believed in nothing.
+/// The host trusts no output of a program that is not a worker, or of a worker that lies.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_none_is_not_believed() {
+async fn output_of_a_false_compile_worker_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let script = |name: &str, text: &str| {
         use std::os::unix::fs::PermissionsExt;
@@ -319,8 +319,8 @@ async fn a_worker_that_is_none_is_not_believed() {
         (folder.path().join("nothing"), "does not start"),
         (script("silent", "exit 0"), "ended without an answer"),
         (script("loud", "echo oops >&2; exit 3"), "oops"),
-        (script("lies", &lie(4)), "not what it says"),
-        (script("short", &lie(9)), "not what it says"),
+        (script("lies", &lie(4)), "does not match its digest"),
+        (script("short", &lie(9)), "does not match its digest"),
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),
     ] {

@@ -1,4 +1,4 @@
-//! The process that compiles what a stranger wrote has nothing but its pipes.
+//! The process that compiles untrusted components has access to its pipes only.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use super::compile_bombs::soon;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_compile-worker");
 
-/// A worker that has its job and waits for the component.
+/// A worker with a request that waits for the component.
 fn waiting(bytes: usize) -> Child {
     let mut worker = Command::new(WORKER)
         .arg(toolbay::COMPILE_WORKER)
@@ -56,7 +56,7 @@ async fn the_worker_is_held_before_it_reads_the_component() {
     ] {
         assert_eq!(bound(name), [most, most], "{name}");
     }
-    // Held like this it still does its work.
+    // The sandboxed worker still compiles.
     let mut stdin = worker.stdin.take().unwrap();
     stdin.write_all(&component).unwrap();
     let mut stdout = BufReader::new(worker.stdout.take().unwrap());
@@ -70,7 +70,7 @@ async fn the_worker_is_held_before_it_reads_the_component() {
     assert!(worker.wait().unwrap().success());
 }
 
-/// Files that a process has open, as `/proc` shows them.
+/// The open files of a process, from `/proc`.
 fn open_files(process: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
     entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect()
@@ -79,7 +79,7 @@ fn open_files(process: u32) -> Vec<PathBuf> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_inherits_no_file_of_the_host() {
     let test = "sandbox::compile_worker::the_worker_inherits_no_file_of_the_host";
-    // A handle that the host's process was started with, and that its programs inherit.
+    // A handle that the host process inherited, and that its child processes inherit.
     let Some(_) = said_in_a_process(test, "exec 7</etc/passwd") else {
         let me = std::process::id();
         assert!(open_files(me).contains(&PathBuf::from("/etc/passwd")), "{:?}", open_files(me));
@@ -121,7 +121,7 @@ fn workers() -> Vec<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_says_what_holds_its_worker() {
+async fn a_host_reports_the_sandbox_of_its_compile_worker() {
     let with = Host::builder(policy("", Path::new("/"))).compile_worker(WORKER).build().unwrap();
     let held = with.compile_worker_sandbox().await.unwrap().unwrap();
     assert!(held.contains("seccomp"), "{held}");

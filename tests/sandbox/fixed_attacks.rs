@@ -1,4 +1,4 @@
-//! Attacks that once succeeded: each test is a bug that was found by looking for it, and stays closed.
+//! Attacks that once succeeded. Each test covers a fixed bug.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ use toolbay::{Filter, PluginId, Policy, ToolCall, TurnContext};
 
 use super::attacks::sections;
 
-/// The resident size now, from which [`peak_mib`] then counts, in MiB.
+/// Resets the peak that [`peak_mib`] reports, and returns the resident size in MiB.
 fn reset_peak() -> u64 {
     fs::write("/proc/self/clear_refs", "5").unwrap();
     peak_mib()
@@ -59,8 +59,8 @@ fn with_instances(path: &str, module: &str, instances: u8) -> Vec<u8> {
     bytes
 }
 
-/// A schema's chain of references is walked by recursion: 2 MiB of stack are gone before its size is looked at, and
-/// the process is aborted while the plugin is loaded. Runs in a process of its own.
+/// Validation walked a schema's chain of references recursively: 2 MiB of stack overflowed before the size check, and
+/// the process aborted while it loaded the plugin. The test runs in its own process.
 #[test]
 fn a_chain_of_references_does_not_overflow_the_stack() {
     if in_a_process(
@@ -77,12 +77,12 @@ fn a_chain_of_references_does_not_overflow_the_stack() {
     let text =
         format!(r##"{{"type":"object","$ref":"#/$defs/a0","$defs":{{{},"a500":{{}}}}}}"##, defs.join(","));
     assert!(text.len() < 256 << 10);
-    // What a worker of tokio has.
+    // The stack size of a tokio worker.
     let load = std::thread::Builder::new().stack_size(2 << 20).spawn(move || Schema::input(&text).is_err());
     assert!(load.unwrap().join().unwrap());
 }
 
-/// Collecting what is wrong takes every way through a recursive schema: time and memory double with each level.
+/// Collecting errors took every path through a recursive schema: time and memory doubled with each level.
 #[test]
 fn a_refusal_is_quick_whatever_the_schema() {
     let schema = Schema::input(
@@ -91,14 +91,14 @@ fn a_refusal_is_quick_whatever_the_schema() {
             {"properties":{"c":{"$ref":"#/$defs/n"}},"required":["y"]}]}}}"##,
     )
     .unwrap();
-    // 17 levels, to let the test end; the parser lets 127 through.
+    // 17 levels, so that the test ends. The parser allows 127.
     let value = (0..17).fold(json!({}), |inner, _| json!({ "c": inner }));
     let start = Instant::now();
     assert!(schema.check(&value).is_err());
     assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
 }
 
-/// All findings are collected before three are shown: four mebibytes of arguments take gigabytes.
+/// All errors were collected before three were shown: 4 MiB of arguments took gigabytes.
 #[test]
 fn a_refusal_of_many_items_takes_little_memory() {
     let schema = Schema::input(
@@ -112,7 +112,7 @@ fn a_refusal_of_many_items_takes_little_memory() {
     assert!(more < 100, "{more} MiB for half a mebibyte of arguments");
 }
 
-/// A pattern runs in time of its size times the text's, on an async thread, beyond every limit.
+/// A pattern ran in time proportional to its size times the size of the text, on an async thread and beyond every limit.
 #[test]
 fn a_pattern_on_a_long_text_is_quick() {
     let schema =
@@ -129,7 +129,7 @@ fn a_pattern_on_a_long_text_is_quick() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?} for a tenth of a megabyte", start.elapsed());
 }
 
-/// A key that serde_json keeps for itself makes a schema another one when it comes back from the cache, unchecked.
+/// A key that serde_json reserves changed a schema when it was read from the cache, unchecked.
 #[test]
 fn a_schema_is_the_same_after_the_cache() {
     let text = r##"{"type":"object","properties":{"a":{"$ref":"#/x"}},
@@ -138,7 +138,7 @@ fn a_schema_is_the_same_after_the_cache() {
     let stored = serde_json::to_vec(fresh.value()).unwrap();
     let read: Value = serde_json::from_slice(&stored).unwrap();
     let args = json!({"a": 5});
-    assert_eq!(fresh.check(&args).is_ok(), Schema::accepted_before(read).check(&args).is_ok());
+    assert_eq!(fresh.check(&args).is_ok(), Schema::from_trusted(read).check(&args).is_ok());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_relative_base_is_not_the_root() {
     }
 }
 
-/// `Instant + Duration` panics.
+/// `Instant + Duration` panicked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_huge_timeout_is_refused_or_works() {
     let text = "version = 1\n[limits]\ntimeout = \"18446744073709551615s\"";
@@ -163,7 +163,7 @@ async fn a_huge_timeout_is_refused_or_works() {
     assert_eq!(outcome(&delivered), "ok", "{delivered:?}");
 }
 
-/// Every answer's JSON is made a tree before anything is known of it: sixteen mebibytes become more than a gigabyte.
+/// The JSON of every result was parsed into a tree before any check: 16 MiB became more than a gigabyte.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_structured_answer_takes_little_memory() {
     let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], "").await;
@@ -175,11 +175,11 @@ async fn a_structured_answer_takes_little_memory() {
     assert!(more < 150, "{more} MiB for 3.6 MB of `structured`: {}", outcome(&delivered));
 }
 
-/// A reducer that gives every answer another structured part, and a long block.
+/// A reducer that gives every result another structured part, and a long block.
 #[derive(Debug)]
-struct Forger;
+struct ForgingReducer;
 
-impl Reduce for Forger {
+impl Reduce for ForgingReducer {
     fn reduce<'a>(
         &'a self,
         _: &'a ToolResult,
@@ -193,7 +193,7 @@ impl Reduce for Forger {
     }
 }
 
-/// `pipeline.rs` says of a reducer: "never gets longer" and "keeps its structured part".
+/// `pipeline.rs` promises for a reducer: "never gets longer" and "keeps its structured part".
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reducer_changes_neither_the_structured_part_nor_adds_text() {
     let host = TestHost::new(&[("bad", guest_artifacts::HOSTILE_OUTPUT)], "").await;
@@ -201,7 +201,7 @@ async fn a_reducer_changes_neither_the_structured_part_nor_adds_text() {
         target: "bad__schema".to_owned(),
         declared: "schema".to_owned(),
         owner: None,
-        reducer: std::sync::Arc::new(Forger),
+        reducer: std::sync::Arc::new(ForgingReducer),
     };
     host.host.registry().register(Bundle { tools: vec![], reducers: vec![reducer] }).unwrap();
     let delivered = host.call("bad__schema", json!({"json": "{\"n\":1}"})).await;
@@ -209,7 +209,7 @@ async fn a_reducer_changes_neither_the_structured_part_nor_adds_text() {
     assert!(output(&delivered).content.is_empty(), "and longer by a mebibyte, which no budget cuts");
 }
 
-/// The pool has two memories, four tables and twenty instances for each place; a call may have 8, 32 and 64.
+/// The pool had two memories, four tables and twenty instances for each permit, while a call may have 8, 32 and 64.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_with_many_memories_do_not_starve_others() {
     let host = TestHost::new(&[], "[host]\nparallel_calls = 8\n[limits]\ntimeout = \"3s\"").await;
@@ -234,9 +234,9 @@ async fn calls_with_many_memories_do_not_starve_others() {
     );
 }
 
-/// The same with one place: what the limits allow never runs, and the answer is to try again.
+/// The same with one permit: calls within the limits never ran, and the error said to try again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_limits_allow_runs_with_one_place() {
+async fn everything_within_the_limits_runs_with_one_parallel_call() {
     let host = TestHost::empty("[host]\nparallel_calls = 1");
     let three = with_instances(guest_artifacts::API_ECHO, "(module (memory 1))", 3);
     let loaded = host.host.load_bytes(PluginId::new("three").unwrap(), three).await;
@@ -244,7 +244,7 @@ async fn what_the_limits_allow_runs_with_one_place() {
     assert_eq!(outcome(&host.call("three__echo", json!({})).await), "ok");
 }
 
-/// Asking a plugin what it is takes an instance without a place: it fails while all places are taken.
+/// A metadata query took an instance without a permit, so it failed while all permits were taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_loads_while_all_places_are_taken() {
     let host =
@@ -262,7 +262,7 @@ async fn a_plugin_loads_while_all_places_are_taken() {
     assert!(loaded.is_ok(), "{}", loaded.unwrap_err());
 }
 
-/// A call that was cancelled before it began runs, and its write happens.
+/// A call that was cancelled before it started ran, and its write happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_was_cancelled_before_it_began_does_nothing() {
     let policy = "[plugins.f.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]";
@@ -277,7 +277,7 @@ async fn a_call_that_was_cancelled_before_it_began_does_nothing() {
     assert_eq!(outcome(&delivered), "cancelled", "a pure call ran to its end");
 }
 
-/// The reducer does not hear of the cancellation.
+/// The reducer did not notice the cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_call_ends_in_its_reducer_too() {
     let host =
@@ -294,10 +294,10 @@ async fn a_cancelled_call_ends_in_its_reducer_too() {
     assert!(start.elapsed() < Duration::from_secs(1), "it went on for {:?}", start.elapsed());
 }
 
-/// 1024 handles are 1024 files of the host, which is all that a process has by default.
+/// 1024 handles were 1024 files of the host, the default limit of a process.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_call_does_not_take_all_files_of_the_host() {
-    if in_a_process("sandbox::fixed_attacks::one_call_does_not_take_all_files_of_the_host", "ulimit -n 1024")
+async fn one_call_cannot_use_all_file_descriptors() {
+    if in_a_process("sandbox::fixed_attacks::one_call_cannot_use_all_file_descriptors", "ulimit -n 1024")
     {
         return;
     }
@@ -322,7 +322,7 @@ async fn one_call_does_not_take_all_files_of_the_host() {
     assert_eq!(neighbour["text"], "x", "{neighbour}; {:?}", held[0].result);
 }
 
-/// Forty kilobytes of component, and how long and how much they compile.
+/// 40 KB of component, and the time and memory to compile them.
 #[tokio::test(flavor = "multi_thread")]
 async fn compiling_is_bounded() {
     if in_a_process("sandbox::fixed_attacks::compiling_is_bounded", "ulimit -v 40000000") {
@@ -370,7 +370,7 @@ fn a_refusal_names_its_place_shortly_and_shows_no_control_character() {
     }
 }
 
-/// A guest that may write the workspace leaves a link there; at the next start it is a granted folder.
+/// A guest with write access to the workspace left a link there, which became a granted folder at the next start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_does_not_widen_a_grant_by_a_link() {
     let policy = "[plugins.io.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n[plugins.f.grant]\nfs_read = [\"$workspace/notes\"]";
@@ -384,7 +384,7 @@ async fn a_guest_does_not_widen_a_grant_by_a_link() {
     assert!(!format!("{said:?}").contains("root:"), "{old}: {said:.300?}");
 }
 
-/// A folder of the policy is opened by its path: a link in the workspace leads out of it.
+/// A folder of the policy was opened by its path, so a link in the workspace led outside.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_granted_folder_of_the_workspace_is_in_the_workspace() {
     let outside = tempfile::tempdir().unwrap();
@@ -397,7 +397,7 @@ async fn a_granted_folder_of_the_workspace_is_in_the_workspace() {
     assert!(said.result.is_err() || output(&said).value.contains("error"), "{}", value(&said));
 }
 
-/// A folder that was made anew is not opened anew, not even when the plugin is loaded again.
+/// A recreated folder was not opened again, not even when the plugin was reloaded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_opens_the_folders_again() {
     let host = TestHost::empty("[plugins.f.grant]\nfs_read = [\"$workspace/out\"]");
@@ -411,7 +411,7 @@ async fn a_reload_opens_the_folders_again() {
     assert_eq!(host.ask("f__read", json!({"path": "out/a.txt"})).await["text"], "new");
 }
 
-/// A function that gives back a list of flags: to the host each name that is set is a text of its own.
+/// A function that returns a list of flags: the host stores each name as a separate text.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_result_of_flags_takes_little_memory() {
     let name = "sandbox::fixed_attacks::a_foreign_result_of_flags_takes_little_memory";

@@ -1,4 +1,4 @@
-//! Each target of the fuzzer for two seconds, in a process of its own; `cargo xtask fuzz` runs them longer.
+//! Runs each target of the fuzzer for two seconds in its own process. `cargo xtask fuzz` runs them longer.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Guests that do what a plugin must not. Each case goes through `TestHost::provoke`, which checks besides the
-//! outcome that a neighbour notices nothing and that nothing stays behind.
+//! Guests that misbehave. Each case goes through `TestHost::provoke`, which checks the outcome, that a neighbour is not
+//! affected, and that no resource is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ async fn an_answer_that_breaks_the_contract_is_a_fault() {
         let delivered = host.provoke(tool, args.clone(), SOON).await;
         assert_eq!(fault(&delivered).kind, FaultKind::BadOutput, "{tool} {args}");
     }
-    // What has an obvious reading is put right.
+    // Arguments with an obvious reading are corrected.
     for cost in ["nan", "infinite", "negative"] {
         let delivered = host.provoke("bad__cost", json!({"cost": cost}), SOON).await;
         assert_eq!(integration_tests::output(&delivered).cost_usd, None, "{cost}");
@@ -141,7 +141,7 @@ async fn an_answer_that_breaks_the_contract_is_a_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_guest_prints_is_swallowed_past_the_bound() {
+async fn guest_output_beyond_the_limit_is_dropped() {
     let host = TestHost::new(&[("loud", guest_artifacts::HOSTILE_STDOUT)], "").await;
     for tool in ["loud__forge", "loud__flood", "loud__ansi", "loud__all"] {
         assert_eq!(value(&host.provoke(tool, json!({}), SOON).await), "done", "{tool}");
@@ -192,7 +192,7 @@ async fn host_calls_in_a_loop_end_like_any_loop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spinning_on_every_core_blocks_nobody() {
+async fn spinning_guests_on_every_core_block_no_other() {
     let host = TestHost::new(
         &[("spin", guest_artifacts::HOSTILE_SPIN)],
         "[plugins.spin.limits]\ntimeout = \"3s\"\nfuel = 1_000_000_000_000",
@@ -235,7 +235,7 @@ async fn a_cancelled_call_ends_at_once() {
         assert_eq!(outcome(&delivered), "cancelled", "{tool}");
         assert!(ended < Duration::from_millis(500), "{tool} went on for {ended:?}");
     }
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,7 +246,7 @@ async fn a_dropped_batch_frees_its_places() {
     let batch = host.host.call_all(&view, calls, TurnContext::default());
     assert!(tokio::time::timeout(Duration::from_millis(300), batch).await.is_err());
     let start = std::time::Instant::now();
-    while host.host.free_places() < 64 {
+    while host.host.available_call_permits() < 64 {
         assert!(start.elapsed() < Duration::from_secs(2), "places stay taken");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -278,7 +278,7 @@ async fn the_worst_wishes_are_compared_in_a_moment() {
     "#;
     let host = TestHost::new(&[], policy).await;
     let start = Instant::now();
-    // All of it runs on one thread: if it were compared there, the neighbour would wait for it.
+    // All of it runs on one thread. If the comparison ran there, the neighbour would wait for it.
     let neighbour = async {
         let mut most = Duration::ZERO;
         for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! What stays after attacks: nothing. Each test runs in a process of its own, which can be counted.
+//! Attacks leave no resources behind. Each test runs in its own process, so that its resources can be counted.
 
 use std::fs;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use toolbay::{Filter, PluginId, ToolCall, TurnContext};
 
 use super::compile_bombs::children;
 
-/// What this process holds.
+/// The resources of this process.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ProcessResources {
     pub(crate) threads: usize,
     pub(crate) files: usize,
     pub(crate) children: usize,
     pub(crate) resident_mib: u64,
 }
 
-impl Process {
+impl ProcessResources {
     pub(crate) fn now() -> Self {
         let count = |path| fs::read_dir(path).unwrap().count();
         Self {
@@ -45,9 +45,9 @@ fn field(name: &str) -> u64 {
 }
 
 /// The largest resident size since a moment.
-pub(crate) struct Memory(u64);
+pub(crate) struct MemoryCheck(u64);
 
-impl Memory {
+impl MemoryCheck {
     pub(crate) fn peak_from_here() -> Self {
         fs::write("/proc/self/clear_refs", "5").unwrap();
         Self(field("VmHWM"))
@@ -61,7 +61,7 @@ impl Memory {
 const POLICY: &str =
     "[host]\nparallel_calls = 16\nbreaker_faults = 0\n[limits]\nfuel = 200_000_000\ntimeout = \"1s\"";
 
-/// Every guest but those of other capabilities' tests, and every tool of it, called with nothing and with nonsense.
+/// Every guest except those of other capabilities' tests, and each of its tools, called with empty and invalid arguments.
 async fn attack(host: &TestHost) -> String {
     let mut said = String::new();
     for (name, path) in guest_artifacts::ALL_GUESTS {
@@ -90,8 +90,8 @@ async fn attack(host: &TestHost) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_stays_after_attacks() {
-    if in_a_process("sandbox::leaks::nothing_stays_after_attacks", "ulimit -c 0") {
+async fn attacks_leave_no_resources_behind() {
+    if in_a_process("sandbox::leaks::attacks_leave_no_resources_behind", "ulimit -c 0") {
         return;
     }
     let host = TestHost::new(&[], POLICY).await;
@@ -99,28 +99,28 @@ async fn nothing_stays_after_attacks() {
     for _ in 0..2 {
         attack(&host).await;
     }
-    // The allocator's arenas settle, sooner or later; what is lost in each round never does.
-    let (mut before, mut after) = (Process::now(), Process::now());
+    // The allocator's arenas settle eventually. A leak in each round never does.
+    let (mut before, mut after) = (ProcessResources::now(), ProcessResources::now());
     for _ in 0..4 {
         before = after;
         for _ in 0..2 {
             attack(&host).await;
         }
-        after = Process::now();
+        after = ProcessResources::now();
         println!("{before:?}\n{after:?}");
         if after.resident_mib < before.resident_mib + 64 {
             break;
         }
     }
-    // The runtime keeps threads for blocking work ten seconds after they had some; then they go.
+    // The runtime keeps idle threads for blocking work for ten seconds.
     for _ in 0..300 {
         if after.threads <= before.threads + 2 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        after.threads = Process::now().threads;
+        after.threads = ProcessResources::now().threads;
     }
-    assert_eq!(host.host.free_places(), 16);
+    assert_eq!(host.host.available_call_permits(), 16);
     assert!(after.resident_mib < before.resident_mib + 64, "{before:?}, then {after:?}");
     assert!(after.threads <= before.threads + 2 && after.files <= before.files, "{before:?}, then {after:?}");
     assert_eq!((before.children, after.children), (0, 0));
@@ -128,7 +128,7 @@ async fn nothing_stays_after_attacks() {
     assert_eq!(value(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "{}");
 }
 
-/// A secret of the host's environment, and what guests print, come out nowhere.
+/// Neither a secret in the environment of the host nor the output of guests appears anywhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_of_the_environment_is_nowhere_and_stdout_is_ours() {
     const NAME: &str = "sandbox::leaks::a_secret_of_the_environment_is_nowhere_and_stdout_is_ours";
@@ -136,7 +136,7 @@ async fn a_secret_of_the_environment_is_nowhere_and_stdout_is_ours() {
     let environment = format!("ulimit -c 0; export AWS_SECRET_ACCESS_KEY={CANARY} TOOLBAY_X={CANARY}");
     if let Some((stdout, stderr)) = said_in_a_process(NAME, &environment) {
         assert!(!stdout.contains(CANARY) && !stderr.contains(CANARY), "{stdout:.2000}");
-        // What libtest prints about one test, and not a line of a guest.
+        // The output of libtest for one test, without a line of a guest.
         let foreign: Vec<_> = stdout
             .lines()
             .filter(|line| {

@@ -1,22 +1,22 @@
-//! Limits that a guest reaches, beside those of `hostile`: rates, its own handles, a refusal it survived, trees of JSON.
+//! Limits that a guest reaches, beside those in `hostile`: rates, guest handles, a survived refusal, JSON trees.
 
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{Heard, TestHost, fault, hints, in_a_process, outcome, refusal};
+use integration_tests::{RecordedProgress, TestHost, fault, hints, in_a_process, outcome, refusal};
 use serde_json::json;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::{PluginId, TurnContext};
 
 use super::attacks::sections;
-use super::leaks::Memory;
+use super::leaks::MemoryCheck;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_comes_no_faster_than_its_rate() {
     let policy = "[limits]\nprogress_rate = 5\nprogress_events = 100_000";
     let host = TestHost::new(&[("calls", guest_artifacts::HOSTILE_HOSTCALLS)], policy).await;
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(RecordedProgress::default());
     let turn = TurnContext { progress: Some(Arc::clone(&heard) as _), ..TurnContext::default() };
     let start = std::time::Instant::now();
     let delivered = host.call_in("neighbour__progress", r#"{"n": 50000}"#, turn).await;
@@ -25,7 +25,7 @@ async fn progress_comes_no_faster_than_its_rate() {
     assert!(count >= 5 && (count as f64) <= most, "{count} of 50 000, at most {most}");
 }
 
-/// What is refused after a refusal that was survived is what it is, and not a lack of memory.
+/// A refusal after a survived refusal is reported correctly, and not as a lack of memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_that_was_survived_is_not_blamed() {
     let policy = "[plugins.alloc.limits]\nmemory = \"16MiB\"";
@@ -43,9 +43,9 @@ async fn a_refusal_that_was_survived_is_not_blamed() {
     }
 }
 
-/// A guest makes resources of its own and never drops one.
+/// A guest creates its own resources and never drops them.
 #[tokio::test(flavor = "multi_thread")]
-async fn handles_of_its_own_are_bounded_too() {
+async fn guest_handles_are_bounded() {
     let inner = wat::parse_str(
         r#"(component
             (type $r (resource (rep i32)))
@@ -65,14 +65,14 @@ async fn handles_of_its_own_are_bounded_too() {
         u8::try_from(inner.len() >> 7).unwrap(),
     ]);
     bytes.extend(&inner);
-    // One component instance: instantiate the component of that number, with no arguments.
+    // One component instance: instantiate the component with that number, without arguments.
     bytes.extend([5, 4, 1, 0, number, 0]);
     let host = TestHost::new(&[], "").await;
     let error = host.host.load_bytes(PluginId::new("many").unwrap(), bytes).await.unwrap_err().to_string();
     assert!(error.contains("too many handles") && error.contains("`handles` is 256"), "{error}");
 }
 
-/// Small values become large trees: how large, for the worst texts that are let through.
+/// Small values become large trees. The test measures the worst admissible texts.
 #[tokio::test(flavor = "multi_thread")]
 async fn json_takes_little_memory_whatever_its_values() {
     if in_a_process("sandbox::limits::json_takes_little_memory_whatever_its_values", "ulimit -c 0") {
@@ -90,7 +90,7 @@ async fn json_takes_little_memory_whatever_its_values() {
         ("objects of one", array("{\"\":0}", 3)),
         ("members", format!("{{{members}}}")),
     ] {
-        let memory = Memory::peak_from_here();
+        let memory = MemoryCheck::peak_from_here();
         let parsed = toolbay::core::tool::json::parse(&text).unwrap();
         let more = memory.more_mib();
         drop(parsed);

@@ -1,5 +1,5 @@
-//! The host's budgets of memory: of guests, and of results that are not delivered yet; and what the host lacks, which is no
-//! plugin's fault.
+//! The memory budgets of the host, for guests and for undelivered results; and memory that the host lacks, which is no
+//! fault of a plugin.
 
 use std::fs;
 use std::io;
@@ -14,20 +14,20 @@ use toolbay::core::call::invoke::Failure;
 use toolbay::core::session::Session;
 use toolbay::{CallResult, Filter, ToolCall, TurnContext};
 
-use super::leaks::Memory;
+use super::leaks::MemoryCheck;
 
 async fn many(host: &TestHost, tool: &str, args: serde_json::Value, count: usize) -> Vec<CallResult> {
     let calls = (0..count).map(|n| ToolCall::new(n.to_string(), tool, args.to_string())).collect();
     host.host.call_all(&host.host.view(Filter::default()), calls, TurnContext::default()).await
 }
 
-/// How often each outcome came.
+/// How often each outcome occurred.
 fn count(all: &[CallResult], wanted: &str) -> usize {
     all.iter().filter(|one| outcome(one) == wanted).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_beside_the_text_of_a_result_is_bounded_and_the_policy_raises_it() {
+async fn structured_content_of_a_result_is_bounded_by_result_bytes() {
     let raised = "[plugins.raised.limits]\nresult_bytes = \"2MiB\"\n[host]\nbreaker_faults = 3";
     let guests = [("big", guest_artifacts::HOSTILE_OUTPUT), ("raised", guest_artifacts::HOSTILE_OUTPUT)];
     let host = TestHost::new(&guests, raised).await;
@@ -47,13 +47,13 @@ async fn what_is_beside_the_text_of_a_result_is_bounded_and_the_policy_raises_it
     }
     let meta = json!({"json": format!("\"{}\"", "x".repeat(300 << 10))});
     assert_eq!(fault(&host.call("big__meta", meta).await).limit.as_ref().unwrap().name, "result_bytes");
-    // A text is cut, whatever it has.
+    // A text is truncated whatever else the result has.
     assert_eq!(outcome(&host.call("big__text", json!({"mib": 4})).await), "ok");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_that_nobody_has_taken_take_no_more_than_their_budget() {
-    if in_a_process("sandbox::memory::results_that_nobody_has_taken_take_no_more_than_their_budget", "true") {
+async fn undelivered_results_stay_within_their_budget() {
+    if in_a_process("sandbox::memory::undelivered_results_stay_within_their_budget", "true") {
         return;
     }
     let policy =
@@ -61,7 +61,7 @@ async fn results_that_nobody_has_taken_take_no_more_than_their_budget() {
     let host = TestHost::new(&[("big", guest_artifacts::HOSTILE_OUTPUT)], policy).await;
     assert_eq!(outcome(&host.call("big__structured", json!({"mib": 1})).await), "ok");
     for (tool, args) in [("structured", json!({"mib": 14})), ("blob", json!({"mib": 14}))] {
-        let memory = Memory::peak_from_here();
+        let memory = MemoryCheck::peak_from_here();
         let all = many(&host, &format!("big__{tool}"), args, 64).await;
         let (ok, busy) = (count(&all, "ok"), count(&all, "busy"));
         assert!((1..=4).contains(&ok) && ok + busy == 64, "{tool}: {ok} ok, {busy} busy");
@@ -84,12 +84,12 @@ async fn large_texts_are_counted_until_they_are_cut() {
     let policy = "[host]\nresult_memory = \"64MiB\"\nguest_memory = \"256MiB\"\n[limits]\nconcurrency = 64";
     let host = TestHost::new(&[("big", guest_artifacts::HOSTILE_OUTPUT)], policy).await;
     assert_eq!(outcome(&host.call("big__text", json!({"mib": 8})).await), "ok");
-    let memory = Memory::peak_from_here();
-    let turn = TurnContext { session: Arc::new(Session::fresh()), ..TurnContext::default() };
+    let memory = MemoryCheck::peak_from_here();
+    let turn = TurnContext { session: Arc::new(Session::with_random_key()), ..TurnContext::default() };
     let calls = (0..128).map(|n| ToolCall::new(n.to_string(), "big__text", json!({"mib": 8}).to_string()));
     let all = host.host.call_all(&host.host.view(Filter::default()), calls.collect(), turn).await;
     assert!(count(&all, "ok") >= 1 && count(&all, "ok") + count(&all, "busy") == 128);
-    // Guests, results, those that wait, what is kept for `read_output`, and what the allocator keeps.
+    // Guests, results, waiting calls, output saved for `read_output`, and what the allocator keeps.
     assert!(memory.more_mib() < 640, "{} MiB more", memory.more_mib());
 }
 
@@ -97,7 +97,7 @@ async fn large_texts_are_counted_until_they_are_cut() {
 async fn guests_share_a_budget_and_calls_wait_for_it() {
     let policy = "[host]\nguest_memory = \"96MiB\"\nbreaker_faults = 2";
     let host = TestHost::new(&[("alloc", guest_artifacts::HOSTILE_ALLOC)], policy).await;
-    // Nothing is known of the tool: some find the memory taken in the middle of their work.
+    // The host knows nothing about the tool yet, so some calls find the memory taken while they run.
     for delivered in many(&host, "alloc__hold", json!({"mib": 40}), 8).await {
         if outcome(&delivered) != "ok" {
             let fault = fault(&delivered);
@@ -105,10 +105,10 @@ async fn guests_share_a_budget_and_calls_wait_for_it() {
         }
     }
     assert_eq!(outcome(&host.call("alloc__hold", json!({"mib": 40})).await), "ok", "no breaker counted it");
-    // Now it is known: they wait for one another.
+    // Now it knows the size, and calls wait for each other.
     let all = many(&host, "alloc__hold", json!({"mib": 40}), 8).await;
     assert_eq!(count(&all, "ok"), 8, "{all:?}");
-    // More than the budget, alone: no time to wait would help.
+    // Alone more than the budget, so waiting would not help.
     let policy = "[host]\nguest_memory = \"32MiB\"";
     let host = TestHost::new(&[("alloc", guest_artifacts::HOSTILE_ALLOC)], policy).await;
     let never = host.call("alloc__hold", json!({"mib": 40})).await;
@@ -133,7 +133,7 @@ async fn instances_that_wait_make_room_for_calls() {
     for tool in &tools {
         for n in 0..3 {
             let turn =
-                TurnContext { session: Arc::new(Session::named(&n.to_string())), ..TurnContext::default() };
+                TurnContext { session: Arc::new(Session::with_name(&n.to_string())), ..TurnContext::default() };
             drop(host.call_in(tool, "{}", turn).await);
         }
     }
@@ -142,7 +142,7 @@ async fn instances_that_wait_make_room_for_calls() {
     }
 }
 
-/// The failure of a call for which the host had not what it takes.
+/// The failure of a call for which the host lacked a resource.
 fn host_failed(delivered: &CallResult) -> &str {
     match &delivered.result {
         Err(Failure::Host(message)) => message,
@@ -162,7 +162,7 @@ fn limit_address_space(bytes: &str) {
     assert!(command.status().unwrap().success());
 }
 
-/// Without an instance pool, each instance reserves its memory's address space when it is made.
+/// Without an instance pool, each instance reserves the address space of its memory when it is created.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_that_the_host_could_not_get_is_not_the_plugins_fault() {
     if in_a_process(

@@ -1,4 +1,4 @@
-//! Guests whose work is not counted (`fuel = "none"`): time alone ends them, and everything else holds as it does for others.
+//! Unmetered guests (`fuel = "none"`): only the timeout ends them, and every other limit applies.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use toolbay::core::call::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 const SOON: Duration = Duration::from_secs(20);
-/// Nobody's work is counted.
+/// No guest is metered.
 const NONE: &str = "[limits]\nfuel = \"none\"\n";
 
 async fn by_limit(host: &TestHost, tool: &str, args: Value, kind: FaultKind, limit: &str) {
@@ -48,7 +48,7 @@ async fn a_start_without_end_ends_without_fuel_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_counted_is_cancelled_and_leaves_neighbours_their_turn() {
+async fn unmetered_guests_are_cancelled_and_yield_to_others() {
     let guests = [("spin", guest_artifacts::HOSTILE_SPIN)];
     let host = TestHost::new(&guests, "[plugins.spin.limits]\nfuel = \"none\"").await;
     let turn = TurnContext::default();
@@ -61,7 +61,7 @@ async fn what_is_not_counted_is_cancelled_and_leaves_neighbours_their_turn() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     for _ in 0..5 {
         let start = Instant::now();
-        // Its work is counted, in the other engine.
+        // Its fuel is metered, in the other engine.
         let beside = host.call("neighbour__echo", json!({})).await;
         assert_eq!(value(&beside), "{}");
         assert!(beside.usage.fuel > Some(100), "{:?}", beside.usage);
@@ -72,7 +72,7 @@ async fn what_is_not_counted_is_cancelled_and_leaves_neighbours_their_turn() {
     assert!(
         spinners.await.unwrap().iter().all(|one| outcome(one) == "cancelled" && one.usage.fuel.is_none())
     );
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +90,7 @@ async fn the_places_of_both_engines_are_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_with_an_amount_is_counted_beside_others_that_are_not() {
+async fn a_tool_with_a_fuel_limit_is_metered_among_unmetered_ones() {
     let guests = [("alloc", guest_artifacts::HOSTILE_ALLOC)];
     let text = format!("{NONE}[plugins.alloc.tools.hold]\nlimits = {{ fuel = 2_000 }}");
     let host = TestHost::new(&guests, &text).await;
@@ -102,7 +102,7 @@ async fn a_tool_with_an_amount_is_counted_beside_others_that_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_record_and_the_explanation_say_what_holds() {
+async fn record_and_explanation_show_the_effective_fuel_limit() {
     let host = TestHost::new(
         &[],
         "[plugins.echo.limits]\nfuel = \"none\"\n[plugins.other.limits]\nfuel = 9_000_000",
@@ -122,7 +122,7 @@ async fn the_record_and_the_explanation_say_what_holds() {
     }
 }
 
-/// Another policy asks for the other engine: of a file, and of bytes, which are gone.
+/// A new policy requires the other engine, for a plugin from a file and for one from bytes, which are gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_policy_brings_the_other_code() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Instances that answer more than one call: only where both sides want it, never for somebody else, and under the bounds of
+//! Instances that serve several calls: only if plugin and policy agree, only in one session, and within the limits of
 //! each call.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{Heard, TestHost, fault, outcome, refusal, value};
+use integration_tests::{RecordedProgress, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
 use toolbay::core::call::Identity;
 use toolbay::core::call::fault::FaultKind;
@@ -17,7 +17,7 @@ async fn host(policy: &str) -> TestHost {
 }
 
 fn session() -> Arc<Session> {
-    Arc::new(Session::fresh())
+    Arc::new(Session::with_random_key())
 }
 
 fn turn(session: &Arc<Session>) -> TurnContext {
@@ -29,13 +29,13 @@ async fn act(host: &TestHost, session: &Arc<Session>, what: &str, n: u64) -> Cal
     host.call_in("reused__act", &args, turn(session)).await
 }
 
-/// How many calls the instance has answered that answered this one.
+/// How many calls the instance of this call has served.
 async fn count(host: &TestHost, session: &Arc<Session>) -> String {
     value(&act(host, session, "nothing", 0).await).to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_answers_as_many_calls_as_the_policy_says() {
+async fn an_instance_serves_at_most_the_calls_that_the_policy_allows() {
     let (host, session) = (host(ON).await, session());
     let mut counts = Vec::new();
     for _ in 0..12 {
@@ -83,7 +83,7 @@ async fn nothing_passes_to_another_session_agent_tool_or_profile() {
     assert_eq!(value(&host.call_in("reused__other", "{}", turn(&mine)).await), "1", "another tool");
     let policy = host.host.policy();
     for profile in ["strict", "wide"] {
-        let view = host.host.view(Filter::of_profile(policy.profile(profile).cloned()));
+        let view = host.host.view(Filter::for_profile(policy.profile(profile).cloned()));
         let call = ToolCall::new("1", "reused__act", r#"{"what":"nothing"}"#);
         let delivered = host.host.call_all(&view, vec![call], turn(&mine)).await;
         assert_eq!(value(&delivered[0]), "1", "under {profile}");
@@ -91,11 +91,11 @@ async fn nothing_passes_to_another_session_agent_tool_or_profile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_did_not_end_well_is_dropped() {
+async fn a_faulted_instance_is_dropped() {
     let policy = format!("{ON}00\n[plugins.reused.limits]\nfuel = 200_000_000\ntimeout = \"2s\"");
     let (host, session) = (host(&policy).await, session());
     assert_eq!((count(&host, &session).await, count(&host, &session).await), ("1".into(), "2".into()));
-    // The guest says no: that is an answer.
+    // An error of the guest is a normal result.
     let no = act(&host, &session, "fail", 0).await;
     assert!(refusal(&no).message.contains('3'), "{no:?}");
     assert_eq!(count(&host, &session).await, "4");
@@ -103,10 +103,10 @@ async fn what_did_not_end_well_is_dropped() {
     assert_eq!((count(&host, &session).await, count(&host, &session).await), ("1".into(), "2".into()));
     assert_eq!(fault(&act(&host, &session, "spin", u64::MAX / 2).await).kind, FaultKind::OutOfFuel);
     assert_eq!(count(&host, &session).await, "1");
-    // What keeps something of the host's open is not used again.
+    // An instance with open host resources is not reused.
     assert_eq!(outcome(&act(&host, &session, "open", 0).await), "ok");
     assert_eq!(count(&host, &session).await, "1");
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,11 +126,11 @@ async fn a_cancelled_call_leaves_no_instance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_call_has_fuel_of_its_own() {
+async fn each_call_has_a_full_fuel_budget() {
     let (measure, session) = (host("[plugins.reused]\nreuse = 100").await, session());
     let spent = act(&measure, &session, "spin", 100_000).await.usage.fuel.unwrap();
     assert!(spent > 100_000, "{spent}");
-    // Enough for one and a half.
+    // Enough for one and a half calls.
     let policy =
         format!("[plugins.reused]\nreuse = 100\n[plugins.reused.limits]\nfuel = {}", spent + spent / 2);
     let host = host(&policy).await;
@@ -143,11 +143,11 @@ async fn each_call_has_fuel_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_counted_for_a_call_begins_anew_and_goes_to_its_own_caller() {
+async fn usage_starts_at_zero_for_each_call() {
     let policy = format!("{ON}\n[plugins.reused.limits]\nprogress_events = 2");
     let (host, session) = (host(&policy).await, session());
     for n in 1..=3 {
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(RecordedProgress::default());
         let turn = TurnContext { progress: Some(Arc::clone(&heard) as _), ..turn(&session) };
         let delivered = host.call_in("reused__act", r#"{"what":"tell","n":5}"#, turn).await;
         assert_eq!(value(&delivered), n.to_string());
@@ -168,13 +168,13 @@ async fn memory_is_bounded_over_all_calls() {
     }
     assert!((4..=8).contains(&most), "it goes when half is taken: {most} calls");
     assert!((8 << 20..=10 << 20).contains(&peak), "all that it holds is told: {peak}");
-    // One that asks for too much at once fails, as in a fresh instance.
+    // A call that exceeds its limits fails as in a fresh instance.
     assert_eq!(outcome(&act(&host, &session, "keep", 1024).await), "ok");
     assert_eq!(fault(&act(&host, &session, "keep", 20 << 10).await).kind, FaultKind::OutOfMemory);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_and_another_policy_drop_what_waits() {
+async fn a_reload_and_a_new_policy_drop_idle_instances() {
     let (host, session) = (host(ON).await, session());
     count(&host, &session).await;
     assert_eq!(host.host.idle_instances(), 1);
@@ -203,7 +203,7 @@ async fn few_wait_and_not_for_long() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(count(&host, &sessions[7]).await, "1");
-    // Of one plugin no more than four, whatever the host allows; none, if it allows none.
+    // At most four instances of one plugin, whatever the host allows, and none if the host allows none.
     for (policy, most) in [(ON.to_owned(), 4), (format!("[host]\nidle_instances = 0\n{ON}"), 0)] {
         let host = self::host(&policy).await;
         for session in &sessions {
@@ -214,7 +214,7 @@ async fn few_wait_and_not_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_goes_with_its_session() {
+async fn an_instance_ends_with_its_session() {
     let host = host(&format!("[host]\ninstance_idle_timeout = \"1s\"\n{ON}")).await;
     let (mine, other) = (session(), session());
     count(&host, &mine).await;
@@ -235,5 +235,5 @@ async fn no_instance_answers_two_calls_at_once() {
         assert!(all.iter().all(|one| outcome(one) == "ok"), "{all:?}");
         assert!(host.host.idle_instances() <= 4);
     }
-    assert_eq!(host.host.free_places(), 64);
+    assert_eq!(host.host.available_call_permits(), 64);
 }

@@ -1,4 +1,4 @@
-//! WASI asked for more than it should give at once.
+//! WASI calls that request more than they may get at once.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -51,7 +51,7 @@ async fn streams_and_polls_are_no_way_around_a_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_read_in_parts_whatever_is_asked() {
+async fn files_are_read_in_bounded_parts() {
     let host = host(BOTH).await;
     fs::write(host.root().join("a.txt"), vec![7; 3 << 20]).unwrap();
     let said = structured(&host.provoke("io__read_far", json!({"path": "a.txt"}), SOON).await);

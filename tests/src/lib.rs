@@ -1,4 +1,4 @@
-//! Fixtures of the integration tests: a host over test guests, and what every provocation is checked for.
+//! Fixtures of the integration tests: a host with test guests, and the checks for every provocation.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use toolbay::core::audit::MemoryAudit;
 use toolbay::core::call::fault::Fault;
 use toolbay::core::call::invoke::Failure;
-use toolbay::core::call::{Progress, ProgressSink};
+use toolbay::core::call::{ProgressEvent, ProgressSink};
 use toolbay::core::pipeline;
 use toolbay::core::tool::content::{ToolError, ToolOutput};
 use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall, TurnContext};
@@ -25,34 +25,34 @@ use toolbay::{CallResult, Filter, Host, HostBuilder, PluginId, Policy, ToolCall,
 pub struct TestHost {
     /// The host.
     pub host: Host,
-    /// Everything it recorded.
+    /// The recorded lines.
     pub audit: Arc<MemoryAudit>,
     workspace: tempfile::TempDir,
 }
 
-/// What a call said of its progress.
+/// The progress of the calls.
 #[derive(Debug, Default)]
-pub struct Heard(pub Mutex<Vec<Progress>>);
+pub struct RecordedProgress(pub Mutex<Vec<ProgressEvent>>);
 
-impl ProgressSink for Heard {
-    fn progress(&self, event: Progress) {
+impl ProgressSink for RecordedProgress {
+    fn progress(&self, event: ProgressEvent) {
         self.0.lock().unwrap().push(event);
     }
 }
 
-/// The plugin that every provocation has beside it.
+/// The plugin that runs beside every provoked plugin.
 pub const NEIGHBOUR: &str = "neighbour";
 
-/// Parses a policy over a workspace; `version = 1` is put before it.
+/// Parses a policy over a workspace, with `version = 1` before it.
 ///
 /// # Panics
-/// When the policy is not sound.
+/// When the policy is invalid.
 #[must_use]
 pub fn policy(text: &str, workspace: &Path) -> Policy {
     Policy::parse(&format!("version = 1\n{text}"), workspace, None).unwrap()
 }
 
-/// Where compiled guests are kept from one test run to the next.
+/// The folder of compiled guests, which test runs share.
 #[must_use]
 pub fn cache_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-cache")
@@ -62,25 +62,25 @@ impl TestHost {
     /// A host without plugins under a policy.
     ///
     /// # Panics
-    /// When the host cannot be made.
+    /// When the host cannot be created.
     #[must_use]
     pub fn empty(text: &str) -> Self {
         Self::built(text, |builder, _| builder)
     }
 
-    /// A host without plugins under a policy, built with further settings.
+    /// A host without plugins under a policy, with further settings.
     ///
     /// # Panics
-    /// When the host cannot be made.
+    /// When the host cannot be created.
     #[must_use]
     pub fn empty_with(text: &str, settings: impl FnOnce(HostBuilder) -> HostBuilder) -> Self {
         Self::built(text, |builder, _| settings(builder))
     }
 
-    /// A host without plugins under a policy, with further settings, which may depend on the workspace.
+    /// A host without plugins under a policy, with further settings that may depend on the workspace.
     ///
     /// # Panics
-    /// When the host cannot be made.
+    /// When the host cannot be created.
     #[must_use]
     pub fn built(text: &str, settings: impl FnOnce(HostBuilder, &Path) -> HostBuilder) -> Self {
         let workspace = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ impl TestHost {
         Self { host, audit, workspace }
     }
 
-    /// A host with guests, each under the id given, and the neighbour.
+    /// A host with guests under the given ids, and the neighbour.
     ///
     /// # Panics
     /// When a guest does not load.
@@ -103,7 +103,7 @@ impl TestHost {
         this
     }
 
-    /// Loads one more guest.
+    /// Loads another guest.
     ///
     /// # Panics
     /// When it does not load.
@@ -115,7 +115,7 @@ impl TestHost {
     /// The workspace.
     ///
     /// # Panics
-    /// When it is gone.
+    /// When it no longer exists.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.workspace.path().canonicalize().unwrap()
@@ -135,22 +135,22 @@ impl TestHost {
         self.host.call_all(&view, vec![ToolCall::new("1", tool, args)], turn).await.pop().unwrap()
     }
 
-    /// Calls one tool and hands back what it returned in `structured`.
+    /// Calls one tool and returns its `structured` result.
     ///
     /// # Panics
-    /// When the call fails or returns nothing structured.
+    /// When the call fails or returns no structured result.
     pub async fn ask(&self, tool: &str, args: Value) -> Value {
         let delivered = self.call(tool, args).await;
         structured(&delivered)
     }
 
-    /// Provokes a plugin and checks what holds for every provocation: it ends within `within`, a call of a
-    /// neighbour that was started before is answered, so is a neighbour's after it, and no place stays taken.
+    /// Provokes a plugin and checks that the call ends within `within`, that calls of a neighbour before and after it are
+    /// answered, and that no permit stays taken.
     ///
     /// # Panics
     /// When one of these does not hold.
     pub async fn provoke(&self, tool: &str, args: Value, within: Duration) -> CallResult {
-        let places = self.host.free_places();
+        let places = self.host.available_call_permits();
         let before = {
             let (host, view) = (self.host.clone(), self.host.view(Filter::default()));
             let call = ToolCall::new("before", format!("{NEIGHBOUR}__long"), r#"{"n": 50000}"#);
@@ -162,12 +162,12 @@ impl TestHost {
         assert_eq!(value(&before.await.unwrap().pop().unwrap()).len(), 50_000);
         let after = self.call(&format!("{NEIGHBOUR}__echo"), serde_json::json!({"a": 1})).await;
         assert_eq!(value(&after), r#"{"a":1}"#);
-        assert_eq!(self.host.free_places(), places, "a place is still taken after {tool}");
+        assert_eq!(self.host.available_call_permits(), places, "a place is still taken after {tool}");
         delivered
     }
 }
 
-/// What the operator is told of the refusals of a call.
+/// The hints for the operator about the refusals of a call.
 pub fn hints(delivered: &CallResult) -> String {
     delivered.hints.lines.join("\n")
 }
@@ -181,14 +181,14 @@ pub fn value(delivered: &CallResult) -> &str {
     &output(delivered).value
 }
 
-/// The text of a successful result without the mark of what others wrote, if it carries one.
+/// The text of a successful result without its untrusted mark.
 ///
 /// # Panics
 /// When the call failed.
 #[must_use]
 pub fn words(delivered: &CallResult) -> &str {
     let text = value(delivered);
-    delivered.shaping.mark.as_ref().map_or(text, |mark| mark.inside(text))
+    delivered.shaping.mark.as_ref().map_or(text, |mark| mark.strip_mark(text))
 }
 
 /// A successful result.
@@ -203,10 +203,10 @@ pub fn output(delivered: &CallResult) -> &ToolOutput {
     }
 }
 
-/// What a successful call returned in `structured`.
+/// The `structured` result of a successful call.
 ///
 /// # Panics
-/// When the call failed or returned nothing structured.
+/// When the call failed or returned no structured result.
 #[must_use]
 pub fn structured(delivered: &CallResult) -> Value {
     let raw = output(delivered).structured.as_ref().expect("something structured");
@@ -225,7 +225,7 @@ pub fn fault(delivered: &CallResult) -> &Fault {
     }
 }
 
-/// The error with which a tool or a gate refused.
+/// The error with which a tool or a gate refused a call.
 ///
 /// # Panics
 /// When the call ended otherwise.
@@ -243,20 +243,20 @@ pub fn outcome(delivered: &CallResult) -> &'static str {
     pipeline::outcome(&delivered.result)
 }
 
-/// A component that does the same and has another digest.
+/// A component with the same behaviour and another digest.
 ///
 /// # Panics
 /// When the component cannot be read.
 #[must_use]
 pub fn another_build(component: &str, mark: u8) -> Vec<u8> {
     let mut bytes = std::fs::read(component).unwrap();
-    // A custom section (id 0) of three bytes: a name of one byte, and one byte.
+    // A custom section (id 0) of three bytes: the length of its name, the name, and a byte of data.
     bytes.extend([0, 3, 1, b'm', mark]);
     bytes
 }
 
-/// Runs the test `name` (with its module) again in a process of its own, behind the shell commands `limits`, and
-/// fails as it fails. Returns `false` in that process, where the test is to go on.
+/// Runs the test `name` (with its module) again in a new process, after the shell commands `limits`, and fails if that
+/// process fails. Returns `false` in the new process, where the test continues.
 ///
 /// # Panics
 /// When the test fails there, or is not found.
@@ -265,10 +265,10 @@ pub fn in_a_process(name: &str, limits: &str) -> bool {
     said_in_a_process(name, limits).is_some()
 }
 
-/// As [`in_a_process`]: `None` in that process, and outside of it what it printed on stdout and stderr.
+/// Like [`in_a_process`]: `None` in the new process, and in the parent its output on stdout and stderr.
 ///
 /// # Panics
-/// As [`in_a_process`].
+/// Like [`in_a_process`].
 #[must_use]
 pub fn said_in_a_process(name: &str, limits: &str) -> Option<(String, String)> {
     const CHILD: &str = "TOOLBAY_TEST_CHILD";

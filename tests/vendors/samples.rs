@@ -11,7 +11,7 @@ use toolbay::core::call::fault::{Fault, FaultKind};
 use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::pipeline::Pipeline;
-use toolbay::core::registry::{Bundle, Entry, Registry};
+use toolbay::core::registry::{Bundle, ToolEntry, Registry};
 use toolbay::core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink, ToolError,
     ToolOutput,
@@ -124,7 +124,7 @@ fn view() -> Result<View> {
     let mut tools = Vec::new();
     for (name, schema) in schemas() {
         let mut def = ToolDef::new(
-            QualifiedName::native(&ToolName::new(name)?),
+            QualifiedName::from_native(&ToolName::new(name)?),
             format!("The tool {name}. It is a sample."),
             Schema::input(&schema.to_string()).context("a sample's schema")?,
             ToolSource::Builtin,
@@ -135,7 +135,7 @@ fn view() -> Result<View> {
             let schema = json!({"type": "object", "properties": {"sum": {"type": "integer"}}}).to_string();
             def.output_schema = Some(Schema::output(&schema).context("a sample's schema")?);
         }
-        tools.push(Entry::new(def, Arc::new(Actor)));
+        tools.push(ToolEntry::new(def, Arc::new(Actor)));
     }
     let registry = Registry::default();
     registry.register(Bundle { tools, reducers: Vec::new() })?;
@@ -154,7 +154,7 @@ async fn samples() -> Result<Value> {
     let mut all = Map::new();
     for vendor in Vendor::ALL {
         let definitions = |strict| {
-            let made = vendor::of_view(vendor, &view, strict);
+            let made = vendor::view_definitions(vendor, &view, strict);
             json!({"tools": made.tools, "lost": made.lost})
         };
         all.insert(

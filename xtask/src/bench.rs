@@ -18,19 +18,19 @@ const HEADLINE: &[&str] = &["calls", "native", "fairness", "protocol", "scale"];
 
 /// The command line.
 #[derive(Debug, Default)]
-struct Asked<'a> {
+struct BenchArgs<'a> {
     quick: bool,
     plots: bool,
     json: Option<&'a str>,
-    /// The figures of an earlier run, to show beside.
+    /// The figures of an earlier run, to show beside this one.
     against: Option<&'a str>,
     names: Vec<&'a str>,
 }
 
-/// Builds, looks at the machine, runs.
+/// Builds, checks the machine, runs.
 pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
-    let asked = Asked::of(args)?;
-    // Read first: this run may write the same file.
+    let asked = BenchArgs::of(args)?;
+    // Read first, because this run may write the same file.
     let earlier = asked.against.map(figures::read).transpose()?;
     build(workspace)?;
     let before = Machine::before()?;
@@ -74,7 +74,7 @@ pub(crate) fn build(workspace: &Path) -> Result<()> {
     shell(test::native_cargo(workspace).args(["bench", "--bench", "all", "--no-run"]))
 }
 
-impl<'a> Asked<'a> {
+impl<'a> BenchArgs<'a> {
     fn of(args: &[&'a str]) -> Result<Self> {
         let (mut asked, mut args) = (Self::default(), args.iter());
         while let Some(arg) = args.next() {

@@ -11,19 +11,19 @@ use crate::foreign::{environment, shell};
 const MDBOOK: &str = "0.5.4";
 const LINKCHECKER: &str = "linkchecker==10.6.0\n";
 
-/// Starts the link checker. As root it would become `nobody`, who may not be able to read the checkout.
+/// Starts the link checker. As root it would switch to the user `nobody`, who may not be able to read the checkout.
 const CHECK_LINKS: &str = "\
 from linkcheck.command import linkchecker as command
 command.drop_privileges = lambda: None
 command.linkchecker()
 ";
 
-/// Builds the book into `target/book`, and fails if a page or an anchor that it links to is missing.
+/// Builds the book into `target/book`. Fails if a page or an anchor that it links to is missing.
 /// Addresses outside the book are not visited.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
     let tools = target.join("mdbook");
-    // In a target folder of its own: the workspace's lock and features do not apply to it.
+    // In a separate target folder, because the workspace's lock and features do not apply to it.
     let mut install = Command::new(env!("CARGO"));
     install
         .args(["install", "mdbook", "--locked", "--debug", "--quiet", "--version", MDBOOK, "--root"])

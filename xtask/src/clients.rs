@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
-use crate::foreign::{Node, python_with, shell};
+use crate::foreign::{NodeRuntime, python_with, shell};
 use crate::{plugins, test};
 
 /// The call that each client makes, and the text that its result must contain.
@@ -17,14 +17,14 @@ const CALL: [&str; 6] =
     ["--tool", "text__word_count", "--args", r#"{"text":"a b a"}"#, "--expect", r#""words":3"#];
 
 /// How a client reaches the server.
-enum Way {
+enum ClientTransport {
     /// The client starts this program.
     Stdio(Vec<OsString>),
     /// The server already listens at this URL.
     Http(String),
 }
 
-impl Way {
+impl ClientTransport {
     fn add(&self, command: &mut Command) {
         match self {
             Self::Stdio(program) => command.arg("--").args(program),
@@ -34,22 +34,22 @@ impl Way {
 }
 
 /// The clients, installed.
-struct Clients {
+struct ClientEnvironments {
     folder: PathBuf,
     target: PathBuf,
     python: PathBuf,
     langchain: PathBuf,
-    node: Node,
+    node: NodeRuntime,
 }
 
 /// Runs all clients.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/mcp-client");
     let target = wasm::target_dir(workspace);
-    let clients = Clients {
+    let clients = ClientEnvironments {
         python: python_with(&target.join("venv"), &folder)?,
         langchain: python_with(&target.join("venv-langchain"), &folder.join("langchain"))?,
-        node: Node::with(workspace, "npm-clients", &folder.join("node"))?,
+        node: NodeRuntime::with(workspace, "npm-clients", &folder.join("node"))?,
         folder,
         target,
     };
@@ -59,12 +59,12 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let mut own = Command::new(&clients.python);
     own.arg(clients.folder.join("client.py")).args(CALL).arg("--").args(&program);
     clients.shell(&mut own)?;
-    clients.all(&Way::Stdio(program.clone()))?;
+    clients.all(&ClientTransport::Stdio(program.clone()))?;
     let server = HttpServer::start(&program, &clients.state())?;
-    clients.all(&Way::Http(server.url.clone()))
+    clients.all(&ClientTransport::Http(server.url.clone()))
 }
 
-impl Clients {
+impl ClientEnvironments {
     /// The program and the plugins that it serves.
     fn program(&self, workspace: &Path) -> Vec<OsString> {
         vec![
@@ -86,7 +86,7 @@ impl Clients {
         shell(command.env("TOOLBAY_STATE", self.state()).current_dir(&self.target))
     }
 
-    fn all(&self, way: &Way) -> Result<()> {
+    fn all(&self, way: &ClientTransport) -> Result<()> {
         let run = |command: &mut Command| {
             command.args(CALL);
             way.add(command);
@@ -102,12 +102,12 @@ impl Clients {
     }
 
     /// MCP Inspector has a different command line.
-    fn inspector(&self, way: &Way) -> Result<()> {
+    fn inspector(&self, way: &ClientTransport) -> Result<()> {
         let mut inspector = self.node.run("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
         inspector.arg("--cli");
         match way {
-            Way::Stdio(program) => inspector.args(program),
-            Way::Http(url) => inspector.args([url, "--transport", "http"]),
+            ClientTransport::Stdio(program) => inspector.args(program),
+            ClientTransport::Http(url) => inspector.args([url, "--transport", "http"]),
         };
         let call = ["--method", "tools/call", "--tool-name", "text__word_count", "--tool-arg", "text=a b a"];
         self.shell(inspector.args(call).args(["--format", "json"]))

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
-use crate::foreign::Node;
+use crate::foreign::NodeRuntime;
 use crate::test;
 
 /// The protocol revisions to check.
@@ -23,14 +23,14 @@ const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
 const DEMANDS: &str = "@modelcontextprotocol/conformance/requirements";
 
 /// The running fixture server.
-struct Fixture {
+struct FixtureServer {
     child: Child,
     url: String,
 }
 
-impl Drop for Fixture {
+impl Drop for FixtureServer {
     fn drop(&mut self) {
-        // It holds nothing that would have to be put away.
+        // The server holds nothing that needs an orderly shutdown.
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
             println!("    cannot stop the fixture server: {error}");
         }
@@ -39,7 +39,7 @@ impl Drop for Fixture {
 
 /// The outcome of the scenarios of one revision.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
+struct ScenarioTally {
     passed: Vec<String>,
     failed: Vec<String>,
     /// Required, but not run.
@@ -55,8 +55,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 }
 
 /// Installs the suite if it is missing.
-fn suite(workspace: &Path) -> Result<Node> {
-    Node::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
+fn suite(workspace: &Path) -> Result<NodeRuntime> {
+    NodeRuntime::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
 }
 
 /// Runs the client scenarios of both revisions against the bridge.
@@ -154,7 +154,7 @@ fn complaint(check: &serde_json::Value) -> Option<String> {
 }
 
 /// Starts the server and waits until it prints its address.
-fn start(workspace: &Path) -> Result<Fixture> {
+fn start(workspace: &Path) -> Result<FixtureServer> {
     let target = wasm::target_dir(workspace);
     let program = format!("debug/examples/conformance_server{}", std::env::consts::EXE_SUFFIX);
     let mut child = Command::new(target.join(program))
@@ -167,7 +167,7 @@ fn start(workspace: &Path) -> Result<Fixture> {
     let mut out = BufReader::new(out);
     out.read_line(&mut line)?;
     let url = line.trim().to_owned();
-    let fixture = Fixture { child, url };
+    let fixture = FixtureServer { child, url };
     if !fixture.url.starts_with("http://") {
         let mut rest = String::new();
         out.read_to_string(&mut rest)?;
@@ -184,7 +184,7 @@ fn demanded(list: &str) -> Vec<String> {
 }
 
 /// Reads the summary: `✓ NAME: 2 passed, 0 failed`.
-fn tally(text: &str, demanded: &[String]) -> Tally {
+fn tally(text: &str, demanded: &[String]) -> ScenarioTally {
     let scenario = |line: &str| {
         let (mark, rest) = line.split_once(' ')?;
         let passed = match mark {
@@ -195,7 +195,7 @@ fn tally(text: &str, demanded: &[String]) -> Tally {
         let (name, counts) = rest.split_once(": ")?;
         counts.contains(" passed, ").then(|| (name.to_owned(), passed))
     };
-    let mut tally = Tally::default();
+    let mut tally = ScenarioTally::default();
     for (name, passed) in text.lines().filter_map(|line| scenario(line.trim())) {
         match (demanded.contains(&name), passed) {
             (false, _) => tally.beside.push((name, passed)),
@@ -227,13 +227,13 @@ mod tests {
         let text = "Running 3 scenarios\n=== SUMMARY ===\n✓ ping: 2 passed, 0 failed\n✗ tools-list: 1 passed, 1 failed\n\
                     ✗ tasks-x: 0 passed, 1 failed\n\nTotal: 3 passed, 2 failed\n";
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let expect = Tally {
+        let expect = ScenarioTally {
             passed: names(&["ping"]),
             failed: names(&["tools-list"]),
             missing: names(&["gone"]),
             beside: vec![("tasks-x".to_owned(), false)],
         };
         assert_eq!(tally(text, &demanded(list)), expect);
-        assert_eq!(tally("nonsense", &[]), Tally::default());
+        assert_eq!(tally("nonsense", &[]), ScenarioTally::default());
     }
 }

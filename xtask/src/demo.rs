@@ -38,7 +38,7 @@ const BATCH: &str = r#"[
 "#;
 
 /// One command and its expected outcome.
-struct Step {
+struct DemoStep {
     title: &'static str,
     args: &'static [&'static str],
     /// The exit code. 1 means that a tool refused or was stopped.
@@ -47,62 +47,62 @@ struct Step {
     expect: &'static [&'static str],
 }
 
-const STEPS: &[Step] = &[
-    Step {
+const STEPS: &[DemoStep] = &[
+    DemoStep {
         title: "List the tools",
         args: &["list"],
         exit: 0,
         expect: &["text__word_count", "files__read_file", "hash__hash_file"],
     },
-    Step {
+    DemoStep {
         title: "Call a tool that only computes",
         args: &["call", "text__word_count", r#"{"text":"a b a"}"#],
         exit: 0,
         expect: &["3"],
     },
-    Step {
+    DemoStep {
         title: "Read a file of the workspace",
         args: &["call", "files__read_file", r#"{"path":"plan.md"}"#],
         exit: 0,
         expect: &["Write the report"],
     },
-    Step {
+    DemoStep {
         title: "Write a file where the policy grants it",
         args: &["call", "files__write_file", r#"{"path":"out/report.txt","content":"Done.\n"}"#],
         exit: 0,
         expect: &["out/report.txt"],
     },
-    Step {
+    DemoStep {
         title: "Pass arguments that the schema refuses: no guest runs",
         args: &["call", "text__word_count", r#"{"txt":"a b a"}"#],
         exit: 1,
         expect: &["txt"],
     },
-    Step {
+    DemoStep {
         title: "Read a file outside of the workspace: denied",
         args: &["call", "files__read_file", r#"{"path":"../outside.txt"}"#],
         exit: 1,
         expect: &["grant"],
     },
-    Step {
+    DemoStep {
         title: "Write where only reading is granted: denied",
         args: &["call", "files__write_file", r#"{"path":"plan.md","content":"Do nothing.\n"}"#],
         exit: 1,
         expect: &["grant"],
     },
-    Step {
+    DemoStep {
         title: "Do a little work within the fuel limit",
         args: &["call", "hash__hash_file", r#"{"path":"plan.md"}"#],
         exit: 0,
         expect: &["22d48eeb5cd250d88aabbe19e37b6abcc9de8cff2a9039fee25649f2f73ecf76"],
     },
-    Step {
+    DemoStep {
         title: "Run out of fuel: the error names the setting that raises the limit",
         args: &["call", "hash__hash_file", r#"{"path":"large.bin"}"#],
         exit: 1,
         expect: &["fuel"],
     },
-    Step {
+    DemoStep {
         title: "Run a batch of four calls, one of which fails",
         args: &["batch", "batch.json"],
         exit: 1,
@@ -149,7 +149,7 @@ fn lay_out(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn show(workspace: &Path, folder: &Path, step: &Step) -> Result<()> {
+fn show(workspace: &Path, folder: &Path, step: &DemoStep) -> Result<()> {
     println!("\n# {}", step.title);
     println!("$ toolbay {}", step.args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(" "));
     let output = Command::new(test::host(workspace))

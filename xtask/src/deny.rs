@@ -26,7 +26,7 @@ struct Bans {
     #[serde(default)]
     deny: Vec<Ban>,
     #[serde(default)]
-    skip: Vec<Skip>,
+    skip: Vec<SkippedDuplicate>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,13 +36,13 @@ struct Ban {
 }
 
 #[derive(Debug, Deserialize)]
-struct Skip {
+struct SkippedDuplicate {
     name: String,
     version: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Metadata {
+struct CargoMetadata {
     packages: Vec<Package>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     if !metadata.status.success() {
         bail!("`cargo metadata`: {}", String::from_utf8_lossy(&metadata.stderr));
     }
-    let Metadata { packages } = serde_json::from_slice(&metadata.stdout)?;
+    let CargoMetadata { packages } = serde_json::from_slice(&metadata.stdout)?;
     let problems = problems(&rules, &packages)?;
     for problem in &problems {
         println!("error: {problem}");
@@ -108,13 +108,13 @@ fn licence_problems(licenses: &Licenses, packages: &[Package]) -> Result<Vec<Str
 }
 
 /// Packages with more than one version apart from the skipped ones, and skipped ones that are missing.
-fn duplicates(skip: &[Skip], packages: &[Package]) -> Vec<String> {
+fn duplicates(skip: &[SkippedDuplicate], packages: &[Package]) -> Vec<String> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {
         versions.entry(&package.name).or_default().insert(&package.version);
     }
     let mut problems = Vec::new();
-    for Skip { name, version } in skip {
+    for SkippedDuplicate { name, version } in skip {
         let there = versions.get_mut(name.as_str()).is_some_and(|all| all.remove(version.as_str()));
         if !there {
             problems.push(format!("`{name}` {version} is no longer used: remove it from `[bans] skip`"));

@@ -40,13 +40,13 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
 
 /// Node with packages.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct NodeRuntime {
     program: PathBuf,
     /// The folder with `node_modules`.
     folder: PathBuf,
 }
 
-impl Node {
+impl NodeRuntime {
     /// Installs Node with the packages of `folder/package-lock.json` in `target/NAME`.
     pub(crate) fn with(workspace: &Path, name: &str, folder: &Path) -> Result<Self> {
         let target = wasm::target_dir(workspace);

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use xtask::wasm;
 
-use crate::foreign::{Node, python_with, shell};
+use crate::foreign::{NodeRuntime, python_with, shell};
 use crate::test;
 
 /// A component: its sources and its name.
@@ -45,7 +45,7 @@ struct Toolchains {
     /// The folder of components and copies.
     folder: PathBuf,
     python: PathBuf,
-    node: Node,
+    node: NodeRuntime,
 }
 
 /// Builds and tests all three SDKs.
@@ -71,7 +71,7 @@ impl Toolchains {
             workspace: workspace.to_path_buf(),
             folder: target.join("languages"),
             python: python_with(&target.join("venv-languages"), &lists)?,
-            node: Node::with(workspace, "npm-languages", &lists)?,
+            node: NodeRuntime::with(workspace, "npm-languages", &lists)?,
         };
         fs::create_dir_all(&toolchains.folder)?;
         toolchains.place_javascript()?;

@@ -16,6 +16,7 @@ mod languages;
 mod parity;
 mod peers;
 mod plugins;
+mod sentences;
 mod test;
 mod tidy;
 mod tutorials;
@@ -53,6 +54,7 @@ TASK is one of
     peers [--quick] [NAME…]
                          installs comparable programs, measures them beside this project, and writes the tables
                          into `docs/explanation/performance.md`; with `--quick` or names it only prints them
+    sentences SEED       draws fifty sentences at random from comments, messages and docs, for a review
     wit-reference        writes `docs/reference/wit.md` from the contract
     conformance client   runs the client scenarios of the MCP conformance suite against the bridge
     book                 builds `docs` into `target/book` and checks every link
@@ -104,6 +106,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["conformance", "client"] => conformance::run_client(&workspace),
         ["bench", rest @ ..] => bench::run(&workspace, rest),
         ["peers", rest @ ..] => peers::run(&workspace, rest),
+        ["sentences", seed] => sentences::run(&workspace, seed),
         ["book"] => book::run(&workspace),
         ["demo"] => demo::run(&workspace),
         _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),

@@ -19,7 +19,7 @@ use crate::foreign::shell;
 use crate::test;
 
 /// Installs a peer.
-type Peer = (&'static str, fn(&mut Bench<'_>) -> Result<()>);
+type Peer = (&'static str, fn(&mut PeerBench<'_>) -> Result<()>);
 
 /// The peers in the order of the tables. Those that take long to install come last.
 const PEERS: &[Peer] = &[
@@ -32,7 +32,7 @@ const PEERS: &[Peer] = &[
 ];
 
 /// The installed peers.
-struct Bench<'a> {
+struct PeerBench<'a> {
     workspace: &'a Path,
     /// The folder of the installed peers and their state.
     folder: PathBuf,
@@ -55,7 +55,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let folder = wasm::target_dir(workspace).join("peers");
     std::fs::create_dir_all(&folder)?;
     let mut measured =
-        Bench { workspace, folder, servers: Vec::new(), batches: Vec::new(), missing: Vec::new() };
+        PeerBench { workspace, folder, servers: Vec::new(), batches: Vec::new(), missing: Vec::new() };
     obtain::ours(&mut measured)?;
     for (name, obtain) in PEERS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
         println!("\n==> {name}");
@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     measured.run(options.is_empty() && names.is_empty())
 }
 
-impl Bench<'_> {
+impl PeerBench<'_> {
     /// Adds a server with the description of its sandbox for the table.
     fn server(&mut self, name: &str, runs: &str, command: &[&Path], env: &[(&str, &Path)], tool: &str) {
         let env: serde_json::Map<String, Value> =

@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use xtask::wasm;
 
-use crate::foreign::Node;
+use crate::foreign::NodeRuntime;
 use crate::test;
 
 /// The pages, below `docs/tutorials`.
@@ -36,7 +36,7 @@ const OF_REGISTRIES: [&str; 8] = [
 
 /// One step of a page.
 #[derive(Debug, PartialEq, Eq)]
-enum Step<'p> {
+enum PageStep<'p> {
     /// Types a command, and compares its lines.
     Type(&'p str, Vec<&'p str>),
     /// Writes a file.
@@ -49,7 +49,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
         bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
     }
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
-    let node = Node::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
+    let node = NodeRuntime::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
     let mut failed = Vec::new();
     for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
         let file = workspace.join("docs/tutorials").join(page).with_extension("md");
@@ -70,7 +70,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
 }
 
 /// Types a page in a new home and returns the number of commands.
-fn type_page(workspace: &Path, page: &str, steps: &[Step<'_>], node: &Node) -> Result<usize> {
+fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRuntime) -> Result<usize> {
     let home = wasm::target_dir(workspace).join("tutorials").join(page);
     if home.exists() {
         fs::remove_dir_all(&home)?;
@@ -105,7 +105,7 @@ fn is_of_this_build(name: &str) -> bool {
 }
 
 /// The commands beside the system's: the built `toolbay`, and npm, which comes with Node.
-fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
+fn shims(folder: &Path, workspace: &Path, node: &NodeRuntime) -> Result<()> {
     let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
     let node = node.bin().join("node");
     let quoted = |path: &Path| format!("'{}'", path.display());
@@ -120,7 +120,7 @@ fn shims(folder: &Path, workspace: &Path, node: &Node) -> Result<()> {
 }
 
 /// The steps of a page in order.
-fn steps(page: &str) -> Vec<Step<'_>> {
+fn steps(page: &str) -> Vec<PageStep<'_>> {
     let mut steps = Vec::new();
     let mut rest = page;
     while let Some((text, after)) = rest.split_once("\n```") {
@@ -132,7 +132,7 @@ fn steps(page: &str) -> Vec<Step<'_>> {
         if fence.split(',').next() == Some("console") {
             steps.extend(commands(block));
         } else if let Some(file) = named(before) {
-            steps.push(Step::Write(file, block));
+            steps.push(PageStep::Write(file, block));
         }
     }
     steps
@@ -144,33 +144,33 @@ fn named(line: &str) -> Option<&str> {
     (file.contains('.') && !file.contains(' ')).then_some(file)
 }
 
-fn commands(block: &str) -> Vec<Step<'_>> {
-    let mut steps: Vec<Step<'_>> = Vec::new();
+fn commands(block: &str) -> Vec<PageStep<'_>> {
+    let mut steps: Vec<PageStep<'_>> = Vec::new();
     for line in block.lines() {
         match line.strip_prefix("$ ") {
-            Some(command) => steps.push(Step::Type(command, Vec::new())),
+            Some(command) => steps.push(PageStep::Type(command, Vec::new())),
             None => {
-                if let Some(Step::Type(_, shown)) = steps.last_mut() {
+                if let Some(PageStep::Type(_, shown)) = steps.last_mut() {
                     shown.push(line);
                 }
             }
         }
     }
-    let is_typed = |step: &Step<'_>| !matches!(step, Step::Type(command, _) if command.contains('…'));
+    let is_typed = |step: &PageStep<'_>| !matches!(step, PageStep::Type(command, _) if command.contains('…'));
     if steps.iter().all(is_typed) { steps } else { Vec::new() }
 }
 
 /// One shell script, whose output contains the output and the status of each command.
-fn shell_script(steps: &[Step<'_>]) -> String {
+fn shell_script(steps: &[PageStep<'_>]) -> String {
     let mut script = String::from("exec 2>&1\n");
     for (number, step) in steps.iter().enumerate() {
         match step {
-            Step::Type(command, _) => {
+            PageStep::Type(command, _) => {
                 script.push_str(&format!(
                     "printf '\\036%s\\036' {number}\n{command}\nprintf '\\036%s\\036' $?\n"
                 ));
             }
-            Step::Write(file, text) => {
+            PageStep::Write(file, text) => {
                 script.push_str(&format!("cat > '{file}' <<'END OF THE FILE'\n{text}\nEND OF THE FILE\n"));
             }
         }
@@ -178,11 +178,11 @@ fn shell_script(steps: &[Step<'_>]) -> String {
     script
 }
 
-fn compare(steps: &[Step<'_>], output: &str) -> Result<usize> {
+fn compare(steps: &[PageStep<'_>], output: &str) -> Result<usize> {
     let mut parts = output.split(MARK).skip(1);
     let mut count = 0;
     for (number, step) in steps.iter().enumerate() {
-        let Step::Type(command, shown) = step else { continue };
+        let PageStep::Type(command, shown) = step else { continue };
         let (Some(came), Some(printed), Some(status)) = (parts.next(), parts.next(), parts.next()) else {
             bail!("`{command}` was not typed, or did not end: {output}");
         };
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn what_is_printed_is_typed_and_compared() {
         let steps = steps(PAGE);
-        assert_eq!(steps.first(), Some(&Step::Type("echo one", vec!["one"])));
-        assert_eq!(steps.get(1), Some(&Step::Write("a.txt", "the text")));
+        assert_eq!(steps.first(), Some(&PageStep::Type("echo one", vec!["one"])));
+        assert_eq!(steps.get(1), Some(&PageStep::Write("a.txt", "the text")));
         assert_eq!(steps.len(), 4);
         assert_eq!(typed(PAGE).unwrap(), 3);
     }

@@ -31,7 +31,7 @@ const AS_SHIPPED: [&str; 1] = ["bench_hello"];
 
 /// A built component.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
+pub struct BuiltComponents {
     /// The plugin ID, or the name of the guest.
     pub name: String,
     /// The path of the component.
@@ -135,7 +135,7 @@ fn leaks(key: &OsStr) -> bool {
 ///
 /// # Errors
 /// A plugin does not compile, or its folder lacks an expected file.
-pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
+pub fn plugins(workspace: &Path) -> Result<Vec<BuiltComponents>> {
     let ids = folders(&workspace.join("plugins"))?;
     let mut command = cargo(workspace);
     command.args(["build", "--quiet", "--lib", "--profile", PLUGIN, "--target", TARGET]);
@@ -154,7 +154,7 @@ pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
                     id.replace('-', "_")
                 );
             }
-            Ok(Built { name: id, file })
+            Ok(BuiltComponents { name: id, file })
         })
         .collect()
 }
@@ -163,7 +163,7 @@ pub fn plugins(workspace: &Path) -> Result<Vec<Built>> {
 ///
 /// # Errors
 /// A guest does not compile, its name has no known prefix, or the package's manifest does not list it.
-pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
+pub fn guests(workspace: &Path) -> Result<Vec<BuiltComponents>> {
     let package = workspace.join("tests/guests");
     let names = guest_names(&package.join("examples"))?;
     let manifest = package.join("Cargo.toml");
@@ -185,7 +185,7 @@ pub fn guests(workspace: &Path) -> Result<Vec<Built>> {
     run(as_shipped.arg("--quiet"), "the guests that are built as plugins are")?;
     let built = |name: String| {
         let profile = if AS_SHIPPED.contains(&&*name) { PLUGIN } else { GUEST };
-        Built { file: output_dir(workspace, profile).join("examples").join(format!("{name}.wasm")), name }
+        BuiltComponents { file: output_dir(workspace, profile).join("examples").join(format!("{name}.wasm")), name }
     };
     Ok(names.into_iter().map(built).collect())
 }
@@ -209,7 +209,7 @@ pub fn guest_clippy(workspace: &Path) -> Command {
 ///
 /// # Errors
 /// The registry lacks a program, or it does not compile.
-pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
+pub fn programs(workspace: &Path) -> Result<Vec<BuiltComponents>> {
     let root = target_dir(workspace).join("guests").join("programs");
     let mut built = Vec::new();
     for (name, version) in PROGRAMS {
@@ -232,7 +232,7 @@ pub fn programs(workspace: &Path) -> Result<Vec<Built>> {
             run(&mut command, &format!("the program `{name}` of the registry"))?;
             fs::rename(&file, &kept).with_context(|| format!("cargo did not write `{}`", file.display()))?;
         }
-        built.push(Built { name: name.to_owned(), file: kept });
+        built.push(BuiltComponents { name: name.to_owned(), file: kept });
     }
     Ok(built)
 }
@@ -253,7 +253,7 @@ pub fn bundle(workspace: &Path, folder: &Path) -> Result<()> {
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub fn place(built: &[Built], folder: &Path) -> Result<()> {
+pub fn place(built: &[BuiltComponents], folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     let mut kept = BTreeSet::<OsString>::new();
     for component in built {

@@ -62,7 +62,7 @@ fn page(sources: &[Source]) -> Result<String> {
 
 /// A commented item: a type, a function, a member, an interface or a world.
 #[derive(Debug, PartialEq, Eq)]
-struct Item<'a> {
+struct WitItem<'a> {
     docs: String,
     /// Up to the brace or the semicolon: `record blob`, `get: func(key: string) -> option<json>`.
     head: &'a str,
@@ -71,7 +71,7 @@ struct Item<'a> {
 }
 
 /// Parses the items of a text. Members of enumerations and records end with commas.
-fn items(text: &str) -> Result<Vec<Item<'_>>> {
+fn items(text: &str) -> Result<Vec<WitItem<'_>>> {
     let (mut items, mut docs, mut rest) = (Vec::new(), String::new(), text.trim_start());
     while !rest.is_empty() {
         if rest.starts_with("//") || rest.starts_with('@') {
@@ -85,7 +85,7 @@ fn items(text: &str) -> Result<Vec<Item<'_>>> {
         }
         let (head, body, after) = item(rest)?;
         if !head.starts_with("package ") && !head.starts_with("use ") {
-            items.push(Item { docs: std::mem::take(&mut docs), head, body });
+            items.push(WitItem { docs: std::mem::take(&mut docs), head, body });
         }
         rest = after.trim_start();
     }
@@ -131,7 +131,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// An interface or a world.
-fn section(page: &mut String, item: &Item<'_>) -> Result<()> {
+fn section(page: &mut String, item: &WitItem<'_>) -> Result<()> {
     let (kind, name) = item.head.split_once(' ').with_context(|| format!("`{}`", item.head))?;
     ensure!(matches!(kind, "interface" | "world"), "`{}` is neither an interface nor a world", item.head);
     _ = write!(page, "\n## {kind} `{name}`\n");
@@ -159,12 +159,12 @@ fn paragraph(page: &mut String, docs: &str) {
     }
 }
 
-fn table(page: &mut String, column: &str, items: &[&Item<'_>]) {
+fn table(page: &mut String, column: &str, items: &[&WitItem<'_>]) {
     if items.is_empty() {
         return;
     }
     _ = write!(page, "\n| {column} | |\n|---|---|\n");
-    for Item { docs, head, .. } in items {
+    for WitItem { docs, head, .. } in items {
         let head: Vec<&str> = head.split_whitespace().collect();
         _ = writeln!(page, "| `{}` | {} |", head.join(" "), docs.replace('|', "\\|"));
     }

@@ -1,6 +1,6 @@
-//! The commands of those who write plugins: from nothing to a component that runs.
+//! The commands for plugin authors: from a new project to an installed component.
 //!
-//! What differs by language is behind [`language::Language`], one module each; everything else is the same for all.
+//! Each language has its own module behind [`language::PluginLanguage`].
 
 pub(crate) mod args;
 pub(crate) mod component;

@@ -1,16 +1,17 @@
-//! One file for each command.
+//! One module for each command, and what several commands share.
 
 pub(crate) mod approval;
 pub(crate) mod args;
+pub(crate) mod load_report;
 pub(crate) mod policy_file;
 pub(crate) mod servers;
 pub(crate) mod setup;
-pub(crate) mod told;
 
 mod attachments;
 mod batch;
 mod bench;
 mod call;
+mod call_error;
 mod check;
 mod client_setup;
 mod diff;
@@ -22,10 +23,11 @@ mod kv;
 mod list;
 mod log;
 mod mcp;
-mod offers;
 mod openapi;
 mod output;
 mod policy;
+mod prompts_and_resources;
+mod readiness;
 mod revoke;
 mod schemas;
 mod search;
@@ -33,7 +35,7 @@ mod serve;
 mod status;
 mod switch;
 
-pub(crate) use grant::declared;
+pub(crate) use grant::policy_for_declared;
 pub(crate) use log::LiveCalls;
 
 use std::io::{IsTerminal, Read};
@@ -41,39 +43,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use clap::CommandFactory;
 use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
-use toolbay_core::registry::Entry;
-use toolbay_policy::Key;
+use toolbay_core::registry::ToolEntry;
+use toolbay_policy::GrantKey;
 
 use crate::command::args::{Args, Command, DecisionArgs, SetupArgs, TurnArgs};
-use crate::output::{note, stderr, styled};
-use crate::{Verdict, author};
+use crate::output::error::CommandError;
+use crate::output::{print_note, stderr, style_for_stderr};
+use crate::{CommandStatus, author};
 
-/// Runs the command. `hangup`: the SIGHUPs that came since the process began, which a server takes.
-pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict> {
+/// Runs the command. A server takes `hangup`, the SIGHUPs since the process began.
+pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     setup::start_log(&args.setup.log)?;
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
-        Command::Prompts { json } => offers::prompts(setup, json).await,
-        Command::Resources { json } => offers::resources(setup, json).await,
+        Command::Prompts { json } => prompts_and_resources::prompts(setup, json).await,
+        Command::Resources { json } => prompts_and_resources::resources(setup, json).await,
         Command::Call(asked) => call::run(setup, asked).await,
         Command::Batch(asked) => batch::run(setup, &asked).await,
         Command::Bench(asked) => bench::run(setup, asked).await,
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
-        Command::Status { json } => status::run(setup, json).await,
+        Command::Status { tools, json } => status::run(setup, tools, json).await,
         Command::Enable(which) => switch::enable(setup, &which).await,
         Command::Disable { which, reason } => switch::disable(setup, &which, &reason).await,
-        Command::Explain { tool, json } => explain::run(setup, &tool, json).await,
+        Command::Explain { tool, limits, json } => explain::run(setup, &tool, limits, json).await,
         Command::Grant { plugin, decision, tool } => {
             grant::run(setup, &plugin, &decision, tool.as_deref()).await
         }
         Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision),
         Command::Log(which) => log::run(setup, &which),
-        Command::Check { targets } => check::run(setup, &targets).await,
+        Command::Check { targets, json } => check::run(setup, &targets, json).await,
         Command::Policy { command } => policy::run(setup, command).await,
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
@@ -90,17 +92,22 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<Verdict> {
         Command::Pack(args) => author::pack::run(&args),
         Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "toolbay", &mut std::io::stdout());
-            Ok(Verdict::Good)
+            clap_complete::generate(
+                shell,
+                &mut Args::command_with_examples(),
+                "toolbay",
+                &mut std::io::stdout(),
+            );
+            Ok(CommandStatus::Success)
         }
     }
 }
 
 impl TurnArgs {
-    /// What the calls share.
+    /// The context that the calls share.
     fn context(&self) -> TurnContext {
         let Self { budget, dry_run, session: name, yes, deny } = self;
-        let mut session = name.as_deref().map(Session::named).unwrap_or_default();
+        let mut session = name.as_deref().map(Session::with_name).unwrap_or_default();
         if let Some(approver) = approval::approver(*yes, *deny) {
             session = session.with_approver(approver);
         }
@@ -139,46 +146,56 @@ fn read_text(file: &Path) -> Result<String> {
     read().with_context(|| format!("`{}` cannot be read", file.display()))
 }
 
-/// What may be seen and called under the profile of the command line.
+/// The view of the profile on the command line.
 fn view(args: &SetupArgs, host: &Host) -> Result<View> {
-    Ok(host.view(Filter::of_profile(setup::profile(args, &host.policy())?)))
+    Ok(host.view(Filter::for_profile(setup::profile(args, &host.policy())?)))
 }
 
-/// The same with the tools of the MCP servers that the policy names.
+/// The same view, with the tools of the policy's MCP servers.
 async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View> {
-    let servers = servers::attach_all(host).await;
+    let servers = servers::connect_all(host).await;
     let view = view(args, host)?;
     servers.close().await;
     Ok(view)
 }
 
+/// The error for a name that no tool of a view has.
+pub(crate) fn unknown_tool(view: &View, name: &str) -> CommandError {
+    let near: Vec<String> = view.similar(name).iter().map(|name| format!("`{name}`")).collect();
+    let help = match near.as_slice() {
+        [] => "`toolbay list --all` shows all tools".to_owned(),
+        near => format!("did you mean {}?", near.join(" or ")),
+    };
+    CommandError::new("unknown_tool", format!("there is no tool `{name}`")).with_help(help)
+}
+
 /// The tools of a plugin.
-pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<Entry>> {
+pub(crate) fn tools(host: &Host, plugin: &PluginId) -> Vec<Arc<ToolEntry>> {
     let catalog = host.registry().snapshot();
     catalog.tools().filter(|e| e.def.source.plugin() == Some(plugin)).cloned().collect()
 }
 
-/// The end of a command whose decision was not taken; `None`: it was.
-fn undecided(decision: &DecisionArgs, question: &str) -> Result<Option<Verdict>> {
-    if !decision.dry_run && confirmed(decision, question)? {
+/// The status of a command whose question is declined; `None`: the operator agrees.
+fn decline(decision: &DecisionArgs, question: &str) -> Result<Option<CommandStatus>> {
+    if !decision.dry_run && confirm(decision, question)? {
         return Ok(None);
     }
-    note("nothing was changed");
-    Ok(Some(if decision.dry_run { Verdict::Good } else { Verdict::Bad }))
+    print_note("nothing was changed");
+    Ok(Some(if decision.dry_run { CommandStatus::Success } else { CommandStatus::Failed }))
 }
 
-/// Asks on the terminal, unless `yes` was said before.
-fn confirmed(decision: &DecisionArgs, question: &str) -> Result<bool> {
+/// Asks on the terminal, unless `--yes` already answers.
+fn confirm(decision: &DecisionArgs, question: &str) -> Result<bool> {
     if decision.yes {
         return Ok(true);
     }
-    stderr::prompt(&styled(&format!("{question} [y/N] ")));
+    stderr::write_prompt(&style_for_stderr(&format!("{question} [y/N] ")));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// A decision is a person's: it needs a terminal, or the word that makes up for one.
+/// Refuses to decide without a person: it takes a terminal, `--yes` or `--dry-run`.
 fn check_decidable(decision: &DecisionArgs) -> Result<()> {
     if decision.yes
         || decision.dry_run
@@ -186,12 +203,12 @@ fn check_decidable(decision: &DecisionArgs) -> Result<()> {
     {
         return Ok(());
     }
-    Err(anyhow!("there is no terminal to ask on: look with --dry-run, agree with --yes"))
+    Err(anyhow!("there is no terminal to ask on; preview with `--dry-run`, agree with `--yes`"))
 }
 
-/// The names of lists that may stand in a grant.
+/// Checks the names of `--only` against the lists of a grant.
 fn check_lists(lists: &[String]) -> Result<()> {
-    let known: Vec<&str> = Key::ALL.iter().map(|key| key.name()).chain(["reduce"]).collect();
+    let known: Vec<&str> = GrantKey::ALL.iter().map(|key| key.name()).chain(["reduce"]).collect();
     match lists.iter().find(|list| !known.contains(&list.as_str())) {
         None => Ok(()),
         Some(list) => {
@@ -201,7 +218,7 @@ fn check_lists(lists: &[String]) -> Result<()> {
     }
 }
 
-/// Who runs this, for the record.
+/// The user who runs the command, for the audit.
 fn operator() -> String {
     let name = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
     let uid = rustix::process::getuid().as_raw();

@@ -1,7 +1,11 @@
-//! The `toolbay` command: the composition root. Everything it does is a thin layer over the library.
+//! The `toolbay` command: the composition root, a thin layer over the library.
 //!
-//! Exit codes: 0 ok, 1 a tool said no or faulted (or a checked plugin is not sound), 2 the command or the policy is
-//! wrong, 3 the host failed.
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | success |
+//! | 1 | a tool refused or faulted, a name is unknown, or a checked plugin has errors |
+//! | 2 | the command line, a file it names or the policy is wrong |
+//! | 3 | the host failed |
 
 mod author;
 mod command;
@@ -10,11 +14,12 @@ mod output;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The outermost context of a failure of the host: exit code 3. Any other error means that the command line, a file it names
-/// or the policy is wrong.
+use output::error::CommandError;
+
+/// Marks a failure of the host as the outermost context of an error: exit code 3. Without it, the command line, a file it
+/// names or the policy is wrong.
 #[derive(Debug)]
 struct HostFailure;
 
@@ -24,19 +29,19 @@ impl std::fmt::Display for HostFailure {
     }
 }
 
-fn host_failed(error: impl Into<anyhow::Error>) -> anyhow::Error {
+fn host_failure(error: impl Into<anyhow::Error>) -> anyhow::Error {
     error.into().context(HostFailure)
 }
 
-/// Whether everything that was asked for went well.
+/// How a command ended that printed its own result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum CommandStatus {
     /// Exit code 0.
-    Good,
+    Success,
     /// Exit code 1.
-    Bad,
-    /// Exit code 2: a file that was to be judged is wrong.
-    Wrong,
+    Failed,
+    /// Exit code 2: the file that the command checked is wrong.
+    InvalidFile,
 }
 
 fn main() -> ExitCode {
@@ -52,63 +57,66 @@ fn main() -> ExitCode {
         (first == toolbay::PROGRAM_GUARD).then(|| toolbay::run_program_guard().map_err(anyhow::Error::from))
     });
     if let Some(done) = helper {
-        return done.map_or_else(|error| stop(host_failed(error)), |()| ExitCode::SUCCESS);
+        return done.map_or_else(|error| exit_with(host_failure(error)), |()| ExitCode::SUCCESS);
     }
+    output::error::set_form(std::env::args_os().skip(1));
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
-        Err(error) => return stop(host_failed(error)),
+        Err(error) => return exit_with(host_failure(error)),
     };
     let hangup = {
         let _entered = runtime.enter();
-        early_hangup()
+        hangup_of_server()
     };
-    let args = match command::args::Args::try_parse() {
+    let args = match command::args::Args::parse_command_line() {
         Ok(args) => args,
-        Err(error) => return explain_usage(&error),
+        Err(error) => return report_usage(&error),
     };
     raise_file_limit();
     let verdict = runtime.block_on(run(args, hangup));
     // A guest's file operation may still hang in a blocking thread; the process does not wait for it.
     runtime.shutdown_background();
     match verdict {
-        Ok(Verdict::Good) => ExitCode::SUCCESS,
-        Ok(Verdict::Bad) => ExitCode::from(1),
-        Ok(Verdict::Wrong) => ExitCode::from(2),
-        Err(reason) => stop(reason),
+        Ok(CommandStatus::Success) => ExitCode::SUCCESS,
+        Ok(CommandStatus::Failed) => ExitCode::from(1),
+        Ok(CommandStatus::InvalidFile) => ExitCode::from(2),
+        Err(reason) => exit_with(reason),
     }
 }
 
-/// Takes over SIGHUP before anything else happens if this is a server: a supervisor may ask for a reload right after the
-/// start, and the default of the signal would end the process. Whether it is one is guessed from the words alone,
-/// because to parse them takes milliseconds.
-fn early_hangup() -> Option<Signal> {
+/// Takes over SIGHUP at once if this process is a server. A supervisor may ask for a reload right after the start, and the
+/// signal's default action ends the process. The word `serve` decides, because parsing the arguments takes milliseconds.
+fn hangup_of_server() -> Option<Signal> {
     let is_server = std::env::args_os().skip(1).any(|arg| arg == "serve");
     is_server.then(|| signal(SignalKind::hangup()).ok()).flatten()
 }
 
-async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<Verdict> {
+async fn run(args: command::args::Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     match (&args.command, hangup) {
         (command::args::Command::Serve { .. }, hangup) => command::run(args, hangup).await,
-        // No server, though a word says `serve`: SIGHUP ends it as any other command.
+        // `serve` is an argument of another command: SIGHUP ends that command as usual.
         (_, Some(mut hangup)) => tokio::select! {
             verdict = command::run(args, None) => verdict,
-            _ = hangup.recv() => Ok(Verdict::Bad),
+            _ = hangup.recv() => Ok(CommandStatus::Failed),
         },
         (_, None) => command::run(args, None).await,
     }
 }
 
-/// Writes what clap has to say: help to stdout, errors to stderr.
-fn explain_usage(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() {
-        output::stderr::prompt(&output::styled(&error.render().ansi().to_string()));
+/// Prints clap's help on stdout and its errors on stderr.
+fn report_usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && output::error::is_json() {
+        let message = error.render().to_string();
+        output::error::print_other_error("usage", message.trim_end().trim_start_matches("error: "));
+    } else if error.use_stderr() {
+        output::stderr::write_prompt(&output::style_for_stderr(&error.render().ansi().to_string()));
     } else if let Err(problem) = error.print() {
-        return stop(host_failed(problem));
+        return exit_with(host_failure(problem));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Takes all file descriptors this process may have: every call may hold as many as `handles` allows.
+/// Raises the limit on open files to the most this process may have: every call may hold as many as `handles` allows.
 fn raise_file_limit() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
@@ -117,21 +125,25 @@ fn raise_file_limit() {
     }
 }
 
-fn stop(error: anyhow::Error) -> ExitCode {
-    // An I/O error that nobody gave a context came from reading or writing the standard streams.
+fn exit_with(error: anyhow::Error) -> ExitCode {
+    // An I/O error without a context comes from the standard streams.
     let is_bare = error.chain().next().is_some_and(|first| first.is::<std::io::Error>());
-    let error = if is_bare { host_failed(error) } else { error };
+    let error = if is_bare { host_failure(error) } else { error };
     if error.is::<HostFailure>() {
         // The reader closed the pipe; that is not an error.
         if is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        output::complain(&format!("{error:#}"));
+        output::error::print_other_error("host_failed", &format!("{error:#}"));
         return ExitCode::from(3);
     }
+    if let Some(failed) = error.downcast_ref::<CommandError>() {
+        failed.print();
+        return ExitCode::from(1);
+    }
     match error.downcast_ref::<output::findings::FileFindings>() {
-        Some(of_file) => output::diagnostics(of_file),
-        None => output::complain(&format!("{error:#}")),
+        Some(of_file) => output::error::print_file_error(of_file),
+        None => output::error::print_other_error("usage", &format!("{error:#}")),
     }
     ExitCode::from(2)
 }

@@ -1,11 +1,15 @@
-//! What people read: tables and colour on a terminal, plain text otherwise.
+//! The terminal form of every command: tables and colour on a terminal, plain lines in a pipe.
 //!
-//! A guest's text goes to a pipe as it is, but on a terminal its control characters are escaped: a result must not
-//! move the cursor, set the title or hide what it says.
+//! stdout carries the answer, stderr everything else: `error:`, `warning:`, `note:` and `help:` lines, prompts and
+//! progress. A guest's result goes to a pipe byte for byte. On a terminal its control characters are escaped: a result
+//! must not move the cursor, set the title or hide text.
 
+pub(crate) mod error;
 pub(crate) mod findings;
+pub(crate) mod format;
 pub(crate) mod progress;
 pub(crate) mod stderr;
+pub(crate) mod table;
 
 use std::io::{IsTerminal, Write};
 
@@ -16,23 +20,23 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
-use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody};
-use toolbay_policy::text::{visible, visible_json};
+use toolbay_core::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput};
+use toolbay_policy::text::{escape_hidden, escape_hidden_json};
 
 use crate::output::findings::FileFindings;
 
 /// Names.
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default().bold();
 /// Headings.
-pub(crate) const HEAD: Style = Style::new().bold();
-/// What is less important.
+pub(crate) const HEADING: Style = Style::new().bold();
+/// Details.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// What is fine.
-pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What may not be as it was meant.
-pub(crate) const ODD: Style = AnsiColor::Yellow.on_default().bold();
-/// What is not.
-pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
+/// Success.
+pub(crate) const SUCCESS: Style = AnsiColor::Green.on_default();
+/// Warnings.
+pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+/// Failures.
+pub(crate) const FAILURE: Style = AnsiColor::Red.on_default().bold();
 
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
@@ -42,93 +46,106 @@ pub(crate) fn stdout_is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Our stdout; colours vanish when it is not a terminal or the environment asks for none.
-pub(crate) fn out() -> AutoStream<std::io::StdoutLock<'static>> {
+/// The columns of the terminal on stdout; `None`: stdout is not a terminal.
+pub(crate) fn stdout_width() -> Option<usize> {
+    /// The width of a terminal that does not know its own.
+    const DEFAULT: usize = 80;
+    let columns = |size: rustix::termios::Winsize| usize::from(size.ws_col);
+    let known =
+        || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(columns).filter(|columns| *columns > 0);
+    stdout_is_terminal().then(|| known().unwrap_or(DEFAULT))
+}
+
+/// Locks stdout. Colours vanish when it is not a terminal or the environment asks for none.
+pub(crate) fn stdout() -> AutoStream<std::io::StdoutLock<'static>> {
     anstream::stdout().lock()
 }
 
-/// Prints a value as JSON for people and programs. What a terminal would obey or nobody would see is escaped.
+/// Prints a value as JSON for people and programs. Control and invisible characters are escaped.
 pub(crate) fn print_json(value: &impl Serialize) -> std::io::Result<()> {
-    writeln!(std::io::stdout().lock(), "{}", visible_json(&serde_json::to_string_pretty(value)?))
+    error::record_json_output();
+    writeln!(std::io::stdout().lock(), "{}", escape_hidden_json(&serde_json::to_string_pretty(value)?))
 }
 
 /// Writes a value as JSON on one line, escaped as by [`print_json`].
-pub(crate) fn json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
-    writeln!(out, "{}", visible_json(&serde_json::to_string(value)?))
+pub(crate) fn write_json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+    writeln!(out, "{}", escape_hidden_json(&serde_json::to_string(value)?))
 }
 
-/// Says on stderr what is wrong. That stderr may be closed is no reason to fail.
-pub(crate) fn complain(text: &str) {
-    say("error", WRONG, text);
+/// Prints an `error:` line on stderr.
+pub(crate) fn print_error(text: &str) {
+    print_message("error", FAILURE, text);
 }
 
-/// Says on stderr what an operator should know, and what does not stop the command.
-pub(crate) fn warn(text: &str) {
-    say("warning", ODD, text);
+/// Prints a `warning:` line on stderr: something an operator should know that does not stop the command.
+pub(crate) fn print_warning(text: &str) {
+    print_message("warning", WARNING, text);
 }
 
-/// Shows on stderr what is wrong with a file.
-pub(crate) fn diagnostics(of_file: &FileFindings) {
+/// Prints the mistakes of a file on stderr.
+pub(crate) fn print_findings(of_file: &FileFindings) {
     let shown = of_file.render(stderr_is_terminal());
-    stderr::message(&styled(shown.trim_end()));
+    stderr::write_message(&style_for_stderr(shown.trim_end()));
 }
 
-/// Says on stderr what goes on.
-pub(crate) fn note(text: &str) {
-    say("note", NAME, text);
+/// Prints a `help:` line on stderr: what to do about the error above it.
+pub(crate) fn print_help(text: &str) {
+    print_message("help", SUCCESS, text);
 }
 
-fn say(prefix: &str, style: Style, text: &str) {
-    stderr::message(&styled(&format!("{style}{prefix}:{style:#} {}", visible(text))));
+/// Prints the next step below an answer: a `help:` line on stdout.
+pub(crate) fn print_next_step(text: &str) -> std::io::Result<()> {
+    writeln!(stdout(), "{SUCCESS}help:{SUCCESS:#} {}", escape_hidden(text))
 }
 
-/// A text for stderr; its colours vanish as those of [`out`] do.
-pub(crate) fn styled(text: &str) -> String {
+/// Prints the line that ends a table: a summary and the next command. In a pipe it is a note on stderr, so that
+/// stdout holds rows only.
+pub(crate) fn print_footer(text: &str) -> std::io::Result<()> {
+    if stdout_is_terminal() {
+        return writeln!(stdout(), "{}", escape_hidden(text));
+    }
+    print_note(text);
+    Ok(())
+}
+
+/// Prints a `note:` line on stderr.
+pub(crate) fn print_note(text: &str) {
+    print_message("note", NAME, text);
+}
+
+fn print_message(prefix: &str, style: Style, text: &str) {
+    stderr::write_message(&style_for_stderr(&format!("{style}{prefix}:{style:#} {}", escape_hidden(text))));
+}
+
+/// Prepares a text for stderr: colours vanish when stderr is not a terminal or the environment asks for none.
+pub(crate) fn style_for_stderr(text: &str) -> String {
     match AutoStream::choice(&std::io::stderr()) {
         ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
         ColorChoice::Auto | ColorChoice::AlwaysAnsi | ColorChoice::Always => text.to_owned(),
     }
 }
 
-/// Prints a result for a person, or for the next command in a pipe.
-pub(crate) fn result(delivered: &CallResult) -> std::io::Result<()> {
-    match &delivered.result {
-        Ok(output) => {
-            let blocks = output.content.iter().map(describe_block);
-            if stdout_is_terminal() {
-                let mut out = out();
-                writeln!(out, "{}", visible(&output.value))?;
-                for block in blocks {
-                    writeln!(out, "{DIM}{}{DIM:#}", visible(&block))?;
-                }
-                return Ok(());
-            }
-            // Raw, not through the colour filter: bytes of a result are not ours to change.
-            let mut out = std::io::stdout().lock();
-            out.write_all(output.value.as_bytes())?;
-            if !output.value.ends_with('\n') {
-                out.write_all(b"\n")?;
-            }
-            for block in blocks {
-                writeln!(out, "{block}")?;
-            }
-            out.flush()
+/// Prints the output of a call, for a person or for the next command in a pipe.
+pub(crate) fn print_tool_output(output: &ToolOutput) -> std::io::Result<()> {
+    let blocks = output.content.iter().map(describe_block);
+    if stdout_is_terminal() {
+        let mut out = stdout();
+        writeln!(out, "{}", escape_hidden(&output.value))?;
+        for block in blocks {
+            writeln!(out, "{DIM}{}{DIM:#}", escape_hidden(&block))?;
         }
-        Err(failure) => {
-            let said = failure.to_string();
-            // On stderr nobody takes it for anything but words.
-            let said = delivered.shaping.mark.as_ref().map_or(said.as_str(), |mark| mark.inside(&said));
-            complain(&format!("{said} ({})", pipeline::outcome(&delivered.result)));
-            Ok(())
-        }
+        return Ok(());
     }
-}
-
-/// Says on stderr what would allow what a call was refused.
-pub(crate) fn hints(delivered: &CallResult) {
-    for hint in &delivered.hints.lines {
-        say("help", GOOD, hint);
+    // Not through the colour filter, which would change the bytes of the result.
+    let mut out = std::io::stdout().lock();
+    out.write_all(output.value.as_bytes())?;
+    if !output.value.ends_with('\n') {
+        out.write_all(b"\n")?;
     }
+    for block in blocks {
+        writeln!(out, "{block}")?;
+    }
+    out.flush()
 }
 
 fn describe_block(block: &ContentBlock) -> String {

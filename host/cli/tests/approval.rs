@@ -1,4 +1,4 @@
-//! Who is asked before a call, on the command line. Every command runs without the terminal of whoever runs the tests.
+//! Approval of calls on the command line. No command sees the terminal of the test run.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,9 +18,9 @@ const POLICY: &str = "version = 1\n\
     [[rule]]\ntool = \"*__echo\"\naction = \"ask\"\nreason = \"an echo\"\n\
     [session]\nmax_identical_calls = 2\n";
 
-struct Cli(tempfile::TempDir);
+struct ApprovalFixture(tempfile::TempDir);
 
-impl Cli {
+impl ApprovalFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
@@ -29,7 +29,7 @@ impl Cli {
         Self(dir)
     }
 
-    /// `program` in the folder of this test; `toolbay` is on its path.
+    /// Runs `program` in the folder of the test with `toolbay` on its path.
     fn command(&self, program: &str) -> Command {
         let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
@@ -46,7 +46,7 @@ impl Cli {
         command
     }
 
-    /// Runs `toolbay` in a session of its own, which has no terminal.
+    /// Runs `toolbay` in a new session without a terminal.
     fn run(&self, args: &[&str], stdin: &str) -> Output {
         let mut child = self
             .command("setsid")
@@ -61,8 +61,7 @@ impl Cli {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs a command line on a terminal, and types each answer when the question before it is there. Returns what the
-    /// terminal showed.
+    /// Runs a command line on a terminal and types each answer after its question. Returns the terminal's output.
     fn at_a_terminal(&self, line: &str, answers: &[&str]) -> String {
         let mut child = self
             .command("script")
@@ -99,12 +98,12 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn without_a_terminal_the_command_line_answers_or_nobody() {
-    let cli = Cli::new();
+fn without_a_terminal_only_flags_approve_a_call() {
+    let cli = ApprovalFixture::new();
     let (code, out, err) = told(&cli.run(&["call", "e__echo", "{}"], "y\n"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
-        err.contains("rule 2 of the policy says `ask` (an echo), and there is nobody to ask: not permitted; the operator can allow it"),
+        err.contains("rule 2 of the policy says `ask` (an echo), and no approver is available"),
         "{err}"
     );
     assert_eq!(
@@ -139,8 +138,8 @@ fn without_a_terminal_the_command_line_answers_or_nobody() {
 }
 
 #[test]
-fn a_batch_tells_what_it_cost_and_is_one_session() {
-    let cli = Cli::new();
+fn a_batch_reports_its_cost_and_is_one_session() {
+    let cli = ApprovalFixture::new();
     let calls = json!([
         {"tool": "e__meta"},
         {"tool": "e__error", "args": {"code": "execution-failed"}},
@@ -159,8 +158,8 @@ fn a_batch_tells_what_it_cost_and_is_one_session() {
 }
 
 #[test]
-fn a_person_at_the_terminal_is_asked_also_when_stdin_is_the_arguments() {
-    let cli = Cli::new();
+fn the_terminal_asks_for_approval_when_stdin_carries_the_arguments() {
+    let cli = ApprovalFixture::new();
     let screen = cli.at_a_terminal("toolbay call e__echo '{\"a\":1}'", &["y"]);
     assert!(
         screen.contains("e__echo (plugin:e) wants to run: rule 2 of the policy says `ask` (an echo)"),

@@ -1,4 +1,4 @@
-//! The commands of those who write plugins, as they type them.
+//! The commands for plugin authors.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A folder to work in, whose name has a space and letters that are not ASCII.
-struct Author {
+/// A working folder whose name has a space and non-ASCII letters.
+struct AuthorFixture {
     dir: tempfile::TempDir,
 }
 
-impl Author {
+impl AuthorFixture {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("größe 1 ").tempdir().unwrap();
         Self { dir }
@@ -33,7 +33,7 @@ impl Author {
             .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
             .env("TOOLBAY_CACHE", target.join("test-cache"))
             .env("TOOLBAY_STATE", self.path("state"))
-            // What plugins depend on is compiled once for all tests.
+            // All tests share the compiled dependencies.
             .env("CARGO_TARGET_DIR", target.join("test-author"))
             .env("CARGO_NET_OFFLINE", "true")
             .stdin(Stdio::null());
@@ -51,7 +51,7 @@ impl Author {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The folders of this machine that stand in a built component: of the author, of cargo, of the project.
+    /// The local paths inside a built component: those of the author, of cargo and of the project.
     fn places_in(&self, id: &str) -> Vec<String> {
         let component = fs::read(self.path("plugins").join(id).with_extension("wasm")).unwrap();
         let home = std::env::home_dir().unwrap();
@@ -64,14 +64,14 @@ impl Author {
         places.iter().filter(stands).map(|place| place.display().to_string()).collect()
     }
 
-    /// Runs a command that goes wrong, and returns what it says.
+    /// Runs a command that fails, and returns its output.
     fn bad(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
         said(&output)
     }
 
-    /// What lies in the folder, but for what every command makes.
+    /// The files in the folder, apart from those that every command creates.
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -88,11 +88,11 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_new_plugin_is_built_called_changed_and_called_again() {
-    let author = Author::new();
+    let author = AuthorFixture::new();
     let made = author.good(&["new", "hello-there"]);
     assert!(made.contains("toolbay build"), "{made}");
     let built = author.good(&["build", "hello-there"]);
-    assert!(built.starts_with("hello-there: ") && built.contains(" KiB"), "{built}");
+    assert!(built.starts_with("hello-there: ") && built.contains("B, "), "{built}");
     let call = || author.good(&["call", "hello-there__hello", r#"{"name": "world", "marks": 2}"#]);
     assert_eq!(call(), "Hello, world!!\n");
 
@@ -105,29 +105,29 @@ fn a_new_plugin_is_built_called_changed_and_called_again() {
 
     fs::write(&source, "fn broken(").unwrap();
     let problem = author.bad(1, &["build", "hello-there"]);
-    assert!(problem.contains("src/lib.rs:1") && problem.contains("mend what is said above"), "{problem}");
+    assert!(problem.contains("src/lib.rs:1") && problem.contains("the build failed"), "{problem}");
     assert_eq!(call(), "Bye, world!!\n", "what was built before stays");
 }
 
 #[test]
-fn what_a_host_refuses_does_not_replace_what_works() {
-    let author = Author::new();
+fn a_component_that_does_not_load_replaces_nothing() {
+    let author = AuthorFixture::new();
     author.good(&["new", "sound"]);
     author.good(&["build", "sound"]);
     let placed = author.path("plugins/sound.wasm");
     let working = fs::read(&placed).unwrap();
     let source = author.path("sound/src/lib.rs");
-    // It compiles, and exports nothing.
+    // The source compiles and exports nothing.
     fs::write(&source, "//! Nothing.\n").unwrap();
     let problem = author.bad(1, &["build", "sound"]);
-    assert!(problem.contains("error: it is not placed, and what was there before stays: "), "{problem}");
+    assert!(problem.contains("error: the component does not load and is not installed: "), "{problem}");
     assert_eq!(fs::read(&placed).unwrap(), working);
     assert_eq!(author.good(&["call", "sound__hello", r#"{"name": "you", "marks": 1}"#]), "Hello, you!\n");
 }
 
 #[test]
 fn a_new_plugin_passes_its_tests() {
-    let author = Author::new();
+    let author = AuthorFixture::new();
     author.good(&["new", "hello"]);
     let said = author.good(&["test", "hello"]);
     assert!(said.contains("test tests::greets ... ok"), "{said}");
@@ -144,7 +144,7 @@ fn a_new_plugin_passes_its_tests() {
 
 #[test]
 fn a_new_reducer_is_built() {
-    let author = Author::new();
+    let author = AuthorFixture::new();
     author.good(&["new", "shorter", "--reducer"]);
     let said = author.good(&["test", "shorter"]);
     assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
@@ -153,20 +153,20 @@ fn a_new_reducer_is_built() {
 }
 
 #[test]
-fn what_can_not_be_made_says_why_and_leaves_nothing() {
-    let author = Author::new();
+fn a_failed_new_leaves_no_files_and_says_why() {
+    let author = AuthorFixture::new();
     fs::create_dir(author.path("there")).unwrap();
     let locked = author.path("locked");
     fs::create_dir(&locked).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).unwrap();
     let before = author.left();
     let cases: [(&[&str], &str); 8] = [
-        (&["new", "there"], "is already there"),
+        (&["new", "there"], "already exists"),
         (&["new", "größe"], "letters from A to Z"),
         (&["new", "two words"], "letters from A to Z"),
         (&["new", "a__b"], "contains `__`"),
         (&["new", "9lives"], "starts with a letter"),
-        (&["new", "fn"], "a meaning of its own in Rust"),
+        (&["new", "fn"], "Rust reserves the word"),
         (&["new", "nowhere/notes"], "there is no folder `nowhere`"),
         (&["new", ".."], "has no name"),
     ];
@@ -175,9 +175,9 @@ fn what_can_not_be_made_says_why_and_leaves_nothing() {
         assert!(said.contains(part), "{args:?}: {said}");
     }
     assert!(author.bad(2, &["new", "notes", "--lang", "cobol"]).contains("rust"));
-    // Whoever may write anywhere is not kept from it by permissions.
+    // Permissions do not stop root.
     if fs::write(locked.join("probe"), "").is_err() {
-        assert!(author.bad(2, &["new", "locked/notes"]).contains("go to a folder of yours"));
+        assert!(author.bad(2, &["new", "locked/notes"]).contains("the folder is not writable"));
     }
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(author.left(), before);
@@ -185,7 +185,7 @@ fn what_can_not_be_made_says_why_and_leaves_nothing() {
 
 #[test]
 fn a_missing_toolchain_says_how_to_get_it() {
-    let author = Author::new();
+    let author = AuthorFixture::new();
     author.good(&["new", "notes"]);
     let empty = author.path("empty");
     fs::create_dir(&empty).unwrap();
@@ -208,7 +208,7 @@ fn a_missing_toolchain_says_how_to_get_it() {
     }]});
     let cargo = format!("cat <<'END'\n{metadata}\nEND");
     fs::copy("/bin/cat", empty.join("cat")).unwrap();
-    assert!(without(&[("cargo", &cargo)]).contains("no `rustc` on the path"));
+    assert!(without(&[("cargo", &cargo)]).contains("no `rustc` on `PATH`"));
     let no_target = without(&[("rustc", "echo /nowhere")]);
     assert!(no_target.contains("there is no rustup to add it"), "{no_target}");
     let no_network = without(&[("rustup", "exit 1")]);
@@ -217,8 +217,8 @@ fn a_missing_toolchain_says_how_to_get_it() {
 }
 
 #[test]
-fn another_projects_plugin_stays_in_its_place() {
-    let author = Author::new();
+fn a_build_does_not_replace_the_plugin_of_another_project() {
+    let author = AuthorFixture::new();
     author.good(&["new", "notes"]);
     fs::create_dir(author.path("plugins")).unwrap();
     let placed = author.path("plugins/notes.wasm");

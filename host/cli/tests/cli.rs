@@ -1,4 +1,4 @@
-//! The binary, as people and scripts use it.
+//! The binary as people and scripts use it.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ impl Cli {
         self.dir.path().join(name)
     }
 
-    /// A plugin directory with these guests in it.
+    /// Creates a plugin directory with these guests and a broken file.
     fn plugins(&self, guests: &[(&str, &str)]) -> String {
         let plugins = self.path("plugins");
         std::fs::create_dir(&plugins).unwrap();
@@ -96,7 +96,7 @@ fn list_is_plain_when_piped_and_sorted() {
     assert!(!names.contains(&"files__read_file"), "what needs a grant is not listed");
     assert!(err(&listed).contains("list --all"));
     let all = out(&cli.run(&["list", "--all"]));
-    assert!(all.contains("files__read_file\tnot available"), "{all}");
+    assert!(all.contains("files__read_file\tneeds fs_read"), "{all}");
     let definitions = object(&cli.run(&["list", "--json"]));
     let count = definitions.as_array().unwrap().iter().find(|d| d["name"] == "text__word_count").unwrap();
     assert_eq!(count["input_schema"]["required"], json!(["text"]));
@@ -104,7 +104,7 @@ fn list_is_plain_when_piped_and_sorted() {
 }
 
 #[test]
-fn what_plugins_ship_beside_tools_is_listed() {
+fn prompts_and_resources_are_listed() {
     let cli = Cli::new("[profile.none]\ntools = []\n");
     let plugins = cli.plugins(&[("e", guest_artifacts::API_EVERYTHING)]);
     let lines = |args: &[&str]| {
@@ -129,7 +129,7 @@ fn what_plugins_ship_beside_tools_is_listed() {
     assert!(resources.contains("bytes\t") && resources.contains("template\t"), "{resources}");
     let values: Value = serde_json::from_str(&lines(&["resources", "--json"])).unwrap();
     assert_eq!(values.as_array().unwrap().len(), resources.lines().count());
-    // As a client sees them: not of plugins of which it may call nothing.
+    // A client sees only those of plugins with a callable tool.
     assert_eq!(lines(&["prompts", "--profile", "none"]), "");
 }
 
@@ -158,13 +158,13 @@ fn call_takes_arguments_in_every_way() {
     assert!(cut.trim_end().ends_with("chars total]") && cut.trim_end().chars().count() <= 60, "{cut}");
 }
 
-/// A policy takes the fuel of one plugin off: everybody who could ask for it says so.
+/// A policy removes the fuel limit of one plugin: every command that shows fuel reports it.
 #[test]
-fn work_that_is_not_counted_is_told() {
+fn uncounted_fuel_is_reported_by_each_command() {
     let cli = Cli::new("[plugins.text.limits]\nfuel = \"none\"");
     let full = object(&cli.run(&["call", "text__word_count", r#"{"text": "a"}"#, "--json"]));
     assert_eq!((&full["ok"], full["usage"].get("fuel")), (&json!(true), None), "{full}");
-    let explained = out(&cli.run(&["explain", "text__word_count"]));
+    let explained = out(&cli.run(&["explain", "text__word_count", "--limits"]));
     assert!(explained.contains("none") && explained.contains("[plugins.text.limits] fuel"), "{explained}");
     let status = out(&cli.run(&["status"]));
     let line = status.lines().find_map(|line| line.strip_prefix("not-counted\t")).unwrap();
@@ -175,21 +175,21 @@ fn work_that_is_not_counted_is_told() {
 }
 
 #[test]
-fn exit_codes_tell_who_is_at_fault() {
+fn exit_codes_separate_tool_usage_and_host_errors() {
     let cli = Cli::new("[plugins.hash.limits]\nfuel = 20_000");
     for (args, expect, part) in [
         (vec!["call", "text__word_count", r#"{"text": 5}"#], 1, "/text"),
         (vec!["call", "text__word_count", "text=a"], 1, "not valid JSON"),
-        (vec!["call", "nobody__knows"], 1, "Unknown tool: nobody__knows"),
+        (vec!["call", "nobody__knows"], 1, "there is no tool `nobody__knows`"),
         (
             vec!["call", "files__read_file", r#"{"path": "x"}"#],
             1,
-            "[plugins.files.grant]\nfs_read = [\"$workspace\"]",
+            "[plugins.files.grant]\n        fs_read = [\"$workspace\"]",
         ),
         (
             vec!["call", "hash__hash_text", r#"{"text": "x", "algorithm": "sha256"}"#],
             1,
-            "[plugins.hash.limits] fuel",
+            "[plugins.hash.limits]\n        fuel = 40_000",
         ),
         (vec!["call"], 2, "Usage"),
         (vec!["frobnicate"], 2, "frobnicate"),
@@ -236,11 +236,11 @@ fn batch_runs_all_and_keeps_the_order() {
 }
 
 #[test]
-fn inspect_and_check_tell_what_a_plugin_is() {
+fn inspect_and_check_describe_a_plugin() {
     let cli = Cli::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]");
     let shown = out(&cli.run(&["inspect", "files"]));
     for part in
-        ["files__read_file", "asks for fs-read of **", "granted", "not available", "sha256", "Apache-2.0"]
+        ["files__read_file\tready", "fs_read\t**\tread_file\t$workspace", "needs fs_write", "sha256", "Apache-2.0"]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -258,7 +258,7 @@ fn inspect_and_check_tell_what_a_plugin_is() {
 }
 
 #[test]
-fn what_a_guest_prints_never_reaches_stdout_and_a_secret_never_the_guest() {
+fn guest_output_stays_off_stdout_and_secrets_stay_out_of_the_guest() {
     let cli = Cli::new("");
     let dir =
         cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT), ("env", guest_artifacts::HOSTILE_ENV)]);
@@ -277,7 +277,7 @@ fn what_a_guest_prints_never_reaches_stdout_and_a_secret_never_the_guest() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn a_closed_pipe_is_not_an_error() {
     let cli = Cli::new("");
     let mut child =
         cli.command(&["list", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -379,7 +379,7 @@ fn serve_speaks_protocol_and_nothing_else() {
 }
 
 #[test]
-fn kept_places_are_opened_on_the_command_line_only() {
+fn only_the_command_line_opens_protected_paths() {
     let cli = Cli::new(
         "[plugins.files.grant]\nfs_read = [\"$workspace/../home\", \"$workspace/../home/.ssh\"]\nfs_write = [\"$workspace/..\"]",
     );
@@ -393,7 +393,7 @@ fn kept_places_are_opened_on_the_command_line_only() {
     let place = cli.path("home/.ssh");
     let opened = run(&[read.as_slice(), &["--allow-protected-path", place.to_str().unwrap()]].concat());
     assert!(out(&opened).contains("canary"), "{opened:?}");
-    // The policy is the host's, wherever it lies.
+    // The policy file is protected wherever it is.
     let rewrite = r#"{"path": "../toolbay.toml", "content": "version = 1"}"#;
     let rewritten = run(&["call", "files__write_file", rewrite, "--allow-protected-path", place.to_str().unwrap()]);
     assert_eq!(code(&rewritten), 1, "{rewritten:?}");
@@ -457,14 +457,14 @@ fn schemas_are_printed_in_each_format() {
         assert_eq!(code(&cli.run(args)), expected, "{args:?}");
     }
     let missing = err(&cli.run(&["schemas", "--format", "mcp", "text__nothing", "files__read_file"]));
-    assert!(missing.contains("Unknown tool: text__nothing") && missing.contains("fs_read"), "{missing}");
+    assert!(missing.contains("there is no tool `text__nothing`") && missing.contains("fs_read"), "{missing}");
 }
 
 #[test]
-fn diff_says_what_a_new_version_means() {
+fn diff_shows_the_impact_of_a_new_version() {
     let cli = Cli::new("");
     let same = cli.run(&["diff", "text", "text"]);
-    assert_eq!((code(&same), out(&same).as_str()), (0, "impact compatible\n"), "{same:?}");
+    assert_eq!((code(&same), out(&same).as_str()), (0, "impact\tcompatible\n"), "{same:?}");
     let other = cli.run(&["diff", "text", "hash"]);
     assert_eq!(code(&other), 1);
     let text = out(&other);
@@ -472,14 +472,14 @@ fn diff_says_what_a_new_version_means() {
         text.contains("tool removed") && text.contains("word_count") && text.contains("breaking"),
         "{text}"
     );
-    assert!(text.contains("asks newly for") && text.contains("fs-read of **"), "{text}");
+    assert!(text.contains("capability added\tfs-read of **"), "{text}");
     let report = object(&cli.run(&["diff", "text", "hash", "--json"]));
     assert_eq!(report["impact"], "breaking");
     assert_eq!(report["capabilities_added"][0]["kind"], "fs-read");
     assert!(report["added"].as_array().unwrap().contains(&json!("hash_file")), "{report}");
     let back = object(&cli.run(&["diff", "hash", "text", "--json"]));
     assert_eq!(back["capabilities_removed"], report["capabilities_added"]);
-    // The same component under another name is the same.
+    // A copy of a component has no differences.
     let plugins = Path::new(guest_artifacts::plugins_dir()).join("text.wasm");
     let copy = cli.path("text-2.wasm");
     std::fs::copy(&plugins, &copy).unwrap();
@@ -493,7 +493,7 @@ fn diff_says_what_a_new_version_means() {
 }
 
 #[test]
-fn a_benchmark_says_on_what_machine_it_was_made() {
+fn a_benchmark_reports_the_load_of_the_machine() {
     let cli = Cli::new("");
     let done = cli.run(&["bench", "text__word_count", r#"{"text": "a b"}"#, "--calls", "20", "--json"]);
     assert_eq!(code(&done), 0, "{}", err(&done));
@@ -503,6 +503,6 @@ fn a_benchmark_says_on_what_machine_it_was_made() {
     let quiet = quiet.is_some_and(|(load, stolen)| load <= 0.7 && stolen <= 2.0);
     assert_eq!(told["comparable"], json!(quiet), "{told}");
     if told["load"].is_number() {
-        assert_eq!(err(&done).contains("cannot stand beside those of another run"), !quiet, "{}", err(&done));
+        assert_eq!(err(&done).contains("do not compare these figures"), !quiet, "{}", err(&done));
     }
 }

@@ -1,16 +1,16 @@
-//! Runs the documentation: what it shows is what happens.
+//! Runs the documentation and compares it with real output.
 //!
-//! In `docs/**/*.md` and the README each block of code says what it is, and that decides what becomes of it:
+//! The language of each code block in `docs/**/*.md` and the README decides how it is checked:
 //!
-//! * `toml`: a policy, and must parse. The `console` blocks after it on the page run under it if it has the line
-//!   `version = 1`; otherwise it is a part of one. `toml FILE` is another file, and is TOML.
-//! * `json`: is JSON. `json FILE` is written there for the commands.
-//! * `console`: every command runs in a shell, and the lines below must stand in the output, in their order; `…` stands for
-//!   anything. `console,ignore` is not run.
-//! * `rust`: stands in a file that is compiled.
-//! * `js`, `python`, `c`: `cargo xtask languages` builds them. `text`, `nginx`: nothing of ours.
+//! * `toml`: a policy that must parse. With the line `version = 1` it holds for the `console` blocks after it; otherwise it
+//!   is a part of a policy. `toml FILE` is another TOML file.
+//! * `json`: JSON. `json FILE` is written to that file for the commands.
+//! * `console`: every command runs in a shell, and its output must contain the lines below it in order. `…` matches anything.
+//!   `console,ignore` is not run.
+//! * `rust`: part of a compiled file.
+//! * `js`, `python`, `c`: built by `cargo xtask languages`. `text`, `nginx`: not checked.
 //!
-//! The pages of the cookbook have plugins of their own, and a service at `127.0.0.1:8090`.
+//! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
@@ -22,12 +22,12 @@ use std::process::Command;
 use toolbay_core::call::fault::FaultKind;
 use toolbay_core::tool::content::ErrorCode;
 use toolbay_policy::limits::table::LimitTable as _;
-use toolbay_policy::limits::{HostLimits, Limits};
+use toolbay_policy::limits::{HostLimits, CallLimits};
 use toolbay_policy::serve::ServeLimits;
 use toolbay_policy::session::SessionLimits;
-use toolbay_policy::{Key, Policy};
+use toolbay_policy::{GrantKey, Policy};
 
-/// The workspace of a page's commands, with the policy that holds until the page shows one.
+/// The files for a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
     ("work/notes/plan.md", "# Plan\n\n- Read the notes\n- Write the report\n"),
     ("work/out/old.txt", "old\n"),
@@ -59,7 +59,7 @@ fn book() -> Vec<PathBuf> {
     pages(&root().join("docs")).into_iter().chain([root().join("README.md")]).collect()
 }
 
-/// The fenced blocks of a page: what stands behind the fence, and the text. Those in a list are indented.
+/// The fenced blocks of a page: the text behind the fence, and the content. Blocks in a list are indented.
 fn blocks(page: &str) -> Vec<(&str, String)> {
     let (mut blocks, mut lines) = (Vec::new(), page.lines());
     while let Some(line) = lines.next() {
@@ -88,7 +88,7 @@ fn shell(dir: &Path, command: &str) -> String {
     String::from_utf8(shell.output().unwrap().stdout).unwrap()
 }
 
-/// Whether a line is as the page shows it, where `…` stands for anything.
+/// Whether a line matches the page, where `…` matches anything.
 fn matches(shown: &str, actual: &str) -> bool {
     match shown.split_once('…') {
         None => shown == actual,
@@ -98,7 +98,7 @@ fn matches(shown: &str, actual: &str) -> bool {
     }
 }
 
-/// Runs the commands of a block and fails where a shown line does not come.
+/// Runs the commands of a block, and fails if a shown line is missing from the output.
 fn run(dir: &Path, page: &Path, block: &str) {
     for part in format!("\n{block}").split("\n$ ").skip(1) {
         let (command, shown) = part.split_once('\n').unwrap_or((part, ""));
@@ -114,7 +114,7 @@ fn run(dir: &Path, page: &Path, block: &str) {
     }
 }
 
-/// A service that knows one token, and says back what it was sent: its address.
+/// Starts a service that accepts one token and echoes it. Returns its address.
 fn tracker() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -138,7 +138,7 @@ fn tracker() -> String {
     address
 }
 
-/// Makes the folder of a page's commands, and returns the page as it is to be run.
+/// Prepares the folder for a page's commands. Returns the page to run.
 fn prepare(page: &Path, dir: &Path) -> String {
     for (file, content) in FILES {
         std::fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
@@ -146,7 +146,7 @@ fn prepare(page: &Path, dir: &Path) -> String {
     }
     let (text, name) = (read(page), page.file_name().unwrap().to_str().unwrap());
     if name == "README.md" && page.parent() == Some(&root()) {
-        // Its reader has granted nothing yet.
+        // The reader of the README has granted nothing yet.
         std::fs::write(dir.join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
     }
     if !name.starts_with("cookbook") {
@@ -164,8 +164,8 @@ fn prepare(page: &Path, dir: &Path) -> String {
 }
 
 #[test]
-fn what_the_pages_show_happens() {
-    // Plugins are loaded in the order of their names once none of them has to be compiled.
+fn console_blocks_match_real_output() {
+    // Plugins load in the order of their names once all are compiled.
     let first = tempfile::tempdir().unwrap();
     std::fs::write(first.path().join("toolbay.toml"), "version = 1\n").unwrap();
     let listed = shell(first.path(), "toolbay list");
@@ -204,7 +204,7 @@ fn what_the_pages_show_happens() {
     }
 }
 
-/// The text of all sources below a folder, without comments, with `…` for what is put into a message.
+/// The text of all sources below a folder, without comments, with `…` for the placeholders of messages.
 fn messages(folder: &Path) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -215,7 +215,7 @@ fn messages(folder: &Path) -> String {
         } else if name.ends_with(".rs") && !name.contains("tests") {
             let source = std::fs::read_to_string(path).unwrap();
             let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-            // A text that goes on in the next line ends with a backslash.
+            // A string that continues on the next line ends with a backslash.
             text += &lines
                 .map(|l| l.strip_suffix('\\').map_or(format!("{l}\n"), str::to_owned))
                 .collect::<String>();
@@ -236,7 +236,7 @@ fn messages(folder: &Path) -> String {
 const FOR_DEVELOPERS: [&str; 4] =
     ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
 
-/// The files that a page links to, relative to its folder, and those that it names in code marks, from the workspace.
+/// The files that a page links to, relative to its folder, and those that it names in backticks, relative to the workspace.
 fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
     const TOP: [&str; 4] = ["host/", "sdk/", "tests/", "xtask/"];
     let folder = root().join(page).parent().unwrap().to_owned();
@@ -249,7 +249,7 @@ fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_that_pages_for_developers_name_are_there() {
+fn files_named_by_developer_pages_exist() {
     for page in FOR_DEVELOPERS {
         let named = named_files(page, &read(page));
         assert!(!named.is_empty(), "{page}");
@@ -260,7 +260,7 @@ fn files_that_pages_for_developers_name_are_there() {
 }
 
 #[test]
-fn each_message_of_troubleshooting_is_one_of_ours() {
+fn each_message_of_troubleshooting_exists_in_the_code() {
     let page = read("docs/how-to/troubleshooting.md");
     let crates = ["policy", "core", "discovery", "runtime", "mcp", "openapi", "cli"];
     let folders = crates.map(|name| format!("host/{name}/src"));
@@ -281,12 +281,12 @@ fn each_message_of_troubleshooting_is_one_of_ours() {
 }
 
 #[test]
-fn the_example_for_embedders_is_the_one_that_compiles() {
+fn the_embedding_example_is_compiled() {
     let (page, example) = (read("docs/how-to/embedding.md"), read("host/runtime/examples/embed.rs"));
     assert!(blocks(&page).contains(&("rust", example.trim_end().to_owned())));
 }
 
-/// Programs that are compiled, and have in them what the pages show.
+/// Compiled programs that contain the code of pages.
 const COMPILED: [&str; 8] = [
     "host/runtime/examples/embed.rs",
     "host/runtime/examples/pages.rs",
@@ -297,11 +297,11 @@ const COMPILED: [&str; 8] = [
     "tests/guests/examples/api_cookbook.rs",
     "tests/guests/examples/api_shout.rs",
 ];
-/// Pages that are compiled themselves, as documentation of a crate.
+/// Pages that are compiled as documentation of a crate.
 const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/tool-formats.md"];
 
 #[test]
-fn all_rust_that_is_shown_is_compiled() {
+fn rust_blocks_are_part_of_compiled_files() {
     let lines =
         |text: &str| text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
     let compiled: Vec<Vec<String>> = COMPILED.iter().map(|file| lines(&read(file))).collect();
@@ -321,7 +321,7 @@ fn all_rust_that_is_shown_is_compiled() {
     assert!(seen >= 7, "{seen}");
 }
 
-/// The keys that a section of the policy may have, out of the parser's own mouth.
+/// The keys of a policy section, from the parser's own error.
 fn keys(section: &str) -> Vec<String> {
     let text = format!("version = 1\n{section}\nnone_such = 1");
     let error = Policy::parse(&text, Path::new("/"), None).unwrap_err();
@@ -367,7 +367,7 @@ fn every_key_of_the_policy_has_its_row() {
     }
 }
 
-/// The page with these rows in the first table behind `anchor`: in place of all its rows, or of those with the same key.
+/// Replaces rows in the first table after `anchor`: all of them, or those with the same key.
 fn with_rows(page: &str, anchor: &str, rows: &[String], all: bool) -> String {
     let at = page.find(anchor).unwrap_or_else(|| panic!("no `{anchor}`"));
     let table = at + page[at..].find("\n|---|").unwrap() + 1;
@@ -382,11 +382,11 @@ fn with_rows(page: &str, anchor: &str, rows: &[String], all: bool) -> String {
     format!("{}{}\n{}", &page[..body], kept.join("\n"), &page[end..])
 }
 
-/// The rows of limits and capabilities are those that the code declares. `TOOLBAY_WRITE_DOCS=1` writes them.
+/// The code declares the rows of limits and capabilities. `TOOLBAY_WRITE_DOCS=1` writes them.
 #[test]
 fn the_tables_of_limits_and_capabilities_are_those_of_the_code() {
     let kinds = |absent: &str, how: Option<&str>| -> Vec<String> {
-        let row = |key: &Key| {
+        let row = |key: &GrantKey| {
             let default = if key.is_switch() && how.is_none() { "`false`" } else { absent };
             let what = how.map_or_else(
                 || key.grants(),
@@ -394,11 +394,11 @@ fn the_tables_of_limits_and_capabilities_are_those_of_the_code() {
             );
             format!("| `{}` | {default} | {what} |", key.name())
         };
-        Key::ALL.iter().map(row).collect()
+        GrantKey::ALL.iter().map(row).collect()
     };
     let as_granted = Some("as in the grant");
     let limits = [
-        ("## What the policy sets", Limits::documentation(), true),
+        ("## What the policy sets", CallLimits::documentation(), true),
         ("\n`[host]` bounds", HostLimits::documentation(), true),
         ("## serve", ServeLimits::documentation(), true),
     ];

@@ -1,4 +1,4 @@
-//! `toolbay serve --http` as its operator uses it.
+//! `toolbay serve --http` as an operator uses it.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// What takes this long hangs.
+/// A step that takes this long hangs.
 const HANGS: Duration = Duration::from_secs(60);
 /// SHA-256 of `test`.
 const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-struct Desk(tempfile::TempDir);
+struct HttpServeFixture(tempfile::TempDir);
 
-impl Desk {
+impl HttpServeFixture {
     fn new(policy: &str) -> Self {
         let desk = Self(tempfile::tempdir().unwrap());
         fs::create_dir(desk.path("plugins")).unwrap();
@@ -72,25 +72,25 @@ impl Desk {
         command
     }
 
-    fn serve(&self) -> Server {
-        Server::start(self.command(&["serve", "--http", "127.0.0.1:0"]))
+    fn serve(&self) -> HttpServerProcess {
+        HttpServerProcess::start(self.command(&["serve", "--http", "127.0.0.1:0"]))
     }
 }
 
-struct Server {
+struct HttpServerProcess {
     child: Child,
     stderr: Receiver<String>,
     address: SocketAddr,
 }
 
-impl Drop for Server {
+impl Drop for HttpServerProcess {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-impl Server {
+impl HttpServerProcess {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (send, stderr) = channel();
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Sends a request: its line, and below it headers of its own.
+    /// Sends a request with its own headers.
     fn open(&self, head: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let (line, own) = head.split_once('\n').unwrap_or((head, ""));
@@ -184,7 +184,7 @@ fn read(mut stream: TcpStream) -> (u16, String) {
 
 #[test]
 fn refused_requests_are_in_the_audit_and_in_the_log() {
-    let desk = Desk::new("[serve]\ntokens = \"tokens.toml\"\n");
+    let desk = HttpServeFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
     desk.write_tokens(&format!("[[token]]\nname = \"ci\"\nsha256 = \"{TEST}\"\n"));
     let mut server = desk.serve();
     assert_eq!(server.echoes("test"), 200);
@@ -209,7 +209,7 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
         assert_eq!((&found[0]["client"], &found[0]["status"]), (&json!("127.0.0.1"), &json!(status)));
         assert_eq!((&found[0]["method"], &found[0]["path"]), (&json!("POST"), &json!("/mcp")));
     }
-    // What was not listed was counted, also what was not due when the server ended.
+    // Refusals without a line of their own are counted, including those pending when the server ended.
     let wrong = ["token_unknown", "wrong_tokens"];
     let listed: usize = wrong.iter().map(|reason| of("request", reason).len()).sum();
     let counts = wrong.iter().flat_map(|reason| of("refused", reason));
@@ -218,8 +218,8 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
 }
 
 #[test]
-fn a_call_is_answered_and_on_sigterm_what_runs_is_answered_too() {
-    let desk = Desk::new("");
+fn running_calls_are_answered_after_sigterm() {
+    let desk = HttpServeFixture::new("");
     let mut server = desk.serve();
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.echoes("none"), 200);
@@ -235,8 +235,8 @@ fn a_call_is_answered_and_on_sigterm_what_runs_is_answered_too() {
 }
 
 #[test]
-fn who_says_it_twice_does_not_wait() {
-    let desk = Desk::new("[serve.limits]\ndrain_grace = \"60m\"\n[limits]\ntimeout = \"60m\"\n");
+fn a_second_sigterm_ends_the_server_at_once() {
+    let desk = HttpServeFixture::new("[serve.limits]\ndrain_grace = \"60m\"\n[limits]\ntimeout = \"60m\"\n");
     let mut server = desk.serve();
     let running = server.call("s__sleep", &json!({}), "none");
     std::thread::sleep(Duration::from_millis(500));
@@ -250,11 +250,11 @@ fn who_says_it_twice_does_not_wait() {
 
 #[test]
 fn a_call_that_a_drain_cuts_off_is_answered_with_an_error() {
-    let desk = Desk::new("[serve.limits]\ndrain_grace = \"300ms\"\n");
+    let desk = HttpServeFixture::new("[serve.limits]\ndrain_grace = \"300ms\"\n");
     let mut server = desk.serve();
     assert_eq!(server.echoes("none"), 200);
     let running = server.call("s__sleep", &json!({"ms": 25_000}), "none");
-    // Two connections on the threads of one server: what comes later may be answered first, so it is asked what runs.
+    // Two connections may be answered in either order, so the test asks which call runs.
     std::thread::sleep(Duration::from_millis(500));
     server.signal("TERM");
     let (status, body) = read(running);
@@ -267,12 +267,12 @@ fn a_call_that_a_drain_cuts_off_is_answered_with_an_error() {
 
 #[test]
 fn idle_connections_do_not_use_up_the_descriptors() {
-    // Without a word from the server they would stay for an hour.
-    let desk = Desk::new("[serve.limits]\nidle_timeout = \"60m\"\n");
+    // Without `idle_timeout` they would stay for an hour.
+    let desk = HttpServeFixture::new("[serve.limits]\nidle_timeout = \"60m\"\n");
     let mut command = desk.prepare(Command::new("sh"));
     let program = env!("CARGO_BIN_EXE_toolbay");
     command.args(["-c", &format!("ulimit -n 256; exec {program} serve --http 127.0.0.1:0")]);
-    let server = Server::start(command);
+    let server = HttpServerProcess::start(command);
     let idle: Vec<TcpStream> = (0..400).map(|_| TcpStream::connect(server.address).unwrap()).collect();
     for _ in 0..20 {
         assert_eq!(server.get("/healthz").0, 200);
@@ -282,8 +282,8 @@ fn idle_connections_do_not_use_up_the_descriptors() {
 }
 
 #[test]
-fn an_address_of_others_needs_a_word_in_the_policy() {
-    let desk = Desk::new("");
+fn a_public_address_needs_tokens_or_anonymous_clients() {
+    let desk = HttpServeFixture::new("");
     for address in ["0.0.0.0:0", "[::]:0"] {
         let output = desk.command(&["serve", "--http", address]).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
@@ -300,13 +300,13 @@ fn an_address_of_others_needs_a_word_in_the_policy() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("none.toml"));
 
     desk.write_policy("[serve]\nanonymous = true\n");
-    let server = Server::start(desk.command(&["serve", "--http", "0.0.0.0:0"]));
+    let server = HttpServerProcess::start(desk.command(&["serve", "--http", "0.0.0.0:0"]));
     assert_eq!(server.echoes("none"), 200);
 }
 
 #[test]
-fn tokens_and_the_policy_are_read_again() {
-    let desk = Desk::new("[serve]\ntokens = \"tokens.toml\"\n");
+fn tokens_and_the_policy_are_reloaded() {
+    let desk = HttpServeFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
     desk.write_tokens("");
     let server = desk.serve();
     assert_eq!(server.echoes("test"), 401);
@@ -314,25 +314,25 @@ fn tokens_and_the_policy_are_read_again() {
     server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 200);
     desk.write_tokens("nonsense");
-    server.until_told("[serve] of before holds");
+    server.until_told("[serve] stays as before");
     assert_eq!(server.echoes("test"), 200);
     desk.write_tokens("");
     server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 401);
-    // On a loopback address that is the operator's to say.
+    // On a loopback address the operator may allow anonymous clients.
     desk.write_policy("");
     server.until_told("the policy was read again");
     server.until("nobody is asked", |server| server.echoes("test") == 200);
 }
 
 #[test]
-fn files_that_a_new_policy_names_are_followed_and_sighup_reads_them() {
-    let desk = Desk::new("");
+fn files_of_a_new_policy_are_watched_and_sighup_reloads_them() {
+    let desk = HttpServeFixture::new("");
     let server = desk.serve();
     assert_eq!(server.echoes("test"), 200);
-    // Named before it is there.
+    // The policy names the file before it exists.
     desk.write_policy("[serve]\ntokens = \"tokens.toml\"\n");
-    server.until_told("[serve] of before holds");
+    server.until_told("[serve] stays as before");
     desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
     server.until_told("the files of [serve] were read again");
     assert_eq!((server.echoes("wrong"), server.echoes("test")), (401, 200));
@@ -341,17 +341,17 @@ fn files_that_a_new_policy_names_are_followed_and_sighup_reads_them() {
     assert_eq!(server.echoes("test"), 200);
 }
 
-/// A user without privileges, if this one may start programs as another.
+/// An unprivileged user, if this process may start programs as another user.
 const NOBODY: u32 = 65534;
 
 #[test]
-fn the_unit_works_as_it_is_documented() {
-    let desk = Desk::new("");
+fn the_systemd_unit_works_as_documented() {
+    let desk = HttpServeFixture::new("");
     let is_root = rustix::process::geteuid().is_root();
     let us = if is_root { NOBODY } else { rustix::process::geteuid().as_raw() };
     let own = |path: PathBuf| std::os::unix::fs::chown(path, Some(us), None).unwrap();
     fs::set_permissions(desk.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // As `DynamicUser` has it: the folders are the service's own, and links lead to them from where they were.
+    // As with `DynamicUser`: the service owns the folders, and links lead to them from the usual paths.
     for folder in ["lib", "cache"] {
         let private = desk.path(&format!("var/{folder}/private/toolbay"));
         fs::create_dir_all(&private).unwrap();
@@ -366,7 +366,7 @@ fn the_unit_works_as_it_is_documented() {
     fs::write(&tokens, format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n")).unwrap();
     let policy = format!("version = 1\n[serve]\ntokens = \"{}\"\n", tokens.display());
     fs::write(desk.path("etc/toolbay/toolbay.toml"), policy).unwrap();
-    // The environment that the unit says, below this folder.
+    // The environment of the unit, below this folder.
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/deploy/toolbay.service");
     let unit = fs::read_to_string(unit).unwrap();
     let said = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
@@ -384,33 +384,32 @@ fn the_unit_works_as_it_is_documented() {
         }
         command
     };
-    // Root's, which others may read but not write: the file itself, and secrets as they are mounted. Without root's
-    // rights a file can only be the service's own.
+    // Files of root that others may read and not write, as secrets are mounted. Without root the service owns the file.
     let modes: &[u32] = if is_root { &[0o644, 0o444] } else { &[0o600, 0o400] };
     for mode in modes {
         fs::set_permissions(&tokens, fs::Permissions::from_mode(*mode)).unwrap();
-        let server = Server::start(start());
+        let server = HttpServerProcess::start(start());
         assert_eq!((server.echoes("test"), server.echoes("wrong")), (200, 401), "{mode:o}");
     }
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o666)).unwrap();
     let output = start().output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("others than its owner can write it"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("users other than the owner can write the file"));
 }
 
 #[test]
 fn the_socket_of_a_unit_is_served() {
-    let desk = Desk::new("");
+    let desk = HttpServeFixture::new("");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut command = desk.prepare(Command::new("sh"));
     let program = env!("CARGO_BIN_EXE_toolbay");
-    // As systemd does: the socket is descriptor 3, and the process knows itself by its id.
+    // As with systemd: the socket is descriptor 3, and `LISTEN_PID` is the process's id.
     let line = format!(
         "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec {program} serve --http systemd"
     );
     command.args(["-c", &line]).stdin(Stdio::from(OwnedFd::from(listener)));
-    let server = Server::start(command);
+    let server = HttpServerProcess::start(command);
     assert_eq!(server.address, address);
     assert_eq!(server.echoes("none"), 200);
 }

@@ -1,4 +1,4 @@
-//! New plugins in the languages other than Rust, as far as that needs no toolchain; `cargo xtask languages` builds them.
+//! New plugins in languages other than Rust, without a toolchain. `cargo xtask languages` builds them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder whose name has a space and letters that are not ASCII, with a folder of programs.
-struct Author(tempfile::TempDir);
+/// A folder whose name has a space and non-ASCII letters, with a folder of programs.
+struct LanguageFixture(tempfile::TempDir);
 
-impl Author {
+impl LanguageFixture {
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("größe 1 ").tempdir().unwrap();
         fs::create_dir(dir.path().join("bin")).unwrap();
@@ -21,7 +21,7 @@ impl Author {
         self.0.path().join(name)
     }
 
-    /// Puts a program on the path, which has no others.
+    /// Adds a program to the otherwise empty path.
     fn program(&self, name: &str, script: &str) {
         let file = self.path("bin").join(name);
         fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -49,8 +49,8 @@ fn text(file: &Path) -> String {
 }
 
 #[test]
-fn a_new_plugin_has_all_that_it_is_built_from() {
-    let author = Author::new();
+fn a_new_plugin_has_all_files_for_its_build() {
+    let author = LanguageFixture::new();
     for (lang, files) in [
         (
             "js",
@@ -93,7 +93,7 @@ fn a_new_plugin_has_all_that_it_is_built_from() {
 
 #[test]
 fn a_missing_toolchain_says_how_to_get_it() {
-    let author = Author::new();
+    let author = LanguageFixture::new();
     for lang in ["js", "python", "c"] {
         author.run(0, &["new", lang, "--lang", lang]);
     }
@@ -102,20 +102,20 @@ fn a_missing_toolchain_says_how_to_get_it() {
     assert!(author.run(2, &["build", "c"]).contains("install Python"));
     author.program("node", "exit 0");
     assert!(author.run(2, &["build", "js"]).contains("run `npm install` in"));
-    // What the SDK's script says is on the terminal already.
+    // The SDK's script has already printed its error.
     author.program("python3", "echo componentize-py is missing >&2; exit 1");
     let said = author.run(1, &["build", "python"]);
-    assert!(said.contains("componentize-py is missing") && said.contains("it does not compile"), "{said}");
+    assert!(said.contains("componentize-py is missing") && said.contains("the build failed"), "{said}");
 }
 
 #[test]
-fn a_manifest_that_is_none_says_so() {
-    let author = Author::new();
+fn an_invalid_manifest_is_reported() {
+    let author = LanguageFixture::new();
     author.run(0, &["new", "notes", "--lang", "js"]);
     author.program("node", "exit 0");
     let manifest = author.path("notes/package.json");
     for (broken, expected) in
-        [("{", "is no JSON"), ("{}", "has no name"), (r#"{"name": "@a/b"}"#, "is no plugin's id")]
+        [("{", "is not JSON"), ("{}", "has no name"), (r#"{"name": "@a/b"}"#, "is not a plugin id")]
     {
         fs::write(&manifest, broken).unwrap();
         assert!(author.run(2, &["build", "notes"]).contains(expected), "{broken}");

@@ -1,4 +1,4 @@
-//! Clients that do not read, and what the server holds for them: the bar is 512 MiB for 256 results of 15 MB.
+//! The memory of a server whose clients do not read: at most 512 MiB for 256 results of 15 MB.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,26 +19,26 @@ use std::time::Duration;
 use serde_json::Value;
 
 const CALLS: u64 = 256;
-/// The bar, in KiB.
+/// Most memory of the server, in KiB.
 const MOST: u64 = 512 << 10;
-/// How long the clients do not read: longer than the server lets calls wait.
+/// How long the clients do not read. The server lets calls wait for less.
 const UNREAD: Duration = Duration::from_secs(6);
 const POLICY: &str = "version = 1\n[limits]\nresult_bytes = \"16MiB\"\n[host]\nqueue_timeout = \"2s\"\n\
                       [serve.limits]\nrequests_per_client = 1024\n";
 
-struct Server {
+struct MemoryServer {
     child: Child,
     _folder: tempfile::TempDir,
 }
 
-impl Drop for Server {
+impl Drop for MemoryServer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-impl Server {
+impl MemoryServer {
     fn start(more: &[&str], stdin: Stdio) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -73,7 +73,7 @@ fn call(id: u64, meta: &str) -> String {
     )
 }
 
-/// What an answer is: a result of 14 MiB, or `busy`.
+/// Checks that an answer is a result of 14 MiB or `busy`.
 fn is_large(answer: &str) -> bool {
     if answer.len() > 14 << 20 {
         let read: Value = serde_json::from_str(answer).unwrap();
@@ -88,7 +88,7 @@ fn is_large(answer: &str) -> bool {
 
 #[test]
 fn results_that_a_client_does_not_read_over_stdio_take_a_bounded_amount_of_memory() {
-    let mut server = Server::start(&[], Stdio::piped());
+    let mut server = MemoryServer::start(&[], Stdio::piped());
     let mut input = server.child.stdin.take().unwrap();
     let mut output = BufReader::new(server.child.stdout.take().unwrap());
     let mut line = String::new();
@@ -108,7 +108,7 @@ fn results_that_a_client_does_not_read_over_stdio_take_a_bounded_amount_of_memor
     while answered < CALLS {
         line.clear();
         output.read_line(&mut line).unwrap();
-        // What the server says unasked is no answer.
+        // Notifications are not answers.
         if !line.contains("\"method\":\"notifications/") {
             answered += 1;
             large += u64::from(is_large(&line));
@@ -116,12 +116,12 @@ fn results_that_a_client_does_not_read_over_stdio_take_a_bounded_amount_of_memor
     }
     assert!((1..=CALLS).contains(&large), "{large}");
     server.stays_small("stdio, then read");
-    // It ends with its client.
+    // The server ends with its client.
     drop(writer.join().unwrap());
 }
 
 fn http(in_session: bool) {
-    let mut server = Server::start(&["--http", "127.0.0.1:0"], Stdio::null());
+    let mut server = MemoryServer::start(&["--http", "127.0.0.1:0"], Stdio::null());
     let mut said = BufReader::new(server.child.stderr.take().unwrap());
     let address = loop {
         let mut line = String::new();
@@ -143,7 +143,7 @@ fn http(in_session: bool) {
     };
     let read = |mut stream: TcpStream| {
         let mut bytes = Vec::new();
-        // A client that did not read for too long is cut off.
+        // The server disconnects a client that does not read for too long.
         drop(stream.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     };

@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-struct Cli(tempfile::TempDir);
+struct OpenApiFixture(tempfile::TempDir);
 
 const POLICY: &str = "# mine\nversion = 1\n\n[limits]\ntimeout = \"9s\" # short\n";
 
-impl Cli {
+impl OpenApiFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
@@ -66,7 +66,7 @@ fn document(server: &str) -> String {
     .to_string()
 }
 
-/// A server that says the same to whoever asks; ends with the process.
+/// Starts a server with the same answer for every request. It ends with the process.
 fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -94,11 +94,11 @@ fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
 
 #[test]
 fn a_service_is_added_listed_called_and_removed_and_the_rest_of_the_policy_stays() {
-    let cli = Cli::new();
+    let cli = OpenApiFixture::new();
     let port = serve(|_| r#"[{"name": "Rex"}]"#.to_owned());
     let file = cli.write("pets.json", &document(&format!("http://127.0.0.1:{port}/v1")));
     let out = cli.good(&["openapi", "add", "pets", "pets.json", "--net-private", "127.0.0.1", "--dry-run"]);
-    assert!(out.contains("1 tools") && out.contains("[openapi.pets]") && cli.policy() == POLICY, "{out}");
+    assert!(out.contains("1 tool,") && out.contains("[openapi.pets]") && cli.policy() == POLICY, "{out}");
     cli.good(&["openapi", "add", "pets", "pets.json", "--net-private", "127.0.0.1", "--yes"]);
     let with = cli.policy();
     assert!(with.starts_with(POLICY) && with.contains(&format!("document = {file:?}")), "{with}");
@@ -110,9 +110,9 @@ fn a_service_is_added_listed_called_and_removed_and_the_rest_of_the_policy_stays
         (&json!("pets"), &json!("GET /pets"))
     );
     assert_eq!(list[0]["problems"][0][0], "GET /broken/{x}");
-    assert!(cli.good(&["openapi", "list"]).contains("1 operations are no tools"));
+    assert!(cli.good(&["openapi", "list"]).contains("pets\t1\t1\t"));
     assert!(cli.good(&["list"]).contains("pets__listPets\tLists pets"));
-    assert!(cli.good(&["status"]).contains("openapi:pets"));
+    assert!(cli.good(&["status", "--tools"]).contains("openapi:pets"));
     assert!(cli.good(&["search", "pets"]).contains("pets__listPets"));
     let out = cli.good(&["call", "pets__listPets"]);
     assert!(out.contains("Rex") && out.contains("<untrusted source=\"openapi:pets\""), "{out}");
@@ -124,8 +124,8 @@ fn a_service_is_added_listed_called_and_removed_and_the_rest_of_the_policy_stays
 }
 
 #[test]
-fn what_is_fetched_is_bound_to_a_server_or_pinned() {
-    let cli = Cli::new();
+fn a_fetched_document_is_bound_to_a_server_or_pinned() {
+    let cli = OpenApiFixture::new();
     let text = document("/v1");
     let port = serve(move |_| text.clone());
     let url = format!("http://127.0.0.1:{port}/docs/pets.json");
@@ -141,8 +141,8 @@ fn what_is_fetched_is_bound_to_a_server_or_pinned() {
 }
 
 #[test]
-fn what_is_no_document_or_no_name_changes_nothing() {
-    let cli = Cli::new();
+fn an_invalid_document_or_name_changes_nothing() {
+    let cli = OpenApiFixture::new();
     cli.write("none.json", "{}");
     cli.write("empty.json", r#"{"openapi": "3.1.0", "paths": {}}"#);
     cli.write("pets.json", &document("https://api.example.com"));

@@ -1,6 +1,6 @@
-//! `toolbay policy check`: the mistakes that operators make, each with the line and the column where it is reported.
+//! `toolbay policy check`: typical mistakes, each with its line and column.
 //!
-//! `policies/` holds a file for each, `policies/expected.txt` what is to be found: all of it, and nothing else.
+//! `policies/` has a file for each mistake, and `policies/expected.txt` lists the exact findings.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,10 +16,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The folder of policies, copied: the file of tokens must be nobody else's.
-struct Folder(tempfile::TempDir);
+/// A copy of the folder of policies, whose token file only this user can read.
+struct PolicyCheckFixture(tempfile::TempDir);
 
-impl Folder {
+impl PolicyCheckFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(cases()).unwrap() {
@@ -87,7 +87,7 @@ fn expected() -> BTreeMap<String, Vec<(String, String)>> {
 
 #[test]
 fn every_mistake_is_found_with_its_line_and_column() {
-    let (folder, expected) = (Folder::new(), expected());
+    let (folder, expected) = (PolicyCheckFixture::new(), expected());
     assert!(expected.len() >= 40, "{}", expected.len());
     let mut wrong = Vec::new();
     for (policy, expected) in &expected {
@@ -104,7 +104,7 @@ fn every_mistake_is_found_with_its_line_and_column() {
 }
 
 #[test]
-fn each_policy_of_the_folder_is_a_case() {
+fn each_policy_file_has_expected_findings() {
     let expected = expected();
     let files = std::fs::read_dir(cases()).unwrap().map(|entry| entry.unwrap().file_name());
     for file in files.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".toml")) {
@@ -114,20 +114,20 @@ fn each_policy_of_the_folder_is_a_case() {
 }
 
 #[test]
-fn a_policy_without_mistakes_is_said_to_have_none() {
-    let folder = Folder::new();
+fn a_correct_policy_has_no_findings() {
+    let folder = PolicyCheckFixture::new();
     assert_eq!(folder.check("good.toml"), (vec![], 0));
     let output = folder.toolbay(&["policy", "check", "good.toml"]);
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("no problems found\n", Some(0)));
-    // The page's own policies are good ones, but for what their folders lack.
+    // The policies of the page are correct, apart from folders that do not exist here.
     folder.write("bom.toml", "\u{feff}version = 1\r\n[plugins.files.grant]\r\nfs_raed = []\r\n");
     let (found, _) = folder.check("bom.toml");
     assert!(found.len() == 1 && found[0].starts_with("bom.toml:3:1: error: "), "{found:?}");
 }
 
 #[test]
-fn a_finding_looks_like_a_compilers() {
-    let folder = Folder::new();
+fn a_finding_has_the_form_of_a_compiler_diagnostic() {
+    let folder = PolicyCheckFixture::new();
     folder.write("toolbay.toml", "version = 1\n\n[plugins.files.grnt]\n\n[plugins.fils.grant]\nkv = []\n");
     let output = folder.toolbay(&["policy", "check", "toolbay.toml"]);
     let expected = "\
@@ -145,7 +145,7 @@ warning: no plugin `fils` is installed
 ";
     assert_eq!(text(&output.stdout), expected);
     assert_eq!(output.status.code(), Some(2));
-    // The same at the start of every command.
+    // Every command prints the same at its start.
     let output = folder.toolbay(&["--config", "toolbay.toml", "list"]);
     let said = text(&output.stderr);
     assert!(
@@ -156,8 +156,8 @@ warning: no plugin `fils` is installed
 }
 
 #[test]
-fn without_plugins_names_are_not_judged_and_that_is_said() {
-    let folder = Folder::new();
+fn without_plugins_names_are_not_compared() {
+    let folder = PolicyCheckFixture::new();
     folder.write("toolbay.toml", "version = 1\n[plugins.fils.grant]\nkv = [\"all\"]\n");
     let output = folder.toolbay(&["policy", "check", "toolbay.toml", "--plugins", "no-such-folder"]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -166,8 +166,8 @@ fn without_plugins_names_are_not_judged_and_that_is_said() {
 }
 
 #[test]
-fn a_file_that_is_no_text_and_the_lines_of_tokens_are_not_shown() {
-    let folder = Folder::new();
+fn binary_files_and_lines_of_tokens_are_not_shown() {
+    let folder = PolicyCheckFixture::new();
     let output = folder.toolbay(&["policy", "check", "tokens-of-no-profile.toml"]);
     let said = text(&output.stdout);
     assert!(said.contains("tokens.toml:4:13") && !said.contains("9f86d081"), "{said}");
@@ -180,7 +180,7 @@ fn a_file_that_is_no_text_and_the_lines_of_tokens_are_not_shown() {
 
 #[test]
 fn the_schema_is_printed() {
-    let output = Folder::new().toolbay(&["policy", "schema"]);
+    let output = PolicyCheckFixture::new().toolbay(&["policy", "schema"]);
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(schema["title"], "Toolbay policy");
@@ -192,8 +192,8 @@ fn the_schema_is_printed() {
 }
 
 #[test]
-fn a_file_of_many_mistakes_ends() {
-    let folder = Folder::new();
+fn the_findings_of_a_file_are_bounded() {
+    let folder = PolicyCheckFixture::new();
     let many: String = (0..2000).map(|n| format!("[plugins.p{n}.grnt]\n[limits{n}]\n")).collect();
     folder.write("many.toml", format!("version = 1\n{many}"));
     let (found, code) = folder.check("many.toml");

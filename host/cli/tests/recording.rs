@@ -1,4 +1,4 @@
-//! Holds the terminal recording of the README to what the program prints. `TOOLBAY_WRITE_DOCS=1` writes it anew.
+//! Compares the terminal recording of the README with real output. `TOOLBAY_WRITE_DOCS=1` rewrites it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
@@ -22,7 +22,7 @@ fn shell(workspace: &Path, line: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_what_the_program_prints() {
+fn the_readme_recording_matches_real_output() {
     let readme: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let page = std::fs::read_to_string(&readme).unwrap();
     let (before, rest) = page.split_once(START).unwrap();
@@ -33,7 +33,7 @@ fn the_readme_shows_what_the_program_prints() {
     let plan = "# Plan\n\n- Read the notes\n- Write the report\n";
     std::fs::write(workspace.path().join("work/notes/plan.md"), plan).unwrap();
     std::fs::write(workspace.path().join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
-    // Compiles the plugins, whose progress is no part of the recording.
+    // Compiles the plugins, so that progress is not part of the recording.
     shell(workspace.path(), "toolbay list");
 
     let mut recorded = String::new();
@@ -45,5 +45,5 @@ fn the_readme_shows_what_the_program_prints() {
         std::fs::write(&readme, format!("{before}{START}{recorded}{END}{after}")).unwrap();
         return;
     }
-    assert_eq!(recording, recorded, "run this test with TOOLBAY_WRITE_DOCS=1 to write the recording anew");
+    assert_eq!(recording, recorded, "run this test with `TOOLBAY_WRITE_DOCS=1` to rewrite the recording");
 }

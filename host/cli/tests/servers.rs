@@ -1,4 +1,4 @@
-//! Other MCP servers and the set-up of clients, as people use them.
+//! Other MCP servers and the configuration of clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// What takes this long hangs.
+/// A step that takes this long hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
 struct Home(tempfile::TempDir);
@@ -81,7 +81,7 @@ fn section(name: &str, mode: &str) -> String {
     )
 }
 
-/// Whether a process has `mark` among its words.
+/// Whether a process has `mark` among its arguments.
 fn runs(mark: &str) -> bool {
     let has = |entry: fs::DirEntry| {
         let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
@@ -121,7 +121,7 @@ fn a_server_is_listed_called_and_checked() {
 }
 
 #[test]
-fn a_server_is_written_into_the_policy_and_taken_out_again() {
+fn a_server_is_added_to_the_policy_and_removed() {
     let home = Home::new("# mine\n[host]\nparallel_calls = 8 # few\n");
     let before = home.read("toolbay.toml");
     let dry = home.run(&["mcp", "add", "files", "--dry-run", "--", "sh", "-c", "true"]);
@@ -188,7 +188,7 @@ fn a_server_is_written_into_the_policy_and_taken_out_again() {
 }
 
 #[test]
-fn what_a_server_started_ends_with_a_host_that_is_killed() {
+fn child_processes_of_a_server_end_with_a_killed_host() {
     let home = Home::new(&section("93001", "stubborn"));
     let mut serve = home.command(&["serve"]);
     let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -222,15 +222,15 @@ fn what_a_server_started_ends_with_a_host_that_is_killed() {
     wait("it ends", || !runs("93001"));
 }
 
-/// A client that lists once, at once, sees the tools of servers that are not there yet.
+/// A client that lists tools once at the start sees those of servers that are still starting.
 #[test]
-fn the_only_list_of_a_client_has_the_tools_of_other_servers() {
+fn the_first_list_of_a_client_has_the_tools_of_other_servers() {
     let home = Home::new("");
     let gate = home.path("gate");
     let text = section("s", "good").replace("\"s\"]", &format!("\"s\", {gate:?}]"));
     fs::write(home.path("toolbay.toml"), format!("version = 1\nworkspace = \"work\"\n{text}")).unwrap();
     for is_known in [false, true] {
-        // It takes its time, the first time less than a list waits for it; then it does not come before it is called.
+        // The server starts slowly: first faster than a list waits, then only when a tool is called.
         fs::write(&gate, "").unwrap();
         let mut serve = home.command(&["serve"]);
         let mut serve =
@@ -268,7 +268,7 @@ fn the_only_list_of_a_client_has_the_tools_of_other_servers() {
 }
 
 #[test]
-fn each_client_is_set_up_once_and_nothing_is_lost() {
+fn each_client_is_configured_once_and_keeps_its_settings() {
     let home = Home::new("");
     let binary = Path::new(env!("CARGO_BIN_EXE_toolbay")).canonicalize().unwrap();
     let binary = binary.to_str().unwrap();
@@ -301,7 +301,7 @@ fn each_client_is_set_up_once_and_nothing_is_lost() {
         assert!(merged.contains("mine") && merged.contains(binary), "{client}: {merged}");
         assert_eq!(home.read(&format!("{file}.bak")), there, "{client}");
         let again = home.run(&["setup", client, "--write", "--name", "mine"]);
-        assert!(err(&again).contains("has it already"), "{client}: {}", err(&again));
+        assert!(err(&again).contains("is up to date"), "{client}: {}", err(&again));
         assert_eq!(home.read(file), merged);
         assert!(!home.path(&format!("{file}.bak.1")).exists());
         fs::write(home.path(file), "{ broken [").unwrap();
@@ -311,7 +311,7 @@ fn each_client_is_set_up_once_and_nothing_is_lost() {
         assert_eq!(home.read(file), "{ broken [");
     }
     let asked = ["setup", "cursor", "--profile", "p", "--workspace", "work"];
-    // The client would show a server that does not start as nothing at all.
+    // A client does not show why a server fails to start.
     let unknown = home.run(&asked);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(

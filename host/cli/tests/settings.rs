@@ -1,11 +1,11 @@
-//! The settings that a plugin declares, as the operator meets them.
+//! The settings of a plugin on the command line.
 
 #![allow(clippy::unwrap_used, reason = "a failed fixture is a failed test")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a command under a policy, and returns whether it went well and what it said.
+/// Runs a command under a policy. Returns whether it succeeded, and its output.
 fn run(policy: &str, args: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("toolbay.toml"), format!("version = 1\nworkspace = \".\"\n{policy}"))
@@ -28,25 +28,25 @@ fn run(policy: &str, args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn they_are_shown_before_anything_is_set() {
+fn settings_are_shown_before_they_are_set() {
     let (good, inspected) = run("", &["inspect", "kanban"]);
     assert!(good && inspected.contains("[plugins.kanban.config]"), "{inspected}");
     assert!(inspected.contains("columns") && inspected.contains("`done` is always one"), "{inspected}");
     let (good, page) = run("", &["docs", "kanban"]);
     assert!(good && page.starts_with("# Settings") && page.contains("| `columns` |"), "{page}");
     let (_, explained) = run("", &["explain", "kanban__kanban_list"]);
-    assert!(explained.contains("its settings") && explained.contains("not set"), "{explained}");
+    assert!(explained.contains("setting\t") && explained.contains("not set"), "{explained}");
 }
 
 #[test]
-fn what_is_set_is_explained_with_its_line() {
+fn explain_shows_a_setting_with_its_line() {
     let (_, explained) =
         run("[plugins.kanban]\nconfig = { columns = [\"now\"] }", &["explain", "kanban__kanban_list"]);
-    assert!(explained.contains("[\"now\"], line 4"), "{explained}");
+    assert!(explained.contains("[\"now\"]\tline 4"), "{explained}");
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_key_and_line() {
+fn an_invalid_setting_is_refused_with_key_and_line() {
     for (policy, parts) in [
         (
             "[plugins.kanban.config]\ncolums = [\"now\"]",
@@ -63,7 +63,7 @@ fn what_does_not_fit_is_refused_with_key_and_line() {
 }
 
 #[test]
-fn a_policy_that_is_no_file_is_refused_and_not_waited_for() {
+fn a_policy_that_is_not_a_regular_file_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -82,7 +82,7 @@ fn a_policy_that_is_no_file_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn a_policy_that_lets_one_plugin_take_most_places_is_warned_about() {
+fn a_policy_that_gives_one_plugin_most_calls_gets_a_warning() {
     let (good, said) = run("[plugins.kanban.limits]\nconcurrency = 64", &["list"]);
     assert!(
         good && said.contains("warning: toolbay.toml:") && said.contains("[plugins.kanban.limits]"),

@@ -1,4 +1,4 @@
-//! What signals and restless files do to a server.
+//! Signals to a server, and files that keep changing.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// What takes this long hangs.
+/// A step that takes this long hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
-struct Desk(tempfile::TempDir);
+struct SignalFixture(tempfile::TempDir);
 
-impl Desk {
+impl SignalFixture {
     fn new(policy: &str) -> Self {
         let desk = Self(tempfile::tempdir().unwrap());
         fs::create_dir(desk.path("plugins")).unwrap();
@@ -56,15 +56,15 @@ impl Desk {
     }
 }
 
-/// A server over stdio, and what it says on both streams.
-struct Server {
+/// A server over stdio with the messages of both streams.
+struct SignalServer {
     child: Child,
     stdin: Option<ChildStdin>,
     answers: Receiver<String>,
     stderr: Receiver<String>,
 }
 
-impl Drop for Server {
+impl Drop for SignalServer {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -83,8 +83,8 @@ fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-impl Server {
-    fn start(desk: &Desk) -> Self {
+impl SignalServer {
+    fn start(desk: &SignalFixture) -> Self {
         let mut child = desk.command(&["serve"]).spawn().unwrap();
         let (stdin, answers) = (child.stdin.take(), lines(child.stdout.take().unwrap()));
         let stderr = lines(child.stderr.take().unwrap());
@@ -145,16 +145,16 @@ impl Server {
 
 #[test]
 fn sigterm_and_the_end_of_stdin_give_calls_the_same_grace_and_every_call_an_answer() {
-    let desk = Desk::new("");
+    let desk = SignalFixture::new("");
     for by_signal in [true, false] {
-        let mut server = Server::start(&desk);
+        let mut server = SignalServer::start(&desk);
         server.greet();
         let sleep = |ms: u64| json!({"name": "s__sleep", "arguments": {"ms": ms}});
         server.send(1, "tools/call", &sleep(1));
         assert_eq!(server.answer(1)["content"][0]["text"], "slept");
         server.send(2, "tools/call", &sleep(1500));
         server.send(3, "tools/call", &sleep(25_000));
-        // What comes after them is answered: they were read.
+        // A later request is answered, so these were read.
         server.send(4, "ping", &json!({}));
         server.answer(4);
         if by_signal {
@@ -172,8 +172,8 @@ fn sigterm_and_the_end_of_stdin_give_calls_the_same_grace_and_every_call_an_answ
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let desk = Desk::new("");
-    let mut server = Server::start(&desk);
+    let desk = SignalFixture::new("");
+    let mut server = SignalServer::start(&desk);
     server.greet();
     server.send(1, "tools/call", &json!({"name": "s__sleep", "arguments": {"ms": 25_000}}));
     server.send(2, "ping", &json!({}));
@@ -190,14 +190,14 @@ fn bytes_read(process: u32) -> Option<usize> {
 }
 
 #[test]
-fn sighup_before_the_server_has_begun_does_not_end_it() {
-    let desk = Desk::new("");
+fn sighup_before_the_start_does_not_end_the_server() {
+    let desk = SignalFixture::new("");
     let policy = desk.path("toolbay.toml");
-    // Long enough that the signal comes while it is parsed.
+    // Long enough for the signal to arrive during parsing.
     let comments = format!("# {}\n", "x".repeat(100)).repeat(80_000);
     let text = format!("{}{comments}", fs::read_to_string(&policy).unwrap());
     fs::write(&policy, &text).unwrap();
-    let mut server = Server::start(&desk);
+    let mut server = SignalServer::start(&desk);
     let begin = Instant::now();
     while bytes_read(server.child.id()).is_none_or(|read| read < text.len()) {
         assert!(begin.elapsed() < HANGS, "it does not read its policy");
@@ -205,13 +205,13 @@ fn sighup_before_the_server_has_begun_does_not_end_it() {
     }
     server.signal("HUP");
     server.greet();
-    // It is a request to read everything again, as ever.
+    // SIGHUP requests a reload, as usual.
     server.until_told("the policy was read again");
     server.stdin = None;
     assert_eq!(server.exit_code(), 0);
 }
 
-/// Writes a file again and again until it is dropped.
+/// Writes a file repeatedly until dropped.
 struct Restless {
     end: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -242,9 +242,9 @@ impl Drop for Restless {
 }
 
 #[test]
-fn files_that_never_come_to_rest_are_read_all_the_same() {
-    let desk = Desk::new("");
-    let mut server = Server::start(&desk);
+fn files_that_keep_changing_are_reloaded() {
+    let desk = SignalFixture::new("");
+    let mut server = SignalServer::start(&desk);
     server.greet();
     server.send(1, "tools/list", &json!({}));
     server.answer(1);
@@ -253,7 +253,7 @@ fn files_that_never_come_to_rest_are_read_all_the_same() {
     server.until_told("the policy was read again");
     drop(restless);
 
-    // A plugin is given another place by a program that does not stop touching it.
+    // Another program moves a plugin and keeps touching it.
     let plugin = fs::read(guest_artifacts::API_ECHO).unwrap();
     let (end, file) = (Arc::new(AtomicBool::new(false)), desk.path("plugins/other.wasm"));
     let ends = Arc::clone(&end);
@@ -275,14 +275,14 @@ fn files_that_never_come_to_rest_are_read_all_the_same() {
 }
 
 #[test]
-fn tokens_that_never_come_to_rest_are_read_all_the_same() {
-    let desk = Desk::new("[serve]\ntokens = \"tokens.toml\"\n");
+fn tokens_that_keep_changing_are_reloaded() {
+    let desk = SignalFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
     fs::write(desk.path("tokens.toml"), "").unwrap();
     fs::set_permissions(desk.path("tokens.toml"), fs::Permissions::from_mode(0o600)).unwrap();
     let mut child = desk.command(&["serve", "--http", "127.0.0.1:0"]).spawn().unwrap();
     let (stdin, answers) = (child.stdin.take(), lines(child.stdout.take().unwrap()));
     let stderr = lines(child.stderr.take().unwrap());
-    let server = Server { child, stdin, answers, stderr };
+    let server = SignalServer { child, stdin, answers, stderr };
     server.until_told("listening on");
     let sum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let tokens = format!("[[token]]\nname = \"t\"\nsha256 = \"{sum}\"\n");

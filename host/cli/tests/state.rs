@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 const POLICY: &str = "version = 1\nworkspace = \".\"\n[plugins.cap_kv.grant]\nkv = [\"plugin\", \"tool\", \"session\"]\n[plugins.cap_attachments.grant]\nattachments = [\"read\", \"create\"]\n";
 
-struct Cli(tempfile::TempDir);
+struct StateFixture(tempfile::TempDir);
 
-impl Cli {
+impl StateFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("toolbay.toml"), POLICY).unwrap();
@@ -71,8 +71,8 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn state_is_kept_from_call_to_call_where_it_is_said() {
-    let cli = Cli::new();
+fn state_persists_between_calls_in_the_state_directory() {
+    let cli = StateFixture::new();
     let increment = json!({"op": "increment", "key": "n"});
     assert_eq!(cli.call("cap_kv__do", &increment, &[])["sum"], 1);
     assert_eq!(cli.call("cap_kv__do", &increment, &[])["sum"], 2);
@@ -88,8 +88,8 @@ fn state_is_kept_from_call_to_call_where_it_is_said() {
 }
 
 #[test]
-fn an_operator_sees_and_removes_what_plugins_keep() {
-    let cli = Cli::new();
+fn kv_lists_and_removes_entries_of_plugins() {
+    let cli = StateFixture::new();
     assert_eq!(cli.json(&["kv", "usage", "--json"]), json!([]));
     assert!(!cli.path().join("state").exists(), "looking makes nothing");
     for (scope, key) in [("plugin", "a"), ("plugin", "b\tc\n\u{1b}[31m"), ("tool", "a")] {
@@ -106,7 +106,7 @@ fn an_operator_sees_and_removes_what_plugins_keep() {
         listed,
         json!({"entries": [{"scope": "plugin", "owner": "", "key": "a", "bytes": 3, "expires_ms": null}], "more": true})
     );
-    assert_eq!(told(&cli.run(&["kv", "usage"])).1, "cap_kv\t3 keys\t20 bytes\n");
+    assert_eq!(told(&cli.run(&["kv", "usage"])).1, "cap_kv\t3\t20\n");
     assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "vé");
     let tool = ["--scope", "tool", "--owner", "do"];
     assert_eq!(cli.json(&[&["kv", "get", "cap_kv", "a", "--json"], &tool[..]].concat())["text"], "vé");
@@ -126,7 +126,7 @@ fn an_operator_sees_and_removes_what_plugins_keep() {
 
 #[test]
 fn two_processes_of_the_command_share_the_state() {
-    let cli = Cli::new();
+    let cli = StateFixture::new();
     let count = json!({"times": 50}).to_string();
     let running: Vec<_> = (0..3)
         .map(|_| cli.command(&["call", "cap_kv__count", &count]).stdout(Stdio::piped()).spawn().unwrap())
@@ -140,7 +140,7 @@ fn two_processes_of_the_command_share_the_state() {
 
 #[test]
 fn files_are_attached_and_saved() {
-    let cli = Cli::new();
+    let cli = StateFixture::new();
     std::fs::write(cli.path().join("notes.txt"), "hello").unwrap();
     std::fs::write(cli.path().join("photo.PNG"), "png").unwrap();
     let attach = ["--attach", "notes.txt", "--attach", "./photo.PNG"];
@@ -168,10 +168,10 @@ fn files_are_attached_and_saved() {
     }
 }
 
-/// Commands that write at once, while a server has the state directory open.
+/// Commands write concurrently while a server has the state directory open.
 #[test]
 fn commands_that_write_at_once_all_succeed_beside_a_server() {
-    let cli = Cli::new();
+    let cli = StateFixture::new();
     let mut server = cli.command(&["serve"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let count = json!({"times": 1}).to_string();
     let running: Vec<_> = (0..60)
@@ -196,8 +196,8 @@ fn commands_that_write_at_once_all_succeed_beside_a_server() {
 }
 
 #[test]
-fn how_long_a_command_waits_is_settable() {
-    let cli = Cli::new();
+fn state_wait_bounds_the_wait_for_the_lock() {
+    let cli = StateFixture::new();
     assert_eq!(cli.run(&["disable", "cap_kv__count"]).status.code(), Some(0));
     let lock = std::fs::File::open(cli.path().join("state/toolbay/switches.lock")).unwrap();
     lock.lock().unwrap();
@@ -210,8 +210,8 @@ fn how_long_a_command_waits_is_settable() {
 }
 
 #[test]
-fn a_copy_of_the_store_is_made_while_it_is_in_use() {
-    let cli = Cli::new();
+fn kv_backup_copies_a_store_in_use() {
+    let cli = StateFixture::new();
     cli.call("cap_kv__do", &json!({"op": "set", "key": "a", "value": "v"}), &[]);
     let copy = cli.path().join("copy/kv.redb");
     std::fs::create_dir(cli.path().join("copy")).unwrap();
@@ -224,8 +224,8 @@ fn a_copy_of_the_store_is_made_while_it_is_in_use() {
 
 /// Another process may hold the store for seconds before it writes.
 #[test]
-fn a_command_waits_for_a_store_that_is_held_for_seconds() {
-    let cli = Cli::new();
+fn a_command_waits_for_a_locked_store() {
+    let cli = StateFixture::new();
     let increment = ["call", "cap_kv__do", r#"{"op": "increment", "key": "n"}"#];
     assert_eq!(cli.run(&increment).status.code(), Some(0));
     let turn = std::fs::File::open(cli.path().join("state/toolbay/kv.wanted")).unwrap();
@@ -237,10 +237,10 @@ fn a_command_waits_for_a_store_that_is_held_for_seconds() {
     assert!(told(&output).1.contains("\"sum\":2"), "{output:?}");
 }
 
-/// A full disk does not damage a store. The error must not advise to move it away.
+/// A full disk does not damage a store. The error must not advise to move the store.
 #[test]
-fn a_full_disk_is_not_told_as_a_broken_store() {
-    let cli = Cli::new();
+fn a_full_disk_is_not_reported_as_a_damaged_store() {
+    let cli = StateFixture::new();
     let set = |program: &str, before: &[&str]| {
         let mut command = Command::new(program);
         let whole = cli.command(&[]);

@@ -7,9 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-struct Cli(tempfile::TempDir);
+struct SwitchFixture(tempfile::TempDir);
 
-impl Cli {
+impl SwitchFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let policy = "version = 1\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\n[profile.p]\n";
@@ -52,8 +52,8 @@ impl Cli {
 }
 
 #[test]
-fn status_shows_all_that_is_known() {
-    let cli = Cli::new();
+fn status_shows_the_host_and_each_tool() {
+    let cli = SwitchFixture::new();
     let status = cli.status("files__read_file");
     let at = |pointer: &str| status.pointer(pointer).cloned().unwrap_or_default();
     assert_eq!(
@@ -63,29 +63,32 @@ fn status_shows_all_that_is_known() {
     assert_eq!(at("/source/digest").as_str().map(str::len), Some(64));
     assert_eq!(at("/schema_sha256").as_str().map(str::len), Some(64));
     assert!(at("/tags").as_array().unwrap().contains(&"file_system".into()), "{status}");
-    let (_, out, _) = cli.run(&["status"]);
+    let (_, out, _) = cli.run(&["status", "--tools"]);
     let line = out.lines().find(|line| line.starts_with("files__read_file\t")).unwrap();
     let columns: Vec<&str> = line.split('\t').collect();
     assert_eq!(columns.len(), 8, "{line}");
     assert_eq!((columns.get(1), columns.get(2)), (Some(&"on"), Some(&"plugin:files")), "{line}");
-    let code = out.lines().find_map(|line| line.strip_prefix("code-in-memory\t")).unwrap();
-    assert!(code.starts_with("0MiB of 1GiB\t") && code.ends_with("\tdropped 0 times"), "{code}");
-    let worker = out.lines().find_map(|line| line.strip_prefix("compile-worker\t")).unwrap();
+    let (_, out, _) = cli.run(&["status"]);
+    let value = |key: &str| out.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t')).unwrap();
+    let code = value("code");
+    assert!(code.starts_with("0 B of 1GiB in memory") && code.ends_with("dropped 0 times"), "{code}");
+    assert!(value("tools").ends_with("0 disabled") && value("plugins").ends_with("0 failed"), "{out}");
+    let worker = value("sandbox");
     assert!(["landlock+seccomp", "seccomp", "landlock", "no sandbox"].contains(&worker), "{worker}");
     assert!(!cli.0.path().join("state").exists(), "looking makes nothing");
 }
 
 #[test]
-fn what_is_switched_off_stays_off_for_every_command() {
-    let cli = Cli::new();
+fn a_disabled_tool_is_disabled_for_every_command() {
+    let cli = SwitchFixture::new();
     let (code, out, err) = cli.run(&["disable", "echo__echo", "--reason", "maintenance\n\u{1b}[31m"]);
     assert_eq!((code, out.as_str()), (Some(0), ""));
-    assert!(err.contains("`echo__echo` is off: maintenance\\n\\u{1b}[31m"), "{err}");
+    assert!(err.contains("disabled `echo__echo`: maintenance\\n\\u{1b}[31m"), "{err}");
     assert!(cli.off("echo__echo").is_some());
     let (code, _, err) = cli.run(&["call", "echo__echo", "{}"]);
     assert!(code == Some(1) && err.contains("Tool echo__echo is disabled: maintenance"), "{err}");
     assert!(!cli.run(&["list"]).1.contains("echo__echo"));
-    assert!(cli.run(&["list", "--all"]).1.contains("echo__echo\tnot available: it is disabled: maintenance"));
+    assert!(cli.run(&["list", "--all"]).1.contains("echo__echo\tdisabled: maintenance"));
     assert_eq!(cli.run(&["enable", "echo__echo"]).0, Some(0));
     assert_eq!(cli.run(&["call", "echo__echo", "{}"]).0, Some(0));
     let (code, _, err) = cli.run(&["enable", "echo__echo"]);
@@ -94,11 +97,11 @@ fn what_is_switched_off_stays_off_for_every_command() {
 
 #[test]
 fn namespaces_and_tags_switch_many() {
-    let cli = Cli::new();
+    let cli = SwitchFixture::new();
     assert_eq!(cli.run(&["disable", "--namespace", "files", "--reason", "why"]).0, Some(0));
     assert_eq!(cli.off("files__read_file").as_deref(), Some("why"));
     let (_, _, err) = cli.run(&["enable", "files__read_file"]);
-    assert!(err.contains("`files__read_file` is still off, with its namespace: why"), "{err}");
+    assert!(err.contains("`files__read_file` is still disabled with its namespace: why"), "{err}");
     assert_eq!(cli.run(&["enable", "--namespace", "files"]).0, Some(0));
     assert_eq!(cli.off("files__read_file"), None);
     assert_eq!(cli.run(&["disable", "--tag", "file_system"]).0, Some(0));
@@ -110,16 +113,16 @@ fn namespaces_and_tags_switch_many() {
 
 #[test]
 fn an_unknown_name_is_an_error_and_changes_nothing() {
-    let cli = Cli::new();
+    let cli = SwitchFixture::new();
     for (args, text) in [
         (
             &["disable", "echo__echo", "files__raed_file"][..],
-            "Unknown tool: files__raed_file. Did you mean: files__read_file",
+            "there is no tool `files__raed_file`. Did you mean: files__read_file",
         ),
-        (&["disable", "zzz"], "Unknown tool: zzz; see them with `toolbay status`"),
+        (&["disable", "zzz"], "there is no tool `zzz`; see `toolbay status --tools`"),
         (&["disable", "--namespace", "file"], "there is no namespace `file`. Did you mean: files?"),
         (&["disable", "--tag", "file-system"], "there is no tag `file-system`. Did you mean: file_system?"),
-        (&["enable", "zzz"], "Unknown tool: zzz"),
+        (&["enable", "zzz"], "there is no tool `zzz`"),
         (&["disable"], "required"),
     ] {
         let (code, out, err) = cli.run(args);

@@ -1,7 +1,6 @@
-//! The way of a call without a guest, again and again: what instruments count (`valgrind --tool=callgrind`). By itself it
-//! prints how many allocations a call takes.
+//! Runs calls of a native tool in a loop, for profilers such as `valgrind --tool=callgrind`. It prints the allocations per call.
 //!
-//! The argument is the number of calls; the first hundred are not counted.
+//! The argument is the number of calls, after 100 warm-up calls.
 
 #![allow(clippy::print_stdout, reason = "it is its output")]
 
@@ -21,15 +20,15 @@ use toolbay_core::tool::content::ToolOutput;
 const ARGS: &str =
     r#"{"text":"Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam nonumy eirmod temp"}"#;
 
-/// Takes records, and keeps none.
+/// Discards all records.
 #[derive(Debug)]
-struct Nobody;
+struct DiscardAudit;
 
-impl AuditSink for Nobody {
+impl AuditSink for DiscardAudit {
     fn record(&self, record: AuditRecord) {
         std::hint::black_box(record);
     }
-    fn decided(&self, _: GrantRecord) {}
+    fn record_grant(&self, _: GrantRecord) {}
 }
 
 fn main() -> anyhow::Result<()> {
@@ -44,9 +43,10 @@ fn main() -> anyhow::Result<()> {
         },
     )?;
     registry.register(vec![echo])?;
-    let pipeline = Pipeline::new(Arc::new(Nobody));
-    let view = View::new(registry.current(), Filter::default());
-    // A conversation: what is new in each of its turns is what ends it.
+    let pipeline = Pipeline::new(Arc::new(DiscardAudit));
+    let view = View::new(registry.snapshot(), Filter::default());
+
+    // All turns belong to one conversation; each turn has a new cancellation token.
     let conversation = TurnContext::default();
     let one = || {
         let calls = vec![ToolCall::new("1", "echo", ARGS)];
@@ -56,7 +56,8 @@ fn main() -> anyhow::Result<()> {
     };
     (0..100).for_each(|_| one());
     let counted = allocation_counter::measure(|| (0..calls).for_each(|_| one()));
-    // The texts of the call are the caller's.
+    // The allocations of the caller for the call itself are subtracted.
+
     let given = allocation_counter::measure(|| drop(vec![ToolCall::new("1", "echo", ARGS)]));
     println!(
         "{:.1} allocations and {:.0} bytes a call",

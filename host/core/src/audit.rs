@@ -1,8 +1,8 @@
-//! What is recorded: each call, and each decision about what a plugin may reach. No argument, no result, no text that
-//! a guest made up is in it but what it wanted to reach.
+//! The audit: records of all calls and of all decisions about grants. A record contains no arguments, no results and no text of
+//! a guest except for the targets of its accesses.
 //!
-//! A record is one line of JSON. Texts in it are cut, and what a terminal would obey is escaped as JSON escapes
-//! (`\u202e`), so that no text can forge a line or hide what it says, and a reader of JSON gets it as it was.
+//! A record is one line of JSON. Its texts are cut. Control and invisible characters are written as JSON escapes (`\u202e`), so
+//! no text can forge a line or hide its content, and a JSON reader gets the original text.
 
 pub mod call_log;
 pub mod refusals;
@@ -23,96 +23,95 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::text;
 
 use crate::audit::refusals::RefusalCount;
-use crate::call::Use;
+use crate::call::CapabilityUse;
 use crate::call::approval::Decision;
 use crate::tool::ToolSource;
 use crate::tool::canonical::Digest;
 
-/// Longest text of a caller that is kept, in characters: ids are shorter, and what is longer is not one.
+/// Longest recorded text of a caller, in characters. Ids are shorter.
 pub const MAX_TEXT: usize = 100;
-/// Longest reason of a call that is kept, in characters.
+/// Longest recorded reason of a call, in characters.
 pub const MAX_REASON: usize = 500;
-/// Longest line, in bytes, what ends it included. A plugin with more lines of grants has them counted, not listed.
+/// Longest line including its line break, in bytes. If the grants of a plugin do not fit, they are counted instead of listed.
 pub const MAX_LINE: usize = 64 << 10;
 
-/// One call.
+/// The record of a call.
 #[derive(Debug, Clone, Serialize)]
 pub struct AuditRecord {
     /// The caller's id of the call, cut to [`MAX_TEXT`].
     pub call_id: Arc<str>,
-    /// The call in the middle of which it was made, if a tool made it; cut to [`MAX_TEXT`].
+    /// The id of the parent call, if a tool made the call; cut to [`MAX_TEXT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer: Option<String>,
-    /// The name that was called, cut to [`MAX_TEXT`]; it may name no tool at all.
+    /// The name of the called tool, cut to [`MAX_TEXT`]. It may be unknown.
     pub tool: Arc<str>,
-    /// The tool that was named in its place and only passed the call on (`tool_call`).
+    /// The requested tool, if it only forwarded the call (`tool_call`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub through: Option<String>,
-    /// Where the tool comes from; absent when no tool was found.
+    /// The source of the tool; absent if the tool is unknown.
     pub source: Option<Arc<ToolSource>>,
-    /// The session, if the caller told.
+    /// The session id of the caller.
     pub session_id: Option<String>,
-    /// The acting agent, if the caller told.
+    /// The agent id of the caller.
     pub agent_id: Option<String>,
-    /// `cli`, `mcp`, …, if the caller told.
+    /// The platform of the caller: `cli`, `mcp`, …
     pub platform: Option<String>,
-    /// The profile under which it ran.
+    /// The profile of the call.
     pub profile: Option<String>,
-    /// The trace that it is part of (`traceparent` of W3C Trace Context), if the caller told.
+    /// The caller's trace (`traceparent` of W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): its identity, whoever made it;
-    /// absent when the arguments were not parsed.
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]). Equal calls have equal digests.
+    /// Absent if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
-    /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent when they were not parsed.
+    /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed.
     pub args_sha256: Option<Digest>,
-    /// What the rules of permission said; absent where there are none.
+    /// The decision of the permission rules; absent without rules.
     pub permission: Option<Decision>,
-    /// `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
+    /// The outcome: `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
     pub outcome: &'static str,
-    /// The limit that ended it.
+    /// The limit that ended the call.
     pub limit: Option<LimitHit>,
-    /// What it used of its grants, and what it was refused: at most 64, each once.
-    pub uses: Vec<Use>,
-    /// Uses and refusals for which there was no room.
+    /// The uses of grants and the refused attempts, without duplicates: at most 64.
+    pub uses: Vec<CapabilityUse>,
+    /// The number of uses beyond that limit.
     pub uses_not_kept: u32,
-    /// What would allow what it was refused, for the operator ([`toolbay_policy::refusal`]).
+    /// The policy lines that would allow the refused operations, for the operator ([`toolbay_policy::refusal`]).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// What the guest used; all zero when nothing ran.
+    /// The resource usage of the guest; all zero if no tool ran.
     pub usage: Usage,
-    /// What the tool says it cost, in US dollars; a failed call may have cost, too.
+    /// The cost in US dollars, as the tool reported it. A failed call may have a cost, too.
     pub cost_usd: Option<f64>,
-    /// From the call's arrival to its result, in microseconds.
+    /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
-    /// Whether the result was one of before, from the session's cache.
+    /// Whether the result comes from the session's cache.
     pub cached: bool,
-    /// Characters of the text that was delivered.
+    /// Characters of the delivered text.
     pub delivered_chars: usize,
-    /// Characters before it was cut, if it was.
+    /// Characters of the text before it was cut; absent if it was not cut.
     pub cut_from_chars: Option<usize>,
-    /// What became of the reducer, if there was one.
+    /// The outcome of the reducer, if the tool has one.
     pub reducer: Option<&'static str>,
-    /// Why the caller called, as it says ([`crate::tool::reason`]); cut to [`MAX_REASON`], without the values of secrets.
+    /// The caller's reason for the call ([`crate::tool::toolcall_reason`]), cut to [`MAX_REASON`] and redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether the tool was started.
     pub began: bool,
-    /// The start line of the call, if it has one ([`CallStart`]).
+    /// The id of the start line ([`CallStart`]), if the call has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_id: Option<StartId>,
 }
 
 impl AuditRecord {
-    /// Whether the host refused the call, so that no tool was started for it. Such records may be counted instead of
-    /// listed.
+    /// Whether the host refused the call before a tool was started. The audit may count such records instead of listing them.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         !self.began && self.outcome != "ok"
     }
 
-    /// The caller by which refusals are counted: the agent, or else the session, or else the platform. What follows `#` in
-    /// a session is a label that a client over HTTP chooses for each request.
+    /// The client for counting refusals: the agent, the session or the platform, whichever is known first. In a session id, the
+    /// part after `#` is dropped, since an HTTP client chooses it for each request.
     #[must_use]
     pub fn client(&self) -> &str {
         let session = self.session_id.as_deref().and_then(|id| id.split('#').next());
@@ -120,7 +119,7 @@ impl AuditRecord {
     }
 }
 
-/// Joins the start line of a call with its record. Two processes never make the same one, as far as chance allows.
+/// The id that connects the start line of a call with its record. A random part makes it unique across processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartId {
     process: u64,
@@ -128,11 +127,11 @@ pub struct StartId {
 }
 
 impl StartId {
-    /// One that was not there before.
+    /// A new id.
     pub(crate) fn next() -> Self {
         static PROCESS: OnceLock<u64> = OnceLock::new();
         static CALL: AtomicU64 = AtomicU64::new(1);
-        // The standard library seeds its hashers from the system's randomness; the core has no other.
+        // Hashers of the standard library are seeded with system randomness; this crate has no other source.
         let process = *PROCESS.get_or_init(|| RandomState::new().hash_one(0));
         Self { process, call: CALL.fetch_add(1, Ordering::Relaxed) }
     }
@@ -150,62 +149,62 @@ impl Serialize for StartId {
     }
 }
 
-/// A call that is about to run. Whatever becomes of the process, the audit then shows that the call may have had effects.
+/// The start line of a call that is about to run. If the process crashes, the audit shows that the call may have had effects.
 #[derive(Debug, Clone, Serialize)]
 pub struct CallStart {
-    /// Joins it with the record of the same call.
+    /// The id that the record of the call repeats.
     pub start_id: StartId,
-    /// As in the record of the call.
+    /// See [`AuditRecord::call_id`].
     pub call_id: Arc<str>,
-    /// The tool that runs.
+    /// The name of the tool.
     pub tool: Arc<str>,
-    /// As in the record of the call.
+    /// The source of the tool.
     pub source: Arc<ToolSource>,
-    /// As in the record of the call.
+    /// See [`AuditRecord::session_id`].
     pub session_id: Option<String>,
-    /// As in the record of the call.
+    /// See [`AuditRecord::agent_id`].
     pub agent_id: Option<String>,
-    /// As in the record of the call.
+    /// See [`AuditRecord::profile`].
     pub profile: Option<Arc<str>>,
-    /// As in the record of the call.
+    /// See [`AuditRecord::args_sha256`].
     pub args_sha256: Option<Digest>,
 }
 
-/// A request over HTTP that was refused before it reached a tool.
+/// The record of an HTTP request that was refused before it reached a tool.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestRecord {
     /// The address of the client.
     pub client: String,
-    /// Why: `host`, `origin`, `token_missing`, …
+    /// The reason: `host`, `origin`, `token_missing`, …
     pub reason: &'static str,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
     /// The method, cut to [`MAX_TEXT`].
     pub method: String,
-    /// The path, without what follows `?`, cut to [`MAX_TEXT`].
+    /// The path without the query, cut to [`MAX_TEXT`].
     pub path: String,
-    /// The `Host` that the request named, cut to [`MAX_TEXT`].
+    /// The `Host` header, cut to [`MAX_TEXT`].
     pub host: Option<String>,
 }
 
-/// Refusals that came too fast for a line each.
+/// The record of several refusals that were too frequent for a line each.
 #[derive(Debug, Clone, Serialize)]
-pub struct RefusedRecord {
-    /// What was refused: `call` or `request`.
+pub struct RefusalCountRecord {
+    /// The kind of refusal: `call` or `request`.
     pub what: &'static str,
-    /// The agent, session or platform of calls, the address of requests; absent: several clients.
+    /// The agent, session or platform of calls, or the address of requests; absent for several clients.
     pub client: Option<String>,
     /// The outcome of the calls, or the reason of the requests.
     pub reason: &'static str,
-    /// The tool or the path of the last of them.
+    /// The tool or the path of the last refusal.
     pub last: String,
-    /// How many.
+    /// The number of refusals.
     pub count: u64,
-    /// Within how many seconds.
+    /// The seconds in which they occurred.
     pub seconds: u64,
 }
 
-impl RefusedRecord {
+impl RefusalCountRecord {
     /// The record of a count.
     #[must_use]
     pub fn new(what: &'static str, count: RefusalCount) -> Self {
@@ -215,89 +214,89 @@ impl RefusedRecord {
     }
 }
 
-/// What is wrong with an audit.
+/// The health of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditHealth {
-    /// Records that could not be written since the program started, or before, while no line tells of them.
+    /// Records that were lost since the program started, or earlier without a line that reports the gap.
     pub lost: u64,
-    /// Why records cannot be written now; `None`: they can.
+    /// The problem if records cannot be written at the moment.
     pub problem: Option<String>,
 }
 
-/// A decision about what a plugin may reach.
+/// The record of a decision about a plugin's grants.
 #[derive(Debug, Clone, Serialize)]
 pub struct GrantRecord {
-    /// What happened.
+    /// The event.
     pub event: GrantEvent,
     /// The plugin.
     pub plugin: String,
-    /// The version it claims, if it does.
+    /// The version that the plugin claims.
     pub version: Option<String>,
-    /// SHA-256 of its bytes, in hex; absent if it was not looked at.
+    /// SHA-256 of the component's bytes, in hex; absent if the file was not read.
     pub digest: Option<String>,
-    /// What it is granted, or would be.
+    /// The grants, or the proposed grants.
     pub granted: Authority,
-    /// What it declares and is not granted, `kind target`, for each tool.
+    /// The declared capabilities that are not granted, as `kind target`, by tool.
     pub refused: BTreeMap<String, BTreeSet<String>>,
-    /// Why it is held, if it is, line by line.
+    /// The reasons why the plugin waits for consent.
     pub held: Vec<String>,
-    /// Who decided, if a person did.
+    /// The person who decided.
     pub by: Option<String>,
 }
 
-/// What happened to a plugin's grants.
+/// An event of a plugin's grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantEvent {
-    /// A plugin was loaded; says what it may reach from now on.
+    /// A plugin was loaded with these grants.
     Loaded,
-    /// The first load of a plugin for which the operator had written a section: that is a consent.
+    /// A plugin with a policy section was loaded for the first time, which counts as consent.
     Recorded,
-    /// A new version that gets no more than the one before, or more lines for the same one: the record follows.
+    /// The consent was carried over to a new version without additional grants, or to new policy lines for the same version.
     Followed,
-    /// The operator agreed.
+    /// The operator consented.
     Granted,
-    /// The operator took it back.
+    /// The operator revoked the consent.
     Revoked,
 }
 
-/// Room for a line as most are, in bytes.
-const USUAL_LINE: usize = 1024;
+/// The initial capacity of a line, in bytes, enough for most lines.
+const LINE_CAPACITY: usize = 1024;
 
-/// What one line of the audit says.
+/// The content of one audit line.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Line<'a> {
+pub enum AuditEvent<'a> {
     /// A call is about to run.
     Start(&'a CallStart),
     /// A call ended.
     Call(&'a AuditRecord),
     /// A request over HTTP was refused.
     Request(&'a RequestRecord),
-    /// Refusals that are counted and not listed.
-    Refused(&'a RefusedRecord),
-    /// Something was decided about a plugin.
+    /// Several refusals in one count.
+    Refused(&'a RefusalCountRecord),
+    /// A decision about a plugin's grants.
     Grant(&'a GrantRecord),
-    /// Lines that could not be written are missing before this one.
+    /// Lines before this one were lost.
     Gap {
-        /// How many.
+        /// The number of lost lines.
         lost: u64,
     },
 }
 
-impl Line<'_> {
-    /// The line, with the time it is given ([`crate::audit::timestamp`]) and what ends it.
+impl AuditEvent<'_> {
+    /// The line in JSON with a time ([`crate::audit::timestamp`]) and a line break.
     #[must_use]
     pub fn to_json(&self, time: &str) -> String {
         #[derive(Serialize)]
-        struct Timed<'a> {
+        struct TimedLine<'a> {
             time: &'a str,
             #[serde(flatten)]
-            line: Line<'a>,
+            line: AuditEvent<'a>,
         }
-        let text = |line: Line<'_>| {
-            let mut raw = Vec::with_capacity(USUAL_LINE);
-            let written = serde_json::to_writer(&mut raw, &Timed { time, line });
+        let text = |line: AuditEvent<'_>| {
+            let mut raw = Vec::with_capacity(LINE_CAPACITY);
+            let written = serde_json::to_writer(&mut raw, &TimedLine { time, line });
             escape(written.ok().and_then(|()| String::from_utf8(raw).ok()).unwrap_or_default())
         };
         let line = text(*self);
@@ -305,16 +304,16 @@ impl Line<'_> {
             return line;
         }
         match self {
-            Self::Call(record) => text(Line::Call(&record.without_uses())),
-            Self::Grant(record) => text(Line::Grant(&record.counted())),
+            Self::Call(record) => text(AuditEvent::Call(&record.without_uses())),
+            Self::Grant(record) => text(AuditEvent::Grant(&record.with_counts())),
             Self::Start(_) | Self::Request(_) | Self::Refused(_) | Self::Gap { .. } => line,
         }
     }
 }
 
-/// Escapes in a JSON text what is obeyed rather than shown. Such characters stand in strings only.
+/// Escapes control and invisible characters in a JSON text, where they can only be in strings. Adds a line break.
 fn escape(mut line: String) -> String {
-    // Most lines are plain ASCII, in which JSON itself leaves one such character as it is.
+    // Most lines are ASCII. The only control character of ASCII that JSON leaves unescaped is DEL.
     let is_plain = line.is_ascii() && !line.contains('\x7f');
     if !is_plain && line.contains(text::is_hidden) {
         let mut out = String::with_capacity(line.len() + 64);
@@ -331,7 +330,7 @@ fn escape(mut line: String) -> String {
     line
 }
 
-/// Cuts a text of a caller for the record.
+/// Cuts a text of a caller to [`MAX_TEXT`].
 #[must_use]
 pub fn cut(text: &str) -> String {
     let end = text.char_indices().nth(MAX_TEXT).map_or(text.len(), |(end, _)| end);
@@ -347,8 +346,8 @@ impl AuditRecord {
 }
 
 impl GrantRecord {
-    /// Counts in place of lines.
-    fn counted(&self) -> Self {
+    /// The record with counts in place of lists.
+    fn with_counts(&self) -> Self {
         let count = |what: &str, lines: usize| format!("{lines} {what}, too many for one record");
         let tools = std::iter::once(&self.granted.tools).chain(self.granted.profiles.values());
         let lists = tools.flat_map(|tools| tools.values()).flat_map(|lists| lists.values());
@@ -367,53 +366,53 @@ impl GrantRecord {
     }
 }
 
-/// Takes records.
+/// Receives audit records.
 pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// Takes the record of one call, before its result is delivered. Must not block for long.
+    /// Records a call before its result is delivered. It must not block for long.
     fn record(&self, record: AuditRecord);
 
-    /// Takes the record of a decision.
-    fn decided(&self, record: GrantRecord);
+    /// Records a decision about grants.
+    fn record_grant(&self, record: GrantRecord);
 
-    /// Whether it takes [start lines](AuditSink::started).
-    fn takes_starts(&self) -> bool {
+    /// Whether the sink wants [start lines](AuditSink::record_start).
+    fn accepts_starts(&self) -> bool {
         false
     }
 
-    /// Takes the start line of a call, before the tool runs. Must not block for long.
+    /// Records the start of a call before the tool runs. It must not block for long.
     ///
     /// # Errors
-    /// Why it cannot be kept. The call is then refused if the policy says `required = true`.
-    fn started(&self, start: CallStart) -> Result<(), String> {
+    /// The line cannot be written. The call is then refused if the policy says `required = true`.
+    fn record_start(&self, start: CallStart) -> Result<(), String> {
         drop(start);
         Ok(())
     }
 
-    /// Takes the record of a request over HTTP that was refused.
-    fn refused(&self, request: RequestRecord) {
+    /// Records a refused HTTP request.
+    fn record_request(&self, request: RequestRecord) {
         drop(request);
     }
 
-    /// Writes what was only counted so far. Call it when the program ends: what holds the sink may live until the process does.
+    /// Writes pending counts. Call it at the end of the program, since the sink may not be dropped before the process exits.
     fn finish(&self) {}
 
-    /// What is wrong with it; `None`: nothing is, and nothing was lost.
+    /// The health of the audit; `None` if there is no problem and no record was lost.
     fn health(&self) -> Option<AuditHealth> {
         None
     }
 
-    /// Follows the `[audit]` table of a policy that was read again.
-    fn follow(&self, policy: &AuditPolicy) {
+    /// Applies the `[audit]` table of a reloaded policy.
+    fn apply_policy(&self, policy: &AuditPolicy) {
         let _ = policy;
     }
 }
 
-/// Writes records to the log, target `toolbay::audit`. The log has its own time.
+/// Writes records to the log with the target `toolbay::audit`. The log adds the time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogAudit;
 
 impl LogAudit {
-    fn write(line: &Line<'_>) {
+    fn write(line: &AuditEvent<'_>) {
         if tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO) {
             tracing::info!(target: "toolbay::audit", "{}", line.to_json("").trim_end());
         }
@@ -422,28 +421,28 @@ impl LogAudit {
 
 impl AuditSink for LogAudit {
     fn record(&self, record: AuditRecord) {
-        Self::write(&Line::Call(&record));
+        Self::write(&AuditEvent::Call(&record));
     }
 
-    fn decided(&self, record: GrantRecord) {
-        Self::write(&Line::Grant(&record));
+    fn record_grant(&self, record: GrantRecord) {
+        Self::write(&AuditEvent::Grant(&record));
     }
 
-    fn takes_starts(&self) -> bool {
+    fn accepts_starts(&self) -> bool {
         tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO)
     }
 
-    fn started(&self, start: CallStart) -> Result<(), String> {
-        Self::write(&Line::Start(&start));
+    fn record_start(&self, start: CallStart) -> Result<(), String> {
+        Self::write(&AuditEvent::Start(&start));
         Ok(())
     }
 
-    fn refused(&self, request: RequestRecord) {
-        Self::write(&Line::Request(&request));
+    fn record_request(&self, request: RequestRecord) {
+        Self::write(&AuditEvent::Request(&request));
     }
 }
 
-/// Keeps records in memory, for tests and embedders that want them all.
+/// Stores records in memory, for tests and embedders.
 #[derive(Debug, Default)]
 pub struct MemoryAudit {
     calls: Mutex<Vec<AuditRecord>>,
@@ -453,25 +452,25 @@ pub struct MemoryAudit {
 }
 
 impl MemoryAudit {
-    /// Takes out what was recorded of calls so far.
+    /// Removes and returns the records of calls.
     #[must_use]
     pub fn take(&self) -> Vec<AuditRecord> {
         std::mem::take(&mut self.calls.lock())
     }
 
-    /// Takes out the start lines so far.
+    /// Removes and returns the start lines.
     #[must_use]
     pub fn take_starts(&self) -> Vec<CallStart> {
         std::mem::take(&mut self.starts.lock())
     }
 
-    /// Takes out what was recorded of refused requests so far.
+    /// Removes and returns the records of refused requests.
     #[must_use]
     pub fn take_requests(&self) -> Vec<RequestRecord> {
         std::mem::take(&mut self.requests.lock())
     }
 
-    /// Takes out what was recorded of decisions so far.
+    /// Removes and returns the records of decisions.
     #[must_use]
     pub fn take_decisions(&self) -> Vec<GrantRecord> {
         std::mem::take(&mut self.decisions.lock())
@@ -483,20 +482,20 @@ impl AuditSink for MemoryAudit {
         self.calls.lock().push(record);
     }
 
-    fn decided(&self, record: GrantRecord) {
+    fn record_grant(&self, record: GrantRecord) {
         self.decisions.lock().push(record);
     }
 
-    fn takes_starts(&self) -> bool {
+    fn accepts_starts(&self) -> bool {
         true
     }
 
-    fn started(&self, start: CallStart) -> Result<(), String> {
+    fn record_start(&self, start: CallStart) -> Result<(), String> {
         self.starts.lock().push(start);
         Ok(())
     }
 
-    fn refused(&self, request: RequestRecord) {
+    fn record_request(&self, request: RequestRecord) {
         self.requests.lock().push(request);
     }
 }
@@ -525,7 +524,7 @@ mod tests {
             outcome: "ok",
             limit: None,
             uses: (0..64)
-                .map(|n| Use {
+                .map(|n| CapabilityUse {
                     key: "net",
                     what: format!("{n}{}", text.chars().take(200).collect::<String>()),
                     allowed: false,
@@ -547,9 +546,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped_and_nothing_is_lost() {
+    fn control_characters_are_escaped_without_loss() {
         let text = "a\nb\x1b[31m\u{2028}\u{202e}\u{feff}\u{e0041}\"\\é";
-        let line = Line::Call(&record(text)).to_json("t");
+        let line = AuditEvent::Call(&record(text)).to_json("t");
         assert_eq!(line.matches('\n').count(), 1, "{line}");
         assert!(!line.trim_end().contains(text::is_hidden), "{line}");
         let back: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -558,9 +557,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_whatever_is_in_it() {
+    fn a_line_never_exceeds_its_limit() {
         for text in ["\u{e0041}".repeat(300), "\"".repeat(300), "\u{1}".repeat(300), "😀".repeat(300)] {
-            let line = Line::Call(&record(&text)).to_json("t");
+            let line = AuditEvent::Call(&record(&text)).to_json("t");
             assert!(line.len() <= MAX_LINE, "{}", line.len());
             let back: serde_json::Value = serde_json::from_str(&line).unwrap();
             let kept = back["uses"].as_array().unwrap().len() as u64;
@@ -583,14 +582,14 @@ mod tests {
             held: lines.into_iter().collect(),
             by: None,
         };
-        let line = Line::Grant(&grant).to_json("t");
+        let line = AuditEvent::Grant(&grant).to_json("t");
         assert!(line.len() <= MAX_LINE && line.contains("10000 grants, too many"), "{line:.300}");
     }
 
     proptest! {
         #[test]
-        fn every_line_is_one_line_of_json(text in "\\PC{0,40}|.{0,40}|[\u{0}-\u{20}\u{2028}-\u{202e}\u{7f}-\u{9f}]{0,20}") {
-            let line = Line::Call(&record(&text)).to_json("t");
+        fn every_record_is_one_line_of_json(text in "\\PC{0,40}|.{0,40}|[\u{0}-\u{20}\u{2028}-\u{202e}\u{7f}-\u{9f}]{0,20}") {
+            let line = AuditEvent::Call(&record(&text)).to_json("t");
             prop_assert_eq!(line.matches('\n').count(), 1);
             let back: serde_json::Value = serde_json::from_str(&line).unwrap();
             prop_assert_eq!(back["tool"].as_str().unwrap(), cut(&text));

@@ -1,10 +1,10 @@
-//! A call, from the caller's side: what is asked, in which turn, and what the call may know about it.
+//! Calls: the request of a caller, the context of its turn, and the state of a running call.
 
 pub mod approval;
 pub mod dialog;
 pub mod fault;
 pub mod invoke;
-pub mod outside;
+pub mod server_connector;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,17 +27,17 @@ use crate::session::Session;
 use crate::session::attachment::Attachments;
 use crate::tool::ToolDef;
 
-/// Characters that the results of one batch may have together, unless the turn says otherwise (the seed's default).
+/// Default for [`TurnContext::budget_chars`].
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
 
-/// One call as a caller writes it.
+/// A call as the caller requests it.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
-    /// The caller's id of the call; comes back with the result.
+    /// The caller's id of the call, which the result repeats.
     pub id: Arc<str>,
     /// The tool's qualified name.
     pub tool: String,
-    /// The arguments, a JSON text. Nothing but white space counts as `{}`.
+    /// The arguments, a JSON text. An empty or blank text counts as `{}`.
     pub args: String,
 }
 
@@ -49,51 +49,50 @@ impl ToolCall {
     }
 }
 
-/// What holds for all calls of a batch. Shared by them, never kept in the registry, so that two sessions on one
-/// registry share nothing.
+/// The context that all calls of a batch share. The registry stores none of it, so two sessions on one registry share
+/// nothing.
 #[derive(Debug, Clone)]
 pub struct TurnContext {
-    /// Characters that all results of the batch may have together.
+    /// Most characters of all results of the batch together.
     pub budget_chars: usize,
-    /// Ends every call of the batch.
+    /// Cancels every call of the batch.
     pub cancel: CancellationToken,
-    /// Gates apply, nothing runs.
+    /// Whether the calls pass the gates without running a tool.
     pub dry_run: bool,
     /// Receives progress events.
     pub progress: Option<Arc<dyn ProgressSink>>,
-    /// Who and where: passed on to the guest on request.
+    /// The identity of the caller. A guest gets it on request.
     pub identity: Identity,
-    /// The files that came with the turn, and where tools put new ones; `None`: there are none and none can be made.
+    /// The attachments of the turn; `None` if the turn has none and tools cannot create any.
     pub attachments: Option<Arc<dyn Attachments>>,
-    /// The program that called, for what tools of the embedder's own code may ask it.
+    /// The port through which native tools send requests to the calling program.
     pub dialog: Option<Arc<dyn Dialog>>,
-    /// Who is asked for the calls of this batch, before those of the session and the host.
+    /// The approver for the calls of this batch. It takes precedence over those of the session and the host.
     pub approver: Option<Arc<dyn Approver>>,
-    /// The conversation it belongs to. Without one from the caller each batch is a session of its own.
+    /// The session of the turn. The default is a new session for each batch.
     pub session: Arc<Session>,
 }
 
-/// What a guest may learn about the turn; `None` where the caller does not know or does not want to tell.
+/// The identity of the caller as guests see it. The caller leaves a field `None` to withhold it.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// Session id; also the key under which the stale-write guard remembers reads.
+    /// The session id. The stale-write guard records reads under it.
     pub session_id: Option<String>,
-    /// Human-meaningful session key.
+    /// A session key that people can read.
     pub session_key: Option<String>,
-    /// `cli`, `mcp`, …
+    /// The calling platform: `cli`, `mcp`, …
     pub platform: Option<String>,
-    /// The acting agent.
+    /// The id of the acting agent.
     pub agent_id: Option<String>,
-    /// The acting personality.
+    /// The id of the acting personality.
     pub personality_id: Option<String>,
-    /// The team.
+    /// The id of the team.
     pub team_id: Option<String>,
-    /// 1-based turn of the session.
+    /// The number of the turn in the session, from 1.
     pub turn: Option<u32>,
-    /// Messages so far.
+    /// The number of messages in the conversation so far.
     pub message_count: Option<u32>,
-    /// The trace that the call is part of, as the caller told: `traceparent` of W3C Trace Context, checked by whoever
-    /// took it in.
+    /// The caller's trace, a `traceparent` of W3C Trace Context. The edge that receives the value validates it.
     pub traceparent: Option<String>,
     /// Further attributes by name.
     pub attributes: serde_json::Map<String, Value>,
@@ -115,9 +114,9 @@ impl Default for TurnContext {
     }
 }
 
-/// Who may see a progress event.
+/// The audience of a progress event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audience {
+pub enum ProgressAudience {
     /// Logs and telemetry only.
     Internal,
     /// The person in the conversation.
@@ -126,105 +125,105 @@ pub enum Audience {
     Dashboard,
 }
 
-/// One progress event of a running call. Its text is the guest's: data, bounded by the runtime.
+/// A progress event of a running call. The message is untrusted text of the guest, bounded by the runtime.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct ProgressEvent {
     /// The caller's id of the call.
     pub call_id: Arc<str>,
     /// The tool's qualified name.
     pub tool: Arc<str>,
-    /// What the guest says.
+    /// The guest's message.
     pub message: String,
-    /// 0 to 100.
+    /// The progress in percent, 0 to 100.
     pub percent: Option<f32>,
-    /// Who may see it.
-    pub audience: Audience,
+    /// The audience that may see the event.
+    pub audience: ProgressAudience,
 }
 
-/// Receives progress events. Called from the running call: must not block.
+/// Receives progress events. The running call invokes it, so it must not block.
 pub trait ProgressSink: Send + Sync + fmt::Debug {
-    /// Takes one event.
-    fn progress(&self, event: Progress);
+    /// Handles one event.
+    fn progress(&self, event: ProgressEvent);
 }
 
-/// What one running call knows.
+/// The context of a running call.
 #[derive(Debug)]
 pub struct CallContext {
     /// The caller's id of the call.
     pub call_id: Arc<str>,
     /// The tool's qualified name.
     pub tool: Arc<str>,
-    /// Characters `value` may have before it is cut.
+    /// Most characters of `value`; a longer text is cut.
     pub budget_chars: usize,
-    /// The batch it belongs to.
+    /// The context of its batch.
     pub turn: Arc<TurnContext>,
     redactor: Redactor,
-    /// The profile under which it runs: that of the view it was admitted by.
+    /// The profile of the view that admitted the call.
     pub profile: Option<Arc<str>>,
-    /// When it ends at the latest, if it was made in the middle of another call: with that.
-    pub ends: Option<Instant>,
-    uses: Mutex<Uses>,
-    refused: Mutex<Refused>,
-    spent: Mutex<Usage>,
-    /// What is to be done before the tool runs.
-    on_begin: OnceLock<OnBegin>,
+    /// The deadline of a nested call: that of its parent.
+    pub deadline: Option<Instant>,
+    uses: Mutex<UseLog>,
+    refusals: Mutex<RefusalNotes>,
+    usage: Mutex<Usage>,
+    /// Runs before the tool does.
+    on_begin: OnceLock<BeginHook>,
     began: AtomicBool,
 }
 
-/// Writes the start line of a call; an error refuses the call.
-pub(crate) struct OnBegin(pub(crate) Box<dyn Fn() -> Result<(), String> + Send + Sync>);
+/// Writes the start line of a call into the audit. An error refuses the call.
+pub(crate) struct BeginHook(pub(crate) Box<dyn Fn() -> Result<(), String> + Send + Sync>);
 
-impl fmt::Debug for OnBegin {
+impl fmt::Debug for BeginHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnBegin")
+        f.write_str("BeginHook")
     }
 }
 
 #[derive(Debug, Default)]
-struct Uses {
-    kept: Vec<Use>,
-    more: u32,
+struct UseLog {
+    kept: Vec<CapabilityUse>,
+    dropped: u32,
 }
 
-/// What the call was refused while it ran, for those who do not hear it from the tool.
+/// Refusals while the call ran: hints for the operator, and texts for a model that the tool could not pass on.
 #[derive(Debug, Default)]
-struct Refused {
+struct RefusalNotes {
     hints: Vec<String>,
-    /// How often a hint was asked for.
-    asked: u32,
-    unheard: Vec<Unheard>,
+    /// The number of refusals for which a hint was considered.
+    hint_attempts: u32,
+    silent: Vec<SilentRefusal>,
 }
 
-/// A refusal that an interface could not put into words: the tool went on with an empty folder, a frozen clock or an
-/// error without a reason.
+/// A refusal without an error message at the guest interface: the tool saw an empty directory, a frozen clock or a bare
+/// error code instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Unheard {
+struct SilentRefusal {
     /// The text for a model.
     text: String,
-    /// It says something only about a call that failed.
-    of_failure: bool,
+    /// Whether the text is relevant to failed calls only.
+    only_on_failure: bool,
 }
 
-/// Something a call used of its grants, or was refused.
+/// A use of a grant by a call, or a refused attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Use {
-    /// The list of the policy: `net`, `fs_read`, …
+pub struct CapabilityUse {
+    /// The policy key of the capability: `net`, `fs_read`, …
     pub key: &'static str,
-    /// What of it, cut and escaped.
+    /// The target, cut and escaped.
     pub what: String,
-    /// Whether it was granted.
+    /// Whether the use was granted.
     pub allowed: bool,
 }
 
 /// Longest message of a progress event, in characters.
 pub const MAX_PROGRESS: usize = 1000;
 
-/// Most different uses that are kept of one call.
+/// Most distinct uses that are recorded for one call.
 const MAX_USES: usize = 64;
-/// Most refusals of one call for which a hint is made.
-const MAX_ASKED: u32 = 64;
-/// Most refusals that are appended to the result of one call.
-const MAX_UNHEARD: usize = 4;
+/// Most refusals of one call for which a hint is built.
+const MAX_HINT_ATTEMPTS: u32 = 64;
+/// Most silent refusals that are appended to the result of one call.
+const MAX_SILENT_REFUSALS: usize = 4;
 
 impl CallContext {
     pub(crate) fn new(
@@ -242,25 +241,25 @@ impl CallContext {
             turn,
             redactor,
             profile,
-            ends: None,
+            deadline: None,
             uses: Mutex::default(),
-            refused: Mutex::default(),
-            spent: Mutex::default(),
+            refusals: Mutex::default(),
+            usage: Mutex::default(),
             on_begin: OnceLock::new(),
             began: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn set_on_begin(&self, on_begin: OnBegin) {
+    pub(crate) fn set_begin_hook(&self, on_begin: BeginHook) {
         // A call is invoked once.
         drop(self.on_begin.set(on_begin));
     }
 
-    /// Notes that the tool is about to run, and writes the start line of the call into the audit if it has one. An invoker
-    /// that [begins by itself](crate::call::invoke::Invoke::begins) calls this once nothing can refuse the call any more.
+    /// Marks the call as begun and writes its start line into the audit, if the policy wants one. An invoker
+    /// that [begins its calls](crate::call::invoke::Invoke::calls_begin) calls this once nothing can refuse the call any more.
     ///
     /// # Errors
-    /// The policy says that the audit is required, and the call cannot be recorded. Nothing may run then.
+    /// Returns the problem if the policy requires the audit and the start line cannot be written. The tool must not run then.
     pub fn begin(&self) -> Result<(), String> {
         self.on_begin.get().map_or(Ok(()), |on_begin| (on_begin.0)())?;
         self.began.store(true, Ordering::Release);
@@ -273,115 +272,116 @@ impl CallContext {
         self.began.load(Ordering::Acquire)
     }
 
-    /// Ends this call: fires when the caller gives up.
+    /// The token that cancels this call.
     #[must_use]
     pub fn cancel(&self) -> &CancellationToken {
         &self.turn.cancel
     }
 
-    /// Notes what the call has used so far: what is known of it if its caller goes away before it ends.
-    pub fn spend(&self, note: impl FnOnce(&mut Usage)) {
-        note(&mut self.spent.lock());
+    /// Updates the usage of the call. The audit records it even if the caller goes away before the call ends.
+    pub fn update_usage(&self, note: impl FnOnce(&mut Usage)) {
+        note(&mut self.usage.lock());
     }
 
-    /// What was noted.
+    /// The usage so far.
     #[must_use]
-    pub fn spent(&self) -> Usage {
-        *self.spent.lock()
+    pub fn usage(&self) -> Usage {
+        *self.usage.lock()
     }
 
-    /// What takes the values of secrets out of the texts of this call.
+    /// The redactor for the texts of this call.
     #[must_use]
     pub fn redactor(&self) -> &Redactor {
         &self.redactor
     }
 
-    /// Keeps a use for the audit, once for each that differs.
-    pub fn note(&self, key: &'static str, what: &str, allowed: bool) {
-        let what = &*self.redactor.text(what);
+    /// Records a use for the audit. Equal uses are recorded once.
+    pub fn record_use(&self, key: &'static str, what: &str, allowed: bool) {
+        let what = &*self.redactor.redact_text(what);
         let mut uses = self.uses.lock();
-        let known = |one: &Use| one.key == key && one.allowed == allowed && one.what == what;
+        let known = |one: &CapabilityUse| one.key == key && one.allowed == allowed && one.what == what;
         if uses.kept.iter().any(known) {
             return;
         }
         if uses.kept.len() < MAX_USES {
-            uses.kept.push(Use { key, what: what.to_owned(), allowed });
+            uses.kept.push(CapabilityUse { key, what: what.to_owned(), allowed });
         } else {
-            uses.more = uses.more.saturating_add(1);
+            uses.dropped = uses.dropped.saturating_add(1);
         }
     }
 
-    /// Keeps what the operator is told of a refusal, once for each that differs. One that is too long is not kept: half
-    /// a line of a policy is none.
-    pub fn advise(&self, hint: impl Into<String>) {
-        let hint = self.redactor.owned(hint.into());
-        let mut refused = self.refused.lock();
+    /// Adds a hint for the operator. Equal hints are added once; a hint that is too long is dropped, since half a policy
+    /// line is of no use.
+    pub fn add_hint(&self, hint: impl Into<String>) {
+        let hint = self.redactor.redact_owned(hint.into());
+        let mut refused = self.refusals.lock();
         let fits = refused.hints.len() < MAX_HINTS && hint.len() <= MAX_HINT_BYTES;
         if fits && !refused.hints.contains(&hint) {
             refused.hints.push(hint);
         }
     }
 
-    /// Whether to make one more hint. To make one costs time, which a guest that is refused in a loop does not pay for.
+    /// Whether to build a hint for one more refusal. A guest that is refused in a loop must not cost the host the time of
+    /// building a hint each time.
     #[must_use]
-    pub fn takes_hints(&self) -> bool {
-        let mut refused = self.refused.lock();
-        refused.asked = refused.asked.saturating_add(1);
-        refused.asked <= MAX_ASKED && refused.hints.len() < MAX_HINTS
+    pub fn should_build_hint(&self) -> bool {
+        let mut refused = self.refusals.lock();
+        refused.hint_attempts = refused.hint_attempts.saturating_add(1);
+        refused.hint_attempts <= MAX_HINT_ATTEMPTS && refused.hints.len() < MAX_HINTS
     }
 
-    /// What the operator is told so far.
+    /// The hints for the operator so far.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
-        self.refused.lock().hints.clone()
+        self.refusals.lock().hints.clone()
     }
 
-    /// Notes a refusal that the interface had no words for: its text, which a model reads, is appended to the result of
-    /// the call. With `of_failure` it is appended to an error only.
-    pub fn unheard(&self, text: &str, of_failure: bool) {
-        let text = self.redactor.text(text);
-        let mut refused = self.refused.lock();
-        let unheard = &mut refused.unheard;
+    /// Adds a refusal that the guest interface cannot express. Its text, which a model reads, is appended to the result of
+    /// the call; with `only_on_failure`, to an error only.
+    pub fn add_silent_refusal(&self, text: &str, of_failure: bool) {
+        let text = self.redactor.redact_text(text);
+        let mut refused = self.refusals.lock();
+        let unheard = &mut refused.silent;
         if let Some(known) = unheard.iter_mut().find(|known| known.text == text) {
-            known.of_failure &= of_failure;
-        } else if unheard.len() < MAX_UNHEARD {
-            unheard.push(Unheard { text: text.into_owned(), of_failure });
+            known.only_on_failure &= of_failure;
+        } else if unheard.len() < MAX_SILENT_REFUSALS {
+            unheard.push(SilentRefusal { text: text.into_owned(), only_on_failure: of_failure });
         }
     }
 
-    /// The refusals to append to a result of this kind.
-    pub(crate) fn to_append(&self, failed: bool) -> Vec<String> {
-        let refused = self.refused.lock();
-        let due = refused.unheard.iter().filter(|one| failed || !one.of_failure);
+    /// The texts of silent refusals to append to the result of a call that failed, or did not.
+    pub(crate) fn texts_to_append(&self, failed: bool) -> Vec<String> {
+        let refused = self.refusals.lock();
+        let due = refused.silent.iter().filter(|one| failed || !one.only_on_failure);
         due.map(|one| one.text.clone()).collect()
     }
 
-    /// What was used and refused so far.
+    /// The recorded uses so far.
     #[must_use]
-    pub fn uses(&self) -> Vec<Use> {
+    pub fn uses(&self) -> Vec<CapabilityUse> {
         self.uses.lock().kept.clone()
     }
 
-    /// How often something was noted for which there was no room.
+    /// The number of uses beyond the limit, which were not recorded.
     #[must_use]
-    pub fn uses_not_kept(&self) -> u32 {
-        self.uses.lock().more
+    pub fn dropped_uses(&self) -> u32 {
+        self.uses.lock().dropped
     }
 
-    /// Passes a progress event on; what is not seen in its message is spelt out, and it is cut to [`MAX_PROGRESS`] characters. Whoever runs a tool bounds how many
-    /// there are.
-    pub fn progress(&self, message: &str, percent: Option<f32>, audience: Audience) {
+    /// Sends a progress event to the sink. Invisible characters of the message are escaped, and the message is cut to
+    /// [`MAX_PROGRESS`] characters. The runtime bounds the number of events.
+    pub fn progress(&self, message: &str, percent: Option<f32>, audience: ProgressAudience) {
         let Some(sink) = &self.turn.progress else { return };
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
-        // Before it is cut: half a secret is one, too.
-        let message = self.redactor.start(message, MAX_PROGRESS).0;
-        let message = untrusted::neutral(&text::visible(&message)).chars().take(MAX_PROGRESS).collect();
+        // Redacted before it is cut: a cut could leave half a secret.
+        let message = self.redactor.redact_prefix(message, MAX_PROGRESS).0;
+        let message = untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
         let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
-        sink.progress(Progress { call_id, tool, message, percent, audience });
+        sink.progress(ProgressEvent { call_id, tool, message, percent, audience });
     }
 }
 
-/// A call that passed every gate. Only [`crate::pipeline`] makes one, so an ungated call cannot be written down.
+/// A call that passed every gate. Only [`crate::pipeline`] constructs it, so code cannot express an ungated call.
 #[derive(Debug)]
 pub struct AdmittedCall {
     pub(crate) tool: Arc<ToolDef>,
@@ -396,14 +396,14 @@ impl AdmittedCall {
         &self.tool
     }
 
-    /// The arguments as text: valid JSON without duplicate keys that matches the tool's schema. A `String`, since
-    /// generated bindings take no less, and a copy for each call would be a waste.
+    /// The arguments as text: valid JSON without duplicate keys that matches the tool's schema. The generated bindings
+    /// take a `&String`, so this is not a `&str`, which would need a copy for each call.
     #[must_use]
     pub fn args(&self) -> &String {
         &self.args
     }
 
-    /// The arguments, parsed. To have them for longer than the call, clone the `Arc`.
+    /// The parsed arguments. Clone the `Arc` to keep them beyond the call.
     #[must_use]
     pub fn parsed(&self) -> &Arc<Value> {
         &self.parsed

@@ -1,8 +1,8 @@
-//! What becomes of a result before it is handed over: its share of the budget, cuts, reducers, redaction, marks.
+//! Processing of outputs: budgets, cuts, reducers, redaction and marks of untrusted text.
 
-pub mod blobs;
+pub mod encoded_data;
 pub mod budget;
-pub mod delivery;
+pub mod rules;
 pub mod redact;
 pub mod reduce;
 pub mod untrusted;

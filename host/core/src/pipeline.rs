@@ -1,8 +1,8 @@
 //! The stages of a call: `ResolvedTool` → `AdmittedCall` → `ToolOutcome` → `ShapedOutput` → `CallResult`.
 //!
-//! [`Pipeline::call_all`] never fails and never loses a result: each call gets one, in the order of the calls, whatever the
-//! tools, the reducers or the host's own code do. `batch` runs the stages; each has a module with the one function that makes
-//! its type: `resolve`, `validate`, `admit`, `invoke`, `shape`, `record`.
+//! [`Pipeline::call_all`] returns one result for each call, in the order of the calls, even if a tool, a reducer or the
+//! host's own code fails. `batch` runs the stages. Each stage is a module with the one function that constructs its type:
+//! `resolve`, `validate`, `admit`, `invoke`, `shape`, `record`.
 
 mod admit;
 mod batch;
@@ -29,7 +29,7 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 use toolbay_policy::audit_policy::AuditPolicy;
 use toolbay_policy::limits::HostLimits;
-use toolbay_policy::output::Delivery;
+use toolbay_policy::output::OutputSettings;
 use toolbay_policy::permission::{Action, Permissions};
 use toolbay_policy::session::SessionLimits;
 
@@ -47,39 +47,40 @@ use crate::pipeline::memory::MemoryBudget;
 use crate::pipeline::serial::SerialQueues;
 use crate::registry::event::Events;
 use crate::registry::view::View;
-use crate::session::spool::Spool;
+use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
 
-/// Calls of one batch that are under way at once: four times what the host runs by default.
-/// The rest of a batch waits as what it is, a name and a text.
+/// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls wait
+/// as plain requests, which take little memory.
 pub const BATCH_TASKS: usize = 256;
 
-/// What the operator's policy says of calls, beside what it grants.
+/// The operator's policy for calls, apart from grants.
 #[derive(Debug, Clone, Default)]
-pub struct Gates {
-    /// Which calls happen.
+pub struct CallPolicy {
+    /// The permission rules.
     pub permissions: Permissions,
-    /// What a session may use up.
+    /// The limits of a session.
     pub session: SessionLimits,
-    /// How results are given out where a tool's own settings leave something open.
-    pub delivery: Delivery,
-    /// Whether calls need the audit, and which of them have a line before they run.
+    /// The output settings for tools that do not set their own.
+    pub output: OutputSettings,
+    /// Whether calls require the audit, and which calls get a start line.
     pub audit: AuditPolicy,
 }
 
-/// Runs batches. Holds nothing of a session. All clones are one, but for what `with_…` changes.
+/// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
+/// replaced.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     audit: Arc<dyn AuditSink>,
     redactor: Arc<ArcSwap<Redactor>>,
-    gates: Arc<ArcSwap<Gates>>,
+    call_policy: Arc<ArcSwap<CallPolicy>>,
     approver: Option<Arc<dyn Approver>>,
     interceptors: Arc<Interceptors>,
     events: Events,
-    log: Arc<CallLog>,
+    call_log: Arc<CallLog>,
     serial: SerialQueues,
     results: ResultMemory,
-    spool: Option<Arc<dyn Spool>>,
+    output_store: Option<Arc<dyn OutputStore>>,
 }
 
 impl Pipeline {
@@ -89,18 +90,18 @@ impl Pipeline {
         Self {
             audit,
             redactor: Arc::default(),
-            gates: Arc::default(),
+            call_policy: Arc::default(),
             approver: None,
             interceptors: Arc::default(),
             events: Events::default(),
-            log: Arc::default(),
+            call_log: Arc::default(),
             serial: SerialQueues::new(&HostLimits::default()),
             results: ResultMemory::new(&HostLimits::default()),
-            spool: None,
+            output_store: None,
         }
     }
 
-    /// Where calls are recorded.
+    /// The audit sink.
     #[must_use]
     pub fn audit(&self) -> &Arc<dyn AuditSink> {
         &self.audit
@@ -109,72 +110,71 @@ impl Pipeline {
     /// Whether the policy refuses calls that cannot be recorded.
     #[must_use]
     pub fn requires_audit(&self) -> bool {
-        self.gates.load().audit.required
+        self.call_policy.load().audit.required
     }
 
-    /// The same pipeline, which takes the values of secrets out of results, progress and records.
+    /// Sets the redactor that removes the values of secrets from results, progress and records.
     #[must_use]
     pub fn with_redactor(self, redactor: Redactor) -> Self {
         Self { redactor: Arc::new(ArcSwap::from_pointee(redactor)), ..self }
     }
 
-    /// Takes other values out from the next call on, of all clones of this pipeline. Give one that still knows the
-    /// values which calls through an older view may see.
+    /// Replaces the redactor for later calls of all clones. The new redactor must still know the values that calls through
+    /// an older view can see.
     pub fn replace_redactor(&self, redactor: Redactor) {
         self.redactor.store(Arc::new(redactor));
     }
 
-    /// The same pipeline under these gates.
+    /// Sets the call policy.
     #[must_use]
-    pub fn with_gates(self, gates: Gates) -> Self {
-        Self { gates: Arc::new(ArcSwap::from_pointee(gates)), ..self }
+    pub fn with_call_policy(self, gates: CallPolicy) -> Self {
+        Self { call_policy: Arc::new(ArcSwap::from_pointee(gates)), ..self }
     }
 
-    /// The same pipeline, which asks there when a session has nobody of its own to ask.
+    /// Sets the approver for sessions without one.
     #[must_use]
     pub fn with_approver(self, approver: Arc<dyn Approver>) -> Self {
         Self { approver: Some(approver), ..self }
     }
 
-    /// The same pipeline with these interceptors around its calls.
+    /// Sets the interceptors.
     #[must_use]
     pub fn with_interceptors(self, interceptors: Interceptors) -> Self {
         Self { interceptors: Arc::new(interceptors), ..self }
     }
 
-    /// The same pipeline, which tells what happens there.
+    /// Sets the event channel.
     #[must_use]
     pub fn with_events(self, events: Events) -> Self {
         Self { events, ..self }
     }
 
-    /// The same pipeline, which remembers its last calls there.
+    /// Sets the log of the last calls.
     #[must_use]
-    pub fn with_log(self, log: CallLog) -> Self {
-        Self { log: Arc::new(log), ..self }
+    pub fn with_call_log(self, log: CallLog) -> Self {
+        Self { call_log: Arc::new(log), ..self }
     }
 
-    /// The same pipeline under the host's bounds: in the lanes of serial tools as many wait, and as long, as the host lets
-    /// wait for a place, and results take as much memory as it gives them.
+    /// Sets the limits for waiting calls of serial tools and for the memory of results.
     #[must_use]
     pub fn with_host_limits(self, limits: &HostLimits) -> Self {
         Self { serial: SerialQueues::new(limits), results: ResultMemory::new(limits), ..self }
     }
 
-    /// The memory of results that are not delivered yet.
+    /// The memory budget of results that are not delivered yet.
     #[must_use]
     pub fn result_memory(&self) -> &MemoryBudget {
         self.results.budget()
     }
 
-    /// Bytes of results that one client may leave unread before its next call waits, and how long that waits.
+    /// The bytes of results that one client may leave unread before its next call waits, and the longest such wait.
     #[must_use]
-    pub fn outbox(&self) -> (u64, Duration) {
-        self.results.outbox()
+    pub fn outbox_limits(&self) -> (u64, Duration) {
+        self.results.outbox_limits()
     }
 
-    /// What the rules of the policy, and those of a profile where they are stricter, say of something that is no call of a
-    /// tool, as if it were a call of `tool`. Nobody is asked, and nothing is counted.
+    /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a tool
+    /// call but is ruled like a call of `tool`. It asks for no approval and counts nothing.
     #[must_use]
     pub fn action_for(
         &self,
@@ -185,51 +185,50 @@ impl Pipeline {
     ) -> Action {
         let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
         let tool = tool.subject(&tags);
-        let of_policy = self.gates.load().permissions.decide(tool, args).action;
+        let of_policy = self.call_policy.load().permissions.decide(tool, args).action;
         of_profile.map_or(of_policy, |profile| profile.decide(tool, args).action.max(of_policy))
     }
 
-    /// Puts other gates in place of those that are there, for all clones. A batch that has begun ends under the old.
-    pub fn set_gates(&self, gates: Gates) {
-        self.gates.store(Arc::new(gates));
+    /// Replaces the call policy of all clones. A batch that has begun ends under the old policy.
+    pub fn set_call_policy(&self, gates: CallPolicy) {
+        self.call_policy.store(Arc::new(gates));
     }
 
-    /// Its last calls.
+    /// The log of the last calls.
     #[must_use]
-    pub fn log(&self) -> &CallLog {
-        &self.log
+    pub fn call_log(&self) -> &CallLog {
+        &self.call_log
     }
 
-    /// What it tells.
+    /// The event channel.
     #[must_use]
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The same pipeline, which keeps there what it cuts, for sessions that have a key. Without one, what is cut is gone.
-    /// A registry that has [`crate::registry::read_output::entry`] over the same spool lets models read it.
+    /// Sets the store for texts that are cut or reduced, for sessions with a key. Without a store, the rest of a cut text
+    /// is lost. Register [`crate::registry::read_output::entry`] with the same store to let models read the texts.
     #[must_use]
-    pub fn with_spool(self, spool: Arc<dyn Spool>) -> Self {
-        Self { spool: Some(spool), ..self }
+    pub fn with_output_store(self, store: Arc<dyn OutputStore>) -> Self {
+        Self { output_store: Some(store), ..self }
     }
 
-    /// Where what is cut is kept.
+    /// The store for texts that are cut or reduced.
     #[must_use]
-    pub fn spool(&self) -> Option<&Arc<dyn Spool>> {
-        self.spool.as_ref()
+    pub fn output_store(&self) -> Option<&Arc<dyn OutputStore>> {
+        self.output_store.as_ref()
     }
 
-    /// Runs all calls, in parallel, and returns one result for each, in their order. Calls of serial tools that share a
-    /// lane run one after the other, in their order. Must be called inside a tokio runtime with timers. Dropping the
-    /// future ends every call.
+    /// Runs all calls concurrently and returns one result for each, in the order of the calls. Calls of serial tools with
+    /// the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
-        let gates = self.gates.load_full();
-        let turn_count = turn.session.turn(&gates.session, turn.identity.turn);
+        let gates = self.call_policy.load_full();
+        let turn_count = turn.session.turn_count(&gates.session, turn.identity.turn);
         let batch = BatchContext {
             pipeline: self.clone(),
             view: view.clone(),
             turn: Arc::new(turn),
-            gates,
+            call_policy: gates,
             turn_count,
             size: calls.len(),
             parent: None,
@@ -254,8 +253,8 @@ impl Pipeline {
 mod tests;
 
 #[cfg(test)]
-#[path = "pipeline/stage_tests.rs"]
-mod stage;
+#[path = "pipeline/fixture_tests.rs"]
+mod fixture;
 
 #[cfg(test)]
 #[path = "pipeline/gates_tests.rs"]

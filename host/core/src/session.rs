@@ -1,18 +1,18 @@
-//! What belongs to one conversation and to no other: what it spent, what it was given, what it may look up again.
+//! Sessions: the state of one conversation, such as its budgets, approvals, cached results and saved outputs.
 //!
-//! The registry and the pipeline keep nothing of a session, so that two sessions on one registry share nothing.
+//! The registry and the pipeline store no session state, so two sessions on one registry share nothing.
 
 mod approval;
 pub mod attachment;
 mod budget;
 mod cache;
 pub mod kv;
-pub mod spool;
+pub mod output_store;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-pub(crate) use approval::Approval;
+pub(crate) use approval::StandingApproval;
 pub(crate) use budget::TurnCount;
 pub(crate) use cache::ResultKey;
 
@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use toolbay_policy::session::SessionLimits;
 
 use crate::call::approval::Approver;
-use budget::Spent;
+use budget::SessionUsage;
 use cache::ResultCache;
 
-/// One conversation. Its caller makes it, keeps it for as long as it lasts, and gives it with each turn.
+/// A conversation. The caller creates it and passes it with each turn.
 ///
-/// [`Session::default`] is for a single batch: no text is kept under it, since nobody could ask for it later.
+/// [`Session::default`] is for a single batch: it has no key, so its outputs are not saved.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,40 +43,40 @@ pub struct Session {
     key: Option<Arc<str>>,
     limits: SessionLimits,
     approver: Option<Arc<dyn Approver>>,
-    spent: Spent,
-    approvals: Mutex<Vec<Approval>>,
-    asking: tokio::sync::Mutex<()>,
+    usage: SessionUsage,
+    approvals: Mutex<Vec<StandingApproval>>,
+    approval_lock: tokio::sync::Mutex<()>,
     cache: Mutex<ResultCache>,
 }
 
 impl Session {
-    /// A session with limits of its own, beside those of the policy.
+    /// A session with its own limits in addition to those of the policy.
     #[must_use]
     pub fn new(limits: SessionLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// A session that no other is, in this process or the next.
+    /// A session with a random key, which no other session has, not even after a restart.
     #[must_use]
-    pub fn fresh() -> Self {
+    pub fn with_random_key() -> Self {
         let random = || std::hash::RandomState::new().build_hasher().finish();
         Self { key: Some(format!("fresh:{:016x}{:016x}", random(), random()).into()), ..Self::default() }
     }
 
-    /// The session of this name: who has the name has what is kept under it, also after a restart. Two names are one
-    /// only if they are the same bytes.
+    /// A session with the key `name`. Every session with the same name, byte for byte, has access to its saved outputs,
+    /// also after a restart.
     #[must_use]
-    pub fn named(name: &str) -> Self {
+    pub fn with_name(name: &str) -> Self {
         Self { key: Some(format!("named:{name}").into()), ..Self::default() }
     }
 
-    /// Under which large results are kept ([`crate::session::spool`]); `None`: they are not.
+    /// The key under which outputs are saved ([`crate::session::output_store`]); `None` if they are not saved.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// The same session with somebody who is asked for its calls, instead of the host's.
+    /// Sets the approver for calls of this session, instead of the host's.
     #[must_use]
     pub fn with_approver(self, approver: Arc<dyn Approver>) -> Self {
         Self { approver: Some(approver), ..self }

@@ -7,7 +7,7 @@ use crate::tool::content::{ErrorCode, ToolOutput};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Of a call that is called so.
+/// The digest of a call with this name.
 fn digest(call: &str) -> Digest {
     crate::tool::canonical::sha256(&serde_json::json!(call))
 }
@@ -17,7 +17,7 @@ fn unlimited() -> SessionLimits {
 }
 
 #[test]
-fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
+fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
     let calls = SessionLimits { max_calls: Some(2), ..unlimited() };
     let of_turn = SessionLimits { max_calls_per_turn: Some(2), ..unlimited() };
     for (policy, own, text) in [
@@ -29,7 +29,7 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
         (
             SessionLimits { max_calls: Some(3), ..unlimited() },
             calls.clone(),
-            "Stopped: hit 2-tool-call budget for this session; it is the `max_calls` of this session's own `SessionLimits`",
+            "Stopped: hit 2-tool-call budget for this session; the limit is `max_calls` of this session's own `SessionLimits`",
         ),
         (
             of_turn.clone(),
@@ -39,11 +39,11 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
         (
             unlimited(),
             of_turn,
-            "Stopped: hit 2-tool-call budget for this turn; it is the `max_calls_per_turn` of this session's own `SessionLimits`",
+            "Stopped: hit 2-tool-call budget for this turn; the limit is `max_calls_per_turn` of this session's own `SessionLimits`",
         ),
     ] {
         let session = Session::new(own);
-        let turn = session.turn(&policy, Some(1));
+        let turn = session.turn_count(&policy, Some(1));
         for _ in 0..2 {
             session.count_call(&policy, turn.as_deref()).unwrap();
         }
@@ -57,20 +57,20 @@ fn each_budget_stops_with_the_seeds_text_and_what_raises_it() {
                 "{hint}"
             );
         }
-        assert_eq!(session.calls(), 2, "what was stopped is not counted");
+        assert_eq!(session.calls(), 2, "a stopped call is not counted");
     }
 }
 
 #[test]
-fn dollars_stop_further_calls() {
+fn an_exhausted_cost_budget_stops_further_calls() {
     let policy = SessionLimits { max_cost_usd: Some(0.5), ..unlimited() };
     let session = Session::default();
     for cost in [f64::NAN, -5.0, f64::INFINITY, 0.2, 0.25] {
         session.count_call(&policy, None).unwrap();
-        session.spend(cost);
+        session.add_cost(cost);
     }
     session.count_call(&policy, None).unwrap();
-    session.spend(0.1);
+    session.add_cost(0.1);
     let error = session.count_call(&policy, None).unwrap_err();
     assert_eq!(
         error.message,
@@ -80,13 +80,13 @@ fn dollars_stop_further_calls() {
 }
 
 #[test]
-fn the_same_call_is_counted_by_what_it_is() {
+fn identical_calls_are_counted_per_turn_and_session() {
     let policy =
         SessionLimits { max_identical_calls: Some(3), max_identical_calls_per_turn: Some(2), ..unlimited() };
     let session = Session::default();
     let again = |turn: u32, call: &str| {
-        let turn = session.turn(&policy, Some(turn));
-        session.count_same(&policy, turn.as_deref(), "p__t", &digest(call)).map_err(|error| error.message)
+        let turn = session.turn_count(&policy, Some(turn));
+        session.count_identical_call(&policy, turn.as_deref(), "p__t", &digest(call)).map_err(|error| error.message)
     };
     assert_eq!((again(1, "a"), again(1, "a"), again(1, "b")), (Ok(()), Ok(()), Ok(())));
     let error = again(1, "a").unwrap_err();
@@ -97,28 +97,28 @@ fn the_same_call_is_counted_by_what_it_is() {
 }
 
 #[test]
-fn turns_are_told_apart_by_their_number_and_what_is_counted_is_bounded() {
+fn turns_are_distinguished_by_number_and_counters_are_bounded() {
     let policy = SessionLimits { max_calls_per_turn: Some(1), ..unlimited() };
     let session = Session::default();
-    assert!(session.turn(&unlimited(), Some(1)).is_none(), "nothing is counted that nothing bounds");
-    let call = |number| session.count_call(&policy, session.turn(&policy, number).as_deref()).is_ok();
+    assert!(session.turn_count(&unlimited(), Some(1)).is_none(), "turns are counted only if a limit applies to them");
+    let call = |number| session.count_call(&policy, session.turn_count(&policy, number).as_deref()).is_ok();
     assert_eq!((call(Some(1)), call(Some(2)), call(Some(1)), call(Some(2))), (true, true, false, false));
-    assert_eq!((call(None), call(None)), (true, true), "a batch without a number is a turn of its own");
+    assert_eq!((call(None), call(None)), (true, true), "a batch without a number is its own turn");
     for number in 3..18 {
         assert!(call(Some(number)));
     }
-    assert!(!call(Some(17)), "the last turns are still known");
+    assert!(!call(Some(17)), "the counters of the last turns are kept");
 
     let policy = SessionLimits { max_identical_calls: Some(1), ..unlimited() };
     for n in 0..10_000 {
-        session.count_same(&policy, None, "p__t", &digest(&n.to_string())).unwrap();
+        session.count_identical_call(&policy, None, "p__t", &digest(&n.to_string())).unwrap();
     }
-    assert!(session.count_same(&policy, None, "p__t", &digest("9999")).is_err());
-    assert!(session.count_same(&policy, None, "p__t", &digest("0")).is_ok(), "long forgotten");
+    assert!(session.count_identical_call(&policy, None, "p__t", &digest("9999")).is_err());
+    assert!(session.count_identical_call(&policy, None, "p__t", &digest("0")).is_ok(), "the oldest counter was dropped");
 }
 
 #[test]
-fn limits_that_could_not_be_meant_are_refused() {
+fn limits_out_of_range_are_refused() {
     for (limits, part) in [
         (SessionLimits { max_calls: Some(0), ..unlimited() }, "max_calls"),
         (SessionLimits { max_identical_calls_per_turn: Some(0), ..unlimited() }, "per_turn"),
@@ -136,55 +136,55 @@ fn key(call: &str) -> ResultKey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_kept_for_its_tool_its_caller_and_its_time() {
+async fn a_cached_result_is_found_by_tool_caller_and_age() {
     let (session, policy, minute) = (Session::default(), unlimited(), Duration::from_secs(60));
     let (tool, same_name) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
     let output = ToolOutput { cost_usd: Some(1.0), ..ToolOutput::text("once") };
-    session.keep(&policy, key("a"), &tool, &output);
+    session.cache_result(&policy, key("a"), &tool, &output);
     tokio::time::advance(Duration::from_secs(59)).await;
-    let (found, age) = session.cached(&key("a"), &tool, minute).unwrap();
+    let (found, age) = session.cached_result(&key("a"), &tool, minute).unwrap();
     assert_eq!((found.value.as_str(), found.cost_usd, age.as_secs()), ("once", None, 59));
     for other in [
         key("b"),
         ResultKey { profile: Some("reader".into()), ..key("a") },
         ResultKey { caller: "somebody".to_owned(), ..key("a") },
     ] {
-        assert!(session.cached(&other, &tool, minute).is_none(), "{other:?}");
+        assert!(session.cached_result(&other, &tool, minute).is_none(), "{other:?}");
     }
-    assert!(Session::default().cached(&key("a"), &tool, minute).is_none(), "another session");
+    assert!(Session::default().cached_result(&key("a"), &tool, minute).is_none(), "another session");
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(session.cached(&key("a"), &tool, minute).is_none(), "its time is over");
-    session.keep(&policy, key("a"), &tool, &output);
-    assert!(session.cached(&key("a"), &same_name, minute).is_none(), "another tool of the same name");
-    assert!(session.cached(&key("a"), &tool, minute).is_none(), "and the old one is gone");
+    assert!(session.cached_result(&key("a"), &tool, minute).is_none(), "the cached result has expired");
+    session.cache_result(&policy, key("a"), &tool, &output);
+    assert!(session.cached_result(&key("a"), &same_name, minute).is_none(), "another tool with the same name");
+    assert!(session.cached_result(&key("a"), &tool, minute).is_none(), "the outdated result was removed");
 }
 
 #[test]
-fn answers_for_good_are_for_one_tool_and_one_rule() {
+fn a_standing_approval_covers_one_tool_and_one_rule() {
     let rule = toolbay_policy::permission::Permissions::preset("ask-network").unwrap();
     let (old, mut new) = (plugin_tool("p", "t").def, plugin_tool("p", "t").def);
     Arc::make_mut(&mut new).source = crate::tool::ToolSource::Builtin.into();
     let session = Session::default();
-    session.approve(Approval::new(&old, Some(&rule), None));
-    assert!(session.approved(&Approval::new(&old, Some(&rule), None)));
+    session.add_approval(StandingApproval::new(&old, Some(&rule), None));
+    assert!(session.is_approved(&StandingApproval::new(&old, Some(&rule), None)));
     for other in [
-        Approval::new(&old, None, None),
-        Approval::new(&old, Some(&rule), Some("reader")),
-        Approval::new(&new, Some(&rule), None),
-        Approval::new(&plugin_tool("p", "u").def, Some(&rule), None),
+        StandingApproval::new(&old, None, None),
+        StandingApproval::new(&old, Some(&rule), Some("reader")),
+        StandingApproval::new(&new, Some(&rule), None),
+        StandingApproval::new(&plugin_tool("p", "u").def, Some(&rule), None),
     ] {
-        assert!(!session.approved(&other), "{other:?}");
+        assert!(!session.is_approved(&other), "{other:?}");
     }
     for n in 0..1000 {
-        session.approve(Approval::new(&plugin_tool("p", &format!("t{n}")).def, None, None));
+        session.add_approval(StandingApproval::new(&plugin_tool("p", &format!("t{n}")).def, None, None));
     }
     assert!(session.approvals.lock().len() <= 256);
 }
 
 proptest! {
-    /// However many threads count at once, exactly as many calls pass as may.
+    /// With any number of threads, exactly as many calls pass as the limit allows.
     #[test]
-    fn a_budget_can_not_be_raced_past(most in 1..200_u64, threads in 1..5_usize, each in 1..100_usize) {
+    fn concurrent_calls_never_exceed_a_budget(most in 1..200_u64, threads in 1..5_usize, each in 1..100_usize) {
         let policy =
             SessionLimits { max_calls: Some(most), max_identical_calls: Some(most), ..SessionLimits::default() };
         let session = Session::default();
@@ -197,10 +197,10 @@ proptest! {
         };
         let expect = (threads * each).min(usize::try_from(most).unwrap());
         prop_assert_eq!(passed(&|| session.count_call(&policy, None).is_ok()), expect);
-        prop_assert_eq!(passed(&|| session.count_same(&policy, None, "t", &digest("a")).is_ok()), expect);
+        prop_assert_eq!(passed(&|| session.count_identical_call(&policy, None, "t", &digest("a")).is_ok()), expect);
     }
 
-    /// Whatever is kept, the cache is within its bounds, and what it finds is what was kept last.
+    /// The cache stays within its limits and returns the last cached result.
     #[test]
     fn a_cache_never_outgrows_its_bounds(
         entries in 0..6_usize,
@@ -212,13 +212,13 @@ proptest! {
         let mut last = std::collections::HashMap::new();
         for (n, size) in puts {
             let name = n.to_string();
-            session.keep(&policy, key(&name), &tool, &ToolOutput::text("x".repeat(size)));
+            session.cache_result(&policy, key(&name), &tool, &ToolOutput::text("x".repeat(size)));
             last.insert(name, size);
             let (count, held) = session.cache_size();
             prop_assert!(count <= entries && held <= bytes, "{} {}", count, held);
         }
         for (name, size) in last {
-            if let Some((found, _)) = session.cached(&key(&name), &tool, Duration::from_secs(9)) {
+            if let Some((found, _)) = session.cached_result(&key(&name), &tool, Duration::from_secs(9)) {
                 prop_assert_eq!(found.value.len(), size);
             }
         }
@@ -226,13 +226,13 @@ proptest! {
 }
 
 #[test]
-fn a_name_is_a_session_and_a_fresh_one_is_no_other() {
+fn equal_names_share_a_key_and_a_random_key_is_unique() {
     assert_eq!(Session::default().key(), None);
-    assert_eq!(Session::named("a").key(), Session::named("a").key());
-    let fresh = Session::fresh();
+    assert_eq!(Session::with_name("a").key(), Session::with_name("a").key());
+    let fresh = Session::with_random_key();
     let name = fresh.key().unwrap().strip_prefix("fresh:").unwrap();
-    for other in [Session::named("A"), Session::named(fresh.key().unwrap()), Session::named(name)] {
+    for other in [Session::with_name("A"), Session::with_name(fresh.key().unwrap()), Session::with_name(name)] {
         assert_ne!(fresh.key(), other.key());
     }
-    assert_ne!(fresh.key(), Session::fresh().key());
+    assert_ne!(fresh.key(), Session::with_random_key().key());
 }

@@ -1,4 +1,4 @@
-//! Fakes for the tests of this crate.
+//! Test doubles for this crate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,18 +11,18 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
 use crate::output::reduce::{Reduce, ReduceContext};
-use crate::registry::{Bundle, Choice, Collision, Entry, ReducerEntry, Registry, Step};
+use crate::registry::{Bundle, UpdateChoice, Collision, ToolEntry, ReducerEntry, Registry, PluginUpdate};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource};
 
-/// Does what its argument `do` says.
+/// A tool whose argument `do` selects its behaviour.
 #[derive(Debug, Default)]
-pub(crate) struct Puppet {
+pub(crate) struct ScriptedTool {
     pub(crate) ran: AtomicUsize,
 }
 
-impl Invoke for Puppet {
+impl Invoke for ScriptedTool {
     fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         self.ran.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
@@ -51,34 +51,34 @@ impl Invoke for Puppet {
     }
 }
 
-fn def(name: QualifiedName, source: ToolSource) -> Entry {
+fn def(name: QualifiedName, source: ToolSource) -> ToolEntry {
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
     let def = ToolDef::new(name, "A puppet.", Schema::input(schema).unwrap(), source);
-    let mut entry = Entry::new(def, Arc::new(Puppet::default()));
+    let mut entry = ToolEntry::new(def, Arc::new(ScriptedTool::default()));
     entry.call.args_bytes = 10_000;
     entry
 }
 
-pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> Entry {
+pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> ToolEntry {
     let id = PluginId::new(plugin).unwrap();
     let name = QualifiedName::join(&id, &ToolName::new(tool).unwrap()).unwrap();
     def(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
 }
 
-pub(crate) fn mcp_tool(server: &str, tool: &str) -> Entry {
-    let name = QualifiedName::mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
+pub(crate) fn mcp_tool(server: &str, tool: &str) -> ToolEntry {
+    let name = QualifiedName::join_mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
     def(name, ToolSource::Mcp { server: server.into(), version: None })
 }
 
-pub(crate) fn native_tool(tool: &str) -> Entry {
-    def(QualifiedName::native(&ToolName::new(tool).unwrap()), ToolSource::Builtin)
+pub(crate) fn native_tool(tool: &str) -> ToolEntry {
+    def(QualifiedName::from_native(&ToolName::new(tool).unwrap()), ToolSource::Builtin)
 }
 
-/// Returns what it was made with.
+/// A reducer with a fixed result.
 #[derive(Debug)]
-pub(crate) struct Canned(pub(crate) Result<Option<ToolResult>, Fault>);
+pub(crate) struct FixedReducer(pub(crate) Result<Option<ToolResult>, Fault>);
 
-impl Reduce for Canned {
+impl Reduce for FixedReducer {
     fn reduce<'a>(
         &'a self,
         _: &'a ToolResult,
@@ -94,14 +94,14 @@ pub(crate) fn reducer(target: &str, owner: Option<&str>) -> ReducerEntry {
         target: target.to_owned(),
         declared: target.to_owned(),
         owner: owner.map(|id| PluginId::new(id).unwrap()),
-        reducer: Arc::new(Canned(Ok(None))),
+        reducer: Arc::new(FixedReducer(Ok(None))),
     }
 }
 
-/// Puts a plugin in, in place of what it brought before: whole, or not at all.
+/// Registers a plugin in place of its current version, completely or not at all.
 pub(crate) fn install(registry: &Registry, plugin: &PluginId, bundle: Bundle) -> Result<(), Collision> {
-    let choices = vec![Choice::Put(bundle), Choice::Keep];
-    let placed = registry.update(&[], vec![Step { plugin: plugin.clone(), choices }], None);
-    registry.tell();
+    let choices = vec![UpdateChoice::Put(bundle), UpdateChoice::Keep];
+    let placed = registry.update(&[], vec![PluginUpdate { plugin: plugin.clone(), choices }], None);
+    registry.flush_events();
     placed.into_iter().flat_map(|one| one.refused).next().map_or(Ok(()), Err)
 }

@@ -1,16 +1,16 @@
-//! What a tool is: the definition that a model and an operator see.
+//! Tools: the definition that models and operators see, its schemas, its content and its manifest.
 
 pub mod canonical;
 pub mod content;
 pub mod diff;
 pub mod json;
 pub mod manifest;
-pub mod offer;
-pub mod portable;
-pub mod reason;
+pub mod prompts_and_resources;
+pub mod client_compat;
+pub mod toolcall_reason;
 pub mod schema;
 pub mod tags;
-pub mod wording;
+pub mod definition_text;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,52 +19,52 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{self, PluginId, QualifiedName};
-use toolbay_policy::permission::{SourceLabel, Subject};
+use toolbay_policy::permission::{SourceLabel, PermissionSubject};
 
 use crate::tool::schema::Schema;
 
-/// A tool as it stands in the registry. Made once, shared, never changed.
+/// The definition of a tool in the registry: immutable and shared.
 #[derive(Debug, Clone)]
 pub struct ToolDef {
-    /// The name by which it is called.
+    /// The qualified name by which callers call it.
     pub name: QualifiedName,
-    /// A name for people.
+    /// A display name for people.
     pub title: Option<String>,
-    /// What the model reads to decide.
+    /// What a model reads to decide whether to call the tool.
     pub description: String,
     /// Schema of the arguments.
     pub input_schema: Schema,
     /// Schema of `structured`.
     pub output_schema: Option<Schema>,
-    /// By what it is grouped, ruled and searched.
+    /// Labels for grouping, permission rules and search.
     pub keywords: Keywords,
-    /// The author's claims about its behaviour.
+    /// The author's claims about the tool's behaviour.
     pub traits: ToolTraits,
-    /// Longest `value` its author wants, in characters.
+    /// The author's limit for `value`, in characters.
     pub max_result_chars: Option<u32>,
-    /// Longest run its author wants.
+    /// The author's limit for the duration of a call.
     pub timeout: Option<Duration>,
-    /// What it wants to reach.
+    /// The capabilities that the tool requests.
     pub capabilities: Vec<Capability>,
-    /// Further metadata: a JSON object the host keeps and does not read.
+    /// Further metadata: a JSON object that the host passes on unread.
     pub meta: Option<Box<RawValue>>,
-    /// Where it comes from.
+    /// Where the tool comes from.
     pub source: Arc<ToolSource>,
 }
 
-/// By what a tool is grouped, ruled and searched.
+/// Labels of a tool for grouping, permission rules and search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keywords {
-    /// Group label.
+    /// The group that the tool belongs to.
     pub toolset: Option<String>,
     /// Labels.
     pub tags: Vec<String>,
-    /// Further words by which a search finds it.
+    /// Further words for search.
     pub search_hint: Option<String>,
 }
 
 impl ToolDef {
-    /// A tool with nothing but what it must have; set the other fields as they are wanted.
+    /// A tool with the required fields only; all other fields are empty.
     #[must_use]
     pub fn new(
         name: QualifiedName,
@@ -88,23 +88,23 @@ impl ToolDef {
         }
     }
 
-    /// What stands before the tool's own name: a plugin's id, `mcp__SERVER`, or what an embedder put there; `None`:
-    /// nothing does.
+    /// The part of the name before the tool's own name: a plugin's id, `mcp__SERVER`, or the embedder's prefix. `None` if
+    /// the name has no such part.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        name::split(self.name.as_str()).map(|(namespace, _)| namespace)
+        name::split_qualified(self.name.as_str()).map(|(namespace, _)| namespace)
     }
 
-    /// The tool's own name: what its plugin or its MCP server calls it.
+    /// The tool's own name: the name that its plugin or MCP server uses.
     #[must_use]
     pub fn bare(&self) -> &str {
-        self.name.bare()
+        self.name.tool_part()
     }
 
-    /// What permission rules compare of it; `tags` are all that hold for it.
+    /// The attributes of the tool that permission rules match; `tags` are all its tags.
     #[must_use]
-    pub fn subject<'a>(&'a self, tags: &'a [&'a str]) -> Subject<'a> {
-        Subject {
+    pub fn subject<'a>(&'a self, tags: &'a [&'a str]) -> PermissionSubject<'a> {
+        PermissionSubject {
             name: self.name.as_str(),
             source: self.source.as_label(),
             tags,
@@ -112,9 +112,9 @@ impl ToolDef {
         }
     }
 
-    /// Whether a call can change something outside of the sandbox. What a plugin says of itself does not count: without
-    /// one of these capabilities it cannot change anything, and with one it can. Native tools are the embedder's, and
-    /// believed; what other servers and services do is not known.
+    /// Whether a call can change something outside of the sandbox. A plugin's own claims do not count, only its
+    /// capabilities. The claims of native tools count, since the embedder wrote them. Tools of MCP servers and OpenAPI
+    /// services may always have effects.
     #[must_use]
     pub fn may_have_effects(&self) -> bool {
         let changes = |capability: &Capability| match capability.kind {
@@ -123,7 +123,7 @@ impl ToolDef {
             | CapabilityKind::Process
             | CapabilityKind::Kv
             | CapabilityKind::Attachments => true,
-            // What it calls has lines of its own.
+            // Each nested call has its own start line in the audit.
             CapabilityKind::Invoke
             | CapabilityKind::FsRead
             | CapabilityKind::Secret
@@ -139,8 +139,8 @@ impl ToolDef {
         }
     }
 
-    /// SHA-256, in lower-case hex, of the schemas of arguments and results in their canonical form: the same for tools
-    /// that take and give the same, whatever their words.
+    /// SHA-256, in lower-case hex, of the input and output schemas in canonical form. Names and descriptions of the tool
+    /// do not change it.
     #[must_use]
     pub fn schema_sha256(&self) -> String {
         let output = self.output_schema.as_ref().map(Schema::value);
@@ -149,25 +149,25 @@ impl ToolDef {
     }
 }
 
-/// Claims about behaviour (`types.wit`, `tool-traits`). Without any, the worst is assumed, as MCP does.
+/// Claims about behaviour (`types.wit`, `tool-traits`). Without a claim the host assumes the worst case, as MCP does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag set of the contract, each one independent")]
 pub struct ToolTraits {
-    /// Does not change its environment.
+    /// The tool does not change its environment.
     pub read_only: bool,
-    /// Changes only by adding.
+    /// The tool adds data, but neither overwrites nor removes any.
     pub additive: bool,
-    /// Repeating the call changes nothing more.
+    /// Repeating a call has no further effect.
     pub idempotent: bool,
-    /// Touches only things the host knows of.
+    /// The tool reaches only systems that the host knows.
     pub closed_world: bool,
-    /// Asks to be listed whatever the filter says.
+    /// The tool asks to be listed whatever the filter says.
     pub always_include: bool,
-    /// The output holds text that others wrote.
+    /// The output contains text that third parties wrote.
     pub untrusted_output: bool,
     /// A person should confirm each call.
     pub needs_approval: bool,
-    /// Leave out of the first list.
+    /// The tool is left out of the initial list; a search finds it.
     pub deferred: bool,
 }
 
@@ -175,39 +175,39 @@ pub struct ToolTraits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum ToolSource {
-    /// Native code of the embedder.
+    /// Native code of the embedder or of Toolbay.
     Builtin,
     /// A component.
     Plugin {
-        /// The id the operator gave it.
+        /// The id that the operator gave the plugin.
         #[serde(serialize_with = "as_text")]
         id: PluginId,
-        /// The version it claims, if it does.
+        /// The version that the plugin claims.
         version: Option<Arc<str>>,
-        /// SHA-256 of its bytes, in hex.
+        /// SHA-256 of the component's bytes, in hex.
         #[serde(serialize_with = "as_text")]
         digest: Arc<str>,
     },
     /// Another MCP server.
     Mcp {
-        /// The name the operator gave it.
+        /// The name that the operator gave the server.
         #[serde(serialize_with = "as_text")]
         server: Arc<str>,
-        /// The version it claims, if it does.
+        /// The version that the server claims.
         #[serde(skip_serializing_if = "Option::is_none")]
         version: Option<Arc<str>>,
     },
     /// A service that an OpenAPI document describes.
     #[serde(rename = "openapi")]
     OpenApi {
-        /// The name the operator gave it.
+        /// The name that the operator gave the document.
         #[serde(serialize_with = "as_text")]
         document: Arc<str>,
     },
 }
 
 impl ToolSource {
-    /// The plugin's id, if the tool comes from one.
+    /// The plugin's id, if the tool comes from a plugin.
     #[must_use]
     pub fn plugin(&self) -> Option<&PluginId> {
         match self {
@@ -216,13 +216,13 @@ impl ToolSource {
         }
     }
 
-    /// How rules and people name it: `builtin`, `plugin:text`, `mcp:github`, `openapi:pets`.
+    /// The label of the source in rules and messages: `builtin`, `plugin:text`, `mcp:github`, `openapi:pets`.
     #[must_use]
     pub fn label(&self) -> String {
         self.as_label().to_string()
     }
 
-    /// The same, without a copy.
+    /// [`ToolSource::label`] without an allocation.
     #[must_use]
     pub fn as_label(&self) -> SourceLabel<'_> {
         match self {
@@ -245,7 +245,7 @@ mod tests {
     use toolbay_policy::name::ToolName;
 
     #[test]
-    fn a_name_is_split_where_its_source_says() {
+    fn a_name_is_split_into_namespace_and_bare_name() {
         for (entry, namespace, bare) in [
             (native_tool("now"), None, "now"),
             (native_tool("math__add"), Some("math"), "add"),
@@ -259,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_the_schemas_is_of_what_they_say() {
+    fn the_schema_hash_ignores_the_order_of_keys() {
         let tool = |schema: &str| {
-            let name = QualifiedName::native(&ToolName::new("t").unwrap());
+            let name = QualifiedName::from_native(&ToolName::new("t").unwrap());
             ToolDef::new(name, "Words.", Schema::input(schema).unwrap(), ToolSource::Builtin)
         };
         let one = tool(r#"{"type": "object", "properties": {"a": {}, "b": {}}}"#);

@@ -1,10 +1,9 @@
-//! Finding tools that are not in the list: what a view lets be found, searched by words and by name, and three tools
-//! through which a model does the same: `tool_search`, `tool_describe` and `tool_call`.
+//! Search for tools that are not in a view's default list, by words and by name, and three tools through which a model searches:
+//! `tool_search`, `tool_describe` and `tool_call`.
 //!
-//! They are tools of the view itself: what they find is what it lets be called, and a call through `tool_call` is a
-//! call of the tool it names, with all gates, limits and records of that one. The list never changes by what they do:
-//! a model that has found a tool calls it by its name, or through `tool_call` where its client refuses names that were
-//! not listed.
+//! The three are local tools of the view. They find only tools that the view makes callable. A call through `tool_call` is a
+//! call of the tool that it names, with the gates, limits and audit record of that tool. They never change the list: a model
+//! calls a found tool by its name, or through `tool_call` if its client refuses names that were not listed.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -13,30 +12,30 @@ mod tools;
 
 use std::sync::Arc;
 
-pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, found};
+pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, format_hits};
 
 use toolbay_core::registry::view::View;
-use toolbay_core::registry::{Catalog, Entry, OnCollision};
+use toolbay_core::registry::{Catalog, ToolEntry, OnCollision};
 use toolbay_policy::text::first_sentence;
 
-use crate::search::{Document, Found, Index, Part, QueryError};
+use crate::search::{ToolDocument, RankedTool, Index, IndexPart, QueryError};
 
-/// One tool that was found.
+/// A tool that a search found.
 #[derive(Debug, Clone)]
-pub struct Hit {
+pub struct ToolHit {
     /// The tool.
-    pub entry: Arc<Entry>,
-    /// How well it fits; comparable within one answer only. 1.0 for an exact name.
+    pub entry: Arc<ToolEntry>,
+    /// The score, comparable within one search only. An exact name has 1.0.
     pub score: f64,
-    /// The query was its name, and it is the only hit.
+    /// Whether the query was the exact name of the tool, which is then the only hit.
     pub exact: bool,
 }
 
-/// Finds tools of a view by words, or by their name: at most `most`, best first, the same ones in the same order each
-/// time. What may not be called, and what is hidden, is not found and moves no rank.
+/// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools and tools that
+/// are not callable are not found and do not affect the ranking.
 ///
 /// # Errors
-/// A query without a word, or no hits asked for.
+/// The query has no words, or `most` is 0.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -49,54 +48,54 @@ pub struct Hit {
 /// }
 /// # Ok::<(), toolbay_discovery::search::QueryError>(())
 /// ```
-pub fn search(view: &View, query: &str, most: usize) -> Result<Vec<Hit>, QueryError> {
-    Searched::of(view).search(query, most)
+pub fn search(view: &View, query: &str, most: usize) -> Result<Vec<ToolHit>, QueryError> {
+    ViewIndex::new(view).search(query, most)
 }
 
-/// The names of tools of a view that are most like one it does not have: at most three, best first.
+/// The tool names of a view that are most similar to an unknown name: at most three, best first.
 #[must_use]
 pub fn similar(view: &View, name: &str) -> Vec<String> {
     view.similar(name).into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// The deferred tools of a view, each with the first sentence of its description, in the order of their names: for a
-/// prompt that says what could be found.
+/// The deferred tools of a view with the first sentence of their descriptions, sorted by name. Use it for a prompt that tells
+/// the model which tools a search can find.
 pub fn summaries(view: &View) -> impl Iterator<Item = (&str, &str)> {
     let deferred = view.discoverable().filter(|entry| entry.flags.deferred);
     deferred.map(|entry| (entry.def.name.as_str(), first_sentence(&entry.def.description)))
 }
 
-/// The same view with the three tools, if it keeps something out of its list: if it is lazy or has deferred tools. Put
-/// tools of your own in before; those that come later are not found. A tool of the registry that has one of the names
-/// keeps it.
+/// Adds the three search tools to a view that is lazy or has deferred tools; other views are returned unchanged. Add local
+/// tools before, since the search does not find tools that are added later. A tool of the registry with one of the three names
+/// keeps its name.
 #[must_use]
-pub fn offer(view: View) -> View {
-    if !view.keeps_back() {
+pub fn add_search_tools(view: View) -> View {
+    if !view.is_partial() {
         return view;
     }
-    // With `Keep` nothing collides.
-    view.with(tools::bundle(&view), OnCollision::Keep).unwrap_or(view)
+    // `Keep` never fails with a collision.
+    view.with_bundle(tools::bundle(&view), OnCollision::Keep).unwrap_or(view)
 }
 
-/// The words of all tools of a catalog, in their order. Made once for each state of the registry: some milliseconds for
-/// thousands of tools.
-fn index_of(catalog: &Catalog) -> Arc<Index> {
-    catalog.derive(|catalog| Index::new(catalog.tools().map(|entry| Document::of(entry))))
+/// The search index of a catalog, with tools in the catalog's order. It is built once for each catalog, which takes a few
+/// milliseconds for thousands of tools.
+fn index_for(catalog: &Catalog) -> Arc<Index> {
+    catalog.derive(|catalog| Index::new(catalog.tools().map(|entry| ToolDocument::from_entry(entry))))
 }
 
-/// The index of a view's catalog, and of the tools it has besides.
-struct Searched<'v> {
-    /// By place in the catalog, those that may be found.
-    of_catalog: Vec<Option<&'v Arc<Entry>>>,
-    catalog: Arc<Index>,
-    own: Vec<&'v Arc<Entry>>,
-    own_index: Index,
+/// The indexes of a view: of its catalog and of its local tools.
+struct ViewIndex<'v> {
+    /// The tools that the view lets a search find, by position in the catalog.
+    catalog_tools: Vec<Option<&'v Arc<ToolEntry>>>,
+    catalog_index: Arc<Index>,
+    local_tools: Vec<&'v Arc<ToolEntry>>,
+    local_index: Index,
 }
 
-impl<'v> Searched<'v> {
-    fn of(view: &'v View) -> Self {
+impl<'v> ViewIndex<'v> {
+    fn new(view: &'v View) -> Self {
         let (mut of_catalog, mut own) = (Vec::with_capacity(view.catalog().tools().len()), Vec::new());
-        // Both are in the order of their names.
+        // Both sequences are sorted by name.
         let mut places = view.catalog().tools().peekable();
         for entry in view.discoverable() {
             while places.next_if(|there| there.def.name < entry.def.name).is_some() {
@@ -107,22 +106,22 @@ impl<'v> Searched<'v> {
                 None => own.push(entry),
             }
         }
-        let own_index = Index::new(own.iter().map(|entry| Document::of(entry)));
-        Self { of_catalog, catalog: index_of(view.catalog()), own, own_index }
+        let own_index = Index::new(own.iter().map(|entry| ToolDocument::from_entry(entry)));
+        Self { catalog_tools: of_catalog, catalog_index: index_for(view.catalog()), local_tools: own, local_index: own_index }
     }
 
-    fn search(&self, query: &str, most: usize) -> Result<Vec<Hit>, QueryError> {
-        let counts = self.of_catalog.iter().map(Option::is_some).collect();
+    fn search(&self, query: &str, most: usize) -> Result<Vec<ToolHit>, QueryError> {
+        let counts = self.catalog_tools.iter().map(Option::is_some).collect();
         let parts = [
-            Part { index: &self.catalog, counts },
-            Part { index: &self.own_index, counts: vec![true; self.own.len()] },
+            IndexPart { index: &self.catalog_index, included: counts },
+            IndexPart { index: &self.local_index, included: vec![true; self.local_tools.len()] },
         ];
-        let hit = |Found { part, tool, score, exact }: Found| {
+        let hit = |RankedTool { part, tool, score, exact }: RankedTool| {
             let entry = match part {
-                0 => self.of_catalog.get(tool).copied().flatten(),
-                _ => self.own.get(tool).copied(),
+                0 => self.catalog_tools.get(tool).copied().flatten(),
+                _ => self.local_tools.get(tool).copied(),
             };
-            entry.map(|entry| Hit { entry: Arc::clone(entry), score, exact })
+            entry.map(|entry| ToolHit { entry: Arc::clone(entry), score, exact })
         };
         Ok(search::search(&parts, query, most)?.into_iter().filter_map(hit).collect())
     }

@@ -40,25 +40,25 @@ fn index(tools: &[ToolDef]) -> Index {
     Index::new(
         tools
             .iter()
-            .map(|def| Document { def, tags: def.keywords.tags.iter().map(String::as_str).collect() }),
+            .map(|def| ToolDocument { def, tags: def.keywords.tags.iter().map(String::as_str).collect() }),
     )
 }
 
-fn all(index: &Index) -> [Part<'_>; 1] {
-    [Part { index, counts: vec![true; index.tools.len()] }]
+fn all(index: &Index) -> [IndexPart<'_>; 1] {
+    [IndexPart { index, included: vec![true; index.tools.len()] }]
 }
 
 fn names(index: &Index, query: &str, most: usize) -> Vec<String> {
     names_in(&all(index), query, most)
 }
 
-fn names_in(parts: &[Part<'_>], query: &str, most: usize) -> Vec<String> {
+fn names_in(parts: &[IndexPart<'_>], query: &str, most: usize) -> Vec<String> {
     let found = search(parts, query, most).unwrap();
     found.iter().map(|hit| parts[hit.part].name(hit.tool).trim_start_matches("p__").to_owned()).collect()
 }
 
 #[test]
-fn the_seeds_corpus() {
+fn queries_find_the_expected_tool_first() {
     let tools = corpus();
     let index = index(&tools);
     for (query, first) in [
@@ -91,43 +91,43 @@ fn an_exact_name_is_the_only_hit() {
 }
 
 #[test]
-fn of_names_that_differ_in_separators_the_literal_one_is_meant() {
+fn a_literal_name_takes_precedence_over_other_separators() {
     let tools = ["a_b", "ab", "a-b"].map(|name| tool(name, "Same.", &[], &[], ""));
     let index = index(&tools);
     for name in ["a_b", "ab", "a-b"] {
         assert_eq!(names(&index, &format!("p__{name}"), 10), [name]);
     }
     let parts = all(&index);
-    assert_eq!(exact(&parts, "P__A_B"), None, "three can be meant");
-    assert_eq!(exact(&parts, "a_b"), None, "three can be meant, without their plugin, too");
+    assert_eq!(find_exact(&parts, "P__A_B"), None, "the name is ambiguous");
+    assert_eq!(find_exact(&parts, "a_b"), None, "the name without namespace is ambiguous, too");
 }
 
 #[test]
-fn filler_is_no_hit() {
+fn common_words_are_ignored() {
     let mut tools: Vec<_> =
         (0..39).map(|n| tool(&format!("tool_{n}"), "A tool for files", &[], &[], "")).collect();
     tools.push(tool("pdf_to_text", "A tool for pdf files", &[], &[], ""));
     let index = index(&tools);
     assert_eq!(names(&index, "a tool for pdf", 10), ["pdf_to_text"]);
-    assert_eq!(names(&index, "for files", 10), Vec::<String>::new(), "both words are everywhere");
+    assert_eq!(names(&index, "for files", 10), Vec::<String>::new(), "all tools have both words");
     assert!(names(&index, "files", 10).len() == 10, "a single word is never dropped");
-    assert_eq!(names(&index, "a tool", 100).len(), 40, "the rarest that names a tool is kept");
+    assert_eq!(names(&index, "a tool", 100).len(), 40, "the rarest word of a tool name is kept");
 }
 
 #[test]
-fn what_does_not_count_moves_no_rank() {
+fn excluded_tools_do_not_affect_the_ranking() {
     let mut tools: Vec<_> =
         (0..50).map(|n| tool(&format!("zip_{n}"), "Compress a zip archive", &[], &[], "")).collect();
     tools.push(tool("pack", "Compress a folder", &[], &[], ""));
     tools.push(tool("unpack", "Extract a folder", &[], &[], ""));
     let whole = index(&tools);
     let alone = index(&tools[50..]);
-    let mut part = Part { index: &whole, counts: vec![false; 52] };
-    part.counts[50..].fill(true);
+    let mut part = IndexPart { index: &whole, included: vec![false; 52] };
+    part.included[50..].fill(true);
     for query in ["compress", "compress a folder", "zip archive", "zip_3", "p__pack", "folder"] {
         let hidden = search(std::slice::from_ref(&part), query, 10).unwrap();
         let absent = search(&all(&alone), query, 10).unwrap();
-        let shown = |found: &[Found], offset| -> Vec<_> {
+        let shown = |found: &[RankedTool], offset| -> Vec<_> {
             found.iter().map(|f| (f.tool - offset, f.score, f.exact)).collect()
         };
         assert_eq!(shown(&hidden, 50), shown(&absent, 0), "{query}");
@@ -138,17 +138,17 @@ fn what_does_not_count_moves_no_rank() {
 fn several_indexes_are_searched_as_one() {
     let tools = corpus();
     let (first, second, whole) = (index(&tools[..2]), index(&tools[2..]), index(&tools));
-    let parts = [&first, &second].map(|index| Part { index, counts: vec![true; index.tools.len()] });
+    let parts = [&first, &second].map(|index| IndexPart { index, included: vec![true; index.tools.len()] });
     for query in ["numbers", "a file", "search_web", "send numbers file", "network"] {
         let (split, one) = (search(&parts, query, 9).unwrap(), search(&all(&whole), query, 9).unwrap());
-        let scores = |found: &[Found]| found.iter().map(|f| f.score).collect::<Vec<_>>();
+        let scores = |found: &[RankedTool]| found.iter().map(|f| f.score).collect::<Vec<_>>();
         assert_eq!(scores(&split), scores(&one), "{query}");
         assert_eq!(names_in(&parts, query, 9), names(&whole, query, 9), "{query}");
     }
 }
 
 #[test]
-fn a_question_must_ask_something() {
+fn an_empty_query_is_an_error() {
     let tools = corpus();
     let index = index(&tools);
     for query in ["", "   ", "?!…", "\u{0}", "_ __", "\u{202e}\u{200b}"] {
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn searching_keeps_its_laws(
+    fn a_search_is_bounded_sorted_and_deterministic(
         tools in tools(),
         query in prop::collection::vec(word(), 0..6),
         seed in any::<u64>(),
@@ -189,24 +189,24 @@ proptest! {
     ) {
         let index = index(&tools);
         let counts: Vec<bool> = (0..tools.len()).map(|n| seed >> (n % 64) & 1 == 1).collect();
-        let part = [Part { index: &index, counts: counts.clone() }];
-        // whatever is asked: no panic, only what counts, at most so many, in order, and the same again
+        let part = [IndexPart { index: &index, included: counts.clone() }];
+        // For any query: no panic, only included tools, at most `most`, sorted, deterministic.
         match search(&part, &query.join(" "), most) {
             Ok(found) => {
                 prop_assert!(found.len() <= most);
                 prop_assert!(found.iter().all(|hit| counts[hit.tool] && hit.score.is_finite() && hit.score > 0.0));
-                let ordered = |pair: &[Found]| {
+                let ordered = |pair: &[RankedTool]| {
                     let (a, b) = (&pair[0], &pair[1]);
                     a.score > b.score || (a.score == b.score && part[0].name(a.tool) < part[0].name(b.tool))
                 };
                 prop_assert!(found.windows(2).all(ordered));
                 prop_assert_eq!(&found, &search(&part, &query.join(" "), most).unwrap());
                 let more = search(&part, &query.join(" "), most + 1).unwrap();
-                prop_assert_eq!(&found[..], &more[..found.len()], "a longer answer begins as the shorter one");
+                prop_assert_eq!(&found[..], &more[..found.len()], "a longer result starts with the shorter one");
             }
             Err(error) => prop_assert_eq!(error, QueryError::Empty),
         }
-        // a name is the only hit if the tool counts, and never one if it does not
+        // A name is the only hit if the tool is included, and no hit otherwise.
         for (place, def) in tools.iter().enumerate() {
             let found = search(&part, def.name.as_str(), most).unwrap();
             prop_assert_eq!(found.iter().any(|hit| hit.tool == place), counts[place]);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Puppet, native_tool, plugin_tool};
+use crate::testing::{CountingTool, native_tool, plugin_tool};
 use toolbay_core::audit::MemoryAudit;
 use toolbay_core::call::{ToolCall, TurnContext};
 use toolbay_core::pipeline::{CallResult, Pipeline, outcome};
@@ -15,7 +15,7 @@ use toolbay_core::registry::view::Filter;
 /// A registry with a listed, a deferred, a hidden, a disabled and an unavailable tool.
 fn registry() -> Registry {
     let registry = Registry::default();
-    let about = |mut entry: Entry, text: &str| {
+    let about = |mut entry: ToolEntry, text: &str| {
         let mut def = entry.def.as_ref().clone();
         def.description = text.to_owned();
         entry.def = Arc::new(def);
@@ -37,14 +37,14 @@ fn registry() -> Registry {
 }
 
 fn view(filter: Filter) -> View {
-    offer(View::new(registry().snapshot(), filter))
+    add_search_tools(View::new(registry().snapshot(), filter))
 }
 
 fn lazy() -> Filter {
     Filter { lazy: true, ..Filter::default() }
 }
 
-fn names<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Vec<String> {
+fn names<'a>(entries: impl Iterator<Item = &'a Arc<ToolEntry>>) -> Vec<String> {
     entries.map(|entry| entry.def.name.to_string()).collect()
 }
 
@@ -74,7 +74,7 @@ fn refusal(delivered: &CallResult) -> (&'static str, String) {
 }
 
 #[test]
-fn what_may_not_be_called_or_is_hidden_is_not_found() {
+fn hidden_tools_and_tools_that_are_not_callable_are_not_found() {
     let view = View::new(registry().snapshot(), Filter::default());
     assert_eq!(hits(&view, "compress"), ["p__zip"]);
     for name in ["p__secret", "p__gzip", "p__tar", "p__read_file"] {
@@ -84,12 +84,12 @@ fn what_may_not_be_called_or_is_hidden_is_not_found() {
     let without = View::new(registry().snapshot(), Filter { exclude_tools, ..Filter::default() });
     assert_eq!(hits(&without, "compress"), Vec::<String>::new());
     assert_eq!(summaries(&view).collect::<Vec<_>>(), [("p__zip", "Compress a folder.")]);
-    assert_eq!(similar(&view, "p__zpi"), ["p__zip"], "hidden and disabled ones are not proposed");
+    assert_eq!(similar(&view, "p__zpi"), ["p__zip"], "hidden and disabled tools are not suggested");
     assert_eq!(similar(&view, "p__secert"), Vec::<String>::new());
 }
 
 #[test]
-fn new_tools_and_switches_are_seen_without_more_ado() {
+fn new_and_enabled_tools_are_found_at_once() {
     let registry = registry();
     let now = || View::new(registry.snapshot(), Filter::default());
     assert!(search(&now(), "compress", 10).is_ok());
@@ -102,7 +102,7 @@ fn new_tools_and_switches_are_seen_without_more_ado() {
 }
 
 #[test]
-fn the_list_of_a_view_says_how_to_find_what_is_not_in_it() {
+fn a_view_with_unlisted_tools_lists_the_search_tools() {
     let normal = view(Filter::default());
     assert_eq!(names(normal.definitions()), ["clock", "p__read_file", CALL, DESCRIBE, SEARCH]);
     let lazy = view(lazy());
@@ -110,32 +110,32 @@ fn the_list_of_a_view_says_how_to_find_what_is_not_in_it() {
     for view in [&normal, &lazy] {
         assert!(view.find("p__zip").is_ok() && view.find("p__read_file").is_ok(), "callable by name");
     }
-    // Where nothing is kept back there is nothing to find.
+    // A view whose list is complete has no search tools.
     let allowed_tools = Some(BTreeSet::from(["p__read_file".to_owned()]));
     let all = view(Filter { allowed_tools, ..Filter::default() });
     assert_eq!(names(all.definitions()), ["p__read_file"]);
-    // The operator can take them away.
+    // The operator can exclude a search tool.
     let exclude_tools = BTreeSet::from([CALL.to_owned()]);
     let without = view(Filter { exclude_tools, lazy: true, ..Filter::default() });
     assert_eq!(names(without.definitions()), ["clock", DESCRIBE, SEARCH]);
 }
 
 #[test]
-fn tools_of_the_view_itself_are_found_and_it_takes_a_name_that_is_there() {
+fn local_tools_are_found_and_a_taken_name_is_kept() {
     let plain = View::new(registry().snapshot(), lazy());
     let mut own = native_tool("notes");
     own.flags.deferred = true;
     let mine = native_tool(SEARCH);
-    let view = offer(plain.with(vec![own, mine], OnCollision::Throw).unwrap());
-    let base = plain.with(native_tool("notes"), OnCollision::Throw).unwrap();
+    let view = add_search_tools(plain.with_bundle(vec![own, mine], OnCollision::Throw).unwrap());
+    let base = plain.with_bundle(native_tool("notes"), OnCollision::Throw).unwrap();
     assert_eq!(hits(&base, "notes"), ["notes"]);
-    assert_eq!(view.get(SEARCH).unwrap().def.description, "A puppet.", "the embedder's own stays");
+    assert_eq!(view.get(SEARCH).unwrap().def.description, "A puppet.", "the embedder's tool is kept");
 }
 
 #[tokio::test]
-async fn offering_twice_is_offering_once_and_nothing_finds_itself() {
+async fn adding_search_tools_is_idempotent_and_they_do_not_find_themselves() {
     let once = view(lazy());
-    let twice = offer(once.clone());
+    let twice = add_search_tools(once.clone());
     assert_eq!(names(once.definitions()), names(twice.definitions()));
     for view in [&once, &twice] {
         for query in ["tool_search", "find tools by words", "call a tool"] {
@@ -159,7 +159,7 @@ async fn a_model_finds_describes_and_calls() {
     assert_eq!((&zip["source"], &zip["deferred"]), (&json!("plugin:p"), &json!(true)));
     assert!(zip["score"].is_f64() && zip["schema"]["properties"]["do"].is_object(), "{zip}");
     assert_eq!((&record["tool"], &record["outcome"]), (&json!(SEARCH), &json!("ok")));
-    // A schema comes with a deferred tool, or with the only hit for an exact name.
+    // Deferred tools and the hit for an exact name have a schema.
     let (by_name, _) = call(&view, SEARCH, json!({"query": "p__read_file"})).await;
     assert_eq!(value(&by_name)["tools"][0]["score"], json!(1.0));
     assert!(value(&by_name)["tools"][0]["schema"].is_object());
@@ -168,25 +168,25 @@ async fn a_model_finds_describes_and_calls() {
 
     let (described, _) = call(&view, DESCRIBE, json!({"name": "P/READ-FILE"})).await;
     let described = value(&described);
-    assert_eq!(described["name"], "p__read_file", "the name is told as it is");
+    assert_eq!(described["name"], "p__read_file", "the result has the original name");
     assert_eq!(described["description"], "Read a file from disk. Supports much.");
     assert!(described["schema"].is_object() && described["traits"].is_object());
 
     let (called, record) =
         call(&view, CALL, json!({"name": "p__zip", "arguments": {"n": 12345678901234567890_u64}})).await;
-    assert_eq!(called.result.as_ref().unwrap().value, r#"{"n":12345678901234567890}"#, "to the last digit");
+    assert_eq!(called.result.as_ref().unwrap().value, r#"{"n":12345678901234567890}"#, "numbers keep all digits");
     assert_eq!((called.tool.as_str(), called.through.as_deref()), ("p__zip", Some(CALL)));
     assert_eq!((&record["tool"], &record["through"]), (&json!("p__zip"), &json!(CALL)));
-    assert_eq!(record["source"]["id"], "p", "the record is that of the tool");
+    assert_eq!(record["source"]["id"], "p", "the record belongs to the called tool");
     let (direct, record) = call(&view, "p__zip", json!({"n": 1})).await;
     assert_eq!((direct.through, record.get("through")), (None, None));
 }
 
 #[tokio::test]
-async fn a_miss_says_what_was_meant() {
+async fn an_unknown_name_or_invalid_argument_gets_a_helpful_error() {
     let view = view(Filter::default());
     for (tool, args, code, part) in [
-        (SEARCH, json!({"query": " ?! "}), "input_invalid", "empty query"),
+        (SEARCH, json!({"query": " ?! "}), "input_invalid", "the query is empty"),
         (SEARCH, json!({"query": "x", "limit": 0}), "input_invalid", "/limit"),
         (SEARCH, json!({"query": "x", "limit": 51}), "input_invalid", "/limit"),
         (SEARCH, json!({}), "input_invalid", "query"),
@@ -229,7 +229,7 @@ async fn a_miss_says_what_was_meant() {
         assert_eq!(record["outcome"], code);
         assert!(
             delivered.source.is_some(),
-            "it is a result that the model reads, not an error of a protocol"
+            "the model gets a result, not a protocol error"
         );
     }
     let (nothing, _) = call(&view, SEARCH, json!({"query": "xyzzy"})).await;
@@ -238,21 +238,21 @@ async fn a_miss_says_what_was_meant() {
 }
 
 #[tokio::test]
-async fn a_call_through_another_is_bound_as_any_other() {
+async fn a_forwarded_call_has_the_limits_of_its_target() {
     let registry = Registry::default();
-    let puppet = Arc::new(Puppet::default());
+    let puppet = Arc::new(CountingTool::default());
     let mut entry = plugin_tool("p", "t");
     (entry.invoker, entry.call.args_bytes, entry.call.result_chars) =
         (Arc::clone(&puppet) as _, 100, Some(200));
     entry.flags.deferred = true;
     registry.register(entry).unwrap();
-    let view = offer(View::new(registry.snapshot(), Filter::default()));
+    let view = add_search_tools(View::new(registry.snapshot(), Filter::default()));
     let through = |arguments: Value| json!({"name": "p__t", "arguments": arguments});
     let (long, record) = call(&view, CALL, through(json!({"do": "long"}))).await;
-    assert!(long.result.as_ref().unwrap().value.chars().count() <= 200, "its own bound on results");
+    assert!(long.result.as_ref().unwrap().value.chars().count() <= 200, "the target's limit for results applies");
     assert_eq!(record["cut_from_chars"], 1000);
     let (large, _) = call(&view, CALL, through(json!({"do": "x".repeat(200)}))).await;
-    assert!(refusal(&large).1.contains("args_bytes"), "its own bound on arguments");
+    assert!(refusal(&large).1.contains("args_bytes"), "the target's limit for arguments applies");
     let raw = r#"{"name":"p__t","arguments":{"do":"echo","do":"fail"}}"#;
     let calls = vec![
         ToolCall::new("c", CALL, raw),
@@ -271,7 +271,7 @@ async fn a_call_through_another_is_bound_as_any_other() {
 }
 
 #[test]
-fn an_answer_has_room_for_so_many_schemas() {
+fn the_schemas_in_a_result_are_bounded() {
     let hit = |n: usize| {
         let mut entry = plugin_tool("p", &format!("t{n}"));
         entry.flags.deferred = true;
@@ -280,12 +280,12 @@ fn an_answer_has_room_for_so_many_schemas() {
         def.input_schema = toolbay_core::tool::schema::Schema::input(&long.to_string()).unwrap();
         def.description = "y".repeat(100_000);
         entry.def = Arc::new(def);
-        Hit { entry: Arc::new(entry), score: 1.0, exact: false }
+        ToolHit { entry: Arc::new(entry), score: 1.0, exact: false }
     };
-    let answer = found(&(0..MAX_HITS).map(hit).collect::<Vec<_>>());
+    let answer = format_hits(&(0..MAX_HITS).map(hit).collect::<Vec<_>>());
     let tools = answer["tools"].as_array().unwrap();
     assert!(tools[0]["schema"].is_object());
-    assert_eq!(tools[1]["schema_at"], DESCRIBE, "there was room for one");
+    assert_eq!(tools[1]["schema_at"], DESCRIBE, "one schema fits");
     assert!(answer.to_string().len() < 64 << 10);
 }
 
@@ -293,7 +293,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn only_what_may_be_called_is_found(
+    fn only_callable_tools_are_found(
         flags in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 1..12),
         lazy in any::<bool>(),
         query in "(file|tool|p|t[0-9]|puppet| ){0,4}",
@@ -308,12 +308,13 @@ proptest! {
         });
         registry.register(entries.collect::<Vec<_>>()).unwrap();
         let plain = View::new(registry.snapshot(), Filter { lazy, ..Filter::default() });
-        let view = offer(plain.clone());
+        let view = add_search_tools(plain.clone());
         let callable: BTreeSet<String> = names(plain.discoverable()).into_iter().collect();
         let listed: BTreeSet<String> = names(view.definitions()).into_iter().collect();
-        // Whatever may be found is in the list, or the list says how to find it.
+        // All tools that a search finds are in the list, or the list has the search tools.
+
         prop_assert!(listed.contains(SEARCH) || callable.is_subset(&listed));
-        prop_assert_eq!(listed.contains(SEARCH), view.keeps_back());
+        prop_assert_eq!(listed.contains(SEARCH), view.is_partial());
         if let Ok(found) = search(&plain, &query, 20) {
             for hit in found {
                 prop_assert!(callable.contains(hit.entry.def.name.as_str()));

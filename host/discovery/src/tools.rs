@@ -1,14 +1,14 @@
-//! The three tools: what they are told as, what they take, what they answer.
+//! The three search tools: definitions, arguments and results.
 
 use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, Target, ToolOutcome};
+use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ForwardTarget, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::view::View;
-use toolbay_core::registry::{Bundle, Entry};
+use toolbay_core::registry::{Bundle, ToolEntry};
 use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::{ToolDef, ToolSource, ToolTraits};
@@ -17,126 +17,127 @@ use toolbay_policy::name::{QualifiedName, ToolName};
 use toolbay_policy::similar::same_name;
 use toolbay_policy::text::{first_sentence, one_line};
 
-use super::{Hit, index_of, search};
+use super::{ToolHit, index_for, search};
 use crate::search::Index;
 
-/// Finds tools.
+/// The tool that searches for tools.
 pub const SEARCH: &str = "tool_search";
-/// Tells the whole definition of one.
+/// The tool that returns the full definition of a tool.
 pub const DESCRIBE: &str = "tool_describe";
-/// Calls one.
+/// The tool that calls another tool.
 pub const CALL: &str = "tool_call";
 
-/// Most tools of one answer of [`SEARCH`]; more are not read.
+/// Most tools in a result of [`SEARCH`].
 pub const MAX_HITS: usize = 50;
-/// Tools of an answer if nothing else is asked for.
-const HITS: usize = 10;
-/// Bytes of schemas in one answer; hits for which there is no room have none, and are described one by one.
+/// The default number of tools in a result.
+const DEFAULT_HITS: usize = 10;
+/// Most bytes of schemas in one result. Hits beyond it have no schema; the model can get it with [`DESCRIBE`].
 const SCHEMA_BYTES: usize = 32 << 10;
-/// Most bytes of arguments of [`CALL`]: those of the tool it names have their own bound, which holds as well.
+/// Most bytes of arguments of [`CALL`]. The limit of the called tool applies as well.
 const CALL_BYTES: u64 = 64 << 20;
-/// Longest name that an answer repeats, in characters.
+/// Longest name in a result, in characters.
 const MAX_NAME: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meta {
+enum SearchTool {
     Search,
     Describe,
     Call,
 }
 
-/// The tools without a view, made once.
-static TOOLS: LazyLock<Vec<(Meta, Entry)>> = LazyLock::new(|| {
-    [Meta::Search, Meta::Describe, Meta::Call]
+/// The tools without a view, built once.
+static TOOLS: LazyLock<Vec<(SearchTool, ToolEntry)>> = LazyLock::new(|| {
+    [SearchTool::Search, SearchTool::Describe, SearchTool::Call]
         .into_iter()
-        .filter_map(|meta| Some((meta, entry(meta)?)))
+        .filter_map(|meta| Some((meta, build_entry(meta)?)))
         .collect()
 });
 
-/// The three tools, which see a view.
+/// The three tools, bound to a view.
 pub(super) fn bundle(view: &View) -> Bundle {
-    let bound = |(meta, entry): &(Meta, Entry)| {
-        let invoker = Arc::new(Bound { meta: *meta, view: Some(view.clone()) });
-        Entry { invoker, ..entry.clone() }
+    let bound = |(meta, entry): &(SearchTool, ToolEntry)| {
+        let invoker = Arc::new(BoundTool { meta: *meta, view: Some(view.clone()) });
+        ToolEntry { invoker, ..entry.clone() }
     };
-    TOOLS.iter().map(bound).collect::<Vec<Entry>>().into()
+    TOOLS.iter().map(bound).collect::<Vec<ToolEntry>>().into()
 }
 
-fn entry(meta: Meta) -> Option<Entry> {
+fn build_entry(meta: SearchTool) -> Option<ToolEntry> {
     let (name, about, schema) = match meta {
-        Meta::Search => (
+        SearchTool::Search => (
             SEARCH,
-            "Find tools that are not in your list, by words for what they should do. Gives name, summary and, for \
-             tools that can be called at once, the schema of the arguments. Then call what you found by its name, or \
-             through tool_call.",
+            "Find tools that are not in your list, by words for what they should do. Returns names, summaries and, for \
+             tools outside of your list, the schemas of the arguments. Then call a tool by its name or through \
+             tool_call.",
             json!({
                 "query": {"type": "string", "description": "Words for what the tool should do, or its name."},
                 "limit": {
-                    "type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": HITS,
-                    "description": "How many tools to show at most.",
+                    "type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": DEFAULT_HITS,
+                    "description": "The maximum number of tools.",
                 },
             }),
         ),
-        Meta::Describe => (
+        SearchTool::Describe => (
             DESCRIBE,
-            "Show the whole definition of a tool: what it does and the schema of its arguments.",
-            json!({"name": {"type": "string", "description": "The tool's name, as tool_search shows it."}}),
+            "Show the full definition of a tool: its description and the schema of its arguments.",
+            json!({"name": {"type": "string", "description": "The name of the tool, as in the result of tool_search."}}),
         ),
-        Meta::Call => (
+        SearchTool::Call => (
             CALL,
-            "Call a tool that is not in your list. Learn its arguments first, from tool_search or tool_describe.",
+            "Call a tool that is not in your list. Get the schema of its arguments first, from tool_search or \
+             tool_describe.",
             json!({
-                "name": {"type": "string", "description": "The tool's name, as tool_search shows it."},
-                "arguments": {"type": "object", "description": "Its arguments, as its schema says."},
+                "name": {"type": "string", "description": "The name of the tool, as in the result of tool_search."},
+                "arguments": {"type": "object", "description": "The arguments, which must match the tool's schema."},
             }),
         ),
     };
     let required = match meta {
-        Meta::Search => json!(["query"]),
-        Meta::Describe => json!(["name"]),
-        Meta::Call => json!(["name", "arguments"]),
+        SearchTool::Search => json!(["query"]),
+        SearchTool::Describe => json!(["name"]),
+        SearchTool::Call => json!(["name", "arguments"]),
     };
     let schema = json!({
         "type": "object", "properties": schema, "required": required, "additionalProperties": false,
     });
-    let name = QualifiedName::native(&ToolName::new(name).ok()?);
+    let name = QualifiedName::from_native(&ToolName::new(name).ok()?);
     let mut def = ToolDef::new(name, about, Schema::input(&schema.to_string()).ok()?, ToolSource::Builtin);
-    // A call changes what the tool it names changes: it claims nothing.
-    let looks = meta != Meta::Call;
+    // `tool_call` has the effects of the tool that it calls, so it has no traits.
+    let looks = meta != SearchTool::Call;
     def.traits =
         ToolTraits { read_only: looks, idempotent: looks, closed_world: looks, ..ToolTraits::default() };
-    let mut entry = Entry::new(def, Arc::new(Bound { meta, view: None }));
+    let mut entry = ToolEntry::new(def, Arc::new(BoundTool { meta, view: None }));
     entry.flags.always_include = true;
-    if meta == Meta::Call {
+    if meta == SearchTool::Call {
         entry.call.args_bytes = CALL_BYTES;
     }
     Some(entry)
 }
 
-/// One of the tools with the view it sees.
+/// A search tool with its view.
 #[derive(Debug)]
-struct Bound {
-    meta: Meta,
+struct BoundTool {
+    meta: SearchTool,
     view: Option<View>,
 }
 
-impl Invoke for Bound {
+impl Invoke for BoundTool {
     fn invoke<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let result = match &self.view {
-                Some(view) => answer(self.meta, view, call.args()).await.map_err(Failure::Refused),
-                None => Err(Failure::Host("a tool that belongs to a view has none".to_owned())),
+                Some(view) => run_tool(self.meta, view, call.args()).await.map_err(Failure::Refused),
+                None => Err(Failure::Host("a search tool was called without a view".to_owned())),
             };
             ToolOutcome { result, usage: Usage::default() }
         })
     }
 
-    /// Nothing if it cannot be done: the call then goes on as one of [`CALL`], which says why.
-    fn forward(&self, args: &str) -> Option<Target> {
-        let (Meta::Call, Some(view), true) = (self.meta, &self.view, args.len() as u64 <= CALL_BYTES) else {
+    /// Returns `None` if the call cannot be forwarded: [`CALL`] then runs and returns the reason.
+    fn forward(&self, args: &str) -> Option<ForwardTarget> {
+        let (SearchTool::Call, Some(view), true) = (self.meta, &self.view, args.len() as u64 <= CALL_BYTES) else {
             return None;
         };
-        target(view, args).ok()
+        forward_target(view, args).ok()
     }
 }
 
@@ -155,69 +156,69 @@ struct DescribeArgs {
 #[serde(deny_unknown_fields)]
 struct CallArgs {
     name: String,
-    /// As they stand, to the last digit of a number.
+    /// The original text, so that numbers keep all digits.
     arguments: Box<RawValue>,
 }
 
-fn read<'a, T: Deserialize<'a>>(args: &'a str) -> Result<T, ToolError> {
+fn parse_args<'a, T: Deserialize<'a>>(args: &'a str) -> Result<T, ToolError> {
     serde_json::from_str(args).map_err(|error| ToolError::new(ErrorCode::InputInvalid, error.to_string()))
 }
 
-async fn answer(meta: Meta, view: &View, args: &str) -> Result<ToolOutput, ToolError> {
-    index(view).await;
+async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutput, ToolError> {
+    ensure_index(view).await;
     let value = match meta {
-        Meta::Search => {
-            let SearchArgs { query, limit } = read(args)?;
-            let hits = search(view, &query, limit.unwrap_or(HITS).min(MAX_HITS)).map_err(|error| {
-                ToolError::new(ErrorCode::InputInvalid, error.to_string()).about("/query")
+        SearchTool::Search => {
+            let SearchArgs { query, limit } = parse_args(args)?;
+            let hits = search(view, &query, limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS)).map_err(|error| {
+                ToolError::new(ErrorCode::InputInvalid, error.to_string()).with_subject("/query")
             })?;
-            found(&hits)
+            format_hits(&hits)
         }
-        Meta::Describe => {
-            let DescribeArgs { name } = read(args)?;
-            described(&*named(view, &name)?)
+        SearchTool::Describe => {
+            let DescribeArgs { name } = parse_args(args)?;
+            format_definition(&*find_by_name(view, &name)?)
         }
-        Meta::Call => {
-            // What can be called was called in its place.
-            let Target { tool, .. } = target(view, args)?;
+        SearchTool::Call => {
+            // A call that can be forwarded does not reach this point.
+            let ForwardTarget { tool, .. } = forward_target(view, args)?;
             let text = format!("`{tool}` cannot be called through `{CALL}`: call it directly");
-            return Err(ToolError::new(ErrorCode::InputInvalid, text).about("/name"));
+            return Err(ToolError::new(ErrorCode::InputInvalid, text).with_subject("/name"));
         }
     };
     let structured = serde_json::value::to_raw_value(&value).ok();
     Ok(ToolOutput { structured, ..ToolOutput::text(value.to_string()) })
 }
 
-/// Makes the index, if it is not there, where nobody waits for this thread.
-async fn index(view: &View) {
+/// Builds the index on a blocking thread, if the catalog does not have it yet.
+async fn ensure_index(view: &View) {
     if view.catalog().derived::<Index>().is_none() {
         let catalog = Arc::clone(view.catalog());
-        // If it panics, whoever searches makes the index, or panics again where it is caught.
-        tokio::task::spawn_blocking(move || drop(index_of(&catalog))).await.ok();
+        // Ends when the index is built. After a panic the search builds the index again, and the pipeline catches its panic.
+        tokio::task::spawn_blocking(move || drop(index_for(&catalog))).await.ok();
     }
 }
 
-/// The call that a call of [`CALL`] stands for.
-fn target(view: &View, args: &str) -> Result<Target, ToolError> {
-    let CallArgs { name, arguments } = read(args)?;
+/// The target of a call of [`CALL`].
+fn forward_target(view: &View, args: &str) -> Result<ForwardTarget, ToolError> {
+    let CallArgs { name, arguments } = parse_args(args)?;
     if !arguments.get().starts_with('{') {
         return Err(
-            ToolError::new(ErrorCode::InputInvalid, "`arguments` is not an object").about("/arguments")
+            ToolError::new(ErrorCode::InputInvalid, "`arguments` is not an object").with_subject("/arguments")
         );
     }
     if TOOLS.iter().any(|(_, entry)| entry.def.name.as_str() == name) && view.get(&name).is_none() {
         let text = format!("`{name}` is not called through `{CALL}`: call it directly");
-        return Err(ToolError::new(ErrorCode::InputInvalid, text).about("/name"));
+        return Err(ToolError::new(ErrorCode::InputInvalid, text).with_subject("/name"));
     }
-    let entry = named(view, &name)?;
-    Ok(Target { tool: entry.def.name.as_str().to_owned(), args: arguments.get().to_owned() })
+    let entry = find_by_name(view, &name)?;
+    Ok(ForwardTarget { tool: entry.def.name.as_str().to_owned(), args: arguments.get().to_owned() })
 }
 
-/// The tool of a name, if it may be called; case and separators are forgiven.
-fn named(view: &View, name: &str) -> Result<Arc<Entry>, ToolError> {
+/// The callable tool with this name, ignoring case and separators.
+fn find_by_name(view: &View, name: &str) -> Result<Arc<ToolEntry>, ToolError> {
     match view.find(name) {
         Ok(entry) => Ok(Arc::clone(entry)),
-        // It is there and may not be called: why is told, and no other is offered in its place.
+        // The tool exists but is not callable: return the reason and suggest no other tool.
         Err(error) if view.get(name).is_some() => Err(error),
         Err(error) => {
             let mut meant = view.discoverable().filter(|entry| same_name(entry.def.name.as_str(), name));
@@ -229,29 +230,29 @@ fn named(view: &View, name: &str) -> Result<Arc<Entry>, ToolError> {
     }
 }
 
-/// Adds the way to find tools where no name is like the one that was asked for.
+/// Adds a pointer to [`SEARCH`], if the error suggests no similar name.
 fn suggest(mut error: ToolError) -> ToolError {
     if !error.message.ends_with('?') {
         error.message.push_str(". Find tools with `tool_search`.");
     }
-    error.about("/name")
+    error.with_subject("/name")
 }
 
-/// What [`SEARCH`] answers: for each tool its name, the first sentence of its description, score, source and whether it
-/// is deferred; the schema of its arguments if it is deferred, or the only hit for an exact name.
+/// The result of [`SEARCH`]: for each tool the name, the first sentence of the description, the score, the source and whether
+/// it is deferred. Deferred tools and the hit for an exact name also have the schema of their arguments.
 #[must_use]
-pub fn found(hits: &[Hit]) -> Value {
+pub fn format_hits(hits: &[ToolHit]) -> Value {
     let mut room = SCHEMA_BYTES;
-    let tools: Vec<Value> = hits.iter().map(|hit| one(hit, &mut room)).collect();
+    let tools: Vec<Value> = hits.iter().map(|hit| format_hit(hit, &mut room)).collect();
     let mut answer = json!({ "tools": tools });
     if let (Value::Object(map), true) = (&mut answer, hits.is_empty()) {
-        let hint = "no tool fits; try other words, for what it acts on or what it does";
+        let hint = "no tool matches; try other words for its subject or its action";
         map.insert("hint".to_owned(), hint.into());
     }
     answer
 }
 
-fn one(hit: &Hit, room: &mut usize) -> Value {
+fn format_hit(hit: &ToolHit, room: &mut usize) -> Value {
     let def = &hit.entry.def;
     let mut tool = Map::new();
     let mut put = |key: &str, value: Value| drop(tool.insert(key.to_owned(), value));
@@ -273,8 +274,8 @@ fn one(hit: &Hit, room: &mut usize) -> Value {
     Value::Object(tool)
 }
 
-/// What [`DESCRIBE`] answers: the whole definition.
-fn described(entry: &Entry) -> Value {
+/// The result of [`DESCRIBE`]: the full definition.
+fn format_definition(entry: &ToolEntry) -> Value {
     let def = &entry.def;
     let mut tool = Map::new();
     let mut put = |key: &str, value: Value| {

@@ -1,8 +1,8 @@
-//! A server of one tool, `echo`, with the MCP library alone: what `cargo bench --bench all -- protocol` compares with.
+//! A server with one tool, `echo`, on rmcp alone: the baseline of `cargo bench --bench all -- protocol`.
 //!
-//! Over stdio without an argument, over HTTP at the address that is given; where it listens is told on stderr.
+//! Without an argument it serves over stdio. With an address it serves over HTTP and prints the URL on stderr.
 
-#![allow(clippy::print_stderr, reason = "it tells where it listens")]
+#![allow(clippy::print_stderr, reason = "it prints its URL")]
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 
 #[derive(Clone)]
-struct Bare;
+struct RmcpEchoServer;
 
-impl ServerHandler for Bare {
+impl ServerHandler for RmcpEchoServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
@@ -56,11 +56,12 @@ impl ServerHandler for Bare {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Some(address) = std::env::args().nth(1) else {
-        Bare.serve(rmcp::transport::stdio()).await?.waiting().await?;
+        RmcpEchoServer.serve(rmcp::transport::stdio()).await?.waiting().await?;
         return Ok(());
     };
     let config = StreamableHttpServerConfig::default().with_json_response(true);
-    let service = StreamableHttpService::new(|| Ok(Bare), Arc::new(LocalSessionManager::default()), config);
+    let service =
+        StreamableHttpService::new(|| Ok(RmcpEchoServer), Arc::new(LocalSessionManager::default()), config);
     let listener = TcpListener::bind(address).await?;
     eprintln!("listening on http://{}/mcp", listener.local_addr()?);
     loop {

@@ -1,13 +1,15 @@
-//! Who sent a request, and which profiles are open to them.
+//! Authentication: the sender of a request and the profiles it may use.
 //!
-//! Three ways, in this order: nobody is asked (loopback, or where the operator says so), a bearer token of a file, a
-//! token of an authorization server. What is wrong with a token is told to nobody but the log.
+//! There are three methods, tried in this order: anonymous access (on loopback, or where the operator allows it), a
+//! bearer token from a file, and a token of an authorization server. The reason why a token was refused appears only in
+//! the log, never in the response.
 //!
-//! What a caller came with can be taken back while a request is answered: a line of the file is gone, the policy asks for
-//! something else, the issuer has taken a key out of use. Each has a token that fires then ([`CredentialValidity`]).
+//! A credential can be revoked while a request is being answered: its entry was removed from the file, the policy
+//! changed, or the issuer withdrew the key. Each credential has a cancellation token that fires then
+//! ([`CredentialValidity`]).
 
 pub(crate) mod failures;
-pub(crate) mod regular;
+pub(crate) mod regular_file;
 
 mod credential;
 mod jwt;
@@ -20,170 +22,176 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use credential::CredentialValidity;
-pub use keys::{FetchKeys, MAX_KEYS_BYTES};
+pub use keys::{KeyFetcher, MAX_KEYS_BYTES};
 pub use tokens::check_tokens;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::serve::{OAuth, Serve};
+use toolbay_policy::serve::{OAuthPolicy, ServePolicy};
 
-use jwt::{Issuer, Problem};
-use tokens::Tokens;
+use jwt::{Issuer, TokenError};
+use tokens::BearerTokens;
 
-/// Longest token that is looked at, in bytes: those with many claims have some four thousand.
+/// Longest accepted token, in bytes. Tokens with many claims have about 4 KiB.
 pub(crate) const MAX_TOKEN: usize = 16 << 10;
-/// Stands for the endpoint without a profile.
+/// Stands for the endpoint without a profile in sets of profiles.
 pub(crate) const NO_PROFILE: &str = "*";
 
-/// Who sent a request.
+/// The authenticated or anonymous sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Principal {
-    /// A name that no other has: `anonymous:127.0.0.1`, `token:ci`, `oauth:alice`.
+    /// Unique name: `anonymous:127.0.0.1`, `token:ci`, `oauth:alice`.
     pub(crate) name: Arc<str>,
-    /// Whether they said who they are.
-    pub(crate) known: bool,
-    /// Which profiles are open to them.
+    /// Whether the sender presented a valid credential.
+    pub(crate) authenticated: bool,
+    /// The profiles that the sender may use.
     pub(crate) access: ProfileAccess,
-    /// Until when.
+    /// When the credential expires.
     expires: Option<SystemTime>,
-    /// Fires when what they came with does not count any more.
+    /// Fires when the credential is revoked.
     credential: CancellationToken,
 }
 
-/// Which profiles are open to a caller.
+/// The profiles that a principal may use.
 #[derive(Debug, Clone)]
 pub(crate) enum ProfileAccess {
-    /// All, and the endpoint without one.
+    /// All profiles, and the endpoint without one.
     All,
-    /// These; [`NO_PROFILE`] is the endpoint without one.
+    /// These profiles; [`NO_PROFILE`] is the endpoint without one.
     Only(Arc<BTreeSet<String>>),
-    /// Those for which the token has the scopes.
-    Scopes(BTreeSet<String>, Arc<OAuth>),
+    /// Every profile whose required scopes the token has.
+    Scopes(BTreeSet<String>, Arc<OAuthPolicy>),
 }
 
-/// Why a request is not served.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// No token, or none that counts (401).
-    Unknown {
-        /// Whether there was one.
+pub(crate) enum AuthError {
+    /// The request has no token, or an invalid one (401).
+    Unauthenticated {
+        /// Whether the request had a token.
         presented: bool,
     },
-    /// Whether the token counts cannot be told now (503).
-    NoKeys,
-    /// Not with the scopes of this token, but with these (403).
-    Scopes(BTreeSet<String>),
-    /// Not with this token (403).
-    Profile,
+    /// The token cannot be verified now because the keys are unavailable (503).
+    KeysUnavailable,
+    /// The token lacks these scopes (403).
+    InsufficientScope(BTreeSet<String>),
+    /// The token does not grant access to this profile (403).
+    ProfileForbidden,
 }
 
-/// The ways in.
+/// The authentication methods that the policy configures.
 #[derive(Debug)]
-pub(crate) struct Auth {
-    /// Fires when somebody is asked who they are; absent where they are.
-    nobody_asked: Option<CancellationToken>,
-    tokens: Option<Tokens>,
+pub(crate) struct Authenticator {
+    /// Present if anonymous access is allowed; fires when a reload disables it.
+    anonymous_access: Option<CancellationToken>,
+    tokens: Option<BearerTokens>,
     issuer: Option<Arc<Issuer>>,
 }
 
-impl Auth {
-    /// Reads what `serve` names. What `before` had goes on where nothing changed. Nothing else happens yet.
+impl Authenticator {
+    /// Loads the tokens and keys that `serve` names. Credentials of `before` that did not change stay valid. Nothing is
+    /// revoked yet: see [`Self::revoke_removed`].
     ///
     /// # Errors
-    /// The file of tokens or of keys cannot be read, or says nothing sensible.
-    pub(crate) fn read(serve: &Serve, fetch: &FetchKeys, before: Option<&Self>) -> Result<Self, String> {
+    /// The token file or the key file cannot be read or is invalid.
+    pub(crate) fn load(
+        serve: &ServePolicy,
+        fetch: &KeyFetcher,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
         let old = before.and_then(|auth| auth.tokens.as_ref());
-        let tokens = serve.tokens.as_deref().map(|file| Tokens::read(file, old)).transpose()?;
+        let tokens = serve.tokens.as_deref().map(|file| BearerTokens::read(file, old)).transpose()?;
         let old = before.and_then(|auth| auth.issuer.as_ref());
-        let issuer = serve.oauth.as_ref().map(|oauth| Issuer::following(old, oauth, serve, fetch));
+        let issuer = serve.oauth.as_ref().map(|oauth| Issuer::from_policy(old, oauth, serve, fetch));
         let issuer = issuer.transpose()?;
-        let old = before.and_then(|auth| auth.nobody_asked.clone());
-        let nobody_asked = (!serve.asks_who()).then(|| old.unwrap_or_default());
-        Ok(Self { nobody_asked, tokens, issuer })
+        let old = before.and_then(|auth| auth.anonymous_access.clone());
+        let nobody_asked = (!serve.requires_authentication()).then(|| old.unwrap_or_default());
+        Ok(Self { anonymous_access: nobody_asked, tokens, issuer })
     }
 
-    /// Takes the place of another: what counted there and does not count here ends.
-    pub(crate) fn replaces(&self, before: &Self) {
-        if let (Some(open), None) = (&before.nobody_asked, &self.nobody_asked) {
+    /// Revokes the credentials of `before` that are not valid here.
+    pub(crate) fn revoke_removed(&self, before: &Self) {
+        if let (Some(open), None) = (&before.anonymous_access, &self.anonymous_access) {
             open.cancel();
         }
         if let Some(old) = &before.tokens {
-            old.end_all_but(self.tokens.as_ref());
+            old.revoke_missing(self.tokens.as_ref());
         }
         if let Some(old) = &before.issuer {
-            old.end_all_but(self.issuer.as_deref());
+            old.revoke_missing(self.issuer.as_deref());
         }
     }
 
-    /// Who sent a request with these headers to the endpoint of a profile; where nobody is asked, they have the name
-    /// `anonymous`.
+    /// Authenticates a request by its headers, for the endpoint of a profile. With anonymous access, the principal has
+    /// the name `anonymous`.
     ///
     /// # Errors
-    /// They have to say who they are, and did not.
-    pub(crate) async fn principal(
+    /// The request has no valid token.
+    pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
         anonymous: &Arc<str>,
         profile: Option<&str>,
-    ) -> Result<Principal, Refusal> {
-        if let Some(open) = &self.nobody_asked {
+    ) -> Result<Principal, AuthError> {
+        if let Some(open) = &self.anonymous_access {
             return Ok(Principal {
                 name: Arc::clone(anonymous),
-                known: false,
+                authenticated: false,
                 access: ProfileAccess::All,
                 expires: None,
                 credential: open.clone(),
             });
         }
-        let Some(token) = bearer(headers) else {
-            return Err(Refusal::Unknown { presented: headers.contains_key(AUTHORIZATION) });
+        let Some(token) = bearer_token(headers) else {
+            return Err(AuthError::Unauthenticated { presented: headers.contains_key(AUTHORIZATION) });
         };
         if let Some(caller) = self.tokens.as_ref().and_then(|tokens| tokens.find(token)) {
             return Ok(caller);
         }
-        let Some(issuer) = &self.issuer else { return Err(Refusal::Unknown { presented: true }) };
-        issuer.principal(token, profile).await.map_err(|problem| match problem {
-            Problem::Keys => Refusal::NoKeys,
-            Problem::Token(problem) => {
+        let Some(issuer) = &self.issuer else { return Err(AuthError::Unauthenticated { presented: true }) };
+        issuer.verify_token(token, profile).await.map_err(|problem| match problem {
+            TokenError::Keys => AuthError::KeysUnavailable,
+            TokenError::Invalid(problem) => {
                 tracing::debug!(problem, "a token was refused");
-                Refusal::Unknown { presented: true }
+                AuthError::Unauthenticated { presented: true }
             }
         })
     }
 
-    /// Scopes that a client should ask for.
-    pub(crate) fn oauth(&self) -> Option<&OAuth> {
+    /// The authorization server, from which clients learn the scopes to request.
+    pub(crate) fn oauth(&self) -> Option<&OAuthPolicy> {
         self.issuer.as_ref().map(|issuer| issuer.oauth())
     }
 }
 
 impl Principal {
-    /// On what a request of theirs to this endpoint stands.
+    /// The validity of a request of this principal to an endpoint.
     pub(crate) fn validity(&self, endpoint: CancellationToken) -> CredentialValidity {
         CredentialValidity::new(self.credential.clone(), endpoint, self.expires)
     }
 
-    /// Whether a profile is open to them.
+    /// Checks that the principal may use a profile.
     ///
     /// # Errors
-    /// It is not; with other scopes it might be.
-    pub(crate) fn may(&self, profile: Option<&str>) -> Result<(), Refusal> {
+    /// The token does not grant access. [`AuthError::InsufficientScope`] names the scopes that would.
+    pub(crate) fn check_profile(&self, profile: Option<&str>) -> Result<(), AuthError> {
         let profile = profile.unwrap_or(NO_PROFILE);
         match &self.access {
             ProfileAccess::All => Ok(()),
             ProfileAccess::Only(profiles) if profiles.contains(profile) => Ok(()),
-            ProfileAccess::Only(_) => Err(Refusal::Profile),
+            ProfileAccess::Only(_) => Err(AuthError::ProfileForbidden),
             ProfileAccess::Scopes(scopes, oauth) => {
-                let wanted = wanted_scopes(oauth, profile).ok_or(Refusal::Profile)?;
-                if wanted.is_subset(scopes) { Ok(()) } else { Err(Refusal::Scopes(wanted)) }
+                let wanted = required_scopes(oauth, profile).ok_or(AuthError::ProfileForbidden)?;
+                if wanted.is_subset(scopes) { Ok(()) } else { Err(AuthError::InsufficientScope(wanted)) }
             }
         }
     }
 }
 
-/// The scopes that open a profile, or with [`NO_PROFILE`] the endpoint without one; `None`: none do.
-pub(crate) fn wanted_scopes(oauth: &OAuth, profile: &str) -> Option<BTreeSet<String>> {
+/// The scopes that grant access to a profile, or with [`NO_PROFILE`] to the endpoint without one. `None` if no scope
+/// does.
+pub(crate) fn required_scopes(oauth: &OAuthPolicy, profile: &str) -> Option<BTreeSet<String>> {
     let of_profile = match (oauth.profiles.is_empty(), oauth.profiles.get(profile)) {
         (true, _) => None,
         (false, None) => return None,
@@ -192,8 +200,8 @@ pub(crate) fn wanted_scopes(oauth: &OAuth, profile: &str) -> Option<BTreeSet<Str
     Some(oauth.scopes.iter().chain(of_profile.into_iter().flatten()).cloned().collect())
 }
 
-/// The token of `Authorization: Bearer …`, if there is exactly one.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The token of `Authorization: Bearer …`, if the header is present exactly once.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;

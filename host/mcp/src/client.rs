@@ -1,24 +1,25 @@
-//! Other MCP servers as sources of tools: the client side.
+//! The MCP client: other MCP servers as sources of tools.
 //!
-//! A [`Bridge`] keeps the servers of a policy (`[mcp.NAME]`) there and puts their tools into a registry, as
-//! `mcp__NAME__TOOL`. A call of one goes the way of every call; only who runs it is another server.
+//! A [`Bridge`] keeps connections to the servers of a policy (`[mcp.NAME]`) and registers their tools as
+//! `mcp__NAME__TOOL`. The pipeline processes a call of such a tool like any other call; only the last step goes to
+//! another server.
 //!
-//! A server is not trusted. Everything that it can make us do has a number (`bounds`); what it says is data, marked as
-//! such; what is wrong with one of its tools costs that tool. The wire is read here and not by rmcp: its client reads a
-//! list of tools as one value, of which one odd tool costs the whole, and makes a task for each message that a server
-//! sends unasked (decision 24).
+//! Servers are not trusted. Everything that a server can make this client do has a limit (`bounds`). Text from a server
+//! is data and marked as such. An invalid tool costs only that tool. This module parses messages itself instead of
+//! using the client of rmcp, which parses a list of tools as one value, so that one invalid tool costs the whole list,
+//! and which spawns a task for every unsolicited message (decision 24).
 //!
-//! | file | question |
+//! | file | contents |
 //! |---|---|
-//! | `bridge` | which servers run |
-//! | `supervisor`, `status` | how one is kept there, and what is known of it |
-//! | `session` | how a conversation begins, and what is asked in it |
-//! | `link`, `stdio`, `http`, `sse`, `wire`, `bounded` | how messages go and come |
-//! | `inbox`, `elicit` | what a server says and asks by itself |
-//! | `list`, `tools`, `mirror`, `placing` | how its tools become ours |
-//! | `memory` | how its last known list outlives us |
-//! | `resources`, `address` | how its resources are listed and read |
-//! | `remote`, `result` | how one is called, and what it answers |
+//! | `bridge` | the set of servers |
+//! | `supervisor`, `status` | connecting, reconnecting and the status of one server |
+//! | `session` | the handshake and the requests of a session |
+//! | `link`, `stdio`, `http` | sending and receiving messages |
+//! | `inbox`, `elicit` | unsolicited messages and requests of a server |
+//! | `list`, `tools`, `registration` | listing, importing and registering tools |
+//! | `saved_list` | the last known list of tools, saved between two starts |
+//! | `resources`, `address` | listing and reading resources |
+//! | `remote`, `result` | calling a tool and converting its result |
 
 mod address;
 mod bounds;
@@ -28,19 +29,19 @@ mod http;
 mod inbox;
 mod link;
 mod list;
-mod memory;
-mod placing;
+mod registration;
 mod remote;
 mod resources;
 mod result;
+mod saved_list;
 mod session;
 mod status;
 mod stdio;
 mod supervisor;
 mod tools;
 
-pub(crate) use address::Address;
+pub(crate) use address::ResourceAddress;
 pub use bridge::Bridge;
-pub use elicit::{Elicit, Elicitation, Elicited};
+pub use elicit::{Elicitation, ElicitationHandler, ElicitationOutcome};
 pub use status::{ServerState, ServerStatus};
-pub use supervisor::FindReducer;
+pub use supervisor::ReducerLookup;

@@ -1,4 +1,5 @@
-//! The protocol without I/O: messages, the lifecycle of both eras, correlation in both directions, streams of events.
+//! The protocol without I/O: messages, the lifecycle of both eras, request correlation in both directions, event
+//! streams.
 
 pub(crate) mod bounded;
 pub(crate) mod bounds;

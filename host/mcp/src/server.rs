@@ -1,4 +1,4 @@
-//! Toolbay as an MCP server, whatever the transport: what all its clients share.
+//! The MCP server, independent of the transport: the state that all clients share.
 
 pub(crate) mod calls;
 pub(crate) mod changes;
@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use toolbay_core::call::DEFAULT_BUDGET_CHARS;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::view::{Filter, View};
-use toolbay_core::registry::{Catalog, Entry, Registry};
+use toolbay_core::registry::{Catalog, Registry, ToolEntry};
 use toolbay_core::session::Session;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
@@ -37,37 +37,38 @@ use crate::server::calls::ClientContext;
 use crate::server::connection::McpConnection;
 use crate::server::outbox::OutboxSettings;
 use crate::server::session_attachments::SessionAttachments;
-use crate::server::tasks::Tasks;
+use crate::server::tasks::TaskStore;
 
-/// How the server presents itself, and its bounds.
+/// Settings and limits of a [`Server`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the client may tell the model about this server.
+    /// Instructions for the model, which the client may show.
     pub instructions: Option<String>,
-    /// Calls of one connection that may run at once; one more is answered `busy`.
+    /// Concurrent calls of one connection. Further calls fail with `busy`.
     pub max_in_flight: usize,
-    /// Tools in one page of `tools/list`.
+    /// Items in one page of a list.
     pub page_size: usize,
-    /// Longest line that is read, in bytes; a longer one is answered with an error. Must leave room for the largest
-    /// arguments that the policy allows (`args_bytes`), escapes included.
+    /// Longest input line, in bytes. A longer line gets an error response. Must leave room for the largest arguments
+    /// that the policy allows (`args_bytes`), escapes included.
     pub max_line_bytes: usize,
-    /// Characters of text that one result may have.
+    /// Longest text of one result, in characters.
     pub budget_chars: usize,
-    /// How long a client of 2026-07-28 may keep the list of tools without asking again.
+    /// How long a client of 2026-07-28 may cache the list of tools.
     pub list_ttl: Duration,
-    /// How long a list waits for plugins and other servers that are still coming, from the start of the server; then it has
-    /// what is there, and clients that can be told hear of the rest.
+    /// How long a list request waits for plugins and other servers that are still loading, measured from the start of
+    /// the server. After that the list is incomplete, and clients are notified of later changes.
     pub list_wait: Duration,
-    /// Whether clients are asked when the rules of the policy say `ask`; else nobody is.
+    /// Whether clients are asked for approval when a rule of the policy says `ask`.
     pub ask: bool,
-    /// How long a client of 2026-07-28 may take to answer what it is asked.
-    pub ask_life: Duration,
-    /// How long a call runs before it becomes a task, for clients that know tasks; those of tools with the tag `slow`
-    /// become one at once.
+    /// How long a client of 2026-07-28 may take to answer an input request.
+    pub ask_timeout: Duration,
+    /// How long a call runs before it becomes a task, for clients that support tasks. Calls of tools with the tag
+    /// `slow` become one at once.
     pub task_after: Duration,
-    /// How long a task is kept from its beginning; a call that runs longer is ended.
-    pub task_life: Duration,
-    /// Whether lines of the log of native tools go to clients that want to hear them. The protocol will give that up.
+    /// How long a task is kept, measured from its creation. A call that runs longer is cancelled.
+    pub task_ttl: Duration,
+    /// Whether log messages of native tools are sent to clients that set a log level. The protocol deprecates this
+    /// feature.
     pub logging: bool,
 }
 
@@ -75,29 +76,29 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             instructions: None,
-            // Four times what the host runs at once by default: enough to keep it busy, few enough to hold in memory.
+            // Four times the default concurrency of the host: enough to keep it busy, few enough to fit in memory.
             max_in_flight: 256,
-            // Far above what clients take (40 to 128 tools); all of an ordinary registry fit into one page.
+            // Far above the limits of clients (40 to 128 tools): an ordinary registry fits into one page.
             page_size: 1000,
             // Four times the default of `args_bytes`.
             max_line_bytes: 16 << 20,
             budget_chars: DEFAULT_BUDGET_CHARS,
-            // Changes are announced; this is for clients that do not listen.
+            // Changes are announced. The TTL is for clients that do not listen.
             list_ttl: Duration::from_secs(60),
-            // Some clients give a list up after five seconds.
+            // Some clients time out list requests after 5 s.
             list_wait: Duration::from_secs(4),
             ask: true,
-            // As long as the policy waits for an answer by default.
-            ask_life: DEFAULT_ASK_TIMEOUT,
-            // Clients give a request up after sixty seconds, some after thirty.
+            // The default of the policy.
+            ask_timeout: DEFAULT_ASK_TIMEOUT,
+            // Most clients time out requests after 60 s, some after 30 s.
             task_after: Duration::from_secs(10),
-            task_life: Duration::from_secs(3600),
+            task_ttl: Duration::from_secs(3600),
             logging: false,
         }
     }
 }
 
-/// Toolbay as an MCP server. Cheap to clone; serves any number of connections at once.
+/// An MCP server. Cheap to clone; serves any number of connections at once.
 #[derive(Debug, Clone)]
 pub struct Server {
     pub(crate) registry: Arc<Registry>,
@@ -106,37 +107,37 @@ pub struct Server {
     pub(crate) options: Arc<Options>,
     changes: watch::Sender<u64>,
     pub(crate) state_signer: Arc<RequestStateSigner>,
-    pub(crate) tasks: Arc<Tasks>,
-    /// The files that tools made for sessions.
+    pub(crate) tasks: Arc<TaskStore>,
+    /// Files that tools created for sessions.
     pub(crate) attachments: Arc<SessionAttachments>,
     pub(crate) calls: RunningCalls,
-    /// Fires when the tools are there.
+    /// Fires when all plugins are loaded.
     loaded: CancellationToken,
-    /// The bridge to other servers, if there is one.
+    /// The bridge to other servers, if the embedder set one.
     bridge: Weak<Bridge>,
-    /// Until when a list waits for tools that are still coming.
-    list_by: Instant,
+    /// Until when list requests wait for tools that are still loading.
+    list_deadline: Instant,
 }
 
-/// The calls that run, whether or not somebody still waits for their answers.
+/// The running calls, including those whose client has disconnected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunningCalls {
     pub(crate) tracker: TaskTracker,
-    /// Fires when those that still run are cancelled because the server ends; they are answered with an error.
-    pub(crate) cut_off: CancellationToken,
+    /// Fires when running calls are cancelled because the server shuts down. They get an error result.
+    pub(crate) shutdown: CancellationToken,
 }
 
 impl RunningCalls {
     fn new() -> Self {
         let calls = Self::default();
-        // It takes more all the same; so it can be waited for at any time.
+        // A closed tracker still accepts tasks, and `wait` works at any time.
         calls.tracker.close();
         calls
     }
 }
 
 impl Server {
-    /// A server for what `filter` lets through of `registry`.
+    /// Creates a server for the tools of `registry` that pass `filter`.
     #[must_use]
     pub fn new(registry: Arc<Registry>, pipeline: Pipeline, filter: Filter, options: Options) -> Self {
         let loaded = CancellationToken::new();
@@ -145,7 +146,7 @@ impl Server {
             registry,
             pipeline,
             filter: Arc::new(filter),
-            list_by: Instant::now() + options.list_wait,
+            list_deadline: Instant::now() + options.list_wait,
             options: Arc::new(options),
             changes: watch::Sender::new(0),
             state_signer: Arc::new(RequestStateSigner::new()),
@@ -157,22 +158,24 @@ impl Server {
         }
     }
 
-    /// The same while plugins are still being loaded, until `loaded` fires: a call waits for its tool, and a list for
-    /// [`Options::list_wait`] from now at most.
+    /// Makes calls and lists wait for plugins that are still loading, until `loaded` fires. A call waits for its tool,
+    /// a list for at most [`Options::list_wait`] from now.
     #[must_use]
-    pub fn waiting_for(self, loaded: CancellationToken) -> Self {
-        Self { loaded, list_by: Instant::now() + self.options.list_wait, ..self }
+    pub fn with_loaded_signal(self, loaded: CancellationToken) -> Self {
+        Self { loaded, list_deadline: Instant::now() + self.options.list_wait, ..self }
     }
 
-    /// The same with the servers of a bridge: lists and calls wait for those that are being started, as they do for
-    /// plugins, and clients read their resources. Give it the policy first; the server does not keep it.
+    /// Adds the servers of a bridge: lists and calls wait for servers that are still starting, as for plugins, and
+    /// clients can read their resources. Apply the policy to the bridge first. The server does not keep the bridge
+    /// alive.
     #[must_use]
-    pub fn bridged(self, bridge: &Arc<Bridge>) -> Self {
-        let (changes, list_by) = (bridge.changes(), Instant::now() + self.options.list_wait);
-        Self { bridge: Arc::downgrade(bridge), changes, list_by, ..self }
+    pub fn with_bridge(self, bridge: &Arc<Bridge>) -> Self {
+        let (changes, list_by) = (bridge.change_counter(), Instant::now() + self.options.list_wait);
+        Self { bridge: Arc::downgrade(bridge), changes, list_deadline: list_by, ..self }
     }
 
-    /// The same under a profile of the policy; `None`: it has none of this name, or this server is bound to another.
+    /// The same server restricted to a profile of the policy. `None` if the policy has no such profile, or this server
+    /// is already bound to another one.
     pub(crate) fn with_profile(self: &Arc<Self>, profile: Option<&str>) -> Option<Arc<Self>> {
         let Some(name) = profile else { return Some(Arc::clone(self)) };
         let profile = Arc::clone(self.catalog().profile(name)?);
@@ -183,46 +186,48 @@ impl Server {
         Some(Arc::new(Self { filter, ..Self::clone(self) }))
     }
 
-    /// Whether the tools are there.
+    /// Whether all plugins are loaded.
     pub(crate) fn is_loaded(&self) -> bool {
         self.loaded.is_cancelled()
     }
 
-    /// Waits until the tools are there. Whoever gives up waiting drops the request.
-    pub(crate) async fn loaded(&self) {
+    /// Waits until all plugins are loaded.
+    pub(crate) async fn wait_loaded(&self) {
         self.loaded.cancelled().await;
     }
 
-    /// Whether a list is whole: all plugins are loaded, and all other servers were tried.
+    /// Whether lists are complete: all plugins are loaded, and the first attempt to connect to each other server has
+    /// ended.
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_loaded() && self.bridge().is_none_or(|bridge| bridge.is_tried())
+        self.is_loaded() && self.bridge().is_none_or(|bridge| bridge.all_attempted())
     }
 
-    /// Waits until a list can be given out: it has all that is to come, or was waited for long enough.
-    pub(crate) async fn listable(&self) {
+    /// Waits until lists are complete, or until the deadline for list requests.
+    pub(crate) async fn wait_listable(&self) {
         let all = async {
-            self.loaded().await;
+            self.wait_loaded().await;
             if let Some(bridge) = self.bridge() {
-                bridge.listed().await;
+                bridge.wait_listed().await;
             }
         };
-        // Who is late is announced.
-        drop(tokio::time::timeout_at(self.list_by, all).await);
+        // Tools that arrive later are announced as a change.
+        drop(tokio::time::timeout_at(self.list_deadline, all).await);
     }
 
-    /// Waits until a tool can be called: a plugin's, which calls no others, when it is there; one of another server once
-    /// that server was tried; every other when all plugins are there, and as a list waits.
-    pub(crate) async fn callable(&self, tool: &str) {
-        let mut changes = self.changes();
+    /// Waits until a tool can be called. A tool that calls no other tools is callable as soon as its plugin is loaded.
+    /// A tool of another server is callable once the first attempt to connect has ended. All other tools wait until all
+    /// plugins are loaded and lists are complete.
+    pub(crate) async fn wait_callable(&self, tool: &str) {
+        let mut changes = self.subscribe_changes();
         loop {
-            let coming = self.bridge().and_then(|bridge| bridge.coming(tool));
-            let there = self.stands_alone(tool);
+            let coming = self.bridge().and_then(|bridge| bridge.wait_for_server_of(tool));
+            let there = self.is_ready_alone(tool);
             if there {
                 return;
             }
             if self.is_loaded() && coming.is_none() {
-                // It may be one that finds or calls those of other servers.
-                return self.listable().await;
+                // The tool may search or call the tools of other servers.
+                return self.wait_listable().await;
             }
             let tried = async {
                 match coming {
@@ -231,75 +236,78 @@ impl Server {
                 }
             };
             tokio::select! {
-                () = self.loaded(), if !self.is_loaded() => {}
+                () = self.wait_loaded(), if !self.is_loaded() => {}
                 () = tried => {}
                 changed = changes.changed() => {
                     if changed.is_err() {
-                        self.loaded().await;
+                        self.wait_loaded().await;
                     }
                 }
             }
         }
     }
 
-    /// Whether a tool is there, and what it does depends on no plugin that may still come.
-    fn stands_alone(&self, tool: &str) -> bool {
+    /// Whether a tool is callable and depends on no plugin that is still loading.
+    fn is_ready_alone(&self, tool: &str) -> bool {
         let profile = self.filter.profile.as_ref().map(|profile| &**profile.name());
-        let calls_others = |entry: &Entry| entry.invoker.invoke_grant(profile).is_some();
+        let calls_others = |entry: &ToolEntry| entry.invoker.invoke_grant(profile).is_some();
         let comes_alone =
             |source: &ToolSource| source.plugin().is_some() || matches!(source, ToolSource::Mcp { .. });
         let view = self.view();
         view.get_callable(tool).is_some_and(|entry| comes_alone(&entry.def.source) && !calls_others(entry))
     }
 
-    /// The bridge to other servers, while there is one.
+    /// The bridge to other servers, if it is still alive.
     pub(crate) fn bridge(&self) -> Option<Arc<Bridge>> {
         self.bridge.upgrade()
     }
 
-    /// All resources of a view, those of other servers included, in the order of their addresses.
+    /// All resources of a view, including those of other servers, sorted by URI.
     pub(crate) fn resources(&self, view: &View) -> BTreeMap<String, Resource> {
-        let mut all = prompts_and_resources::resources(view);
+        let mut all = prompts_and_resources::list_resources(view);
         self.bridge().into_iter().for_each(|bridge| all.extend(bridge.resources(view)));
         all
     }
 
-    /// Reads a resource of another server, as the rules of permission say.
+    /// Reads a resource of another server if the permission rules allow it.
     ///
     /// # Errors
-    /// Why it could not be read; `None`: there is no such resource, or it may not be read.
-    pub(crate) async fn read_of_others(&self, uri: &str) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
+    /// Why the resource could not be read, or `None` if it does not exist or is not allowed.
+    pub(crate) async fn read_bridged_resource(
+        &self,
+        uri: &str,
+    ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
         let bridge = self.bridge().ok_or(None)?;
         let catalog = self.catalog();
         let view = self.view_on(Arc::clone(&catalog));
         let profile = view.profile().and_then(|name| catalog.profile(name));
         let permissions = profile.map(|profile| &profile.permissions);
         let may = |tool: &ToolDef, labels: &[Arc<str>], args: &Value| {
-            // Nobody is asked about a resource: what the rules ask about is not read.
+            // There is no approval dialog for resources: `ask` counts as a denial.
             self.pipeline.action_for(permissions, tool, labels, args) == Action::Allow
         };
         bridge.read(&view, uri, may).await
     }
 
-    /// All templates of a view, those of other servers included, in the order of their addresses.
+    /// All resource templates of a view, including those of other servers, sorted by URI.
     pub(crate) fn templates(&self, view: &View) -> BTreeMap<String, ResourceTemplate> {
-        let mut all = prompts_and_resources::templates(view);
+        let mut all = prompts_and_resources::list_templates(view);
         self.bridge().into_iter().for_each(|bridge| all.extend(bridge.templates(view)));
         all
     }
 
-    /// The same, whose calls are waited for and cut off apart.
-    pub(crate) fn with_own_calls(self) -> Arc<Self> {
+    /// The same server with its own tracker, so that its calls are awaited and cancelled separately.
+    pub(crate) fn with_own_tracker(self) -> Arc<Self> {
         Arc::new(Self { calls: RunningCalls::new(), ..self })
     }
 
-    /// Tells the clients that the list of tools has changed: those whose list it is. Call it after the registry may
-    /// have changed; changes in quick succession are told once, and what does not show in a list is not told.
+    /// Notifies clients whose list of tools has changed. Call this after the registry may have changed. Changes in
+    /// quick succession cause one notification, and changes that no list shows cause none.
     pub fn notify_changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// The connection of a client to which messages go by `sink`; `closed` fires when the client has gone.
+    /// Creates the connection of a client. Messages go to `sink`; `closed` fires when the client disconnects.
     pub(crate) fn connection(
         self: &Arc<Self>,
         owner: SessionOwner,
@@ -313,41 +321,42 @@ impl Server {
         self.view_on(self.catalog())
     }
 
-    /// What clients see of a state of the registry.
+    /// The view that clients have on a snapshot of the registry.
     pub(crate) fn view_on(&self, catalog: Arc<Catalog>) -> View {
-        toolbay_discovery::offer(View::new(catalog, Arc::clone(&self.filter)))
+        toolbay_discovery::add_search_tools(View::new(catalog, Arc::clone(&self.filter)))
     }
 
-    /// The state of the registry as it is now.
+    /// The current snapshot of the registry.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
-        self.registry.current()
+        self.registry.refresh_availability();
+        self.registry.snapshot()
     }
 
-    /// What the outboxes of its clients have in common.
-    pub(crate) fn outboxes(&self) -> OutboxSettings {
-        OutboxSettings::of(&self.pipeline)
+    /// The settings of all clients' outboxes.
+    pub(crate) fn outbox_settings(&self) -> OutboxSettings {
+        OutboxSettings::from_pipeline(&self.pipeline)
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }
 
-/// Whom a connection belongs to.
+/// The owner of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOwner {
-    /// A name that no other session has.
+    /// Unique name of the session.
     pub(crate) session_id: Arc<str>,
-    /// Who it is, if they said.
+    /// The authenticated agent, if known.
     pub(crate) agent_id: Option<String>,
-    /// What they may come back to.
+    /// The session state that later requests can use.
     pub(crate) session: Arc<Session>,
 }
 
 impl SessionOwner {
-    /// A session that begins now.
-    pub(crate) fn of_session(agent_id: Option<String>) -> Self {
+    /// Creates the owner of a new session.
+    pub(crate) fn new_session(agent_id: Option<String>) -> Self {
         let session_id = format!("mcp-{}", uuid::Uuid::new_v4().simple()).into();
-        Self { session_id, agent_id, session: Arc::new(Session::fresh()) }
+        Self { session_id, agent_id, session: Arc::new(Session::with_random_key()) }
     }
 }

@@ -1,4 +1,4 @@
-//! How bytes arrive and leave: lines over stdio, requests over HTTP.
+//! The transports: lines over stdio, and requests over HTTP.
 
 pub mod http;
 pub(crate) mod lines;

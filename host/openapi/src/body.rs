@@ -9,41 +9,41 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolbay_policy::text::one_line;
 
-use crate::document::Document;
-use crate::schema::{MAX_DESCRIPTION, Schemas, plain};
-use crate::style::{self, Escape, Style};
+use crate::document::OpenApiDocument;
+use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
+use crate::style::{self, EscapeMode, ParameterStyle};
 
 /// Longest media type that is sent.
 const MAX_MEDIA: usize = 200;
 
 /// How one property of a form is written (Encoding Object).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Encoding {
+pub(crate) struct PropertyEncoding {
     media: Option<String>,
-    style: Style,
+    style: ParameterStyle,
     explode: bool,
-    escape: Escape,
+    escape: EscapeMode,
 }
 
-impl Default for Encoding {
+impl Default for PropertyEncoding {
     fn default() -> Self {
-        Self { media: None, style: Style::Form, explode: true, escape: Escape::Strict }
+        Self { media: None, style: ParameterStyle::Form, explode: true, escape: EscapeMode::Strict }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum BodyEncoding {
     Json,
-    Form(BTreeMap<String, Encoding>),
-    Multipart(BTreeMap<String, Encoding>),
+    Form(BTreeMap<String, PropertyEncoding>),
+    Multipart(BTreeMap<String, PropertyEncoding>),
     Text,
     Binary,
 }
 
 /// What is sent as body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Body {
-    kind: Kind,
+pub(crate) struct BodyEncoder {
+    kind: BodyEncoding,
     media: String,
     pub(crate) required: bool,
 }
@@ -57,50 +57,50 @@ fn file_schema() -> Value {
             "mime_type": {"type": "string"}}})
 }
 
-impl Body {
+impl BodyEncoder {
     /// Reads the body of an operation, with the schema of the argument. Of several media types the one that carries most
     /// is taken.
     pub(crate) fn read(
-        document: &Document,
+        document: &OpenApiDocument,
         operation: &Value,
-        schemas: &mut Schemas<'_>,
+        schemas: &mut SchemaConverter<'_>,
     ) -> Result<Option<(Self, Value)>, String> {
         let Some(node) = operation.get("requestBody") else { return Ok(None) };
         let map = document.resolve(node)?;
         if node.get("$ref").is_some() {
             // What stands elsewhere may be meant by many operations.
-            map.get("content").map_or(Ok(()), |content| document.work.weigh(content))?;
+            map.get("content").map_or(Ok(()), |content| document.work.spend_value(content))?;
         }
         let required = map.get("required") == Some(&Value::Bool(true));
         let content = map.get("content").and_then(Value::as_object);
-        let best = content.into_iter().flatten().min_by_key(|(media, _)| rank(media));
+        let best = content.into_iter().flatten().min_by_key(|(media, _)| media_rank(media));
         let Some((media, shape)) = best else { return Ok(None) };
-        if header_text(media).is_none() || media.len() > MAX_MEDIA {
+        if as_header_text(media).is_none() || media.len() > MAX_MEDIA {
             return Err("its body has a media type that no header can carry".to_owned());
         }
         let any = Value::Object(Map::new());
         let schema = shape.get("schema").unwrap_or(&any);
-        let (kind, schema) = match rank(media) {
-            0 => (Kind::Json, schemas.convert(schema)?),
-            1 => (Kind::Form(encodings(shape)), schemas.convert(schema)?),
+        let (kind, schema) = match media_rank(media) {
+            0 => (BodyEncoding::Json, schemas.convert(schema)?),
+            1 => (BodyEncoding::Form(read_encodings(shape)), schemas.convert(schema)?),
             2 => {
                 // Written out, since files in it are replaced.
                 let map = document.resolve(schema)?;
-                map.values().try_for_each(|part| document.work.weigh(part))?;
+                map.values().try_for_each(|part| document.work.spend_value(part))?;
                 let whole = Value::Object(map.clone());
                 let converted = schemas.convert(&whole)?;
-                (Kind::Multipart(encodings(shape)), with_files(document, &whole, converted))
+                (BodyEncoding::Multipart(read_encodings(shape)), with_files(document, &whole, converted))
             }
-            3 => (Kind::Text, json!({"type": "string"})),
+            3 => (BodyEncoding::Text, json!({"type": "string"})),
             _ => (
-                Kind::Binary,
+                BodyEncoding::Binary,
                 json!({"type": "string", "description": format!("{}, in base64.", one_line(media, 100))}),
             ),
         };
         let mut schema = if schema.is_object() { schema } else { json!({}) };
         let description = map.get("description").and_then(Value::as_str);
         if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
-            schema.entry("description").or_insert_with(|| Value::from(plain(text, MAX_DESCRIPTION)));
+            schema.entry("description").or_insert_with(|| Value::from(plain_text(text, MAX_DESCRIPTION)));
         }
         // A range of types (`image/*`) is no type.
         let media = if media.contains('*') { "application/octet-stream" } else { media };
@@ -111,30 +111,30 @@ impl Body {
     ///
     /// # Errors
     /// Why the argument is no such body.
-    pub(crate) fn write(&self, raw: &RawValue) -> Result<(String, Vec<u8>), String> {
+    pub(crate) fn encode(&self, raw: &RawValue) -> Result<(String, Vec<u8>), String> {
         // As the caller wrote it: no number changes on the way.
-        if self.kind == Kind::Json {
+        if self.kind == BodyEncoding::Json {
             return Ok((self.media.clone(), raw.get().as_bytes().to_vec()));
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
         let fields = || value.as_object().ok_or_else(|| "it has to be an object".to_owned());
         match &self.kind {
-            Kind::Json | Kind::Text => match &value {
+            BodyEncoding::Json | BodyEncoding::Text => match &value {
                 Value::String(text) => Ok((self.media.clone(), text.clone().into_bytes())),
                 other => Ok((self.media.clone(), other.to_string().into_bytes())),
             },
-            Kind::Binary => Ok((self.media.clone(), decoded(&value)?)),
-            Kind::Form(encodings) => {
-                let text = form(fields()?, encodings);
+            BodyEncoding::Binary => Ok((self.media.clone(), decode_base64(&value)?)),
+            BodyEncoding::Form(encodings) => {
+                let text = encode_form(fields()?, encodings);
                 Ok(("application/x-www-form-urlencoded".to_owned(), text.into_bytes()))
             }
-            Kind::Multipart(encodings) => multipart(fields()?, encodings),
+            BodyEncoding::Multipart(encodings) => encode_multipart(fields()?, encodings),
         }
     }
 }
 
 /// How much a media type carries; the least is taken.
-fn rank(media: &str) -> u8 {
+fn media_rank(media: &str) -> u8 {
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
         "application/json" => 0,
@@ -146,31 +146,31 @@ fn rank(media: &str) -> u8 {
     }
 }
 
-fn encodings(shape: &Value) -> BTreeMap<String, Encoding> {
+fn read_encodings(shape: &Value) -> BTreeMap<String, PropertyEncoding> {
     let one = |encoding: &Value| {
         let media = encoding.get("contentType").and_then(Value::as_str);
         let style =
-            encoding.get("style").and_then(Value::as_str).and_then(Style::parse).unwrap_or(Style::Form);
+            encoding.get("style").and_then(Value::as_str).and_then(ParameterStyle::parse).unwrap_or(ParameterStyle::Form);
         let flag = |key: &str| encoding.get(key).and_then(Value::as_bool);
-        Encoding {
+        PropertyEncoding {
             media: media
                 .filter(|media| media.len() <= MAX_MEDIA && !media.contains(['*', ',']))
-                .and_then(header_text),
+                .and_then(as_header_text),
             style,
-            explode: flag("explode").unwrap_or(matches!(style, Style::Form | Style::Deep)),
-            escape: if flag("allowReserved") == Some(true) { Escape::Reserved } else { Escape::Strict },
+            explode: flag("explode").unwrap_or(matches!(style, ParameterStyle::Form | ParameterStyle::DeepObject)),
+            escape: if flag("allowReserved") == Some(true) { EscapeMode::Reserved } else { EscapeMode::Strict },
         }
     };
     let all = shape.get("encoding").and_then(Value::as_object).into_iter().flatten();
     all.map(|(name, encoding)| (name.clone(), one(encoding))).collect()
 }
 
-fn header_text(text: &str) -> Option<String> {
+fn as_header_text(text: &str) -> Option<String> {
     text.bytes().all(|b| (0x20..0x7f).contains(&b)).then(|| text.to_owned())
 }
 
 /// The schema of a form, in which files are objects.
-fn with_files(document: &Document, written: &Value, mut converted: Value) -> Value {
+fn with_files(document: &OpenApiDocument, written: &Value, mut converted: Value) -> Value {
     let is_file = |schema: &Value| {
         document.resolve(schema).is_ok_and(|map| {
             let said = |key: &str| map.get(key).and_then(Value::as_str);
@@ -190,37 +190,37 @@ fn with_files(document: &Document, written: &Value, mut converted: Value) -> Val
     converted
 }
 
-fn form(fields: &Map<String, Value>, encodings: &BTreeMap<String, Encoding>) -> String {
-    let plain = Encoding::default();
+fn encode_form(fields: &Map<String, Value>, encodings: &BTreeMap<String, PropertyEncoding>) -> String {
+    let plain = PropertyEncoding::default();
     let pairs = fields.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
         let encoding = encodings.get(name).unwrap_or(&plain);
-        if encoding.media.as_ref().is_some_and(|media| rank(media) == 0)
+        if encoding.media.as_ref().is_some_and(|media| media_rank(media) == 0)
             || value.is_object() && !encodings.contains_key(name)
         {
             let json = Value::String(value.to_string());
-            return style::many(Style::Form, false, name, &json, encoding.escape);
+            return style::serialize_pairs(ParameterStyle::Form, false, name, &json, encoding.escape);
         }
-        style::many(encoding.style, encoding.explode, name, value, encoding.escape)
+        style::serialize_pairs(encoding.style, encoding.explode, name, value, encoding.escape)
     });
     pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
 /// A form in parts (RFC 7578). The boundary is a hash of everything, so that nothing in it can contain it.
-fn multipart(
+fn encode_multipart(
     fields: &Map<String, Value>,
-    encodings: &BTreeMap<String, Encoding>,
+    encodings: &BTreeMap<String, PropertyEncoding>,
 ) -> Result<(String, Vec<u8>), String> {
-    let plain = Encoding::default();
+    let plain = PropertyEncoding::default();
     let mut parts: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         let encoding = encodings.get(name).unwrap_or(&plain);
         match value.as_array() {
             Some(items) if encoding.media.is_none() => {
                 for item in items {
-                    parts.push(part(name, item, encoding)?);
+                    parts.push(encode_part(name, item, encoding)?);
                 }
             }
-            _ => parts.push(part(name, value, encoding)?),
+            _ => parts.push(encode_part(name, value, encoding)?),
         }
     }
     let mut hash = Sha256::new();
@@ -241,7 +241,7 @@ fn multipart(
 }
 
 /// The header lines and the content of one part.
-fn part(name: &str, value: &Value, encoding: &Encoding) -> Result<(String, Vec<u8>), String> {
+fn encode_part(name: &str, value: &Value, encoding: &PropertyEncoding) -> Result<(String, Vec<u8>), String> {
     // As the HTML standard escapes names in forms.
     let quoted = |text: &str| text.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
     let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
@@ -249,15 +249,15 @@ fn part(name: &str, value: &Value, encoding: &Encoding) -> Result<(String, Vec<u
         Some(content) => {
             let said = |key: &str| value.get(key).and_then(Value::as_str);
             head += &format!("; filename=\"{}\"", quoted(said("filename").unwrap_or("file")));
-            let media = said("mime_type").and_then(header_text).or_else(|| encoding.media.clone());
+            let media = said("mime_type").and_then(as_header_text).or_else(|| encoding.media.clone());
             let media = media.unwrap_or_else(|| "application/octet-stream".to_owned());
-            (Some(media), decoded(content).map_err(|why| format!("`{name}`: {why}"))?)
+            (Some(media), decode_base64(content).map_err(|why| format!("`{name}`: {why}"))?)
         }
         None if value.is_object() || value.is_array() => {
             let media = encoding.media.clone().unwrap_or_else(|| "application/json".to_owned());
             (Some(media), value.to_string().into_bytes())
         }
-        None => (encoding.media.clone(), style::plain(value).into_bytes()),
+        None => (encoding.media.clone(), style::value_as_text(value).into_bytes()),
     };
     head += "\r\n";
     if let Some(media) = media {
@@ -266,7 +266,7 @@ fn part(name: &str, value: &Value, encoding: &Encoding) -> Result<(String, Vec<u
     Ok((head, content))
 }
 
-fn decoded(value: &Value) -> Result<Vec<u8>, String> {
+fn decode_base64(value: &Value) -> Result<Vec<u8>, String> {
     let text = value.as_str().ok_or("it has to be a text in base64")?;
     STANDARD.decode(text).map_err(|e| format!("it is not base64: {e}"))
 }
@@ -274,19 +274,19 @@ fn decoded(value: &Value) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Known;
+    use crate::schema::SchemaTotals;
 
-    fn body(request: &Value) -> (Body, Value) {
-        let document = Document::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
+    fn body(request: &Value) -> (BodyEncoder, Value) {
+        let document = OpenApiDocument::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
         let operation = json!({ "requestBody": request });
-        Body::read(&document, &operation, &mut Schemas::new(&document, 20, &mut Known::default()))
+        BodyEncoder::read(&document, &operation, &mut SchemaConverter::new(&document, 20, &mut SchemaTotals::default()))
             .unwrap()
             .unwrap()
     }
 
-    fn written(body: &Body, argument: &str) -> Result<(String, String), String> {
+    fn written(body: &BodyEncoder, argument: &str) -> Result<(String, String), String> {
         let raw: Box<RawValue> = serde_json::from_str(argument).unwrap();
-        body.write(&raw).map(|(media, bytes)| (media, String::from_utf8(bytes).unwrap()))
+        body.encode(&raw).map(|(media, bytes)| (media, String::from_utf8(bytes).unwrap()))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
-use crate::work::{TEXT_STEP, Work};
+use crate::budget::{TEXT_STEP, ParseBudget};
 
 /// Largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;
@@ -22,7 +22,7 @@ pub struct DocumentError(pub(crate) String);
 
 /// The dialects that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum OpenApiVersion {
     /// Its schemas are a dialect of their own.
     V30,
     /// Its schemas are JSON Schema 2020-12.
@@ -31,13 +31,13 @@ pub(crate) enum Version {
 
 /// A document that was read.
 #[derive(Debug, Clone)]
-pub struct Document {
+pub struct OpenApiDocument {
     root: Value,
-    pub(crate) version: Version,
-    pub(crate) work: Work,
+    pub(crate) version: OpenApiVersion,
+    pub(crate) work: ParseBudget,
 }
 
-impl Document {
+impl OpenApiDocument {
     /// Reads a document: JSON, or YAML.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Document {
         }
         let text = text.trim_start_matches('\u{feff}');
         let root: Value = if text.trim_start().starts_with('{') {
-            if json::values_at_most(text) > MAX_PARTS {
+            if json::max_value_count(text) > MAX_PARTS {
                 return refuse(format!("it has more than {MAX_PARTS} parts"));
             }
             serde_json::from_str(text).map_err(|e| DocumentError(format!("it is not JSON: {e}")))?
@@ -69,20 +69,20 @@ impl Document {
                 ));
             }
             "" => return refuse("it has no `openapi` version".to_owned()),
-            v if v.starts_with("3.0.") || v == "3.0" => Version::V30,
-            v if v.starts_with("3.1.") || v == "3.1" => Version::V31,
+            v if v.starts_with("3.0.") || v == "3.0" => OpenApiVersion::V30,
+            v if v.starts_with("3.1.") || v == "3.1" => OpenApiVersion::V31,
             v => return refuse(format!("it is of version {}; 3.0 and 3.1 are read", one_line(v, 20))),
         };
         if !root.get("paths").is_some_and(Value::is_object) {
             return refuse("it has no `paths`".to_owned());
         }
-        Ok(Self { root, version, work: Work::default() })
+        Ok(Self { root, version, work: ParseBudget::default() })
     }
 
     /// The same document, of which tools are to be made by a time: what takes longer is refused.
     #[must_use]
-    pub fn until(self, time: Instant) -> Self {
-        Self { work: self.work.until(time), ..self }
+    pub fn with_deadline(self, time: Instant) -> Self {
+        Self { work: self.work.with_deadline(time), ..self }
     }
 
     /// What the service is called.
@@ -97,7 +97,7 @@ impl Document {
     /// Why that is not known.
     pub fn server(&self, from: Option<&str>) -> Result<String, String> {
         let none = std::collections::BTreeMap::new();
-        crate::server::base(None, from, &none, [None, None, self.root.get("servers")])
+        crate::server::base_url(None, from, &none, [None, None, self.root.get("servers")])
     }
 
     pub(crate) fn root(&self) -> &Value {
@@ -114,10 +114,10 @@ impl Document {
         let mut node = node;
         for _ in 0..MAX_REFERENCES {
             match node.get("$ref").and_then(Value::as_str) {
-                Some(reference) => node = self.target(reference)?,
+                Some(reference) => node = self.resolve_reference(reference)?,
                 None => {
                     let map = node.as_object().ok_or_else(|| "something that is no object".to_owned())?;
-                    return self.work.skim(map).map(|()| map);
+                    return self.work.spend_entries(map).map(|()| map);
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Document {
     }
 
     /// What a reference into this document leads to.
-    pub(crate) fn target(&self, reference: &str) -> Result<&Value, String> {
+    pub(crate) fn resolve_reference(&self, reference: &str) -> Result<&Value, String> {
         self.work.spend(1 + reference.len() / TEXT_STEP)?;
         let shown = || one_line(reference, 100);
         let Some(pointer) = reference.strip_prefix('#') else {
@@ -143,19 +143,19 @@ mod tests {
     #[test]
     fn both_notations_and_both_versions_are_read() {
         for (text, version) in [
-            (r#"{"openapi": "3.0.3", "paths": {}}"#, Version::V30),
-            ("openapi: 3.1.0\ninfo: {title: Pets, version: 1}\npaths: {}\n", Version::V31),
-            ("\u{feff}openapi: \"3.0.0\"\npaths: {}\n", Version::V30),
+            (r#"{"openapi": "3.0.3", "paths": {}}"#, OpenApiVersion::V30),
+            ("openapi: 3.1.0\ninfo: {title: Pets, version: 1}\npaths: {}\n", OpenApiVersion::V31),
+            ("\u{feff}openapi: \"3.0.0\"\npaths: {}\n", OpenApiVersion::V30),
         ] {
-            assert_eq!(Document::parse(text).unwrap().version, version, "{text}");
+            assert_eq!(OpenApiDocument::parse(text).unwrap().version, version, "{text}");
         }
-        let document = Document::parse("openapi: 3.1.0\ninfo: {title: Pets}\npaths: {}\n").unwrap();
+        let document = OpenApiDocument::parse("openapi: 3.1.0\ninfo: {title: Pets}\npaths: {}\n").unwrap();
         assert_eq!(document.title(), Some("Pets"));
     }
 
     #[test]
     fn numbers_are_keys_too_and_an_anchor_is_followed() {
-        let document = Document::parse(
+        let document = OpenApiDocument::parse(
             "openapi: 3.1.0\npaths:\n  /a: &a\n    get:\n      responses:\n        200:\n          description: ok\n  /b: *a\n",
         )
         .unwrap();
@@ -186,7 +186,7 @@ mod tests {
             (&deep, "not YAML"),
             (&format!("{{\"a\": {deep}"), "not JSON"),
         ] {
-            let error = Document::parse(text).unwrap_err().to_string();
+            let error = OpenApiDocument::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text:.40}: {error}");
             assert!(error.len() < 500);
         }
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn references_lead_somewhere_in_this_document() {
-        let document = Document::parse(
+        let document = OpenApiDocument::parse(
             r##"{"openapi": "3.1.0", "paths": {}, "components": {"parameters": {
                 "a/b": {"name": "x"}, "again": {"$ref": "#/components/parameters/a~1b"},
                 "loop": {"$ref": "#/components/parameters/loop"}, "word": 7}}}"##,

@@ -11,7 +11,7 @@ use crate::security::Credential;
 
 /// A request that an operation makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct ServiceRequest {
     /// `GET`, `POST`, …
     pub method: &'static str,
     /// The whole URL, without what the credentials add.
@@ -26,7 +26,7 @@ pub struct Request {
 
 /// What came back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Response {
+pub struct ServiceResponse {
     /// The status.
     pub status: u16,
     /// Header fields, names in small letters.
@@ -37,7 +37,7 @@ pub struct Response {
     pub truncated: bool,
 }
 
-impl Response {
+impl ServiceResponse {
     /// The first field of this name, which is written in small letters.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
@@ -59,16 +59,16 @@ pub enum ExchangeError {
 }
 
 /// Sends requests.
-pub trait Exchange: Send + Sync + fmt::Debug {
+pub trait HttpExchange: Send + Sync + fmt::Debug {
     /// Sends one on behalf of a call. Dropping the future gives it up.
-    fn exchange<'a>(
+    fn send<'a>(
         &'a self,
-        request: Request,
+        request: ServiceRequest,
         ctx: &'a Arc<CallContext>,
-    ) -> BoxFuture<'a, Result<Response, ExchangeError>>;
+    ) -> BoxFuture<'a, Result<ServiceResponse, ExchangeError>>;
 
     /// Whether bytes of a media type may become an attachment of the call's turn, if that takes any.
-    fn attaches(&self, media: &str, ctx: &CallContext) -> bool {
+    fn may_attach(&self, media: &str, ctx: &CallContext) -> bool {
         let _ = (media, ctx);
         true
     }

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
 use toolbay_policy::MAX_OPENAPI_QUALIFIED;
-use toolbay_policy::name::{MAX_TOOL, PluginId, SEAM};
+use toolbay_policy::name::{MAX_TOOL, PluginId, NAME_SEPARATOR};
 
 /// Digits of a hash that tell two names apart, at first.
 const DIGITS: usize = 6;
 
 /// A text with only what a name may have, at most so long: everything else becomes one `_`.
-pub(crate) fn legal(text: &str, most: usize) -> String {
+pub(crate) fn legal_name(text: &str, most: usize) -> String {
     let mut out = String::new();
     for c in text.chars() {
         if c.is_ascii_alphanumeric() || c == '-' {
@@ -28,36 +28,36 @@ pub(crate) fn legal(text: &str, most: usize) -> String {
 }
 
 /// Longest name that is compared with others as it is, in bytes; of a longer one a hash tells it from others.
-const MAX_SPOKEN: usize = 256;
+const MAX_BASE_NAME: usize = 256;
 
 /// A name of what an author wrote, who may have written a book, and may have it meant by many operations.
-fn short(text: &str) -> String {
-    let name = legal(text, MAX_SPOKEN);
-    if text.len() > MAX_SPOKEN { with_hash(&name, text, MAX_SPOKEN, DIGITS) } else { name }
+fn short_name(text: &str) -> String {
+    let name = legal_name(text, MAX_BASE_NAME);
+    if text.len() > MAX_BASE_NAME { with_hash(&name, text, MAX_BASE_NAME, DIGITS) } else { name }
 }
 
 /// An operation, as it is named.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Named<'a> {
+pub(crate) struct OperationIdentity<'a> {
     pub(crate) id: Option<&'a str>,
     pub(crate) method: &'static str,
     pub(crate) path: &'a str,
 }
 
-impl Named<'_> {
-    fn spoken(&self) -> String {
-        let id = self.id.map(short).filter(|name| !name.is_empty());
-        id.unwrap_or_else(|| short(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path)))
+impl OperationIdentity<'_> {
+    fn base_name(&self) -> String {
+        let id = self.id.map(short_name).filter(|name| !name.is_empty());
+        id.unwrap_or_else(|| short_name(&format!("{}_{}", self.method.to_ascii_lowercase(), self.path)))
     }
 }
 
 /// The names of all operations of a document, in their order: the id that each has, or its method and path. One that is
 /// too long keeps its beginning; a hash tells it from others. Of two that would be the same, each gets the hash of its
 /// method and path: whichever stands first, and whichever others there are, a name means the same operation.
-pub(crate) fn of_all(namespace: &PluginId, all: &[Named<'_>]) -> Vec<String> {
+pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) -> Vec<String> {
     let most =
-        MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(SEAM.len() + namespace.as_str().len())).max(8);
-    let spoken: Vec<String> = all.iter().map(Named::spoken).collect();
+        MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(NAME_SEPARATOR.len() + namespace.as_str().len())).max(8);
+    let spoken: Vec<String> = all.iter().map(OperationIdentity::base_name).collect();
     let short =
         |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
     let wanted: Vec<String> = spoken.iter().map(short).collect();
@@ -85,7 +85,7 @@ pub(crate) fn of_all(namespace: &PluginId, all: &[Named<'_>]) -> Vec<String> {
 fn with_hash(name: &str, of: &str, most: usize, digits: usize) -> String {
     let hash: String = Sha256::digest(of.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let hash = hash.get(..digits.min(most).min(hash.len())).unwrap_or_default();
-    let kept = legal(name, most.saturating_sub(hash.len() + 1));
+    let kept = legal_name(name, most.saturating_sub(hash.len() + 1));
     if kept.is_empty() { hash.to_owned() } else { format!("{kept}_{hash}") }
 }
 
@@ -95,9 +95,9 @@ mod tests {
 
     fn named(namespace: &str, ids: &[Option<&str>]) -> Vec<String> {
         let paths: Vec<String> = (0..ids.len()).map(|n| format!("/a/{{b}}/{n}")).collect();
-        let all: Vec<Named<'_>> =
-            ids.iter().zip(&paths).map(|(id, path)| Named { id: *id, method: "GET", path }).collect();
-        of_all(&PluginId::new(namespace).unwrap(), &all)
+        let all: Vec<OperationIdentity<'_>> =
+            ids.iter().zip(&paths).map(|(id, path)| OperationIdentity { id: *id, method: "GET", path }).collect();
+        tool_names(&PluginId::new(namespace).unwrap(), &all)
     }
 
     #[test]
@@ -129,18 +129,18 @@ mod tests {
     #[test]
     fn a_name_means_the_same_operation_whichever_stands_first() {
         let (a, b) = (
-            Named { id: Some("get"), method: "GET", path: "/a" },
-            Named { id: Some("get"), method: "GET", path: "/b" },
+            OperationIdentity { id: Some("get"), method: "GET", path: "/a" },
+            OperationIdentity { id: Some("get"), method: "GET", path: "/b" },
         );
         let namespace = PluginId::new("pets").unwrap();
-        let (one, mut other) = (of_all(&namespace, &[a, b]), of_all(&namespace, &[b, a]));
+        let (one, mut other) = (tool_names(&namespace, &[a, b]), tool_names(&namespace, &[b, a]));
         other.reverse();
         assert_eq!(one, other);
         assert!(one.iter().all(|name| name.starts_with("get_")), "{one:?}");
         let many: Vec<String> = (0..5000).map(|n| format!("/{n}")).collect();
-        let many: Vec<Named<'_>> =
-            many.iter().map(|path| Named { id: Some("same"), method: "GET", path }).collect();
-        let names = of_all(&namespace, &many);
+        let many: Vec<OperationIdentity<'_>> =
+            many.iter().map(|path| OperationIdentity { id: Some("same"), method: "GET", path }).collect();
+        let names = tool_names(&namespace, &many);
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), 5000);
     }
 }

@@ -9,14 +9,14 @@ use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
-use crate::document::{Document, DocumentError};
-use crate::name::{self, Named};
-use crate::request::Plan;
+use crate::document::{OpenApiDocument, DocumentError};
+use crate::name::{self, OperationIdentity};
+use crate::request::RequestPlan;
 use crate::routes::Routes;
 use crate::security::{self, Credential};
-use crate::select::Pattern;
-use crate::site::{Gathered, Site};
-use crate::work::TEXT_STEP;
+use crate::selection::OperationPattern;
+use crate::importer::{ImportTotals, OperationImporter};
+use crate::budget::TEXT_STEP;
 
 /// Most operations of one document that become tools, or would.
 const MAX_OPERATIONS: usize = 5000;
@@ -34,7 +34,7 @@ pub(crate) const METHODS: [(&str, &str); 6] = [
 
 /// What the operator says of a document.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct ImportOptions {
     /// The base of all URLs, instead of what the document says.
     pub server: Option<String>,
     /// Where the document comes from; a relative server is meant against it.
@@ -55,19 +55,19 @@ pub struct Options {
 
 /// One operation as a tool.
 #[derive(Debug, Clone)]
-pub struct Operation {
+pub struct ImportedOperation {
     /// The tool. Its capabilities are its requests, and the secrets in them.
     pub def: ToolDef,
     /// Why it cannot be called: a secret that it demands is not named.
     pub unavailable: Option<String>,
     /// Where its requests go: method and origin.
-    pub reaches: NetRule,
+    pub net_rule: NetRule,
     /// The secrets that go into its requests.
     pub credentials: Vec<Credential>,
-    pub(crate) plan: Plan,
+    pub(crate) plan: RequestPlan,
 }
 
-impl Operation {
+impl ImportedOperation {
     /// What all its URLs begin with.
     #[must_use]
     pub fn base(&self) -> &str {
@@ -76,8 +76,8 @@ impl Operation {
 
     /// `GET /pets/{id}`, as the document has it.
     #[must_use]
-    pub fn spoken(&self) -> &str {
-        &self.plan.spoken
+    pub fn method_and_path(&self) -> &str {
+        &self.plan.method_and_path
     }
 
     /// The same operation, whose values in the path may have slashes in them, which are encoded.
@@ -89,14 +89,14 @@ impl Operation {
 
     /// Whether its requests may change something.
     #[must_use]
-    pub fn changes(&self) -> bool {
+    pub fn may_change_data(&self) -> bool {
         !self.def.traits.read_only
     }
 }
 
 /// An operation that is no tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ImportProblem {
     /// `GET /pets/{id}`.
     pub operation: String,
     /// Why.
@@ -107,11 +107,11 @@ pub struct Problem {
 #[derive(Debug, Clone, Default)]
 pub struct Import {
     /// The tools, in the order of the document.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<ImportedOperation>,
     /// What is no tool.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ImportProblem>,
     /// Operations that the options leave out.
-    pub left_out: usize,
+    pub excluded_count: usize,
     /// Lines of `include` that no operation fits.
     pub unused: Vec<String>,
 }
@@ -120,56 +120,56 @@ impl Import {
     /// The requests of all its operations.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        Routes::of(self.operations.iter().map(|operation| &operation.plan))
+        Routes::from_plans(self.operations.iter().map(|operation| &operation.plan))
     }
 }
 
 /// The lines of one list, each with whether an operation fits it.
-struct Lines(Vec<(Pattern, bool)>);
+struct SelectionList(Vec<(OperationPattern, bool)>);
 
-impl Lines {
+impl SelectionList {
     fn read(lines: &[String]) -> Result<Self, DocumentError> {
-        let read = |line: &String| Pattern::parse(line).map(|pattern| (pattern, false));
+        let read = |line: &String| OperationPattern::parse(line).map(|pattern| (pattern, false));
         lines.iter().map(read).collect::<Result<_, _>>().map(Self).map_err(DocumentError)
     }
 
-    fn fit(&mut self, one: Named<'_>, tags: &[String]) -> bool {
+    fn matches(&mut self, one: OperationIdentity<'_>, tags: &[String]) -> bool {
         let mut any = false;
         for (pattern, used) in &mut self.0 {
-            let fits = pattern.fits(one, tags);
+            let fits = pattern.matches(one, tags);
             (*used, any) = (*used || fits, any || fits);
         }
         any
     }
 
-    fn unused<'a>(&self, lines: &'a [String]) -> impl Iterator<Item = &'a String> {
+    fn unused_includes<'a>(&self, lines: &'a [String]) -> impl Iterator<Item = &'a String> {
         self.0.iter().zip(lines).filter(|((_, used), _)| !used).map(|(_, line)| line)
     }
 }
 
 /// An operation where it is found.
-pub(crate) struct Found<'a> {
+pub(crate) struct DocumentOperation<'a> {
     pub(crate) item: &'a Map<String, Value>,
-    pub(crate) operation: &'a Value,
-    pub(crate) name: Named<'a>,
+    pub(crate) node: &'a Value,
+    pub(crate) identity: OperationIdentity<'a>,
 }
 
 /// Most tags of one operation.
 const MAX_TAGS: usize = 16;
 /// Most operations that are looked at, those included that are left out: one item may be meant by many paths.
-const MAX_SEEN: usize = 20_000;
+const MAX_SCANNED: usize = 20_000;
 
 /// All operations of a document in their order, and the paths that lead to none.
-fn all(document: &Document) -> Result<(Vec<Found<'_>>, Vec<Problem>), String> {
+fn all_operations(document: &OpenApiDocument) -> Result<(Vec<DocumentOperation<'_>>, Vec<ImportProblem>), String> {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (path, node) in document.paths().filter(|(path, _)| path.starts_with('/')) {
         document.work.spend(1 + path.len() / TEXT_STEP)?;
         if path.len() > MAX_PATH {
-            problems.push(problem("*", path, format!("its path has more than {MAX_PATH} bytes")));
+            problems.push(import_problem("*", path, format!("its path has more than {MAX_PATH} bytes")));
             continue;
         }
-        if found.len() + problems.len() >= MAX_SEEN {
-            problems.push(problem("*", path, format!("the document has more than {MAX_SEEN} operations")));
+        if found.len() + problems.len() >= MAX_SCANNED {
+            problems.push(import_problem("*", path, format!("the document has more than {MAX_SCANNED} operations")));
             break;
         }
         match document.resolve(node) {
@@ -181,17 +181,17 @@ fn all(document: &Document) -> Result<(Vec<Found<'_>>, Vec<Problem>), String> {
                     let id = operation.get("operationId").and_then(Value::as_str);
                     // It is named, and compared with the lines of the operator's lists.
                     document.work.spend(1 + id.map_or(0, str::len) / TEXT_STEP)?;
-                    found.push(Found { item, operation, name: Named { id, method, path } });
+                    found.push(DocumentOperation { item, node: operation, identity: OperationIdentity { id, method, path } });
                 }
             }
-            Err(reason) => problems.push(problem("*", path, reason)),
+            Err(reason) => problems.push(import_problem("*", path, reason)),
         }
     }
     Ok((found, problems))
 }
 
-fn problem(method: &str, path: &str, reason: String) -> Problem {
-    Problem { operation: one_line(&format!("{method} {path}"), 200), reason }
+fn import_problem(method: &str, path: &str, reason: String) -> ImportProblem {
+    ImportProblem { operation: one_line(&format!("{method} {path}"), 200), reason }
 }
 
 /// Makes tools of the operations of a document. `namespace` is what the operator calls it, and stands before the names.
@@ -199,48 +199,48 @@ fn problem(method: &str, path: &str, reason: String) -> Problem {
 /// # Errors
 /// When a line of the options says nothing, a line of `exclude` leaves nothing out, the document has too many operations,
 /// or it takes too long. What is wrong with one operation is among the problems.
-pub fn import(document: &Document, namespace: &PluginId, options: &Options) -> Result<Import, DocumentError> {
-    let (mut include, mut exclude) = (Lines::read(&options.include)?, Lines::read(&options.exclude)?);
-    let (all, problems) = all(document).map_err(DocumentError)?;
-    let reserved: Arc<[_]> = security::reserved(document).map_err(DocumentError)?.into();
-    let named: Vec<Named<'_>> = all.iter().map(|one| one.name).collect();
-    let names = name::of_all(namespace, &named);
+pub fn import(document: &OpenApiDocument, namespace: &PluginId, options: &ImportOptions) -> Result<Import, DocumentError> {
+    let (mut include, mut exclude) = (SelectionList::read(&options.include)?, SelectionList::read(&options.exclude)?);
+    let (all, problems) = all_operations(document).map_err(DocumentError)?;
+    let reserved: Arc<[_]> = security::reserved_fields(document).map_err(DocumentError)?.into();
+    let named: Vec<OperationIdentity<'_>> = all.iter().map(|one| one.identity).collect();
+    let names = name::tool_names(namespace, &named);
     let mut came = Import { problems, ..Import::default() };
-    let mut gathered = Gathered::default();
+    let mut gathered = ImportTotals::default();
     let lines = options.include.len() + options.exclude.len();
     for (one, tool) in all.iter().zip(&names) {
-        let tags = tags(document, one.operation).map_err(DocumentError)?;
+        let tags = operation_tags(document, one.node).map_err(DocumentError)?;
         document.work.spend(lines).map_err(DocumentError)?;
         // Both are asked, so that a line is known to fit.
-        let (included, excluded) = (include.fit(one.name, &tags), exclude.fit(one.name, &tags));
+        let (included, excluded) = (include.matches(one.identity, &tags), exclude.matches(one.identity, &tags));
         if excluded || !(included || options.include.is_empty()) {
-            came.left_out += 1;
+            came.excluded_count += 1;
             continue;
         }
         if came.operations.len() + came.problems.len() >= MAX_OPERATIONS {
             let text = format!("it has more than {MAX_OPERATIONS} operations: choose some with `include`");
             return Err(DocumentError(text));
         }
-        let site = Site { document, options, found: one, reserved: &reserved };
-        match site.tool(namespace, tool, &tags, &mut gathered) {
+        let site = OperationImporter { document, options, operation: one, reserved: &reserved };
+        match site.import(namespace, tool, &tags, &mut gathered) {
             Ok(operation) => came.operations.push(operation),
-            Err(reason) => came.problems.push(problem(one.name.method, one.name.path, reason)),
+            Err(reason) => came.problems.push(import_problem(one.identity.method, one.identity.path, reason)),
         }
         // What is over is over for all that follow.
         document.work.spend(0).map_err(DocumentError)?;
     }
     // Who excludes something wants it gone: that nothing is, is most likely a slip of the pen.
-    if let Some(line) = exclude.unused(&options.exclude).next() {
+    if let Some(line) = exclude.unused_includes(&options.exclude).next() {
         let shown = one_line(line, 100);
         return Err(DocumentError(format!(
             "`exclude` has `{shown}`, which no operation of the document fits"
         )));
     }
-    came.unused = include.unused(&options.include).cloned().collect();
+    came.unused = include.unused_includes(&options.include).cloned().collect();
     Ok(came)
 }
 
-fn tags(document: &Document, operation: &Value) -> Result<Vec<String>, String> {
+fn operation_tags(document: &OpenApiDocument, operation: &Value) -> Result<Vec<String>, String> {
     let mut tags = Vec::new();
     for tag in operation.get("tags").and_then(Value::as_array).into_iter().flatten() {
         document.work.spend(1)?;

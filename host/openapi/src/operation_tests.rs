@@ -46,14 +46,14 @@ components:
         mother: {$ref: "#/components/schemas/Pet"}
 "##;
 
-fn imported(options: &Options) -> Import {
-    import(&Document::parse(PETS).unwrap(), &PluginId::new("pets").unwrap(), options).unwrap()
+fn imported(options: &ImportOptions) -> Import {
+    import(&OpenApiDocument::parse(PETS).unwrap(), &PluginId::new("pets").unwrap(), options).unwrap()
 }
 
 #[test]
 fn operations_become_tools_and_a_bad_one_costs_no_other() {
     let found =
-        imported(&Options { secrets: [("key".to_owned(), "PETS".to_owned())].into(), ..Options::default() });
+        imported(&ImportOptions { secrets: [("key".to_owned(), "PETS".to_owned())].into(), ..ImportOptions::default() });
     let names: Vec<_> = found.operations.iter().map(|one| one.def.name.as_str()).collect();
     assert_eq!(names, ["pets__listPets", "pets__createPet", "pets__delete_pets_petId"]);
     let problems: Vec<_> = found.problems.iter().map(|p| (p.operation.as_str(), p.reason.as_str())).collect();
@@ -89,30 +89,30 @@ fn operations_become_tools_and_a_bad_one_costs_no_other() {
 
 #[test]
 fn what_is_chosen_and_what_is_missing() {
-    let found = imported(&Options { include: vec!["tag:write".to_owned()], ..Options::default() });
+    let found = imported(&ImportOptions { include: vec!["tag:write".to_owned()], ..ImportOptions::default() });
     assert_eq!((found.operations.len(), found.problems.len()), (1, 1));
     let why = found.operations[0].unavailable.as_deref().unwrap();
     assert!(why.contains("secrets = { \"key\" = \"SECRET\" }"), "{why}");
-    let exclude = Options { exclude: vec!["/*".to_owned()], ..Options::default() };
+    let exclude = ImportOptions { exclude: vec!["/*".to_owned()], ..ImportOptions::default() };
     assert!(imported(&exclude).operations.is_empty());
-    let odd = Options { include: vec!["nothing".to_owned()], ..Options::default() };
-    let document = Document::parse(PETS).unwrap();
+    let odd = ImportOptions { include: vec!["nothing".to_owned()], ..ImportOptions::default() };
+    let document = OpenApiDocument::parse(PETS).unwrap();
     let pets = PluginId::new("pets").unwrap();
     assert!(import(&document, &pets, &odd).is_err());
-    let slip = Options { exclude: vec!["op:deletPet".to_owned()], ..Options::default() };
+    let slip = ImportOptions { exclude: vec!["op:deletPet".to_owned()], ..ImportOptions::default() };
     let error = import(&document, &pets, &slip).unwrap_err().to_string();
     assert!(error.contains("`exclude` has `op:deletPet`"), "{error}");
     let include = ["tag:pet", "tag:cats"].map(str::to_owned).to_vec();
-    let found = imported(&Options { include, ..Options::default() });
-    assert_eq!((found.unused, found.left_out), (vec!["tag:cats".to_owned()], 2));
+    let found = imported(&ImportOptions { include, ..ImportOptions::default() });
+    assert_eq!((found.unused, found.excluded_count), (vec!["tag:cats".to_owned()], 2));
 }
 
 #[test]
 fn what_the_operator_sends_is_not_asked_for() {
-    let options = Options {
+    let options = ImportOptions {
         secrets: [("key".to_owned(), "PETS".to_owned())].into(),
         headers: vec![("x-trace".to_owned(), "mine".to_owned())],
-        ..Options::default()
+        ..ImportOptions::default()
     };
     let found = imported(&options);
     let list = &found.operations[0];
@@ -123,7 +123,7 @@ fn what_the_operator_sends_is_not_asked_for() {
     assert_eq!(wishes, ["POST https://pets.example.com/v1/pets", "PETS"]);
     let delete = &found.operations[2];
     assert_eq!(delete.def.capabilities[0].target, "DELETE https://pets.example.com/v1/pets/*");
-    assert_eq!((delete.spoken(), delete.base()), ("DELETE /pets/{petId}", "https://pets.example.com/v1"));
+    assert_eq!((delete.method_and_path(), delete.base()), ("DELETE /pets/{petId}", "https://pets.example.com/v1"));
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn a_schema_that_is_too_much_is_known_in_part() {
         "paths": {"/a": {"post": {"requestBody": {"content": {"application/json": {"schema": {
             "type": "object", "properties": wide}}}}}}},
         "components": {"schemas": {"S": {"type": "object", "properties": fields}}}});
-    let document = Document::parse(&text.to_string()).unwrap();
-    let found = import(&document, &PluginId::new("a").unwrap(), &Options::default()).unwrap();
+    let document = OpenApiDocument::parse(&text.to_string()).unwrap();
+    let found = import(&document, &PluginId::new("a").unwrap(), &ImportOptions::default()).unwrap();
     assert_eq!(found.problems, []);
     let schema = &found.operations[0].def.input_schema;
     assert!(schema.check(&json!({"body": {"p0": {"f0": "x"}}})).is_ok());
@@ -148,15 +148,15 @@ fn too_many_operations_are_refused_with_the_way_out() {
     let paths: Map<String, Value> =
         (0..=MAX_OPERATIONS).map(|n| (format!("/{n}"), json!({"get": {}}))).collect();
     let text = json!({"openapi": "3.1.0", "servers": [{"url": "https://a.example"}], "paths": paths});
-    let document = Document::parse(&text.to_string()).unwrap();
-    let error = import(&document, &PluginId::new("a").unwrap(), &Options::default()).unwrap_err();
+    let document = OpenApiDocument::parse(&text.to_string()).unwrap();
+    let error = import(&document, &PluginId::new("a").unwrap(), &ImportOptions::default()).unwrap_err();
     assert!(error.to_string().contains("choose some with `include`"), "{error}");
 }
 
 /// What a document calls its operations is neither a toolset nor a label of the operator's.
 #[test]
 fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
-    let found = imported(&Options::default());
+    let found = imported(&ImportOptions::default());
     for one in &found.operations {
         assert_eq!(one.def.keywords.toolset.as_deref(), Some("openapi:pets"));
         assert!(
@@ -205,15 +205,15 @@ fn what_is_meant_again_and_again_is_counted_each_time() {
             ),
         ),
     ] {
-        let mut document = Document::parse(&document.to_string()).unwrap();
-        document.work = crate::work::Work::most(2_000_000);
+        let mut document = OpenApiDocument::parse(&document.to_string()).unwrap();
+        document.work = crate::budget::ParseBudget::most(2_000_000);
         let started = std::time::Instant::now();
         let error =
-            import(&document, &PluginId::new("a").unwrap(), &Options::default()).unwrap_err().to_string();
+            import(&document, &PluginId::new("a").unwrap(), &ImportOptions::default()).unwrap_err().to_string();
         assert!(error.contains("steps to read"), "{what}: {error}");
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "{what}");
     }
-    let late = Document::parse(PETS).unwrap().until(std::time::Instant::now());
-    let error = import(&late, &PluginId::new("a").unwrap(), &Options::default()).unwrap_err();
+    let late = OpenApiDocument::parse(PETS).unwrap().with_deadline(std::time::Instant::now());
+    let error = import(&late, &PluginId::new("a").unwrap(), &ImportOptions::default()).unwrap_err();
     assert!(error.to_string().contains("too long to read"), "{error}");
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 use toolbay_policy::text::one_line;
 
-use crate::document::Document;
+use crate::document::OpenApiDocument;
 use crate::name;
-use crate::schema::{MAX_DESCRIPTION, Schemas, plain};
-use crate::style::{Escape, Style};
+use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
+use crate::style::{EscapeMode, ParameterStyle};
 
 /// Most parameters of one operation.
 const MAX_PARAMETERS: usize = 200;
@@ -17,7 +17,7 @@ const MAX_ARGUMENT: usize = 64;
 
 /// Header fields that are not parameters (the specification names the first three), or that are the client's, or that make
 /// some servers take a request for another one.
-const NOT_PARAMETERS: [&str; 20] = [
+const RESERVED_HEADERS: [&str; 20] = [
     "accept",
     "content-type",
     "authorization",
@@ -41,21 +41,21 @@ const NOT_PARAMETERS: [&str; 20] = [
 ];
 
 /// Whether a header field is somebody else's to write.
-fn is_not_parameter(name: &str) -> bool {
+fn is_reserved_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
-    NOT_PARAMETERS.contains(&name.as_str()) || name.starts_with("proxy-")
+    RESERVED_HEADERS.contains(&name.as_str()) || name.starts_with("proxy-")
 }
 
 /// Where a value goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum ParameterLocation {
     Path,
     Query,
     Header,
     Cookie,
 }
 
-impl Place {
+impl ParameterLocation {
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "path" => Self::Path,
@@ -78,25 +78,25 @@ impl Place {
 
 /// A place that something else than an argument fills.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fixed(pub(crate) Place, pub(crate) String);
+pub(crate) struct ReservedField(pub(crate) ParameterLocation, pub(crate) String);
 
-impl Fixed {
+impl ReservedField {
     /// Whether a server may take a name in a query, or that of a cookie, for this. Their names are compared as they are
     /// (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers do not: capitals, a blank before it, what
     /// stands in brackets behind it, and a dot for an underscore make no difference to one or the other.
-    pub(crate) fn collides(&self, place: Place, name: &str) -> bool {
+    pub(crate) fn collides(&self, location: ParameterLocation, name: &str) -> bool {
         fn folded(name: &str) -> String {
             let plain = name.trim().to_ascii_lowercase();
             plain.chars().map(|c| if matches!(c, '.' | ' ') { '_' } else { c }).collect()
         }
         let (own, other) = (folded(&self.1), folded(name));
         let before = other.split('[').next().unwrap_or_default();
-        self.0 == place && (own == other || own == before)
+        self.0 == location && (own == other || own == before)
     }
 
-    fn is(&self, place: Place, name: &str) -> bool {
+    fn is_same(&self, place: ParameterLocation, name: &str) -> bool {
         self.0 == place
-            && if place == Place::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
+            && if place == ParameterLocation::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
     }
 }
 
@@ -104,10 +104,10 @@ impl Fixed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) name: String,
-    pub(crate) place: Place,
-    pub(crate) style: Style,
+    pub(crate) place: ParameterLocation,
+    pub(crate) style: ParameterStyle,
     pub(crate) explode: bool,
-    pub(crate) escape: Escape,
+    pub(crate) escape_mode: EscapeMode,
     /// The value is written as JSON.
     pub(crate) json: bool,
     /// The argument that a caller gives.
@@ -117,12 +117,12 @@ pub(crate) struct Parameter {
 
 /// Reads the parameters of an operation and, where it does not name them again, of its path. The second of each pair is
 /// the schema of the argument.
-pub(crate) fn read(
-    document: &Document,
+pub(crate) fn read_parameters(
+    document: &OpenApiDocument,
     operation: Option<&Value>,
     path: Option<&Value>,
-    fixed: &[Fixed],
-    schemas: &mut Schemas<'_>,
+    fixed: &[ReservedField],
+    schemas: &mut SchemaConverter<'_>,
 ) -> Result<Vec<(Parameter, Value)>, String> {
     let (mut seen, mut arguments) = (HashSet::new(), HashSet::from(["body".to_owned()]));
     let mut all = Vec::new();
@@ -132,54 +132,54 @@ pub(crate) fn read(
         let map = document.resolve(node)?;
         let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
         let shown = one_line(said("name"), 60);
-        let place = Place::parse(said("in")).ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
+        let place = ParameterLocation::parse(said("in")).ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
         if !seen.insert((said("name").to_owned(), place)) {
             continue;
         }
-        if place == Place::Header && is_not_parameter(said("name")) {
+        if place == ParameterLocation::Header && is_reserved_header(said("name")) {
             continue;
         }
         // What the operator sends, or a credential, is not the model's to say.
-        if fixed.iter().any(|one| one.is(place, said("name"))) {
+        if fixed.iter().any(|one| one.is_same(place, said("name"))) {
             continue;
         }
-        if said("name").is_empty() || (place == Place::Header && !is_token(said("name"))) {
+        if said("name").is_empty() || (place == ParameterLocation::Header && !is_token(said("name"))) {
             return Err(format!("a parameter is called `{shown}`"));
         }
         if all.len() == MAX_PARAMETERS {
             return Err(format!("more than {MAX_PARAMETERS} parameters"));
         }
         all.push(
-            one(map, place, &mut arguments, schemas)
+            read_parameter(map, place, &mut arguments, schemas)
                 .map_err(|why| format!("the parameter `{shown}`: {why}"))?,
         );
     }
     Ok(all)
 }
 
-fn one(
+fn read_parameter(
     map: &Map<String, Value>,
-    place: Place,
+    place: ParameterLocation,
     arguments: &mut HashSet<String>,
-    schemas: &mut Schemas<'_>,
+    schemas: &mut SchemaConverter<'_>,
 ) -> Result<(Parameter, Value), String> {
     let name = map.get("name").and_then(Value::as_str).unwrap_or_default();
     let flag = |key: &str| map.get(key).and_then(Value::as_bool);
     let default = match place {
-        Place::Path | Place::Header => Style::Simple,
-        Place::Query | Place::Cookie => Style::Form,
+        ParameterLocation::Path | ParameterLocation::Header => ParameterStyle::Simple,
+        ParameterLocation::Query | ParameterLocation::Cookie => ParameterStyle::Form,
     };
     let style = match map.get("style").and_then(Value::as_str) {
         Some(style) => {
-            Style::parse(style).ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?
+            ParameterStyle::parse(style).ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?
         }
         None => default,
     };
     let of_place = match place {
-        Place::Path => matches!(style, Style::Simple | Style::Label | Style::Matrix),
-        Place::Query => matches!(style, Style::Form | Style::Space | Style::Pipe | Style::Deep),
-        Place::Header => style == Style::Simple,
-        Place::Cookie => style == Style::Form,
+        ParameterLocation::Path => matches!(style, ParameterStyle::Simple | ParameterStyle::Label | ParameterStyle::Matrix),
+        ParameterLocation::Query => matches!(style, ParameterStyle::Form | ParameterStyle::SpaceDelimited | ParameterStyle::PipeDelimited | ParameterStyle::DeepObject),
+        ParameterLocation::Header => style == ParameterStyle::Simple,
+        ParameterLocation::Cookie => style == ParameterStyle::Form,
     };
     if !of_place {
         return Err(format!("a style that the {} does not have", place.name()));
@@ -197,31 +197,31 @@ fn one(
     if let Some(description) = map.get("description").and_then(Value::as_str)
         && let Some(schema) = schema.as_object_mut()
     {
-        schema.entry("description").or_insert_with(|| Value::from(plain(description, MAX_DESCRIPTION)));
+        schema.entry("description").or_insert_with(|| Value::from(plain_text(description, MAX_DESCRIPTION)));
     }
     let escape = match place {
-        Place::Header => Escape::None,
-        Place::Query if flag("allowReserved") == Some(true) => Escape::Reserved,
-        _ => Escape::Strict,
+        ParameterLocation::Header => EscapeMode::None,
+        ParameterLocation::Query if flag("allowReserved") == Some(true) => EscapeMode::Reserved,
+        _ => EscapeMode::Strict,
     };
     let parameter = Parameter {
         name: name.to_owned(),
         place,
         style,
-        explode: flag("explode").unwrap_or(style == Style::Form || style == Style::Deep),
-        escape,
+        explode: flag("explode").unwrap_or(style == ParameterStyle::Form || style == ParameterStyle::DeepObject),
+        escape_mode: escape,
         json: content.is_some() && map.get("schema").is_none(),
-        argument: argument(name, place, arguments)?,
-        required: place == Place::Path || flag("required") == Some(true),
+        argument: argument_name(name, place, arguments)?,
+        required: place == ParameterLocation::Path || flag("required") == Some(true),
     };
     Ok((parameter, schema))
 }
 
 /// A name of its own for the argument: the parameter's, if vendors take it.
-fn argument(name: &str, place: Place, taken: &mut HashSet<String>) -> Result<String, String> {
+fn argument_name(name: &str, place: ParameterLocation, taken: &mut HashSet<String>) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let fits = name.len() <= MAX_ARGUMENT && name.chars().all(legal);
-    let short = if fits { name.to_owned() } else { name::legal(name, MAX_ARGUMENT - 12) };
+    let short = if fits { name.to_owned() } else { name::legal_name(name, MAX_ARGUMENT - 12) };
     let short = if short.is_empty() { place.name().to_owned() } else { short };
     let numbered = (2..=MAX_PARAMETERS).map(|n| format!("{short}_{n}"));
     let free = [short.clone(), format!("{short}_{}", place.name())].into_iter().chain(numbered);
@@ -238,17 +238,17 @@ pub(crate) fn is_token(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Known;
+    use crate::schema::SchemaTotals;
 
     fn parameters(operation: &Value, path: &Value) -> Result<Vec<(Parameter, Value)>, String> {
-        let document = Document::parse(
+        let document = OpenApiDocument::parse(
             r##"{"openapi": "3.0.0", "paths": {}, "components": {"parameters": {
                 "limit": {"name": "limit", "in": "query", "schema": {"type": "integer"}, "description": "how many"}}}}"##,
         )
         .unwrap();
-        let mut known = Known::default();
-        let fixed = [Fixed(Place::Header, "x-key".to_owned()), Fixed(Place::Query, "key".to_owned())];
-        read(&document, Some(operation), Some(path), &fixed, &mut Schemas::new(&document, 20, &mut known))
+        let mut known = SchemaTotals::default();
+        let fixed = [ReservedField(ParameterLocation::Header, "x-key".to_owned()), ReservedField(ParameterLocation::Query, "key".to_owned())];
+        read_parameters(&document, Some(operation), Some(path), &fixed, &mut SchemaConverter::new(&document, 20, &mut known))
     }
 
     #[test]
@@ -271,13 +271,13 @@ mod tests {
         assert_eq!(
             named,
             [
-                ("limit", Place::Query, false),
-                ("id", Place::Query, false),
-                ("body_query", Place::Query, false),
-                ("filter_name", Place::Query, false),
-                ("X-Trace", Place::Header, true),
-                ("q", Place::Query, false),
-                ("id_path", Place::Path, true),
+                ("limit", ParameterLocation::Query, false),
+                ("id", ParameterLocation::Query, false),
+                ("body_query", ParameterLocation::Query, false),
+                ("filter_name", ParameterLocation::Query, false),
+                ("X-Trace", ParameterLocation::Header, true),
+                ("q", ParameterLocation::Query, false),
+                ("id_path", ParameterLocation::Path, true),
             ]
         );
         assert_eq!(found[0].1, json!({"type": "integer", "description": "how many"}));
@@ -286,17 +286,17 @@ mod tests {
 
     #[test]
     fn a_name_that_a_server_may_take_for_a_credentials_collides() {
-        let key = Fixed(Place::Query, "api_key".to_owned());
+        let key = ReservedField(ParameterLocation::Query, "api_key".to_owned());
         for name in ["api_key", "API_Key", " api_key", "api_key[]", "api_key[0][a]", "api.key", "api key"] {
-            assert!(key.collides(Place::Query, name), "{name}");
-            assert!(!key.collides(Place::Cookie, name), "{name}");
+            assert!(key.collides(ParameterLocation::Query, name), "{name}");
+            assert!(!key.collides(ParameterLocation::Cookie, name), "{name}");
         }
         for name in ["api_keys", "my_api_key", "key", "filter[api_key]", ""] {
-            assert!(!key.collides(Place::Query, name), "{name}");
+            assert!(!key.collides(ParameterLocation::Query, name), "{name}");
         }
-        let nested = Fixed(Place::Query, "filter[key]".to_owned());
+        let nested = ReservedField(ParameterLocation::Query, "filter[key]".to_owned());
         assert!(
-            nested.collides(Place::Query, "filter[key]") && !nested.collides(Place::Query, "filter[other]")
+            nested.collides(ParameterLocation::Query, "filter[key]") && !nested.collides(ParameterLocation::Query, "filter[other]")
         );
     }
 

@@ -8,15 +8,15 @@ use serde_json::value::RawValue;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
 use toolbay_policy::capability::net::is_ambiguous;
 
-use crate::body::Body;
-use crate::exchange::Request;
-use crate::parameter::{Fixed, Parameter, Place};
+use crate::body::BodyEncoder;
+use crate::exchange::ServiceRequest;
+use crate::parameter::{ReservedField, Parameter, ParameterLocation};
 use crate::security::Credential;
 use crate::style;
 
 /// A piece of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum PathPiece {
     /// As it is sent.
     Text(String),
     /// The value of the path parameter of this name.
@@ -25,20 +25,20 @@ pub(crate) enum Piece {
 
 /// How an operation's requests are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct RequestPlan {
     pub(crate) method: &'static str,
     pub(crate) base: String,
-    pub(crate) path: Vec<Piece>,
+    pub(crate) path: Vec<PathPiece>,
     pub(crate) parameters: Vec<Parameter>,
-    pub(crate) body: Option<Body>,
+    pub(crate) body: Option<BodyEncoder>,
     pub(crate) accept: String,
     /// What the operator sends with each request.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) credentials: Vec<Credential>,
     /// Where credentials are sent to this service, by whatever operation: no argument speaks there.
-    pub(crate) reserved: Arc<[Fixed]>,
+    pub(crate) reserved: Arc<[ReservedField]>,
     /// Method and path as the document has them.
-    pub(crate) spoken: String,
+    pub(crate) method_and_path: String,
     /// Whether a value of the path may have slashes in it, encoded ones: the operator knows how the service reads them.
     pub(crate) encoded_slashes: bool,
 }
@@ -53,7 +53,7 @@ const MAX_HEAD: usize = 32 << 10;
 ///
 /// # Errors
 /// It is no path that goes to one place.
-pub(crate) fn pieces(template: &str) -> Result<Vec<Piece>, String> {
+pub(crate) fn parse_template(template: &str) -> Result<Vec<PathPiece>, String> {
     if template.contains(['?', '#']) {
         return Err("its path has a query or a fragment".to_owned());
     }
@@ -67,19 +67,19 @@ pub(crate) fn pieces(template: &str) -> Result<Vec<Piece>, String> {
     while let Some((text, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or("its path has a `{` without a `}`")?;
         if !text.is_empty() {
-            out.push(Piece::Text(literal(text)));
+            out.push(PathPiece::Text(encode_literal(text)));
         }
-        out.push(Piece::Parameter(name.to_owned()));
+        out.push(PathPiece::Parameter(name.to_owned()));
         rest = after;
     }
     if !rest.is_empty() {
-        out.push(Piece::Text(literal(rest)));
+        out.push(PathPiece::Text(encode_literal(rest)));
     }
     Ok(out)
 }
 
 /// What the author of a document wrote into a path stays, but for what no path has.
-fn literal(text: &str) -> String {
+fn encode_literal(text: &str) -> String {
     const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
         .add(b' ')
         .add(b'"')
@@ -93,30 +93,30 @@ fn literal(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, PATH).to_string()
 }
 
-impl Plan {
+impl RequestPlan {
     /// Makes the request of one call. The arguments match the tool's schema; `text` is what the caller wrote.
     ///
     /// # Errors
     /// An argument that makes no request, which the schema does not tell.
-    pub(crate) fn request(&self, text: &str, args: &Value) -> Result<Request, ToolError> {
+    pub(crate) fn request(&self, text: &str, args: &Value) -> Result<ServiceRequest, ToolError> {
         let (mut query, mut cookies) = (Vec::new(), Vec::new());
         let mut headers = vec![("Accept".to_owned(), self.accept.clone())];
         let raw: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-        for (parameter, value) in self.given(args) {
-            let value = &parameter.value(value, raw.get(&parameter.argument).copied());
-            let Parameter { name, style, explode, escape, .. } = parameter;
+        for (parameter, value) in self.given_parameters(args) {
+            let value = &parameter.serialized(value, raw.get(&parameter.argument).copied());
+            let Parameter { name, style, explode, escape_mode: escape, .. } = parameter;
             match parameter.place {
-                Place::Path => {}
-                Place::Query | Place::Cookie => {
-                    let pairs = style::many(*style, *explode, name, value, *escape);
-                    self.check(parameter, &pairs)?;
-                    let all = if parameter.place == Place::Query { &mut query } else { &mut cookies };
+                ParameterLocation::Path => {}
+                ParameterLocation::Query | ParameterLocation::Cookie => {
+                    let pairs = style::serialize_pairs(*style, *explode, name, value, *escape);
+                    self.check_reserved(parameter, &pairs)?;
+                    let all = if parameter.place == ParameterLocation::Query { &mut query } else { &mut cookies };
                     all.extend(pairs);
                 }
-                Place::Header => {
-                    let text = style::one(*style, *explode, name, value, *escape);
+                ParameterLocation::Header => {
+                    let text = style::serialize_single(*style, *explode, name, value, *escape);
                     if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
-                        return Err(invalid(parameter, "has characters that no header field can have"));
+                        return Err(invalid_argument(parameter, "has characters that no header field can have"));
                     }
                     headers.push((name.clone(), text));
                 }
@@ -128,11 +128,11 @@ impl Plan {
         if !cookies.is_empty() {
             headers.push(("Cookie".to_owned(), pairs(&cookies, "; ")));
         }
-        let mut url = format!("{}{}", self.base, self.path(&raw, args)?);
+        let mut url = format!("{}{}", self.base, self.build_path(&raw, args)?);
         if !query.is_empty() {
             url = format!("{url}?{}", pairs(&query, "&"));
         }
-        let body = self.body(raw.get("body").copied(), &mut headers)?;
+        let body = self.encode_body(raw.get("body").copied(), &mut headers)?;
         for (name, value) in &self.headers {
             headers.retain(|(one, _)| !one.eq_ignore_ascii_case(name));
             headers.push((name.clone(), value.clone()));
@@ -144,62 +144,62 @@ impl Plan {
             );
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
-        Ok(Request { method: self.method, url, headers, body, credentials: self.credentials.clone() })
+        Ok(ServiceRequest { method: self.method, url, headers, body, credentials: self.credentials.clone() })
     }
 
     /// An object may name what is sent: not what a credential is sent under.
-    fn check(&self, parameter: &Parameter, pairs: &[(String, String)]) -> Result<(), ToolError> {
+    fn check_reserved(&self, parameter: &Parameter, pairs: &[(String, String)]) -> Result<(), ToolError> {
         for (name, _) in pairs {
             let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
             let named = *name != parameter.name;
             if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
                 let shown = toolbay_policy::text::one_line(&name, 60);
-                return Err(invalid(parameter, &format!("has `{shown}`, under which credentials are sent")));
+                return Err(invalid_argument(parameter, &format!("has `{shown}`, under which credentials are sent")));
             }
         }
         Ok(())
     }
 
     /// The parameters that were given, with their values; `null` is not given.
-    fn given<'a>(&'a self, args: &'a Value) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
+    fn given_parameters<'a>(&'a self, args: &'a Value) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
         let all = self.parameters.iter().filter_map(|one| Some((one, args.get(&one.argument)?)));
         all.filter(|(_, value)| !value.is_null())
     }
 
-    fn path(&self, raw: &BTreeMap<String, &RawValue>, args: &Value) -> Result<String, ToolError> {
-        let mut path = Segments::default();
+    fn build_path(&self, raw: &BTreeMap<String, &RawValue>, args: &Value) -> Result<String, ToolError> {
+        let mut path = PathBuilder::default();
         for piece in &self.path {
             let name = match piece {
-                Piece::Text(text) => {
+                PathPiece::Text(text) => {
                     path.push(text, false);
                     continue;
                 }
-                Piece::Parameter(name) => name,
+                PathPiece::Parameter(name) => name,
             };
-            let mut of_path = self.given(args).filter(|(one, _)| one.place == Place::Path);
+            let mut of_path = self.given_parameters(args).filter(|(one, _)| one.place == ParameterLocation::Path);
             let Some((parameter, value)) = of_path.find(|(one, _)| one.name == *name) else {
                 let text = format!("the path needs `{name}`");
                 return Err(ToolError::new(ErrorCode::InputInvalid, text));
             };
-            let value = parameter.value(value, raw.get(&parameter.argument).copied());
-            let text = style::one(parameter.style, parameter.explode, name, &value, parameter.escape);
+            let value = parameter.serialized(value, raw.get(&parameter.argument).copied());
+            let text = style::serialize_single(parameter.style, parameter.explode, name, &value, parameter.escape_mode);
             if text.is_empty() {
-                return Err(invalid(parameter, "is empty, and would make another path"));
+                return Err(invalid_argument(parameter, "is empty, and would make another path"));
             }
-            if !self.takes(&text) {
-                return Err(invalid(parameter, AMBIGUOUS));
+            if !self.is_safe_segment(&text) {
+                return Err(invalid_argument(parameter, AMBIGUOUS));
             }
             path.push(&text, true);
         }
         // Values that are sound alone may not be so together.
-        if path.0.iter().any(|(segment, of_values)| *of_values && !self.takes(segment)) {
+        if path.0.iter().any(|(segment, of_values)| *of_values && !self.is_safe_segment(segment)) {
             return Err(ToolError::new(ErrorCode::InputInvalid, format!("a value of the path {AMBIGUOUS}")));
         }
         Ok(path.0.into_iter().map(|(segment, _)| segment).collect::<Vec<_>>().join("/"))
     }
 
     /// Whether a server can read a segment with values in it as that segment only.
-    fn takes(&self, segment: &str) -> bool {
+    fn is_safe_segment(&self, segment: &str) -> bool {
         if !is_ambiguous(segment) {
             return true;
         }
@@ -208,14 +208,14 @@ impl Plan {
             && decoded.is_ok_and(|text| text.split('/').all(|part| !part.is_empty() && !is_ambiguous(part)))
     }
 
-    fn body(
+    fn encode_body(
         &self,
         raw: Option<&RawValue>,
         headers: &mut Vec<(String, String)>,
     ) -> Result<Option<Vec<u8>>, ToolError> {
         let (Some(body), Some(raw)) = (&self.body, raw) else { return Ok(None) };
-        let (media, bytes) = body.write(raw).map_err(|why| {
-            ToolError::new(ErrorCode::InputInvalid, format!("`body`: {why}")).about("/body")
+        let (media, bytes) = body.encode(raw).map_err(|why| {
+            ToolError::new(ErrorCode::InputInvalid, format!("`body`: {why}")).with_subject("/body")
         })?;
         headers.push(("Content-Type".to_owned(), media));
         Ok(Some(bytes))
@@ -223,15 +223,15 @@ impl Plan {
 }
 
 /// The segments of a path, each with whether values stand in it.
-struct Segments(Vec<(String, bool)>);
+struct PathBuilder(Vec<(String, bool)>);
 
-impl Default for Segments {
+impl Default for PathBuilder {
     fn default() -> Self {
         Self(vec![(String::new(), false)])
     }
 }
 
-impl Segments {
+impl PathBuilder {
     fn push(&mut self, text: &str, of_values: bool) {
         for (n, part) in text.split('/').enumerate() {
             if n > 0 {
@@ -248,7 +248,7 @@ impl Segments {
 impl Parameter {
     /// A value as it is written: as JSON where the document wants that, and a number as the caller wrote it, since a long
     /// one is not the same any more once it was read.
-    fn value(&self, value: &Value, raw: Option<&RawValue>) -> Value {
+    fn serialized(&self, value: &Value, raw: Option<&RawValue>) -> Value {
         match value {
             Value::Number(_) => {
                 Value::String(raw.map_or_else(|| value.to_string(), |raw| raw.get().to_owned()))
@@ -272,45 +272,45 @@ impl Parameter {
     }
 }
 
-fn invalid(parameter: &Parameter, problem: &str) -> ToolError {
+fn invalid_argument(parameter: &Parameter, problem: &str) -> ToolError {
     let text = format!("`{}` {problem}", parameter.argument);
-    ToolError::new(ErrorCode::InputInvalid, text).about(format!("/{}", parameter.argument))
+    ToolError::new(ErrorCode::InputInvalid, text).with_subject(format!("/{}", parameter.argument))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::{Escape, Style};
+    use crate::style::{EscapeMode, ParameterStyle};
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn parameter(name: &str, place: Place) -> Parameter {
+    fn parameter(name: &str, place: ParameterLocation) -> Parameter {
         let (style, escape) = match place {
-            Place::Path => (Style::Simple, Escape::Strict),
-            Place::Header => (Style::Simple, Escape::None),
-            Place::Query | Place::Cookie => (Style::Form, Escape::Strict),
+            ParameterLocation::Path => (ParameterStyle::Simple, EscapeMode::Strict),
+            ParameterLocation::Header => (ParameterStyle::Simple, EscapeMode::None),
+            ParameterLocation::Query | ParameterLocation::Cookie => (ParameterStyle::Form, EscapeMode::Strict),
         };
         let (name, argument) = (name.to_owned(), name.to_owned());
-        Parameter { name, place, style, explode: false, escape, json: false, argument, required: false }
+        Parameter { name, place, style, explode: false, escape_mode: escape, json: false, argument, required: false }
     }
 
-    fn plan(template: &str) -> Plan {
+    fn plan(template: &str) -> RequestPlan {
         let parameters = vec![
-            parameter("id", Place::Path),
-            parameter("more", Place::Path),
-            parameter("q", Place::Query),
-            parameter("X-H", Place::Header),
-            parameter("c", Place::Cookie),
-            Parameter { json: true, ..parameter("j", Place::Query) },
+            parameter("id", ParameterLocation::Path),
+            parameter("more", ParameterLocation::Path),
+            parameter("q", ParameterLocation::Query),
+            parameter("X-H", ParameterLocation::Header),
+            parameter("c", ParameterLocation::Cookie),
+            Parameter { json: true, ..parameter("j", ParameterLocation::Query) },
         ];
-        Plan {
+        RequestPlan {
             method: "GET",
             base: "https://a.example/v1".to_owned(),
-            path: pieces(template).unwrap(),
+            path: parse_template(template).unwrap(),
             parameters,
             body: None,
             accept: "*/*".to_owned(),
-            ..Plan::default()
+            ..RequestPlan::default()
         }
     }
 
@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InputInvalid);
             assert!(error.message.contains(part), "{args}: {}", error.message);
         }
-        let slashes = Plan { encoded_slashes: true, ..plan("/files/{id}") };
+        let slashes = RequestPlan { encoded_slashes: true, ..plan("/files/{id}") };
         let url = slashes.request("{}", &json!({"id": "src/main.rs"})).unwrap().url;
         assert_eq!(url, "https://a.example/v1/files/src%2Fmain.rs");
         for bad in ["../x", "a/../b", "a//b", "/a", "a/", "a\\b", "a/%2e%2e/b", "a/..;/b"] {
@@ -356,21 +356,21 @@ mod tests {
         for template in
             ["/a/{b", "/a/../b", "/a/%2e%2E/b", "/a/..;x/b", "/a?b=c", "/a#b", "/a\\..\\b", "/./a"]
         {
-            assert!(pieces(template).is_err(), "{template}");
+            assert!(parse_template(template).is_err(), "{template}");
         }
         let long = json!({"q": "x".repeat(40_000)});
         assert!(plan("/pets").request("{}", &long).unwrap_err().message.contains("32768"));
-        let matrix = Plan {
-            parameters: vec![Parameter { style: Style::Matrix, ..parameter("id", Place::Path) }],
+        let matrix = RequestPlan {
+            parameters: vec![Parameter { style: ParameterStyle::Matrix, ..parameter("id", ParameterLocation::Path) }],
             ..plan("/pets/{id}")
         };
         assert_eq!(
             matrix.request("{}", &json!({"id": ".."})).unwrap().url,
             "https://a.example/v1/pets/;id=.."
         );
-        let glued = Plan { path: pieces("/pets/{more}{id}").unwrap(), ..matrix };
+        let glued = RequestPlan { path: parse_template("/pets/{more}{id}").unwrap(), ..matrix };
         let glued =
-            Plan { parameters: vec![parameter("more", Place::Path), glued.parameters[0].clone()], ..glued };
+            RequestPlan { parameters: vec![parameter("more", ParameterLocation::Path), glued.parameters[0].clone()], ..glued };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
         assert!(error.message.contains("another path"), "{}", error.message);
     }
@@ -381,18 +381,18 @@ mod tests {
             let parameter = parameter(name, place);
             Parameter { style, explode, ..parameter }
         };
-        let fixed = |place, name: &str| Fixed(place, name.to_owned());
-        let plan = Plan {
+        let fixed = |place, name: &str| ReservedField(place, name.to_owned());
+        let plan = RequestPlan {
             parameters: vec![
-                object("free", Place::Query, Style::Form, true),
-                object("deep", Place::Query, Style::Deep, true),
-                object("jar", Place::Cookie, Style::Form, true),
-                object("flat", Place::Query, Style::Form, false),
+                object("free", ParameterLocation::Query, ParameterStyle::Form, true),
+                object("deep", ParameterLocation::Query, ParameterStyle::DeepObject, true),
+                object("jar", ParameterLocation::Cookie, ParameterStyle::Form, true),
+                object("flat", ParameterLocation::Query, ParameterStyle::Form, false),
             ],
             reserved: [
-                fixed(Place::Query, "api_key"),
-                fixed(Place::Query, "deep[key]"),
-                fixed(Place::Cookie, "sid"),
+                fixed(ParameterLocation::Query, "api_key"),
+                fixed(ParameterLocation::Query, "deep[key]"),
+                fixed(ParameterLocation::Cookie, "sid"),
             ]
             .into(),
             ..plan("/pets")
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn what_the_operator_sends_comes_before_all_else() {
         let headers = [("accept", "text/csv"), ("X-H", "mine")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let plan = Plan { headers: headers.to_vec(), ..plan("/pets") };
+        let plan = RequestPlan { headers: headers.to_vec(), ..plan("/pets") };
         let request = plan.request("{}", &json!({"X-H": "theirs"})).unwrap();
         assert_eq!(request.headers, headers);
     }

@@ -9,7 +9,7 @@ use toolbay_core::tool::json;
 use toolbay_policy::capability::attachment;
 use toolbay_policy::text::one_line;
 
-use crate::exchange::Response;
+use crate::exchange::ServiceResponse;
 
 /// Longest message of a service that is handed on, in characters.
 const MAX_MESSAGE: usize = 2000;
@@ -20,16 +20,16 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// What a call came to.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum DecodedResponse {
     /// A text, or a picture.
     Output(ToolOutput),
     /// Bytes of another kind.
-    File(File),
+    Binary(BinaryBody),
 }
 
 /// Bytes that are no text.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct BinaryBody {
     /// What they are, for a model.
     pub(crate) note: String,
     pub(crate) name: String,
@@ -38,9 +38,9 @@ pub(crate) struct File {
     url: String,
 }
 
-impl File {
+impl BinaryBody {
     /// The bytes in the result itself, if they are not too many.
-    pub(crate) fn embedded(self) -> ToolOutput {
+    pub(crate) fn into_embedded(self) -> ToolOutput {
         if self.data.len() > MAX_BYTES {
             return ToolOutput::text(format!("{} More than {MAX_BYTES} bytes are not handed on.", self.note));
         }
@@ -55,22 +55,22 @@ impl File {
 
 /// The result of a call that was answered. `budget` are the characters its text may have: what is longer than that is not
 /// handed on a second time in a form that nobody cuts.
-pub(crate) fn result(url: &str, response: Response, budget: usize) -> Result<Answer, ToolError> {
+pub(crate) fn decode(url: &str, response: ServiceResponse, budget: usize) -> Result<DecodedResponse, ToolError> {
     if !(200..300).contains(&response.status) {
-        return Err(refusal(&response));
+        return Err(error_from_status(&response));
     }
-    let media = media(&response);
+    let media = media_type(&response);
     let size = response.body.len();
     if size == 0 {
         let text = format!("The service answered {} without a body.", response.status);
-        return Ok(Answer::Output(ToolOutput::text(text)));
+        return Ok(DecodedResponse::Output(ToolOutput::text(text)));
     }
     let more = if response.truncated { "\n[the answer was longer than the host takes]" } else { "" };
     if is_text(&media) || (media.is_empty() && std::str::from_utf8(&response.body).is_ok()) {
-        let text = text_of(&response);
+        let text = decode_text(&response);
         let whole = is_json(&media) && more.is_empty() && text.len() <= budget.saturating_mul(4);
-        let structured = whole.then(|| structured(&text, budget)).flatten();
-        return Ok(Answer::Output(ToolOutput { structured, ..ToolOutput::text(text + more) }));
+        let structured = whole.then(|| structured_json(&text, budget)).flatten();
+        return Ok(DecodedResponse::Output(ToolOutput { structured, ..ToolOutput::text(text + more) }));
     }
     let shown = if media.is_empty() { "bytes" } else { media.as_str() };
     let note = format!("The service answered with {size} bytes of {}.{more}", one_line(shown, 100));
@@ -84,17 +84,17 @@ pub(crate) fn result(url: &str, response: Response, budget: usize) -> Result<Ans
         }
         _ => {
             let media =
-                attachment::media_type(&media).unwrap_or_else(|| attachment::UNKNOWN_MEDIA.to_owned());
+                attachment::media_type(&media).unwrap_or_else(|| attachment::UNKNOWN_MEDIA_TYPE.to_owned());
             let (name, url) = (file_name(&response, url), without_query(url).to_owned());
-            return Ok(Answer::File(File { note, name, media, data: response.body, url }));
+            return Ok(DecodedResponse::Binary(BinaryBody { note, name, media, data: response.body, url }));
         }
     };
     let content = vec![ContentBlock { body, annotations: None }];
-    Ok(Answer::Output(ToolOutput { content, ..ToolOutput::text(note) }))
+    Ok(DecodedResponse::Output(ToolOutput { content, ..ToolOutput::text(note) }))
 }
 
 /// The text of a body: UTF-8 unless the service says Latin-1, which many old ones speak.
-fn text_of(response: &Response) -> String {
+fn decode_text(response: &ServiceResponse) -> String {
     let field = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let charset = field.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
     match charset.map(|name| name.trim_matches('"')) {
@@ -115,7 +115,7 @@ fn is_picture(media: &str, bytes: &[u8]) -> bool {
 }
 
 /// The name of a file: what the service calls it, or the end of the address; without anything that is not plain.
-fn file_name(response: &Response, url: &str) -> String {
+fn file_name(response: &ServiceResponse, url: &str) -> String {
     let field = response.header("content-disposition").unwrap_or_default();
     let said = field.split(';').find_map(|part| part.trim().strip_prefix("filename="));
     let said = said.map(|name| name.trim_matches('"'));
@@ -127,25 +127,25 @@ fn file_name(response: &Response, url: &str) -> String {
 }
 
 /// What kind of refusal a status is: of the arguments, of this caller now, or of the whole.
-fn refusal(response: &Response) -> ToolError {
+fn error_from_status(response: &ServiceResponse) -> ToolError {
     let code = match response.status {
         400 | 409 | 415 | 422 => ErrorCode::InputInvalid,
         401 | 402 | 403 | 429 | 503 => ErrorCode::NotAvailable,
         _ => ErrorCode::ExecutionFailed,
     };
-    let said = message(response);
+    let said = error_message(response);
     let colon = if said.is_empty() { "" } else { ": " };
     let mut text = format!("the service answered {}{colon}{said}", response.status);
     if let Some(wait) = response.header("retry-after") {
         text += &format!(" (to be tried again after {})", one_line(wait, 60));
     }
-    ToolError::new(code, text).about(format!("HTTP {}", response.status))
+    ToolError::new(code, text).with_subject(format!("HTTP {}", response.status))
 }
 
 /// What a service says of an error: the field that usually holds it (RFC 9457 and common usage), or the text.
-fn message(response: &Response) -> String {
-    let text = text_of(response);
-    let media = media(response);
+fn error_message(response: &ServiceResponse) -> String {
+    let text = decode_text(response);
+    let media = media_type(response);
     let body: Option<Value> = is_json(&media).then(|| serde_json::from_str(&text).ok()).flatten();
     let found = body.as_ref().and_then(|body| {
         let places = [
@@ -174,7 +174,7 @@ fn message(response: &Response) -> String {
 }
 
 /// The media type, in small letters and without parameters.
-fn media(response: &Response) -> String {
+fn media_type(response: &ServiceResponse) -> String {
     let field = response.header("content-type").unwrap_or_default();
     field.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
@@ -200,7 +200,7 @@ fn is_text(media: &str) -> bool {
 }
 
 /// An object or a list is structured; one that two readers would read differently is only text.
-fn structured(text: &str, budget: usize) -> Option<Box<RawValue>> {
+fn structured_json(text: &str, budget: usize) -> Option<Box<RawValue>> {
     if text.chars().nth(budget).is_some() {
         return None;
     }
@@ -218,15 +218,15 @@ fn without_query(url: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, media: &str, body: &[u8]) -> Response {
+    fn answer(status: u16, media: &str, body: &[u8]) -> ServiceResponse {
         let headers = vec![("content-type".to_owned(), media.to_owned())];
-        Response { status, headers, body: body.to_vec(), truncated: false }
+        ServiceResponse { status, headers, body: body.to_vec(), truncated: false }
     }
 
-    fn said(response: Response) -> ToolOutput {
-        match result("https://a.example/x?key=1", response, 1000).unwrap() {
-            Answer::Output(output) => output,
-            Answer::File(file) => file.embedded(),
+    fn said(response: ServiceResponse) -> ToolOutput {
+        match decode("https://a.example/x?key=1", response, 1000).unwrap() {
+            DecodedResponse::Output(output) => output,
+            DecodedResponse::Binary(file) => file.into_embedded(),
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(said(answer(204, "", b"")).value, "The service answered 204 without a body.");
         assert_eq!(said(answer(200, "text/csv", b"a\xff")).value, "a\u{fffd}");
         assert_eq!(said(answer(200, "", b"plain")).value, "plain");
-        let cut = said(Response { truncated: true, ..answer(200, "application/json", br#"{"a":1}"#) });
+        let cut = said(ServiceResponse { truncated: true, ..answer(200, "application/json", br#"{"a":1}"#) });
         assert!(
             cut.structured.is_none() && cut.value.ends_with("[the answer was longer than the host takes]")
         );
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let mut file = answer(200, "application/zip", &[0xff]);
             file.headers.push(("content-disposition".to_owned(), field.to_owned()));
-            let Ok(Answer::File(file)) = result("https://a.example/x?key=1", file, 9) else { panic!() };
+            let Ok(DecodedResponse::Binary(file)) = decode("https://a.example/x?key=1", file, 9) else { panic!() };
             assert!(
                 file.name == name && toolbay_core::session::attachment::check_name(&file.name).is_ok(),
                 "{}",
@@ -298,12 +298,12 @@ mod tests {
             (answer(403, "text/plain", b" no \n"), ErrorCode::NotAvailable, "the service answered 403: no"),
             (answer(302, "", b""), ErrorCode::ExecutionFailed, "the service answered 302"),
         ] {
-            let error = result("https://a.example", response, 1000).unwrap_err();
+            let error = decode("https://a.example", response, 1000).unwrap_err();
             assert_eq!((error.code, error.message.as_str()), (code, text));
         }
         let mut busy = answer(429, "text/plain", &vec![b'x'; 9000]);
         busy.headers.push(("retry-after".to_owned(), "30".to_owned()));
-        let error = result("https://a.example", busy, 1000).unwrap_err();
+        let error = decode("https://a.example", busy, 1000).unwrap_err();
         assert!(error.message.ends_with("x (to be tried again after 30)") && error.message.len() < 2100);
         assert_eq!(error.subject.as_deref(), Some("HTTP 429"));
     }

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::request::{Piece, Plan};
+use crate::request::{PathPiece, RequestPlan};
 
 /// The requests of a document's operations.
 #[derive(Debug, Clone, Default)]
@@ -17,17 +17,17 @@ struct Route {
 }
 
 impl Routes {
-    pub(crate) fn of<'a>(plans: impl Iterator<Item = &'a Plan>) -> Self {
-        Self(plans.filter_map(Route::of).collect())
+    pub(crate) fn from_plans<'a>(plans: impl Iterator<Item = &'a RequestPlan>) -> Self {
+        Self(plans.filter_map(Route::from_plan).collect())
     }
 
     /// Whether a request is one of an included operation: its method, its origin, its path with some value in each place
     /// that takes one. A slash at the end makes no difference.
     #[must_use]
-    pub fn include(&self, method: &str, url: &Url) -> bool {
+    pub fn matches(&self, method: &str, url: &Url) -> bool {
         let segments = segments(url.path());
         // What some server reads as several segments is none of ours.
-        if segments.iter().any(|segment| is_doubtful(segment)) {
+        if segments.iter().any(|segment| is_ambiguous_segment(segment)) {
             return false;
         }
         let fits = |route: &Route| {
@@ -44,14 +44,14 @@ impl Routes {
 }
 
 impl Route {
-    fn of(plan: &Plan) -> Option<Self> {
+    fn from_plan(plan: &RequestPlan) -> Option<Self> {
         // A letter that no path has stands for a value.
         const VALUE: char = '\u{1}';
         let mut path = String::new();
         for piece in &plan.path {
             match piece {
-                Piece::Text(text) => path.push_str(text),
-                Piece::Parameter(_) => path.push(VALUE),
+                PathPiece::Text(text) => path.push_str(text),
+                PathPiece::Parameter(_) => path.push(VALUE),
             }
         }
         let base = Url::parse(&plan.base).ok()?;
@@ -71,8 +71,8 @@ impl Route {
 }
 
 /// The rule of a `net` list for a plan: with its path, and without.
-pub(crate) fn rules(plan: &Plan) -> Option<(String, String)> {
-    let route = Route::of(plan)?;
+pub(crate) fn net_rules(plan: &RequestPlan) -> Option<(String, String)> {
+    let route = Route::from_plan(plan)?;
     let origin = format!("{} {}", route.method, route.origin.ascii_serialization());
     Some((format!("{origin}{}", route.pattern()), origin))
 }
@@ -82,7 +82,7 @@ fn segments(path: &str) -> Vec<&str> {
     path.strip_suffix('/').unwrap_or(path).split('/').collect()
 }
 
-fn is_doubtful(segment: &str) -> bool {
+fn is_ambiguous_segment(segment: &str) -> bool {
     let decoded = percent_encoding::percent_decode_str(segment).decode_utf8_lossy();
     decoded.contains(['/', '\\', '%']) || decoded.starts_with("..") || decoded.chars().any(char::is_control)
 }
@@ -90,14 +90,14 @@ fn is_doubtful(segment: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::pieces;
+    use crate::request::parse_template;
 
-    fn plan(method: &'static str, path: &str) -> Plan {
-        Plan {
+    fn plan(method: &'static str, path: &str) -> RequestPlan {
+        RequestPlan {
             method,
             base: "https://a.example/v1".to_owned(),
-            path: pieces(path).unwrap(),
-            ..Plan::default()
+            path: parse_template(path).unwrap(),
+            ..RequestPlan::default()
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
     fn what_is_a_request_of_an_operation() {
         let plans =
             [plan("GET", "/pets"), plan("GET", "/pets/{id}.json"), plan("POST", "/pets/{id}/toys/{toy}")];
-        let routes = Routes::of(plans.iter());
+        let routes = Routes::from_plans(plans.iter());
         for (method, url, expected) in [
             ("GET", "https://a.example/v1/pets", true),
             ("get", "https://a.example/v1/pets/?page=2", true),
@@ -122,9 +122,9 @@ mod tests {
             ("GET", "https://a.example:8443/v1/pets", false),
             ("GET", "https://a.example/pets", false),
         ] {
-            assert_eq!(routes.include(method, &Url::parse(url).unwrap()), expected, "{method} {url}");
+            assert_eq!(routes.matches(method, &Url::parse(url).unwrap()), expected, "{method} {url}");
         }
-        let (with, without) = rules(&plans[1]).unwrap();
+        let (with, without) = net_rules(&plans[1]).unwrap();
         assert_eq!(
             (with.as_str(), without.as_str()),
             ("GET https://a.example/v1/pets/*", "GET https://a.example")

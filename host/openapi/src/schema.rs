@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 use toolbay_core::tool::schema::Schema;
-use toolbay_policy::text::seen;
+use toolbay_policy::text::remove_hidden;
 
-use crate::document::{Document, Version};
+use crate::document::{OpenApiDocument, OpenApiVersion};
 use crate::name;
 
 /// Deepest nesting that is read.
@@ -29,7 +29,7 @@ const PATTERN_STEPS: usize = 50;
 const MAX_PATTERNS: usize = 10_000;
 
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
-const ONE: [&str; 9] = [
+const SCHEMA_KEYWORDS: [&str; 9] = [
     "items",
     "additionalProperties",
     "not",
@@ -40,12 +40,12 @@ const ONE: [&str; 9] = [
     "else",
     "unevaluatedProperties",
 ];
-const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-const NAMED: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
+const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const SCHEMA_MAP_KEYWORDS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
 /// Keywords whose value is a list or an object and no schema.
-const KEPT: [&str; 4] = ["required", "type", "dependentRequired", "examples"];
+const DATA_KEYWORDS: [&str; 4] = ["required", "type", "dependentRequired", "examples"];
 /// Keywords that mean nothing to who calls a tool, or that name and fetch schemas.
-const DROPPED: [&str; 13] = [
+const DROPPED_KEYWORDS: [&str; 13] = [
     "xml",
     "externalDocs",
     "discriminator",
@@ -63,14 +63,14 @@ const DROPPED: [&str; 13] = [
 
 /// What is known of all schemas of a document, and how much of them was read.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct SchemaTotals {
     parts: usize,
     /// Whether our engine takes a pattern.
     patterns: HashMap<String, bool>,
 }
 
-impl Known {
-    fn takes(&mut self, pattern: &Value) -> bool {
+impl SchemaTotals {
+    fn supports_pattern(&mut self, pattern: &Value) -> bool {
         let Some(text) = pattern.as_str().filter(|text| text.len() <= MAX_PATTERN) else { return false };
         if let Some(known) = self.patterns.get(text) {
             return *known;
@@ -85,9 +85,9 @@ impl Known {
 }
 
 /// The schemas of one operation's arguments.
-pub(crate) struct Schemas<'a> {
-    document: &'a Document,
-    known: &'a mut Known,
+pub(crate) struct SchemaConverter<'a> {
+    document: &'a OpenApiDocument,
+    known: &'a mut SchemaTotals,
     /// Below this depth nothing is demanded any more.
     depth: usize,
     parts: usize,
@@ -95,14 +95,14 @@ pub(crate) struct Schemas<'a> {
     names: BTreeMap<String, String>,
     taken: HashSet<String>,
     /// How many definitions wanted a name.
-    wanted: HashMap<String, usize>,
+    name_counts: HashMap<String, usize>,
     /// References with the depth at which they were met first.
-    waiting: VecDeque<(String, usize)>,
+    pending: VecDeque<(String, usize)>,
 }
 
-impl<'a> Schemas<'a> {
+impl<'a> SchemaConverter<'a> {
     /// Schemas that are cut at a depth.
-    pub(crate) fn new(document: &'a Document, depth: usize, known: &'a mut Known) -> Self {
+    pub(crate) fn new(document: &'a OpenApiDocument, depth: usize, known: &'a mut SchemaTotals) -> Self {
         Self {
             document,
             known,
@@ -110,23 +110,23 @@ impl<'a> Schemas<'a> {
             parts: 0,
             names: BTreeMap::new(),
             taken: HashSet::new(),
-            wanted: HashMap::new(),
-            waiting: VecDeque::new(),
+            name_counts: HashMap::new(),
+            pending: VecDeque::new(),
         }
     }
 
     /// Translates one schema; what it refers to is remembered for [`Schemas::definitions`].
     pub(crate) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
-        self.node(schema, 0)
+        self.convert_node(schema, 0)
     }
 
     /// Everything that was referred to, by name.
     pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
-        while let Some((reference, depth)) = self.waiting.pop_front() {
+        while let Some((reference, depth)) = self.pending.pop_front() {
             let Some(name) = self.names.get(&reference).cloned() else { continue };
-            let target = self.document.target(&reference)?;
-            let converted = self.node(target, depth)?;
+            let target = self.document.resolve_reference(&reference)?;
+            let converted = self.convert_node(target, depth)?;
             all.insert(name, converted);
         }
         Ok(all)
@@ -146,44 +146,44 @@ impl<'a> Schemas<'a> {
         Ok(())
     }
 
-    fn node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+    fn convert_node(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
         self.count(1)?;
         let Some(map) = schema.as_object() else {
             return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
         };
-        self.document.work.skim(map)?;
+        self.document.work.spend_entries(map)?;
         if depth >= self.depth {
-            return Ok(shallow(map));
+            return Ok(shallow_schema(map));
         }
         let mut out = Map::new();
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
             if depth + 1 >= self.depth {
-                return Ok(shallow(self.document.resolve(schema)?));
+                return Ok(shallow_schema(self.document.resolve(schema)?));
             }
-            out.insert("$ref".to_owned(), Value::from(self.refer(reference, depth)?));
+            out.insert("$ref".to_owned(), Value::from(self.add_reference(reference, depth)?));
             // Beside a reference 3.0 reads nothing.
-            if self.document.version == Version::V30 {
+            if self.document.version == OpenApiVersion::V30 {
                 return Ok(Value::Object(out));
             }
         }
         for (key, value) in map {
-            if let Some(converted) = self.keyword(key, value, map, depth)? {
+            if let Some(converted) = self.convert_keyword(key, value, map, depth)? {
                 out.insert(key.clone(), converted);
             }
         }
-        if let Some(example) = map.get("example").and_then(small)
+        if let Some(example) = map.get("example").and_then(keep_example)
             && !out.contains_key("examples")
         {
             out.insert("examples".to_owned(), json!([example]));
         }
-        self.without_read_only(map, &mut out);
+        self.remove_read_only(map, &mut out);
         if map.get("nullable") == Some(&Value::Bool(true)) {
             out = nullable(out);
         }
         Ok(Value::Object(out))
     }
 
-    fn keyword(
+    fn convert_keyword(
         &mut self,
         key: &str,
         value: &Value,
@@ -191,18 +191,18 @@ impl<'a> Schemas<'a> {
         depth: usize,
     ) -> Result<Option<Value>, String> {
         Ok(match (key, value) {
-            _ if key == "$ref" || DROPPED.contains(&key) || key.starts_with("x-") => None,
-            ("items", Value::Array(items)) => Some(self.list(items, depth)?),
-            _ if ONE.contains(&key) => Some(self.node(value, depth + 1)?),
-            (_, Value::Array(items)) if LIST.contains(&key) => Some(self.list(items, depth)?),
-            (_, Value::Object(named)) if NAMED.contains(&key) => {
+            _ if key == "$ref" || DROPPED_KEYWORDS.contains(&key) || key.starts_with("x-") => None,
+            ("items", Value::Array(items)) => Some(self.convert_list(items, depth)?),
+            _ if SCHEMA_KEYWORDS.contains(&key) => Some(self.convert_node(value, depth + 1)?),
+            (_, Value::Array(items)) if SCHEMA_LIST_KEYWORDS.contains(&key) => Some(self.convert_list(items, depth)?),
+            (_, Value::Object(named)) if SCHEMA_MAP_KEYWORDS.contains(&key) => {
                 let mut out = Map::new();
                 for (name, schema) in named {
-                    out.insert(name.clone(), self.node(schema, depth + 1)?);
+                    out.insert(name.clone(), self.convert_node(schema, depth + 1)?);
                 }
                 Some(Value::Object(out))
             }
-            ("examples", value) => small(value).filter(Value::is_array),
+            ("examples", value) => keep_example(value).filter(Value::is_array),
             ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(exclusive)) => {
                 let bound = if key == "exclusiveMinimum" { "minimum" } else { "maximum" };
                 map.get(bound).filter(|_| *exclusive).cloned()
@@ -212,32 +212,32 @@ impl<'a> Schemas<'a> {
             // One that our engine does not take would cost the tool.
             ("pattern", pattern) => {
                 self.document.work.spend(PATTERN_STEPS)?;
-                self.known.takes(pattern).then(|| pattern.clone())
+                self.known.supports_pattern(pattern).then(|| pattern.clone())
             }
-            ("title" | "description", Value::String(text)) => Some(Value::from(plain(text, MAX_DESCRIPTION))),
+            ("title" | "description", Value::String(text)) => Some(Value::from(plain_text(text, MAX_DESCRIPTION))),
             ("enum", Value::Array(values)) => {
                 self.count(values.len())?;
-                short(value, MAX_VALUE)
+                keep_short(value, MAX_VALUE)
             }
-            ("default" | "const", value) => short(value, MAX_VALUE),
+            ("default" | "const", value) => keep_short(value, MAX_VALUE),
             // What no dialect knows may be anything.
-            (_, Value::Array(_) | Value::Object(_)) if !KEPT.contains(&key) => None,
+            (_, Value::Array(_) | Value::Object(_)) if !DATA_KEYWORDS.contains(&key) => None,
             // What has to be there is kept, or there would be less to demand.
             ("required", Value::Array(names)) => {
                 self.count(names.len())?;
-                self.document.work.weigh(value)?;
+                self.document.work.spend_value(value)?;
                 Some(value.clone())
             }
-            (_, value) => short(value, MAX_VALUE),
+            (_, value) => keep_short(value, MAX_VALUE),
         })
     }
 
-    fn list(&mut self, items: &[Value], depth: usize) -> Result<Value, String> {
-        items.iter().map(|item| self.node(item, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+    fn convert_list(&mut self, items: &[Value], depth: usize) -> Result<Value, String> {
+        items.iter().map(|item| self.convert_node(item, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
     }
 
     /// What the server sets is not asked for.
-    fn without_read_only(&self, map: &Map<String, Value>, out: &mut Map<String, Value>) {
+    fn remove_read_only(&self, map: &Map<String, Value>, out: &mut Map<String, Value>) {
         let Some(properties) = map.get("properties").and_then(Value::as_object) else { return };
         let is_read_only = |schema: &Value| {
             let own = schema.get("readOnly") == Some(&Value::Bool(true));
@@ -260,15 +260,15 @@ impl<'a> Schemas<'a> {
     }
 
     /// The reference under `$defs`.
-    fn refer(&mut self, reference: &str, depth: usize) -> Result<String, String> {
+    fn add_reference(&mut self, reference: &str, depth: usize) -> Result<String, String> {
         if let Some(name) = self.names.get(reference) {
             return Ok(format!("#/$defs/{name}"));
         }
-        self.document.target(reference)?;
-        let wanted = name::legal(reference.rsplit('/').next().unwrap_or_default(), 60);
+        self.document.resolve_reference(reference)?;
+        let wanted = name::legal_name(reference.rsplit('/').next().unwrap_or_default(), 60);
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
         // Counted on from the last one: many of one name are not to be gone through for each.
-        let number = self.wanted.entry(wanted.clone()).or_default();
+        let number = self.name_counts.entry(wanted.clone()).or_default();
         let name = loop {
             *number += 1;
             let name = if *number == 1 { wanted.clone() } else { format!("{wanted}_{number}") };
@@ -277,31 +277,31 @@ impl<'a> Schemas<'a> {
             }
         };
         self.names.insert(reference.to_owned(), name.clone());
-        self.waiting.push_back((reference.to_owned(), depth));
+        self.pending.push_back((reference.to_owned(), depth));
         Ok(format!("#/$defs/{name}"))
     }
 }
 
 /// What is left of a schema that lies too deep: its type and what it says of itself.
-fn shallow(map: &Map<String, Value>) -> Value {
+fn shallow_schema(map: &Map<String, Value>) -> Value {
     let mut out = Map::new();
     for (key, value) in ["type", "enum"].iter().filter_map(|key| Some((*key, map.get(*key)?))) {
-        if let Some(value) = short(value, MAX_VALUE) {
+        if let Some(value) = keep_short(value, MAX_VALUE) {
             out.insert(key.to_owned(), value);
         }
     }
     if let Some(text) = map.get("description").and_then(Value::as_str) {
-        out.insert("description".to_owned(), Value::from(plain(text, MAX_DESCRIPTION)));
+        out.insert("description".to_owned(), Value::from(plain_text(text, MAX_DESCRIPTION)));
     }
     Value::Object(out)
 }
 
-fn small(value: &Value) -> Option<Value> {
-    short(value, MAX_EXAMPLE)
+fn keep_example(value: &Value) -> Option<Value> {
+    keep_short(value, MAX_EXAMPLE)
 }
 
 /// A value, if it is written with at most so many bytes. No more of it is gone through than that takes.
-fn short(value: &Value, most: usize) -> Option<Value> {
+fn keep_short(value: &Value, most: usize) -> Option<Value> {
     fn room(value: &Value, left: usize) -> Option<usize> {
         match value {
             Value::Array(items) => items.iter().try_fold(left.checked_sub(2)?, |left, item| room(item, left)),
@@ -317,10 +317,10 @@ fn short(value: &Value, most: usize) -> Option<Value> {
 }
 
 /// A text for people and models: without what they do not see, and not longer than that.
-pub(crate) fn plain(text: &str, most: usize) -> String {
+pub(crate) fn plain_text(text: &str, most: usize) -> String {
     // What is hidden counts as well, so that no more of a long text is looked at than is kept.
     let end = text.char_indices().nth(most + 1).map_or(text.len(), |(at, _)| at);
-    let mut out = seen(text.get(..end).unwrap_or_default()).into_owned();
+    let mut out = remove_hidden(text.get(..end).unwrap_or_default()).into_owned();
     if let Some((end, _)) = out.char_indices().nth(most) {
         out.truncate(end);
         out.push('…');
@@ -359,14 +359,14 @@ fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    fn document(version: &str, schemas: &Value) -> Document {
+    fn document(version: &str, schemas: &Value) -> OpenApiDocument {
         let text = json!({"openapi": version, "paths": {}, "components": {"schemas": schemas}}).to_string();
-        Document::parse(&text).unwrap()
+        OpenApiDocument::parse(&text).unwrap()
     }
 
     fn converted(version: &str, schema: &Value) -> Value {
         let document = document(version, &json!({}));
-        Schemas::new(&document, MAX_DEPTH, &mut Known::default()).convert(schema).unwrap()
+        SchemaConverter::new(&document, MAX_DEPTH, &mut SchemaTotals::default()).convert(schema).unwrap()
     }
 
     #[test]
@@ -412,8 +412,8 @@ mod tests {
                     "other": {"$ref": "#/components/schemas/a~1b"}}},
                 "a/b": {"type": "string"}, "b": {"type": "integer"}}),
         );
-        let mut known = Known::default();
-        let mut schemas = Schemas::new(&document, MAX_DEPTH, &mut known);
+        let mut known = SchemaTotals::default();
+        let mut schemas = SchemaConverter::new(&document, MAX_DEPTH, &mut known);
         let root = schemas
             .convert(&json!({"type": "object", "properties": {
                 "n": {"$ref": "#/components/schemas/Node", "description": "kept"},
@@ -439,9 +439,9 @@ mod tests {
         let fields: Map<String, Value> = (0..many)
             .map(|n| (format!("f{n}"), json!({"$ref": format!("#/components/schemas/{n}/x")})))
             .collect();
-        let mut known = Known::default();
+        let mut known = SchemaTotals::default();
         let started = std::time::Instant::now();
-        let mut schemas = Schemas::new(&hostile, MAX_DEPTH, &mut known);
+        let mut schemas = SchemaConverter::new(&hostile, MAX_DEPTH, &mut known);
         schemas.convert(&json!({"properties": fields})).unwrap();
         assert!(schemas.definitions().is_err(), "it is more than one operation may have");
         assert!(started.elapsed() < std::time::Duration::from_secs(20));
@@ -459,10 +459,10 @@ mod tests {
         let big: Map<String, Value> =
             (0..10_000).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
         let again = document("3.1.0", &json!({"Big": {"properties": big}}));
-        let mut known = Known::default();
+        let mut known = SchemaTotals::default();
         let mut refused = None;
         for _ in 0..200 {
-            let mut schemas = Schemas::new(&again, MAX_DEPTH, &mut known);
+            let mut schemas = SchemaConverter::new(&again, MAX_DEPTH, &mut known);
             let converted = schemas.convert(&json!({"$ref": "#/components/schemas/Big"}));
             refused = refused.or(converted.err()).or(schemas.definitions().err());
         }
@@ -474,18 +474,18 @@ mod tests {
         let deep =
             (0..100).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
         let document = document("3.1.0", &json!({}));
-        let cut = Schemas::new(&document, 3, &mut Known::default()).convert(&deep).unwrap();
+        let cut = SchemaConverter::new(&document, 3, &mut SchemaTotals::default()).convert(&deep).unwrap();
         assert_eq!(
             cut,
             json!({"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}})
         );
         let many: Map<String, Value> =
             (0..=MAX_PARTS).map(|n| (n.to_string(), json!({"type": "string"}))).collect();
-        let error = Schemas::new(&document, 9, &mut Known::default())
+        let error = SchemaConverter::new(&document, 9, &mut SchemaTotals::default())
             .convert(&json!({"properties": many}))
             .unwrap_err();
         assert!(error.contains("more than 20000 parts"), "{error}");
-        let error = Schemas::new(&document, 9, &mut Known::default())
+        let error = SchemaConverter::new(&document, 9, &mut SchemaTotals::default())
             .convert(&json!({"$ref": "x.yaml"}))
             .unwrap_err();
         assert!(error.contains("not fetched"), "{error}");

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use toolbay_policy::text::one_line;
 
-use crate::document::Document;
-use crate::parameter::{Fixed, Place, is_token};
+use crate::document::OpenApiDocument;
+use crate::parameter::{ReservedField, ParameterLocation, is_token};
 
 /// Longest name under which a key is sent.
 const MAX_NAME: usize = 128;
@@ -31,12 +31,12 @@ pub enum Placement {
 
 impl Placement {
     /// What it fills, so that no argument does.
-    pub(crate) fn fixed(&self) -> Fixed {
+    pub(crate) fn reserved_field(&self) -> ReservedField {
         match self {
-            Self::Header { name, .. } => Fixed(Place::Header, name.clone()),
-            Self::Basic => Fixed(Place::Header, "Authorization".to_owned()),
-            Self::Query(name) => Fixed(Place::Query, name.clone()),
-            Self::Cookie(name) => Fixed(Place::Cookie, name.clone()),
+            Self::Header { name, .. } => ReservedField(ParameterLocation::Header, name.clone()),
+            Self::Basic => ReservedField(ParameterLocation::Header, "Authorization".to_owned()),
+            Self::Query(name) => ReservedField(ParameterLocation::Query, name.clone()),
+            Self::Cookie(name) => ReservedField(ParameterLocation::Cookie, name.clone()),
         }
     }
 }
@@ -56,7 +56,7 @@ pub struct Credential {
 /// # Errors
 /// What would have to be given.
 pub(crate) fn credentials(
-    document: &Document,
+    document: &OpenApiDocument,
     operation: &Value,
     secrets: &BTreeMap<String, String>,
 ) -> Result<Vec<Credential>, String> {
@@ -70,8 +70,8 @@ pub(crate) fn credentials(
     // An alternative without demands is the last resort, wherever it stands: who gave a secret wants it used.
     let demanding = |one: &&Value| one.as_object().is_some_and(|map| !map.is_empty());
     for alternative in alternatives.iter().filter(demanding) {
-        document.work.weigh(alternative)?;
-        match all_of(document, alternative, secrets) {
+        document.work.spend_value(alternative)?;
+        match credentials_for(document, alternative, secrets) {
             Ok(credentials) => return Ok(credentials),
             Err(why) => problem = problem.or(Some(why)),
         }
@@ -89,18 +89,18 @@ const MAX_SCHEMES: usize = 200;
 ///
 /// # Errors
 /// It has too many to tell.
-pub(crate) fn reserved(document: &Document) -> Result<Vec<Fixed>, String> {
+pub(crate) fn reserved_fields(document: &OpenApiDocument) -> Result<Vec<ReservedField>, String> {
     let all = document.root().pointer("/components/securitySchemes").and_then(Value::as_object);
     let Some(all) = all else { return Ok(Vec::new()) };
     if all.len() > MAX_SCHEMES {
         return Err(format!("it has more than {MAX_SCHEMES} security schemes"));
     }
     // One that cannot be sent reserves nothing.
-    Ok(all.values().filter_map(|scheme| placement(document, scheme).ok()).map(|one| one.fixed()).collect())
+    Ok(all.values().filter_map(|scheme| read_placement(document, scheme).ok()).map(|one| one.reserved_field()).collect())
 }
 
-fn all_of(
-    document: &Document,
+fn credentials_for(
+    document: &OpenApiDocument,
     alternative: &Value,
     secrets: &BTreeMap<String, String>,
 ) -> Result<Vec<Credential>, String> {
@@ -110,7 +110,7 @@ fn all_of(
             let shown = one_line(name, 60);
             let scheme = document.root().pointer("/components/securitySchemes").and_then(|all| all.get(name));
             let scheme = scheme.ok_or_else(|| format!("the document does not describe the security scheme `{shown}`"))?;
-            let placement = placement(document, scheme).map_err(|why| format!("the security scheme `{shown}` is {why}"))?;
+            let placement = read_placement(document, scheme).map_err(|why| format!("the security scheme `{shown}` is {why}"))?;
             let secret = secrets.get(name).ok_or_else(|| {
                 format!("it demands the security scheme `{shown}`: name a secret for it, `secrets = {{ \"{shown}\" = \"SECRET\" }}`")
             })?;
@@ -119,7 +119,7 @@ fn all_of(
         .collect()
 }
 
-fn placement(document: &Document, scheme: &Value) -> Result<Placement, String> {
+fn read_placement(document: &OpenApiDocument, scheme: &Value) -> Result<Placement, String> {
     let scheme = document.resolve(scheme)?;
     let said = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
     let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
@@ -161,7 +161,7 @@ mod tests {
                 "user": {"type": "http", "scheme": "Basic"},
                 "oauth": {"type": "oauth2", "flows": {}},
                 "tls": {"type": "mutualTLS"}}}});
-        let document = Document::parse(&text.to_string()).unwrap();
+        let document = OpenApiDocument::parse(&text.to_string()).unwrap();
         let secrets = |names: &[&str]| {
             names.iter().map(|name| ((*name).to_owned(), name.to_uppercase())).collect::<BTreeMap<_, _>>()
         };

@@ -9,7 +9,7 @@ const MAX_URL: usize = 2048;
 
 /// The base of an operation's URLs: the operator's, or else the first that the document names, the nearest to the
 /// operation first. Without a `/` at its end.
-pub(crate) fn base(
+pub(crate) fn base_url(
     given: Option<&str>,
     document_url: Option<&str>,
     variables: &std::collections::BTreeMap<String, String>,
@@ -18,7 +18,7 @@ pub(crate) fn base(
     let of_document = || {
         let server =
             levels.into_iter().flatten().find_map(|servers| servers.as_array()?.first()?.as_object());
-        server.map_or_else(|| Ok("/".to_owned()), |server| filled(server, variables))
+        server.map_or_else(|| Ok("/".to_owned()), |server| expand_variables(server, variables))
     };
     let text = match given {
         Some(given) => given.to_owned(),
@@ -49,7 +49,7 @@ pub(crate) fn base(
 }
 
 /// A server's URL with its variables set: to the operator's values, or to the defaults.
-fn filled(
+fn expand_variables(
     server: &Map<String, Value>,
     given: &std::collections::BTreeMap<String, String>,
 ) -> Result<String, String> {
@@ -100,32 +100,32 @@ mod tests {
         let none = BTreeMap::new();
         let at = |url: &str| json!([{ "url": url }]);
         let (root, own) = (at("https://a.example/v1/"), at("https://b.example"));
-        assert_eq!(base(None, None, &none, [None, None, Some(&root)]).unwrap(), "https://a.example/v1");
-        assert_eq!(base(None, None, &none, [Some(&own), None, Some(&root)]).unwrap(), "https://b.example");
-        let given = base(Some("http://127.0.0.1:9/x"), None, &none, [Some(&own), None, Some(&root)]);
+        assert_eq!(base_url(None, None, &none, [None, None, Some(&root)]).unwrap(), "https://a.example/v1");
+        assert_eq!(base_url(None, None, &none, [Some(&own), None, Some(&root)]).unwrap(), "https://b.example");
+        let given = base_url(Some("http://127.0.0.1:9/x"), None, &none, [Some(&own), None, Some(&root)]);
         assert_eq!(given.unwrap(), "http://127.0.0.1:9/x");
         let from = Some("https://c.example/docs/api.json");
-        assert_eq!(base(None, from, &none, [None, None, Some(&at("/v2"))]).unwrap(), "https://c.example/v2");
-        assert_eq!(base(None, from, &none, [None, None, None]).unwrap(), "https://c.example");
+        assert_eq!(base_url(None, from, &none, [None, None, Some(&at("/v2"))]).unwrap(), "https://c.example/v2");
+        assert_eq!(base_url(None, from, &none, [None, None, None]).unwrap(), "https://c.example");
         let with = json!([{"url": "https://{region}.example:{port}",
             "variables": {"region": {"default": "eu", "enum": ["eu", "us"]}, "port": {"default": "8443"}}}]);
-        assert_eq!(base(None, None, &none, [None, None, Some(&with)]).unwrap(), "https://eu.example:8443");
+        assert_eq!(base_url(None, None, &none, [None, None, Some(&with)]).unwrap(), "https://eu.example:8443");
         let us = BTreeMap::from([("region".to_owned(), "us".to_owned())]);
-        assert_eq!(base(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
+        assert_eq!(base_url(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
-        assert!(base(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
+        assert!(base_url(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
         // Variables that hold each other would double the URL with each.
         let bomb: serde_json::Map<String, Value> = (0..60)
             .map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)})))
             .collect();
         let bomb = json!([{"url": "https://a.example/{v0}", "variables": bomb}]);
         assert_eq!(
-            base(None, None, &none, [None, None, Some(&bomb)]).unwrap(),
+            base_url(None, None, &none, [None, None, Some(&bomb)]).unwrap(),
             "https://a.example/%7Bv1%7D%7Bv1%7D"
         );
         let long = json!([{"url": format!("https://a.example/{}", "{v}".repeat(1000)),
             "variables": {"v": {"default": "x".repeat(1000)}}}]);
-        assert!(base(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048"));
+        assert!(base_url(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048"));
         for (url, part) in [
             ("/v1", "no whole URL"),
             ("ftp://a.example", "not reached by HTTP"),
@@ -135,7 +135,7 @@ mod tests {
             ("https://[", "no URL"),
             ("https://{a", "without a `}`"),
         ] {
-            let error = base(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();
+            let error = base_url(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");
         }
     }

@@ -24,26 +24,26 @@ const RESERVED: &AsciiSet = &STRICT
 
 /// The styles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum ParameterStyle {
     Simple,
     Label,
     Matrix,
     Form,
-    Space,
-    Pipe,
-    Deep,
+    SpaceDelimited,
+    PipeDelimited,
+    DeepObject,
 }
 
-impl Style {
+impl ParameterStyle {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "simple" => Self::Simple,
             "label" => Self::Label,
             "matrix" => Self::Matrix,
             "form" => Self::Form,
-            "spaceDelimited" => Self::Space,
-            "pipeDelimited" => Self::Pipe,
-            "deepObject" => Self::Deep,
+            "spaceDelimited" => Self::SpaceDelimited,
+            "pipeDelimited" => Self::PipeDelimited,
+            "deepObject" => Self::DeepObject,
             _ => return None,
         })
     }
@@ -51,7 +51,7 @@ impl Style {
 
 /// How the characters of a value are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Escape {
+pub(crate) enum EscapeMode {
     /// Everything but letters, digits and `-._~`.
     Strict,
     /// Reserved characters stay.
@@ -60,8 +60,8 @@ pub(crate) enum Escape {
     None,
 }
 
-impl Escape {
-    pub(crate) fn text(self, text: &str) -> String {
+impl EscapeMode {
+    pub(crate) fn escape(self, text: &str) -> String {
         match self {
             Self::Strict => utf8_percent_encode(text, STRICT).to_string(),
             Self::Reserved => utf8_percent_encode(text, RESERVED).to_string(),
@@ -69,13 +69,13 @@ impl Escape {
         }
     }
 
-    fn value(self, value: &Value) -> String {
-        self.text(&plain(value))
+    fn escape_value(self, value: &Value) -> String {
+        self.escape(&value_as_text(value))
     }
 }
 
 /// A value as text: a text as it is, `null` as nothing, what is nested as JSON.
-pub(crate) fn plain(value: &Value) -> String {
+pub(crate) fn value_as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -84,67 +84,67 @@ pub(crate) fn plain(value: &Value) -> String {
 }
 
 /// A value as one text: for paths and header fields.
-pub(crate) fn one(style: Style, explode: bool, name: &str, value: &Value, escape: Escape) -> String {
+pub(crate) fn serialize_single(style: ParameterStyle, explode: bool, name: &str, value: &Value, escape: EscapeMode) -> String {
     let pairs = |value: &Value, between: &str| -> Option<Vec<String>> {
         let map = value.as_object()?;
-        Some(map.iter().map(|(k, v)| format!("{}{between}{}", escape.text(k), escape.value(v))).collect())
+        Some(map.iter().map(|(k, v)| format!("{}{between}{}", escape.escape(k), escape.escape_value(v))).collect())
     };
     let items = |value: &Value| -> Option<Vec<String>> {
-        Some(value.as_array()?.iter().map(|item| escape.value(item)).collect())
+        Some(value.as_array()?.iter().map(|item| escape.escape_value(item)).collect())
     };
     let between = if explode { "=" } else { "," };
     match style {
-        Style::Label => {
+        ParameterStyle::Label => {
             let join = if explode { "." } else { "," };
             let parts = pairs(value, between).or_else(|| items(value));
-            format!(".{}", parts.map_or_else(|| escape.value(value), |parts| parts.join(join)))
+            format!(".{}", parts.map_or_else(|| escape.escape_value(value), |parts| parts.join(join)))
         }
-        Style::Matrix => {
-            let name = escape.text(name);
+        ParameterStyle::Matrix => {
+            let name = escape.escape(name);
             match (pairs(value, between), items(value)) {
                 (Some(pairs), _) if explode => pairs.iter().map(|pair| format!(";{pair}")).collect(),
                 (Some(pairs), _) => format!(";{name}={}", pairs.join(",")),
                 (_, Some(items)) if explode => items.iter().map(|item| format!(";{name}={item}")).collect(),
                 (_, Some(items)) => format!(";{name}={}", items.join(",")),
-                _ => format!(";{name}={}", escape.value(value)),
+                _ => format!(";{name}={}", escape.escape_value(value)),
             }
         }
         _ => {
             let parts = pairs(value, between).or_else(|| items(value));
-            parts.map_or_else(|| escape.value(value), |parts| parts.join(","))
+            parts.map_or_else(|| escape.escape_value(value), |parts| parts.join(","))
         }
     }
 }
 
 /// A value as `name=value` pairs, each written already: for queries, cookies and forms.
-pub(crate) fn many(
-    style: Style,
+pub(crate) fn serialize_pairs(
+    style: ParameterStyle,
     explode: bool,
     name: &str,
     value: &Value,
-    escape: Escape,
+    escape: EscapeMode,
 ) -> Vec<(String, String)> {
-    let key = Escape::Strict.text(name);
+    let key = EscapeMode::Strict.escape(name);
     let joined = |with: &str| match value {
-        Value::Array(items) => items.iter().map(|v| escape.value(v)).collect::<Vec<_>>().join(with),
+        Value::Array(items) => items.iter().map(|v| escape.escape_value(v)).collect::<Vec<_>>().join(with),
         Value::Object(map) => {
-            map.iter().flat_map(|(k, v)| [escape.text(k), escape.value(v)]).collect::<Vec<_>>().join(with)
+            map.iter().flat_map(|(k, v)| [escape.escape(k), escape.escape_value(v)]).collect::<Vec<_>>().join(with)
         }
-        other => escape.value(other),
+        other => escape.escape_value(other),
     };
     match (style, value) {
-        (Style::Space, _) => vec![(key, joined("%20"))],
-        (Style::Pipe, _) => vec![(key, joined("%7C"))],
-        (Style::Deep, Value::Object(_)) => {
+        (ParameterStyle::SpaceDelimited, _) => vec![(key, joined("%20"))],
+        (ParameterStyle::PipeDelimited, _) => vec![(key, joined("%7C"))],
+        (ParameterStyle::DeepObject, Value::Object(_)) => {
             let mut out = Vec::new();
-            deep(&key, value, escape, &mut out);
+            serialize_deep_object(&key, value, escape, &mut out);
             out
         }
         (_, Value::Array(items)) if explode => {
-            items.iter().map(|item| (key.clone(), escape.value(item))).collect()
+            items.iter().map(|item| (key.clone(), escape.escape_value(item))).collect()
         }
         (_, Value::Object(map)) if explode => {
-            map.iter().map(|(k, v)| (Escape::Strict.text(k), escape.value(v))).collect()
+            map.iter().map(|(k, v)| (EscapeMode::Strict.escape(k), escape.escape_value(v))).collect()
         }
         _ => vec![(key, joined(","))],
     }
@@ -152,17 +152,17 @@ pub(crate) fn many(
 
 /// `name[a]=1`, with the brackets escaped, which some servers insist on; the specification leaves open what is nested
 /// deeper, servers read `name[a][b]=1` and repeated keys.
-fn deep(key: &str, value: &Value, escape: Escape, out: &mut Vec<(String, String)>) {
+fn serialize_deep_object(key: &str, value: &Value, escape: EscapeMode, out: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (name, inner) in map {
-                deep(&format!("{key}%5B{}%5D", Escape::Strict.text(name)), inner, escape, out);
+                serialize_deep_object(&format!("{key}%5B{}%5D", EscapeMode::Strict.escape(name)), inner, escape, out);
             }
         }
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
-            out.extend(items.iter().map(|item| (key.to_owned(), escape.value(item))));
+            out.extend(items.iter().map(|item| (key.to_owned(), escape.escape_value(item))));
         }
-        other => out.push((key.to_owned(), escape.value(other))),
+        other => out.push((key.to_owned(), escape.escape_value(other))),
     }
 }
 
@@ -177,43 +177,43 @@ mod tests {
         let (text, list) = (json!("blue"), json!(["blue", "black", "brown"]));
         let object = json!({"R": 100, "G": 200, "B": 150});
         for (style, explode, of_text, of_list, of_object) in [
-            (Style::Matrix, false, ";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"),
-            (Style::Matrix, true, ";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"),
-            (Style::Label, false, ".blue", ".blue,black,brown", ".R,100,G,200,B,150"),
-            (Style::Label, true, ".blue", ".blue.black.brown", ".R=100.G=200.B=150"),
-            (Style::Simple, false, "blue", "blue,black,brown", "R,100,G,200,B,150"),
-            (Style::Simple, true, "blue", "blue,black,brown", "R=100,G=200,B=150"),
+            (ParameterStyle::Matrix, false, ";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"),
+            (ParameterStyle::Matrix, true, ";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"),
+            (ParameterStyle::Label, false, ".blue", ".blue,black,brown", ".R,100,G,200,B,150"),
+            (ParameterStyle::Label, true, ".blue", ".blue.black.brown", ".R=100.G=200.B=150"),
+            (ParameterStyle::Simple, false, "blue", "blue,black,brown", "R,100,G,200,B,150"),
+            (ParameterStyle::Simple, true, "blue", "blue,black,brown", "R=100,G=200,B=150"),
         ] {
             for (value, expected) in [(&text, of_text), (&list, of_list), (&object, of_object)] {
                 assert_eq!(
-                    one(style, explode, "color", value, Escape::Strict),
+                    serialize_single(style, explode, "color", value, EscapeMode::Strict),
                     expected,
                     "{style:?} {explode}"
                 );
             }
         }
         let query = |style, explode, value| {
-            let pairs = many(style, explode, "color", value, Escape::Strict);
+            let pairs = serialize_pairs(style, explode, "color", value, EscapeMode::Strict);
             pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("&")
         };
         for (style, explode, value, expected) in [
-            (Style::Form, false, &text, "color=blue"),
-            (Style::Form, false, &list, "color=blue,black,brown"),
-            (Style::Form, false, &object, "color=R,100,G,200,B,150"),
-            (Style::Form, true, &list, "color=blue&color=black&color=brown"),
-            (Style::Form, true, &object, "R=100&G=200&B=150"),
-            (Style::Space, false, &list, "color=blue%20black%20brown"),
-            (Style::Space, false, &object, "color=R%20100%20G%20200%20B%20150"),
-            (Style::Pipe, false, &list, "color=blue%7Cblack%7Cbrown"),
-            (Style::Deep, true, &object, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
+            (ParameterStyle::Form, false, &text, "color=blue"),
+            (ParameterStyle::Form, false, &list, "color=blue,black,brown"),
+            (ParameterStyle::Form, false, &object, "color=R,100,G,200,B,150"),
+            (ParameterStyle::Form, true, &list, "color=blue&color=black&color=brown"),
+            (ParameterStyle::Form, true, &object, "R=100&G=200&B=150"),
+            (ParameterStyle::SpaceDelimited, false, &list, "color=blue%20black%20brown"),
+            (ParameterStyle::SpaceDelimited, false, &object, "color=R%20100%20G%20200%20B%20150"),
+            (ParameterStyle::PipeDelimited, false, &list, "color=blue%7Cblack%7Cbrown"),
+            (ParameterStyle::DeepObject, true, &object, "color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150"),
             (
-                Style::Deep,
+                ParameterStyle::DeepObject,
                 true,
                 &json!({"a": {"b": 1}, "c": [1, 2]}),
                 "color%5Ba%5D%5Bb%5D=1&color%5Bc%5D=1&color%5Bc%5D=2",
             ),
-            (Style::Form, true, &json!(""), "color="),
-            (Style::Form, true, &json!([]), ""),
+            (ParameterStyle::Form, true, &json!(""), "color="),
+            (ParameterStyle::Form, true, &json!([]), ""),
         ] {
             assert_eq!(query(style, explode, value), expected, "{style:?} {explode} {value}");
         }
@@ -222,9 +222,9 @@ mod tests {
     #[test]
     fn no_value_gets_out_of_its_place() {
         let nasty = json!("a/b?c=d&e#f,g;h\r\n%2e ü\"");
-        let strict = one(Style::Simple, false, "x", &nasty, Escape::Strict);
+        let strict = serialize_single(ParameterStyle::Simple, false, "x", &nasty, EscapeMode::Strict);
         assert_eq!(strict, "a%2Fb%3Fc%3Dd%26e%23f%2Cg%3Bh%0D%0A%252e%20%C3%BC%22");
-        let reserved = many(Style::Form, true, "a&b", &nasty, Escape::Reserved);
+        let reserved = serialize_pairs(ParameterStyle::Form, true, "a&b", &nasty, EscapeMode::Reserved);
         assert_eq!(
             reserved,
             [("a%26b".to_owned(), "a/b?c=d%26e%23f,g%3Bh%0D%0A%252e%20%C3%BC%22".to_owned())]

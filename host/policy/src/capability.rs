@@ -2,7 +2,7 @@
 
 pub mod attachment;
 pub mod environment;
-pub mod floor;
+pub mod protected_paths;
 mod glob;
 pub mod invoke_rule;
 pub(crate) mod kind;
@@ -10,13 +10,13 @@ pub mod kv;
 pub(crate) mod list;
 pub mod net;
 pub mod program;
-pub mod reach;
+pub mod path_rule;
 pub mod secret;
 pub mod switch;
 
 use serde::{Deserialize, Serialize};
 
-pub use kind::{CapabilityKind, Key};
+pub use kind::{CapabilityKind, GrantKey};
 
 /// One wish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,22 +44,22 @@ pub fn unusable_target(wish: &Capability) -> Option<String> {
 
 /// An interface that a component imports and that no tool of it declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Undeclared<'a> {
+pub struct UndeclaredImport<'a> {
     /// The interface.
     pub import: &'a str,
     /// The kinds of capability of which one would explain it.
     pub kinds: Vec<&'static CapabilityKind>,
     /// Whether it is an interface of the contract; the others are WASI's, which come with languages.
-    pub of_contract: bool,
+    pub is_contract: bool,
 }
 
 /// What a component imports and no declaration of its tools explains, in the order of the imports.
 /// `wasi:random/insecure-seed` leads to nothing.
 #[must_use]
-pub fn undeclared<'a, 'c>(
+pub fn undeclared_imports<'a, 'c>(
     imports: &'a [String],
     declared: impl IntoIterator<Item = &'c Capability>,
-) -> Vec<Undeclared<'a>> {
+) -> Vec<UndeclaredImport<'a>> {
     let declared: Vec<_> = declared.into_iter().map(|wish| &wish.kind).collect();
     let found = imports.iter().filter_map(|import| {
         let reached = |begins: &[&str]| begins.iter().any(|begin| import.starts_with(begin));
@@ -69,14 +69,14 @@ pub fn undeclared<'a, 'c>(
             .map(|(kind, _)| kind)
             .collect();
         let explained = declared.iter().any(|kind| kinds.contains(kind));
-        let of_contract = import.starts_with(CONTRACT);
-        (!kinds.is_empty() && !explained).then_some(Undeclared { import, kinds, of_contract })
+        let of_contract = import.starts_with(CONTRACT_PREFIX);
+        (!kinds.is_empty() && !explained).then_some(UndeclaredImport { import, kinds, is_contract: of_contract })
     });
     found.collect()
 }
 
 /// How the names of the contract's own interfaces begin.
-const CONTRACT: &str = "toolbay:";
+const CONTRACT_PREFIX: &str = "toolbay:";
 
 /// Whether a component imports the contract as a whole, as tools for JavaScript and Python build them: its imports then
 /// say nothing about what it does. Calls of other tools are no part of that.
@@ -84,7 +84,7 @@ const CONTRACT: &str = "toolbay:";
 pub fn imports_everything(imports: &[String]) -> bool {
     let interfaces = CapabilityKind::INTERFACES.iter().filter(|(kind, _)| *kind != CapabilityKind::Invoke);
     let mut of_contract =
-        interfaces.flat_map(|(_, begins)| *begins).filter(|begin| begin.starts_with(CONTRACT));
+        interfaces.flat_map(|(_, begins)| *begins).filter(|begin| begin.starts_with(CONTRACT_PREFIX));
     of_contract.all(|begin| imports.iter().any(|import| import.starts_with(begin)))
 }
 
@@ -110,13 +110,13 @@ mod tests {
         ] {
             let all = imports(&["toolbay:plugin/context@0.1.0", import, "wasi:io/streams@0.2.0"]);
             let env = wish(CapabilityKind::Env);
-            let found = undeclared(&all, [&env]);
-            let found: Vec<_> = found.iter().map(|one| (one.import, one.of_contract)).collect();
+            let found = undeclared_imports(&all, [&env]);
+            let found: Vec<_> = found.iter().map(|one| (one.import, one.is_contract)).collect();
             assert_eq!(found, [(import, of_contract)]);
-            assert_eq!(undeclared(&all, &[env, wish(kind)]), []);
+            assert_eq!(undeclared_imports(&all, &[env, wish(kind)]), []);
         }
         let harmless = ["wasi:random/insecure-seed@0.2.6", "wasi:clocks/monotonic-clock@0.2.6"];
-        assert_eq!(undeclared(&imports(&harmless), &[]), []);
+        assert_eq!(undeclared_imports(&imports(&harmless), &[]), []);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capability::Capability;
 use crate::name::{PluginId, ToolName};
-use crate::policy::{Grants, Policy, lines_beyond};
+use crate::policy::{Grants, Policy, uncovered_lines};
 
 /// What a plugin may reach, as a policy would write it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,20 +27,20 @@ use crate::policy::{Grants, Policy, lines_beyond};
 pub struct Authority {
     /// For each tool that gets something without a profile, the lines of each list.
     #[serde(default)]
-    pub tools: Tools,
+    pub tools: ToolGrants,
     /// For each profile that gives more, by `from-profile`: what it gives beyond that. A profile only narrows the rest.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub profiles: BTreeMap<String, Tools>,
+    pub profiles: BTreeMap<String, ToolGrants>,
     /// Other plugins' tools whose results it may change.
     #[serde(default)]
     pub reduce: BTreeSet<String>,
 }
 
 /// For each tool, the lines of each list.
-pub type Tools = BTreeMap<String, Lines>;
+pub type ToolGrants = BTreeMap<String, GrantLines>;
 
 /// Lines of the policy by their list (`fs_read`, `net`, …).
-pub type Lines = BTreeMap<String, BTreeSet<String>>;
+pub type GrantLines = BTreeMap<String, BTreeSet<String>>;
 
 /// What was agreed to for a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,72 +69,72 @@ pub trait ConsentStore: Send + Sync + fmt::Debug {
     fn update(
         &self,
         plugin: &PluginId,
-        decide: &mut dyn FnMut(Option<&Consent>) -> Change,
+        decide: &mut dyn FnMut(Option<&Consent>) -> ConsentChange,
     ) -> Result<bool, String>;
 }
 
 /// What is to be done with a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ConsentChange {
     /// Nothing.
     Keep,
     /// Put this one in its place.
-    Put(Consent),
+    Replace(Consent),
     /// Take it away.
-    Forget,
+    Remove,
 }
 
 /// What follows from a record for a plugin that is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ConsentDecision {
     /// It may have what it is granted, and the record says so.
-    Agreed,
+    Unchanged,
     /// It may have what it is granted: the first record under this id is to be made.
-    First,
+    FirstConsent,
     /// It may have what it is granted, and the record is to say so from now on.
-    Follow(Authority),
+    UpdateRecord(Authority),
     /// It is held: each line is something that nobody agreed to.
-    Held(Vec<String>),
+    NeedsConsent(Vec<String>),
 }
 
 /// Judges a plugin by what was recorded.
 #[must_use]
-pub fn judge(
+pub fn evaluate_consent(
     known: Option<&Consent>,
     digest: &str,
     pinned: bool,
     granted: &Authority,
     workspace: &Path,
-) -> Verdict {
-    let Some(known) = known else { return Verdict::First };
-    let beyond = granted.beyond(&known.granted, workspace);
+) -> ConsentDecision {
+    let Some(known) = known else { return ConsentDecision::FirstConsent };
+    let beyond = granted.lines_not_in(&known.granted, workspace);
     match (known.digest == digest, beyond.is_empty()) {
-        (true, true) => Verdict::Agreed,
+        (true, true) => ConsentDecision::Unchanged,
         // The operator wrote more lines for the same bytes; under another policy it may be others.
-        (true, false) => Verdict::Follow(known.granted.clone().and(granted)),
-        (false, false) if !pinned => Verdict::Held(beyond),
-        (false, _) => Verdict::Follow(granted.clone()),
+        (true, false) => ConsentDecision::UpdateRecord(known.granted.clone().union(granted)),
+        (false, false) if !pinned => ConsentDecision::NeedsConsent(beyond),
+        (false, _) => ConsentDecision::UpdateRecord(granted.clone()),
     }
 }
 
 impl Authority {
     /// All that a plugin is granted, with and without each profile.
     #[must_use]
-    pub fn of<'a>(
+    pub fn from_policy<'a>(
         policy: &Policy,
         plugin: &PluginId,
         tools: impl Iterator<Item = (&'a ToolName, &'a [Capability])>,
     ) -> Self {
         let mut all = Self {
-            reduce: policy.reduces(plugin).iter().map(ToString::to_string).collect(),
+            reduce: policy.reducer_bindings(plugin).iter().map(ToString::to_string).collect(),
             ..Self::default()
         };
         let workspace = policy.workspace();
         for (tool, declared) in tools {
             let granted = |profile| lines(&policy.grant(plugin, tool, declared, profile), workspace);
             let always = granted(None);
-            for profile in policy.profiles() {
-                let more = beyond(&granted(Some(profile)), &[&always], workspace);
+            for profile in policy.profile_names() {
+                let more = uncovered_lists(&granted(Some(profile)), &[&always], workspace);
                 if !more.is_empty() {
                     add(all.profiles.entry(profile.to_owned()).or_default(), tool.as_str(), more);
                 }
@@ -152,7 +152,7 @@ impl Authority {
 
     /// Both together.
     #[must_use]
-    pub fn and(mut self, other: &Self) -> Self {
+    pub fn union(mut self, other: &Self) -> Self {
         for (tool, lists) in &other.tools {
             add(&mut self.tools, tool, lists.clone());
         }
@@ -167,9 +167,9 @@ impl Authority {
     /// What of it does not lie in `known`, a line each: `read_file: fs_read $workspace`. What was agreed to for one
     /// profile holds in that profile; what was agreed to without one, in each.
     #[must_use]
-    pub fn beyond(&self, known: &Self, workspace: &Path) -> Vec<String> {
-        let nothing = Lines::new();
-        let had = |tools: Option<&Tools>, tool: &str| {
+    pub fn lines_not_in(&self, known: &Self, workspace: &Path) -> Vec<String> {
+        let nothing = GrantLines::new();
+        let had = |tools: Option<&ToolGrants>, tool: &str| {
             tools.and_then(|tools| tools.get(tool)).unwrap_or(&nothing).clone()
         };
         let always = std::iter::once((None, &self.tools));
@@ -179,7 +179,7 @@ impl Authority {
             let shown = profile.map_or_else(String::new, |profile| format!(" in profile {profile}"));
             for (tool, lists) in tools {
                 let of_profile = had(profile.and_then(|profile| known.profiles.get(profile)), tool);
-                let new = beyond(lists, &[&had(Some(&known.tools), tool), &of_profile], workspace);
+                let new = uncovered_lists(lists, &[&had(Some(&known.tools), tool), &of_profile], workspace);
                 let new = new.iter().flat_map(|(key, lines)| lines.iter().map(move |line| (key, line)));
                 found.extend(new.map(|(key, line)| format!("{tool}: {key} {line}{shown}")));
             }
@@ -203,23 +203,23 @@ impl Authority {
     }
 }
 
-fn add(tools: &mut Tools, tool: &str, lists: Lines) {
+fn add(tools: &mut ToolGrants, tool: &str, lists: GrantLines) {
     for (key, lines) in lists {
         tools.entry(tool.to_owned()).or_default().entry(key).or_default().extend(lines);
     }
 }
 
 /// The lines of each list that do not lie in one of `known`.
-fn beyond(lists: &Lines, known: &[&Lines], workspace: &Path) -> Lines {
+fn uncovered_lists(lists: &GrantLines, known: &[&GrantLines], workspace: &Path) -> GrantLines {
     let new = lists.iter().map(|(key, lines)| {
         let had = known.iter().filter_map(|known| known.get(key)).flatten().cloned().collect();
-        (key.clone(), lines_beyond(key, &had, lines, workspace).into_iter().cloned().collect())
+        (key.clone(), uncovered_lines(key, &had, lines, workspace).into_iter().cloned().collect())
     });
     new.filter(|(_, lines): &(String, BTreeSet<String>)| !lines.is_empty()).collect()
 }
 
 /// Grants as lines of a policy.
-fn lines(grants: &Grants, workspace: &Path) -> Lines {
+fn lines(grants: &Grants, workspace: &Path) -> GrantLines {
     let lines = grants.lines(workspace).into_iter().filter(|(_, lines)| !lines.is_empty());
     lines.map(|(key, lines)| (key.name().to_owned(), lines.into_iter().collect())).collect()
 }

@@ -12,7 +12,7 @@ fn authority(text: &str) -> Authority {
         match entry.split_once(": ") {
             Some((tool, rest)) => {
                 let (key, line) = rest.split_once(' ').unwrap();
-                let lines = Lines::from([(key.to_owned(), BTreeSet::from([line.to_owned()]))]);
+                let lines = GrantLines::from([(key.to_owned(), BTreeSet::from([line.to_owned()]))]);
                 match tool.strip_prefix('[').and_then(|tool| tool.split_once("] ")) {
                     Some((profile, tool)) => {
                         add(all.profiles.entry(profile.to_owned()).or_default(), tool, lines);
@@ -38,15 +38,15 @@ fn consent(digest: &str, granted: &str) -> Consent {
 
 #[test]
 fn the_table_of_verdicts() {
-    let held = |lines: &[&str]| Verdict::Held(lines.iter().map(ToString::to_string).collect());
-    let follow = |text: &str| Verdict::Follow(authority(text));
+    let held = |lines: &[&str]| ConsentDecision::NeedsConsent(lines.iter().map(ToString::to_string).collect());
+    let follow = |text: &str| ConsentDecision::UpdateRecord(authority(text));
     let read = "a: fs_read $workspace";
     let known = Some(("old", "a: fs_read $workspace"));
     let in_profile = Some(("old", "[p] a: kv agent"));
     for (known, digest, pinned, granted, expect) in [
-        (None, "new", false, read, Verdict::First),
-        (known, "old", false, read, Verdict::Agreed),
-        (known, "old", false, "a: fs_read $workspace/in", Verdict::Agreed),
+        (None, "new", false, read, ConsentDecision::FirstConsent),
+        (known, "old", false, read, ConsentDecision::Unchanged),
+        (known, "old", false, "a: fs_read $workspace/in", ConsentDecision::Unchanged),
         (known, "old", false, "a: env TZ", follow("a: fs_read $workspace; a: env TZ")),
         (known, "new", false, read, follow(read)),
         (known, "new", false, "", follow("")),
@@ -109,7 +109,7 @@ fn the_table_of_verdicts() {
         ),
     ] {
         let known = known.map(|(digest, granted)| consent(digest, granted));
-        let verdict = judge(known.as_ref(), digest, pinned, &authority(granted), Path::new(W));
+        let verdict = evaluate_consent(known.as_ref(), digest, pinned, &authority(granted), Path::new(W));
         assert_eq!(verdict, expect, "{known:?} {digest} {granted}");
     }
 }
@@ -138,10 +138,10 @@ fn an_authority_is_all_that_any_profile_gives() {
     let (one, two) = (ToolName::new("one").unwrap(), ToolName::new("two").unwrap());
     let first = [wish(CapabilityKind::FsRead, "**"), wish(CapabilityKind::Kv, "from-profile")];
     let second = [wish(CapabilityKind::Clock, ""), wish(CapabilityKind::Net, "https://*")];
-    let all = Authority::of(&policy, &id, [(&one, &first[..]), (&two, &second[..])].into_iter());
+    let all = Authority::from_policy(&policy, &id, [(&one, &first[..]), (&two, &second[..])].into_iter());
     assert_eq!(all, authority("one: fs_read $workspace; [x] one: kv agent; two: clock true; reduce q__t"));
     let nobody = PluginId::new("nobody").unwrap();
-    assert!(Authority::of(&policy, &nobody, [(&one, &first[..])].into_iter()).is_empty());
+    assert!(Authority::from_policy(&policy, &nobody, [(&one, &first[..])].into_iter()).is_empty());
 }
 
 /// What a plugin had in a profile alone is no consent to have it everywhere.
@@ -160,13 +160,13 @@ fn what_came_from_a_profile_is_held_outside_of_it() {
     let of = |target: &str| {
         let wish =
             Capability { kind: CapabilityKind::Net, target: target.to_owned(), optional: true, reason: None };
-        Authority::of(&policy, &id, [(&tool, &[wish][..])].into_iter())
+        Authority::from_policy(&policy, &id, [(&tool, &[wish][..])].into_iter())
     };
     let first = of("from-profile");
     assert_eq!(first, authority("[dev] fetch: net https://api.example"));
     let known = Consent { granted: first, ..consent("v1", "") };
-    let verdict = judge(Some(&known), "v2", false, &of("https://api.example"), Path::new(W));
-    assert_eq!(verdict, Verdict::Held(vec!["fetch: net https://api.example".to_owned()]));
+    let verdict = evaluate_consent(Some(&known), "v2", false, &of("https://api.example"), Path::new(W));
+    assert_eq!(verdict, ConsentDecision::NeedsConsent(vec!["fetch: net https://api.example".to_owned()]));
     assert_eq!(of("https://*.example"), authority("fetch: net https://*.example"));
 }
 
@@ -224,10 +224,10 @@ proptest! {
         let mut known = Consent { granted: agreed.clone(), ..consent("0", "") };
         for (number, (granted, _)) in updates.iter().enumerate() {
             let digest = format!("{}", number + 1);
-            match judge(Some(&known), &digest, false, granted, workspace) {
-                Verdict::Held(lines) => prop_assert!(!lines.is_empty()),
-                Verdict::Follow(now) => {
-                    prop_assert!(granted.beyond(&agreed, workspace).is_empty(), "{granted:?} in {agreed:?}");
+            match evaluate_consent(Some(&known), &digest, false, granted, workspace) {
+                ConsentDecision::NeedsConsent(lines) => prop_assert!(!lines.is_empty()),
+                ConsentDecision::UpdateRecord(now) => {
+                    prop_assert!(granted.lines_not_in(&agreed, workspace).is_empty(), "{granted:?} in {agreed:?}");
                     prop_assert_eq!(&now, granted);
                     known = Consent { digest, granted: now, ..known };
                 }
@@ -239,15 +239,15 @@ proptest! {
     #[test]
     fn what_was_agreed_to_is_never_held(agreed in some_authority(), digest in "[ab]") {
         let known = Consent { granted: agreed.clone(), ..consent("a", "") };
-        let verdict = judge(Some(&known), &digest, false, &agreed, Path::new(W));
-        prop_assert!(matches!(verdict, Verdict::Agreed | Verdict::Follow(_)), "{verdict:?}");
+        let verdict = evaluate_consent(Some(&known), &digest, false, &agreed, Path::new(W));
+        prop_assert!(matches!(verdict, ConsentDecision::Unchanged | ConsentDecision::UpdateRecord(_)), "{verdict:?}");
     }
 
     #[test]
     fn what_is_beyond_is_nothing_after_it_was_added(a in some_authority(), b in some_authority()) {
-        let both = a.clone().and(&b);
-        prop_assert!(a.beyond(&both, Path::new(W)).is_empty());
-        prop_assert!(b.beyond(&both, Path::new(W)).is_empty());
+        let both = a.clone().union(&b);
+        prop_assert!(a.lines_not_in(&both, Path::new(W)).is_empty());
+        prop_assert!(b.lines_not_in(&both, Path::new(W)).is_empty());
         let mut none = both;
         none.remove(&[]);
         prop_assert!(none.is_empty());

@@ -26,7 +26,7 @@ pub mod wildcard;
 
 pub use capability::unusable_target;
 pub use policy::{
-    Advice, AdvisedList, Approve, Checked, Decision, Finding, Grants, Header, Key, Known, KnownPlugin,
-    LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE, OpenApi, OpenApiTool,
-    PathKind, Place, Policy, PolicyError, Profile, Proposal, Reduction, Severity, Use,
+    Advice, AdvisedList, ApprovalMode, PolicyCheck, GrantDecision, PolicyFinding, Grants, ServiceHeader, GrantKey, KnownNames, KnownPlugin,
+    LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE, OpenApiService, OpenApiToolSettings,
+    PathKind, DocumentLocation, Policy, PolicyError, Profile, ProposedLine, ReducerBinding, Severity, AccessQuery,
 };

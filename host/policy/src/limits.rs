@@ -10,8 +10,8 @@ pub mod table;
 
 use serde::Serialize;
 
-pub(crate) use call::rows;
-pub use call::{DEFAULT_RESULT_BYTES, Limit, Limits, LimitsPatch, MAX_MEMORY_BYTES};
+pub(crate) use call::limit_rows;
+pub use call::{DEFAULT_RESULT_BYTES, Limit, CallLimits, CallLimitsPatch, MAX_MEMORY_BYTES};
 pub use hit::LimitHit;
 pub use host::{HostLimits, HostLimitsPatch, MIN_GUEST_MEMORY, MIN_OUTBOX, MIN_RESULT_MEMORY};
 
@@ -19,7 +19,7 @@ use crate::name::ToolName;
 
 /// Where a limit was set, if not in a table for the whole plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum LimitOrigin {
     /// In the policy's section for this tool.
     Tool(ToolName),
     /// By the tool's author, who may ask for less than the operator allows.

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use crate::capability::program::Program;
 use crate::name::PluginId;
-use crate::output::Delivery;
-use crate::permission::{Action, Rule};
-use crate::quantity::unit::{Bytes, Set, Timeout, Unit as _};
+use crate::output::OutputSettings;
+use crate::permission::{Action, PermissionRule};
+use crate::quantity::unit::{Bytes, OptionalQuantity, Timeout, Unit as _};
 use crate::wildcard::text_matches;
 
 /// Longest name of a server, in characters: what is left of the 64 of a qualified name must hold a tool's.
@@ -31,9 +31,9 @@ pub struct McpServer {
     /// The name the operator gave it; follows the rules of a plugin's id.
     pub name: PluginId,
     /// How it is reached.
-    pub place: Place,
+    pub transport: ServerTransport,
     /// Which era of the protocol it is spoken to in.
-    pub protocol: Protocol,
+    pub protocol: ProtocolEra,
     /// Its tools that are taken, as it names them, `*` standing for any run of characters; `None`: all.
     pub tools: Option<BTreeSet<String>>,
     /// Its tools that are not taken, whatever lets them in.
@@ -45,23 +45,23 @@ pub struct McpServer {
     /// How long it may take from its start to its list of tools.
     pub start_timeout: Duration,
     /// What holds for all its tools.
-    pub rules: ToolRules,
+    pub rules: ServerToolSettings,
     /// What holds for some of them, by the name the server gives them; the narrower wins, key by key.
-    pub of_tools: BTreeMap<String, ToolRules>,
+    pub tool_overrides: BTreeMap<String, ServerToolSettings>,
 }
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum ServerTransport {
     /// A program that is started and spoken to over its stdin and stdout.
-    Child(Box<Child>),
+    Stdio(Box<StdioServerConfig>),
     /// A URL.
-    Http(Box<Endpoint>),
+    Http(Box<HttpServerConfig>),
 }
 
 /// A server that is started.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Child {
+pub struct StdioServerConfig {
     /// The file, and what it may reach.
     pub program: Program,
     /// Its arguments.
@@ -69,12 +69,12 @@ pub struct Child {
     /// Variables that hold the values of secrets: the variable, and the secret's name.
     pub env_secrets: BTreeMap<String, String>,
     /// Whether a sandbox holds it; `false` is the operator's explicit word.
-    pub caged: bool,
+    pub sandboxed: bool,
 }
 
 /// A server behind a URL.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Endpoint {
+pub struct HttpServerConfig {
     /// The URL.
     pub url: String,
     /// Headers of every request.
@@ -99,7 +99,7 @@ pub struct SecretHeader {
 /// Which era of the protocol a server is spoken to in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Protocol {
+pub enum ProtocolEra {
     /// 2026-07-28 is tried first, then the handshake of older revisions.
     #[default]
     Auto,
@@ -113,22 +113,22 @@ pub enum Protocol {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServerToolSection")]
-pub struct ToolRules {
+pub struct ServerToolSettings {
     /// What becomes of its calls, where the rules are less strict.
     pub permission: Option<Action>,
     /// How long one call may take.
     #[serde(default, deserialize_with = "Timeout::read_some")]
-    #[schemars(with = "Set<Duration, Timeout>")]
+    #[schemars(with = "OptionalQuantity<Duration, Timeout>")]
     pub timeout: Option<Duration>,
     /// Characters of text that a result may have.
     pub max_result_chars: Option<u64>,
     /// Bytes of a result beside its text.
     #[serde(default, deserialize_with = "Bytes::read_some")]
-    #[schemars(with = "Set<u64, Bytes>")]
+    #[schemars(with = "OptionalQuantity<u64, Bytes>")]
     pub max_result_bytes: Option<u64>,
     /// How its results are given out.
     #[serde(default)]
-    pub results: Delivery,
+    pub results: OutputSettings,
     /// The built-in reducer for its results.
     pub reduce: Option<String>,
 }
@@ -136,23 +136,23 @@ pub struct ToolRules {
 impl McpServer {
     /// Whether a tool is taken, by the name the server gives it.
     #[must_use]
-    pub fn takes(&self, tool: &str) -> bool {
+    pub fn includes_tool(&self, tool: &str) -> bool {
         let fits = |pattern: &String| text_matches(pattern, tool);
         !self.exclude.iter().any(fits) && self.tools.as_ref().is_none_or(|tools| tools.iter().any(fits))
     }
 
     /// Whether a resource may be read, by the address the server gives it. Of a template, its text is compared.
     #[must_use]
-    pub fn takes_resource(&self, uri: &str) -> bool {
+    pub fn includes_resource(&self, uri: &str) -> bool {
         self.resources.as_ref().is_none_or(|all| all.iter().any(|pattern| text_matches(pattern, uri)))
     }
 
     /// What holds for one tool, by the name the server gives it.
     #[must_use]
-    pub fn rules_of(&self, tool: &str) -> ToolRules {
-        let (wide, none) = (&self.rules, ToolRules::default());
-        let narrow = self.of_tools.get(tool).unwrap_or(&none);
-        ToolRules {
+    pub fn settings_for(&self, tool: &str) -> ServerToolSettings {
+        let (wide, none) = (&self.rules, ServerToolSettings::default());
+        let narrow = self.tool_overrides.get(tool).unwrap_or(&none);
+        ServerToolSettings {
             permission: narrow.permission.or(wide.permission),
             timeout: narrow.timeout.or(wide.timeout).or(Some(self.timeout)),
             max_result_chars: narrow.max_result_chars.or(wide.max_result_chars),
@@ -164,8 +164,8 @@ impl McpServer {
 
     /// What the section says of calls, as rules: the narrower come first.
     #[must_use]
-    pub fn permissions(&self) -> Vec<Rule> {
-        let rule = |tool: Option<String>, action: Action, table: String| Rule {
+    pub fn permission_rules(&self) -> Vec<PermissionRule> {
+        let rule = |tool: Option<String>, action: Action, table: String| PermissionRule {
             tool,
             tag: None,
             source: Some(format!("mcp:{}", self.name)),
@@ -173,8 +173,8 @@ impl McpServer {
             action,
             reason: Some(format!("`permission` of {table}")),
         };
-        let of_tools = self.of_tools.iter().filter_map(|(tool, rules)| {
-            let name = crate::name::QualifiedName::of_mcp(&self.name, tool).ok()?;
+        let of_tools = self.tool_overrides.iter().filter_map(|(tool, rules)| {
+            let name = crate::name::QualifiedName::from_mcp_tool(&self.name, tool).ok()?;
             let table = format!("[mcp.{}.tool.{tool:?}]", self.name);
             Some(rule(Some(name.as_str().to_owned()), rules.permission?, table))
         });

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::permission::{SourceLabel, Subject};
+use crate::permission::{SourceLabel, PermissionSubject};
 use crate::policy::Policy;
 
 fn parse(text: &str) -> Result<Policy, String> {
@@ -39,19 +39,19 @@ fn a_section_is_read_whole() {
         reduce = "log"
     "#,
     );
-    let Place::Child(child) = &server.place else { panic!("{server:?}") };
+    let ServerTransport::Stdio(child) = &server.transport else { panic!("{server:?}") };
     assert_eq!(child.args, ["--stdio", "more"]);
-    assert!(child.caged && child.program.network && child.program.read.len() == 1);
+    assert!(child.sandboxed && child.program.network && child.program.read.len() == 1);
     assert_eq!(child.env_secrets["GITHUB_TOKEN"], "TOKEN");
-    let taken = ["search_code", "read", "write", "search_secrets"].map(|tool| server.takes(tool));
+    let taken = ["search_code", "read", "write", "search_secrets"].map(|tool| server.includes_tool(tool));
     assert_eq!(taken, [true, true, false, false]);
-    let (read, other) = (server.rules_of("read"), server.rules_of("search_code"));
+    let (read, other) = (server.settings_for("read"), server.settings_for("search_code"));
     assert_eq!((read.timeout, other.timeout), (Some(Duration::from_secs(1)), Some(Duration::from_secs(10))));
     assert_eq!(
         (read.permission, read.max_result_chars, read.reduce.as_deref()),
         (Some(Action::Ask), Some(100), Some("log"))
     );
-    assert_eq!(server.permissions().len(), 1);
+    assert_eq!(server.permission_rules().len(), 1);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_nobody_would_obey_is_refused() {
         ),
         (
             &format!(
-                "{URL}header_secrets = {{ X-Key = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"
+                "{URL}header_secrets = {{ X-GrantKey = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"
             ),
             "headers = [\"x-key\"]",
         ),
@@ -109,7 +109,7 @@ fn what_nobody_would_obey_is_refused() {
     }
     let sound =
         format!("{URL}bearer = \"T\"\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]");
-    let Place::Http(endpoint) = server(&sound).place else { panic!() };
+    let ServerTransport::Http(endpoint) = server(&sound).transport else { panic!() };
     assert_eq!(endpoint.secrets[0].prefix, "Bearer ");
 }
 
@@ -122,7 +122,7 @@ fn a_section_only_makes_the_rules_stricter() {
     let decide = |tool: &str| {
         let name = format!("mcp__a__{tool}");
         let source = SourceLabel { kind: "mcp", name: "a" };
-        let tool = Subject { name: &name, source, tags: &[], needs_approval: false };
+        let tool = PermissionSubject { name: &name, source, tags: &[], needs_approval: false };
         policy.permissions().decide(tool, &serde_json::Value::Null).action
     };
     assert_eq!(["x", "y", "z"].map(decide), [Action::Deny, Action::Allow, Action::Allow]);

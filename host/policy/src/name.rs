@@ -21,18 +21,18 @@ pub const MAX_QUALIFIED: usize = 64;
 /// Longest tool name, in characters (`types.wit`).
 pub const MAX_TOOL: usize = 48;
 /// Joins plugin id and tool name.
-pub const SEAM: &str = "__";
+pub const NAME_SEPARATOR: &str = "__";
 /// Stands before the name of an MCP server.
-pub const MCP: &str = "mcp__";
+pub const MCP_PREFIX: &str = "mcp__";
 /// The id that nothing can have, in any case of its letters: joined with a tool's name it would be the name of another
 /// source's tool.
-const RESERVED: &str = "mcp";
+const RESERVED_ID: &str = "mcp";
 
 /// Longest name that another MCP server may give a tool, in bytes: twice what the protocol recommends.
-pub const MAX_FOREIGN: usize = 256;
+pub const MAX_SERVER_TOOL_NAME: usize = 256;
 
 /// The first eight digits of a text's SHA-256.
-fn mark_of(text: &str) -> String {
+fn short_hash(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -46,12 +46,12 @@ pub struct NameError {
     problem: &'static str,
 }
 
-fn refuse(what: &'static str, name: &str, problem: &'static str) -> NameError {
+fn name_error(what: &'static str, name: &str, problem: &'static str) -> NameError {
     // The name is shown escaped and cut: it may come from a guest.
     NameError { what, name: text::one_line(name, MAX_QUALIFIED), problem }
 }
 
-fn legal(name: &str) -> bool {
+fn is_legal(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
@@ -68,22 +68,22 @@ impl PluginId {
         const WHAT: &str = "plugin id";
         let problem = if id.is_empty() {
             "is empty"
-        } else if id.len() > MAX_QUALIFIED - SEAM.len() - 1 {
+        } else if id.len() > MAX_QUALIFIED - NAME_SEPARATOR.len() - 1 {
             "is longer than 61 characters"
-        } else if !legal(id) {
+        } else if !is_legal(id) {
             "has a character outside A-Z a-z 0-9 _ -"
         } else if !id.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             "does not start with a letter or digit"
-        } else if id.contains(SEAM) {
+        } else if id.contains(NAME_SEPARATOR) {
             "contains `__`, which separates plugin and tool"
         } else if id.ends_with('_') {
             "ends with `_`, which would blur the `__` before the tool"
-        } else if id.eq_ignore_ascii_case(RESERVED) {
+        } else if id.eq_ignore_ascii_case(RESERVED_ID) {
             "is reserved: the names of all tools of MCP servers begin with `mcp__`"
         } else {
             return Ok(Self(id.into()));
         };
-        Err(refuse(WHAT, id, problem))
+        Err(name_error(WHAT, id, problem))
     }
 
     /// The id as text.
@@ -106,14 +106,14 @@ impl ToolName {
         const WHAT: &str = "tool name";
         let problem = if name.is_empty() {
             "is empty"
-        } else if !legal(name) {
+        } else if !is_legal(name) {
             "has a character outside A-Z a-z 0-9 _ -"
         } else if name.len() > MAX_TOOL {
             "is longer than 48 characters"
         } else {
             return Ok(Self(name.into()));
         };
-        Err(refuse(WHAT, name, problem))
+        Err(name_error(WHAT, name, problem))
     }
 
     /// The name as text.
@@ -133,9 +133,9 @@ impl QualifiedName {
     /// # Errors
     /// When the joined name is longer than [`MAX_QUALIFIED`].
     pub fn join(plugin: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
-        let joined = format!("{plugin}{SEAM}{tool}");
+        let joined = format!("{plugin}{NAME_SEPARATOR}{tool}");
         if joined.len() > MAX_QUALIFIED {
-            return Err(refuse(
+            return Err(name_error(
                 "qualified name",
                 &joined,
                 "is longer than 64 characters: shorten the plugin's id",
@@ -148,10 +148,10 @@ impl QualifiedName {
     ///
     /// # Errors
     /// When the joined name is longer than [`MAX_QUALIFIED`].
-    pub fn mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
-        let joined = format!("{MCP}{server}{SEAM}{tool}");
+    pub fn join_mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
+        let joined = format!("{MCP_PREFIX}{server}{NAME_SEPARATOR}{tool}");
         if joined.len() > MAX_QUALIFIED {
-            return Err(refuse(
+            return Err(name_error(
                 "qualified name",
                 &joined,
                 "is longer than 64 characters: shorten the server's name",
@@ -166,24 +166,24 @@ impl QualifiedName {
     ///
     /// # Errors
     /// When the name is empty or longer than [`MAX_FOREIGN`] bytes, or the server's leaves no room.
-    pub fn of_mcp(server: &PluginId, tool: &str) -> Result<Self, NameError> {
-        if tool.is_empty() || tool.len() > MAX_FOREIGN {
-            return Err(refuse("tool name", tool, "is empty or longer than 256 bytes"));
+    pub fn from_mcp_tool(server: &PluginId, tool: &str) -> Result<Self, NameError> {
+        if tool.is_empty() || tool.len() > MAX_SERVER_TOOL_NAME {
+            return Err(name_error("tool name", tool, "is empty or longer than 256 bytes"));
         }
-        if let Some(name) = ToolName::new(tool).ok().and_then(|tool| Self::mcp(server, &tool).ok()) {
+        if let Some(name) = ToolName::new(tool).ok().and_then(|tool| Self::join_mcp(server, &tool).ok()) {
             return Ok(name);
         }
-        let mark = mark_of(tool);
-        let taken = MCP.len() + server.as_str().len() + SEAM.len() + 1 + mark.len();
+        let mark = short_hash(tool);
+        let taken = MCP_PREFIX.len() + server.as_str().len() + NAME_SEPARATOR.len() + 1 + mark.len();
         let room = MAX_QUALIFIED.saturating_sub(taken).min(MAX_TOOL - 1 - mark.len());
         let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
         let start: String = tool.chars().map(legal).take(room).collect();
-        Self::mcp(server, &ToolName::new(&format!("{start}_{mark}"))?)
+        Self::join_mcp(server, &ToolName::new(&format!("{start}_{mark}"))?)
     }
 
     /// The name of a tool that belongs to no plugin.
     #[must_use]
-    pub fn native(tool: &ToolName) -> Self {
+    pub fn from_native(tool: &ToolName) -> Self {
         Self(Arc::clone(&tool.0))
     }
 
@@ -194,25 +194,25 @@ impl QualifiedName {
     }
 
     /// The name, shared.
-    pub fn shared(&self) -> &Arc<str> {
+    pub fn as_arc(&self) -> &Arc<str> {
         &self.0
     }
 
     /// The part behind the plugin or the MCP server, or all of it.
     #[must_use]
-    pub fn bare(&self) -> &str {
-        split(&self.0).map_or(&self.0, |(_, tool)| tool)
+    pub fn tool_part(&self) -> &str {
+        split_qualified(&self.0).map_or(&self.0, |(_, tool)| tool)
     }
 }
 
 /// Splits a qualified name into what stands before the tool's own name, `PLUGIN` or `mcp__SERVER`, and that name; `None`:
 /// nothing stands before it. This is the only place that takes a qualified name apart.
 #[must_use]
-pub fn split(qualified: &str) -> Option<(&str, &str)> {
-    let of_server = qualified.strip_prefix(MCP).and_then(|rest| rest.split_once(SEAM));
+pub fn split_qualified(qualified: &str) -> Option<(&str, &str)> {
+    let of_server = qualified.strip_prefix(MCP_PREFIX).and_then(|rest| rest.split_once(NAME_SEPARATOR));
     let split = match of_server {
-        Some((server, tool)) => (qualified.get(..MCP.len() + server.len())?, tool),
-        None => qualified.split_once(SEAM)?,
+        Some((server, tool)) => (qualified.get(..MCP_PREFIX.len() + server.len())?, tool),
+        None => qualified.split_once(NAME_SEPARATOR)?,
     };
     (!split.0.is_empty()).then_some(split)
 }
@@ -269,8 +269,8 @@ mod tests {
         let join = |p: &str, t: &str| {
             QualifiedName::join(&PluginId::new(p).unwrap(), &ToolName::new(t).unwrap()).unwrap()
         };
-        assert_eq!(join("a", "_b").bare(), "_b");
-        assert_eq!(join("gh", "a__b").bare(), "a__b");
+        assert_eq!(join("a", "_b").tool_part(), "_b");
+        assert_eq!(join("gh", "a__b").tool_part(), "a__b");
         assert!(PluginId::new("a_").is_err(), "`a_` and `b` would join to the same name as `a` and `_b`");
         for (name, parts) in [
             ("mcp__gh__a__b", Some(("mcp__gh", "a__b"))),
@@ -279,7 +279,7 @@ mod tests {
             ("__a", None),
             ("a", None),
         ] {
-            assert_eq!(split(name), parts, "{name}");
+            assert_eq!(split_qualified(name), parts, "{name}");
         }
     }
 
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn what_a_server_calls_its_tool_always_comes_to_a_name() {
         let server = PluginId::new("github").unwrap();
-        let name = |tool: &str| QualifiedName::of_mcp(&server, tool).unwrap().as_str().to_owned();
+        let name = |tool: &str| QualifiedName::from_mcp_tool(&server, tool).unwrap().as_str().to_owned();
         assert_eq!(name("search_issues"), "mcp__github__search_issues");
         assert_eq!(name("repos.list/all"), name("repos.list/all"));
         assert!(name("repos.list/all").starts_with("mcp__github__repos_list_all_"));
@@ -301,11 +301,11 @@ mod tests {
         let odd = ["a.b", "a b", "a/b", "ä", "\u{1b}[31m", &long, &format!("{long}y"), "a__b", "_"];
         let all: std::collections::BTreeSet<String> = odd.iter().map(|tool| name(tool)).collect();
         assert_eq!(all.len(), odd.len(), "names that differ stay apart: {all:?}");
-        assert!(all.iter().all(|name| name.len() <= MAX_QUALIFIED && legal(name)), "{all:?}");
+        assert!(all.iter().all(|name| name.len() <= MAX_QUALIFIED && is_legal(name)), "{all:?}");
         let longest = PluginId::new(&"s".repeat(32)).unwrap();
-        assert!(QualifiedName::of_mcp(&longest, &long).is_ok());
+        assert!(QualifiedName::from_mcp_tool(&longest, &long).is_ok());
         for bad in ["", &"x".repeat(257)] {
-            assert!(QualifiedName::of_mcp(&server, bad).is_err());
+            assert!(QualifiedName::from_mcp_tool(&server, bad).is_err());
         }
     }
 

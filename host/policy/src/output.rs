@@ -17,7 +17,7 @@ pub enum Truncation {
 /// What one level of settings says; `None`: nothing, the next wider level decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Delivery {
+pub struct OutputSettings {
     /// Whether results hold text that others wrote, and are marked as such.
     pub untrusted: Option<bool>,
     /// Which part of a long text stays.
@@ -28,7 +28,7 @@ pub struct Delivery {
     pub policy_hints: Option<bool>,
 }
 
-impl Delivery {
+impl OutputSettings {
     /// These settings, and those of a wider level where there are none.
     #[must_use]
     pub fn or(self, wider: Self) -> Self {

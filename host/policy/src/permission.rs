@@ -53,8 +53,8 @@ impl Action {
 
 /// One rule (`[[rule]]`). Everything it names must fit; what it does not name fits always.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
-pub struct Rule {
+#[serde(try_from = "PermissionRuleSection")]
+pub struct PermissionRule {
     /// Qualified name of the tool; `*` stands for any run of characters.
     pub tool: Option<String>,
     /// A tag that the tool must have.
@@ -77,7 +77,7 @@ pub struct Rule {
     {"required": ["action"], "properties": {"preset": false}},
     {"required": ["preset"], "properties": {"action": false, "tool": false, "tag": false, "source": false}},
 ]))]
-pub(crate) struct Written {
+pub(crate) struct PermissionRuleSection {
     /// A ready-made rule; it stands alone, at most with a `reason`.
     #[serde(default)]
     #[schemars(schema_with = "preset_names")]
@@ -103,12 +103,12 @@ fn preset_names(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": PRESETS.map(|(name, ..)| name)})
 }
 
-impl TryFrom<Written> for Rule {
+impl TryFrom<PermissionRuleSection> for PermissionRule {
     type Error = String;
 
     /// What could fit nothing, or would not do what it looks like, is refused.
-    fn try_from(written: Written) -> Result<Self, String> {
-        let Written { preset, tool, tag, source, args, action, reason } = written;
+    fn try_from(written: PermissionRuleSection) -> Result<Self, String> {
+        let PermissionRuleSection { preset, tool, tag, source, args, action, reason } = written;
         let names_something = tool.is_some() || tag.is_some() || source.is_some() || !args.is_empty();
         let rule = match (preset, action) {
             (Some(preset), None) if !names_something => Permissions::preset(&preset).ok_or_else(|| {
@@ -133,7 +133,7 @@ impl TryFrom<Written> for Rule {
 
 /// What rules compare of a tool.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct PermissionSubject<'a> {
     /// Its qualified name.
     pub name: &'a str,
     /// Where it comes from.
@@ -188,10 +188,10 @@ impl fmt::Display for SourceLabel<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
     /// The rules; the first that fits decides.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PermissionRule>,
     /// What sections of the policy say of calls of their own tools; the first that fits counts where it is stricter than
     /// what the rules say.
-    pub of_sections: Vec<Rule>,
+    pub section_rules: Vec<PermissionRule>,
     /// What becomes of a call that no rule fits.
     pub fallback: Action,
     /// What becomes, without a rule that fits, of a tool that declares `needs_approval`; never less strict than
@@ -203,11 +203,11 @@ pub struct Permissions {
 
 /// What the rules say of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct RuleOutcome<'a> {
     /// What becomes of it.
     pub action: Action,
     /// The place of the rule in the list, from 1, and the rule; 0 for one of a section; `None`: no rule fits.
-    pub rule: Option<(usize, &'a Rule)>,
+    pub rule: Option<(usize, &'a PermissionRule)>,
     /// No rule fits, and the tool's author wants each call of it approved.
     pub by_author: bool,
 }
@@ -216,7 +216,7 @@ impl Default for Permissions {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
-            of_sections: Vec::new(),
+            section_rules: Vec::new(),
             fallback: Action::Allow,
             needs_approval: Action::Ask,
             ask_timeout: DEFAULT_ASK_TIMEOUT,
@@ -227,49 +227,49 @@ impl Default for Permissions {
 impl Permissions {
     /// Rules with what holds when none fits. Who writes rules usually means `Deny`.
     #[must_use]
-    pub fn new(rules: Vec<Rule>, fallback: Action) -> Self {
+    pub fn new(rules: Vec<PermissionRule>, fallback: Action) -> Self {
         Self { rules, fallback, ..Self::default() }
     }
 
     /// Whether every call happens that does not want to be approved, so that nothing needs to be looked at.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.rules.is_empty() && self.of_sections.is_empty() && self.fallback == Action::Allow
+    pub fn allows_everything(&self) -> bool {
+        self.rules.is_empty() && self.section_rules.is_empty() && self.fallback == Action::Allow
     }
 
     /// A ready-made rule by name, each over one tag: `allow-read-only`, `ask-destructive`, `deny-privileged`,
     /// `ask-network`, `ask-file-system`.
     #[must_use]
-    pub fn preset(name: &str) -> Option<Rule> {
+    pub fn preset(name: &str) -> Option<PermissionRule> {
         let (_, tag, action) = PRESETS.into_iter().find(|(known, ..)| *known == name)?;
         let tag = Some(tag.to_owned());
-        Some(Rule { tool: None, tag, source: None, args: BTreeMap::new(), action, reason: None })
+        Some(PermissionRule { tool: None, tag, source: None, args: BTreeMap::new(), action, reason: None })
     }
 
     /// What becomes of a call of `tool` with these arguments.
     #[must_use]
-    pub fn decide(&self, tool: Subject<'_>, args: &Value) -> Verdict<'_> {
-        let verdict = self.of_rules(tool, args);
-        let of_section = self.of_sections.iter().find(|rule| rule.fits(tool, args));
+    pub fn decide(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
+        let verdict = self.first_match(tool, args);
+        let of_section = self.section_rules.iter().find(|rule| rule.matches(tool, args));
         match of_section {
             Some(rule) if rule.action > verdict.action => {
-                Verdict { action: rule.action, rule: Some((0, rule)), by_author: false }
+                RuleOutcome { action: rule.action, rule: Some((0, rule)), by_author: false }
             }
             Some(_) | None => verdict,
         }
     }
 
-    fn of_rules(&self, tool: Subject<'_>, args: &Value) -> Verdict<'_> {
+    fn first_match(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
         let mut rules = self.rules.iter().zip(1..);
-        if let Some((rule, place)) = rules.find(|(rule, _)| rule.fits(tool, args)) {
-            return Verdict { action: rule.action, rule: Some((place, rule)), by_author: false };
+        if let Some((rule, place)) = rules.find(|(rule, _)| rule.matches(tool, args)) {
+            return RuleOutcome { action: rule.action, rule: Some((place, rule)), by_author: false };
         }
-        let (action, by_author) = self.otherwise(tool);
-        Verdict { action, rule: None, by_author }
+        let (action, by_author) = self.fallback_for(tool);
+        RuleOutcome { action, rule: None, by_author }
     }
 
     /// What becomes of a call that no rule fits, and whether that is because the tool's author wants it.
-    fn otherwise(&self, tool: Subject<'_>) -> (Action, bool) {
+    fn fallback_for(&self, tool: PermissionSubject<'_>) -> (Action, bool) {
         let by_author = tool.needs_approval && self.needs_approval > self.fallback;
         (if by_author { self.needs_approval } else { self.fallback }, by_author)
     }
@@ -279,13 +279,13 @@ impl Permissions {
     /// What becomes of calls of a tool, for people: the rules that can fit them, down to the
     /// first that always does, or the default. `table` is where the rules stand: `the policy`.
     #[must_use]
-    pub fn told(&self, tool: Subject<'_>, table: &str) -> Vec<String> {
+    pub fn describe(&self, tool: PermissionSubject<'_>, table: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(rule) = self.of_sections.iter().find(|rule| rule.fits_tool(tool)) {
+        if let Some(rule) = self.section_rules.iter().find(|rule| rule.matches_tool(tool)) {
             let reason = rule.reason.as_deref().unwrap_or_default();
             lines.push(format!("at least {} by {reason}", rule.action.as_str()));
         }
-        for (rule, place) in self.rules.iter().zip(1..).filter(|(rule, _)| rule.fits_tool(tool)) {
+        for (rule, place) in self.rules.iter().zip(1..).filter(|(rule, _)| rule.matches_tool(tool)) {
             let reason = rule.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             let args: Vec<_> =
                 rule.args.iter().map(|(at, pattern)| format!(" where {at} is {pattern}")).collect();
@@ -295,27 +295,27 @@ impl Permissions {
                 return lines;
             }
         }
-        let (action, by_author) = self.otherwise(tool);
+        let (action, by_author) = self.fallback_for(tool);
         let key = if by_author { "`needs_approval`" } else { "`default`" };
         lines.push(format!("{} by {key} of {table}", action.as_str()));
         lines
     }
 }
 
-impl Rule {
-    fn fits(&self, tool: Subject<'_>, args: &Value) -> bool {
-        self.fits_tool(tool)
-            && self.args.iter().all(|(pointer, pattern)| self.fits_argument(pattern, args.pointer(pointer)))
+impl PermissionRule {
+    fn matches(&self, tool: PermissionSubject<'_>, args: &Value) -> bool {
+        self.matches_tool(tool)
+            && self.args.iter().all(|(pointer, pattern)| self.matches_argument(pattern, args.pointer(pointer)))
     }
 
-    fn fits_tool(&self, tool: Subject<'_>) -> bool {
+    fn matches_tool(&self, tool: PermissionSubject<'_>) -> bool {
         self.tool.as_ref().is_none_or(|pattern| text_matches(pattern, tool.name))
             && self.tag.as_ref().is_none_or(|tag| tool.tags.contains(&tag.as_str()))
             && self.source.as_ref().is_none_or(|source| tool.source.matches(source))
     }
 
     /// A text is compared as it is, everything else as its JSON.
-    fn fits_argument(&self, pattern: &str, argument: Option<&Value>) -> bool {
+    fn matches_argument(&self, pattern: &str, argument: Option<&Value>) -> bool {
         let compare = |text: &str| {
             if text.len() > MAX_ARGUMENT { self.action != Action::Allow } else { text_matches(pattern, text) }
         };
@@ -333,18 +333,18 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn tool<'a>(source: &'a str, name: &'a str, tags: &'a [&'a str]) -> Subject<'a> {
+    fn tool<'a>(source: &'a str, name: &'a str, tags: &'a [&'a str]) -> PermissionSubject<'a> {
         let source = match source {
             "" => SourceLabel { kind: "builtin", name: "" },
             plugin => SourceLabel { kind: "plugin", name: plugin },
         };
-        Subject { name, source, tags, needs_approval: false }
+        PermissionSubject { name, source, tags, needs_approval: false }
     }
 
     fn rules(text: &str) -> Permissions {
         #[derive(Deserialize)]
         struct File {
-            rule: Vec<Rule>,
+            rule: Vec<PermissionRule>,
         }
         Permissions::new(toml::from_str::<File>(text).unwrap().rule, Action::Deny)
     }
@@ -413,21 +413,21 @@ mod tests {
             ("ask-file-system", "file_system", Action::Ask),
         ] {
             let permissions = Permissions::new(vec![Permissions::preset(name).unwrap()], Action::Deny);
-            assert_eq!(permissions.decide(Subject { tags: &[tag], ..tool }, &json!({})).action, action);
-            assert_eq!(permissions.decide(Subject { tags: &["slow"], ..tool }, &json!({})).rule, None);
+            assert_eq!(permissions.decide(PermissionSubject { tags: &[tag], ..tool }, &json!({})).action, action);
+            assert_eq!(permissions.decide(PermissionSubject { tags: &["slow"], ..tool }, &json!({})).rule, None);
         }
         assert_eq!(Permissions::preset("allow-all"), None);
     }
 
     #[test]
     fn arguments_are_compared_as_text() {
-        let rule = |action| Rule { action, ..Permissions::preset("ask-network").unwrap() };
+        let rule = |action| PermissionRule { action, ..Permissions::preset("ask-network").unwrap() };
         let long = json!("x".repeat(MAX_ARGUMENT + 1));
-        assert!(rule(Action::Allow).fits_argument("*", Some(&long)));
-        assert!(!rule(Action::Allow).fits_argument("x*", Some(&long)));
-        assert!(rule(Action::Deny).fits_argument("/etc/*", Some(&long)), "length is no way around a refusal");
-        assert!(rule(Action::Ask).fits_argument("7", Some(&json!(7))));
-        assert!(rule(Action::Ask).fits_argument("[1,*", Some(&json!([1, 2]))));
+        assert!(rule(Action::Allow).matches_argument("*", Some(&long)));
+        assert!(!rule(Action::Allow).matches_argument("x*", Some(&long)));
+        assert!(rule(Action::Deny).matches_argument("/etc/*", Some(&long)), "length is no way around a refusal");
+        assert!(rule(Action::Ask).matches_argument("7", Some(&json!(7))));
+        assert!(rule(Action::Ask).matches_argument("[1,*", Some(&json!([1, 2]))));
     }
 
     #[test]
@@ -457,10 +457,10 @@ mod tests {
         let tool = tool("p", "p__t", &[]);
         let ask = "ask where /a is x* and where /b is * by rule 2 of the policy (why)";
         assert_eq!(
-            permissions.told(tool, "the policy"),
+            permissions.describe(tool, "the policy"),
             [ask.to_owned(), "deny by `default` of the policy".to_owned()]
         );
-        let last = permissions.told(Subject { tags: &["network"], ..tool }, "the policy").pop();
+        let last = permissions.describe(PermissionSubject { tags: &["network"], ..tool }, "the policy").pop();
         assert_eq!(last.as_deref(), Some("allow by rule 3 of the policy"));
     }
 
@@ -478,10 +478,10 @@ mod tests {
             ("tols = \"a\"\naction = \"deny\"", "unknown field `tols`"),
             ("action = \"never\"", "unknown variant"),
         ] {
-            let error = toml::from_str::<Rule>(text).unwrap_err().to_string();
+            let error = toml::from_str::<PermissionRule>(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
-        let rule: Rule = toml::from_str("preset = \"ask-network\"\nreason = \"why\"").unwrap();
+        let rule: PermissionRule = toml::from_str("preset = \"ask-network\"\nreason = \"why\"").unwrap();
         assert_eq!((rule.action, rule.reason.as_deref()), (Action::Ask, Some("why")));
     }
 

@@ -19,20 +19,20 @@ mod schema;
 mod servers;
 mod warnings;
 
-pub use advice::{Advice, AdvisedList, Use};
-pub use check::{Checked, Finding, MAX_FINDINGS, Severity};
-pub(crate) use explain::lines_beyond;
-pub use explain::{LimitRow, Proposal};
-pub use grant::Decision;
-pub use openapi::{Approve, Header, OpenApi, OpenApiTool, Place};
+pub use advice::{Advice, AdvisedList, AccessQuery};
+pub use check::{PolicyCheck, PolicyFinding, MAX_FINDINGS, Severity};
+pub(crate) use explain::uncovered_lines;
+pub use explain::{LimitRow, ProposedLine};
+pub use grant::GrantDecision;
+pub use openapi::{ApprovalMode, ServiceHeader, OpenApiService, OpenApiToolSettings, DocumentLocation};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use rules::Grants;
-pub use warnings::{Known, KnownPlugin, PathKind};
+pub use warnings::{KnownNames, KnownPlugin, PathKind};
 
-use check::Source;
+use check::PolicySource;
 use file::{PluginSection, ToolSection};
-use problem::Problem;
-use rules::Rules;
+use problem::PolicyProblem;
+use rules::RuleLists;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,16 +40,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audit_policy::AuditPolicy;
-pub use crate::capability::Key;
+pub use crate::capability::GrantKey;
 use crate::capability::program::Program;
-use crate::capability::reach::Reach;
+use crate::capability::path_rule::PathRule;
 use crate::capability::secret::Secret;
-use crate::limits::{HostLimits, Limits, LimitsPatch};
+use crate::limits::{HostLimits, CallLimits, CallLimitsPatch};
 use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
-use crate::output::Delivery;
+use crate::output::OutputSettings;
 use crate::permission::Permissions;
-use crate::serve::Serve;
+use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
 
 /// Most calls that one instance may be told to answer: what it leaks is then bounded in time, too.
@@ -63,35 +63,35 @@ const MAX_SHOWN: usize = 100;
 pub struct Policy {
     workspace: PathBuf,
     host: HostLimits,
-    limits: LimitsPatch,
+    limits: CallLimitsPatch,
     permissions: Permissions,
     session: SessionLimits,
-    results: Delivery,
+    results: OutputSettings,
     toolcall_reason: Option<bool>,
-    serve: Serve,
+    serve: ServePolicy,
     audit: AuditPolicy,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
     plugins: BTreeMap<PluginId, PluginPolicy>,
     servers: BTreeMap<PluginId, Arc<McpServer>>,
-    openapi: BTreeMap<PluginId, Arc<OpenApi>>,
-    source: Source,
+    openapi: BTreeMap<PluginId, Arc<OpenApiService>>,
+    source: PolicySource,
 }
 
 /// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reduction {
+pub struct ReducerBinding {
     /// The tool's qualified name.
     pub tool: String,
     /// The reducer's name; the tool's own, without its plugin, unless the operator wrote another.
     pub reducer: String,
 }
 
-impl std::fmt::Display for Reduction {
+impl std::fmt::Display for ReducerBinding {
     /// As the policy would write it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match name::split(&self.tool) {
+        match name::split_qualified(&self.tool) {
             Some((_, bare)) if bare == self.reducer => f.write_str(&self.tool),
             _ => write!(f, "{} = {}", self.tool, self.reducer),
         }
@@ -102,15 +102,15 @@ impl std::fmt::Display for Reduction {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
     section: PluginSection,
-    rules: Rules,
-    reduce: Vec<Reduction>,
+    rules: RuleLists,
+    reduce: Vec<ReducerBinding>,
     tools: BTreeMap<ToolName, ToolPolicy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct ToolPolicy {
     section: ToolSection,
-    rules: Rules,
+    rules: RuleLists,
 }
 
 /// A profile: who sees which tools, and how far they reach for them. Only a policy makes one, so that what is seen
@@ -118,7 +118,7 @@ struct ToolPolicy {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     name: Arc<str>,
-    rules: Rules,
+    rules: RuleLists,
     /// Which calls happen under it; only makes the policy's own rules stricter.
     pub permissions: Permissions,
     /// Plugins whose tools it sees; `None`: all.
@@ -147,7 +147,7 @@ impl Profile {
 
 /// Why a policy was refused: all its mistakes, each with its line and column. What is shown of it is the first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct PolicyError(Vec<Finding>);
+pub struct PolicyError(Vec<PolicyFinding>);
 
 impl Policy {
     /// The policy of a host without a policy file: everything at its default, nothing granted.
@@ -163,14 +163,14 @@ impl Policy {
     /// Names all mistakes, with line and column.
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
         match Self::check(text, base, workspace) {
-            Checked { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),
-            Checked { errors, .. } => Err(PolicyError::new(errors)),
+            PolicyCheck { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),
+            PolicyCheck { errors, .. } => Err(PolicyError::new(errors)),
         }
     }
 
     /// A policy that grants nothing, under which plugin files get the same ids: to look at what there is.
     #[must_use]
-    pub fn of_names(&self) -> Self {
+    pub fn names_only(&self) -> Self {
         let named = self.plugins().filter_map(|(id, file)| {
             let section = PluginSection { file: Some(file?.to_owned()), ..Default::default() };
             Some((id.clone(), PluginPolicy { section, ..Default::default() }))
@@ -182,7 +182,7 @@ impl Policy {
     /// The section of another source that has taken a plugin's id, whatever the case of its letters: `[mcp.github]`. What
     /// the operator says of that source must not be said of a file that somebody named after it.
     #[must_use]
-    pub fn source_named(&self, id: &PluginId) -> Option<String> {
+    pub fn conflicting_section(&self, id: &PluginId) -> Option<String> {
         let servers = self.servers.keys().map(|name| ("mcp", name));
         let services = self.openapi.keys().map(|name| ("openapi", name));
         servers
@@ -193,7 +193,7 @@ impl Policy {
 
     /// Who may use the tools over HTTP, and how much of the server each may take.
     #[must_use]
-    pub fn serve(&self) -> &Serve {
+    pub fn serve(&self) -> &ServePolicy {
         &self.serve
     }
 
@@ -229,11 +229,11 @@ impl Policy {
 
     /// The lane of a tool whose calls run one after the other: its own, or its plugin's; `None`: it has none.
     #[must_use]
-    pub fn lane(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
+    pub fn serial_queue(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
         let own = self.plugins.get(plugin)?;
         match own.tools.get(tool).and_then(|tool| tool.section.serial) {
             None if own.section.serial => Some(plugin.as_str().into()),
-            Some(true) => Some(format!("{plugin}{}{tool}", name::SEAM).into()),
+            Some(true) => Some(format!("{plugin}{}{tool}", name::NAME_SEPARATOR).into()),
             None | Some(false) => None,
         }
     }
@@ -256,7 +256,7 @@ impl Policy {
     }
 
     /// The folders that some plugin may write, each with the plugin.
-    pub fn written(&self) -> impl Iterator<Item = (&PluginId, &Reach)> {
+    pub fn writable_paths(&self) -> impl Iterator<Item = (&PluginId, &PathRule)> {
         self.plugins
             .iter()
             .flat_map(|(id, plugin)| plugin.rules.fs_write.iter().flatten().map(move |r| (id, r)))
@@ -275,13 +275,13 @@ impl Policy {
 
     /// All profiles by name, as the registry wants them.
     #[must_use]
-    pub fn all_profiles(&self) -> Arc<BTreeMap<Arc<str>, Arc<Profile>>> {
+    pub fn profiles_by_name(&self) -> Arc<BTreeMap<Arc<str>, Arc<Profile>>> {
         let all = self.profiles.iter();
         Arc::new(all.map(|(name, profile)| (name.as_str().into(), Arc::clone(profile))).collect())
     }
 
     /// The names of all profiles.
-    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+    pub fn profile_names(&self) -> impl Iterator<Item = &str> {
         self.profiles.keys().map(String::as_str)
     }
 
@@ -324,13 +324,13 @@ impl Policy {
     #[must_use]
     pub fn config_line(&self, plugin: &PluginId, key: &str) -> Option<usize> {
         let path = ["plugins", plugin.as_str(), "config", key];
-        self.source.line(&Problem::at(path, String::new()))
+        self.source.line(&PolicyProblem::at_keys(path, String::new()))
     }
 
     /// The limits of a plugin as a whole (metadata queries, reductions), or of one of its tools.
     #[must_use]
-    pub fn limits(&self, plugin: &PluginId, tool: Option<&ToolName>) -> Limits {
-        let limits = self.limits.apply(Limits::default());
+    pub fn limits(&self, plugin: &PluginId, tool: Option<&ToolName>) -> CallLimits {
+        let limits = self.limits.apply(CallLimits::default());
         let Some(own) = self.plugins.get(plugin) else { return limits };
         let limits = own.section.limits.apply(limits);
         match tool.and_then(|tool| own.tools.get_key_value(tool)) {
@@ -342,13 +342,13 @@ impl Policy {
     /// Whether the work of guests is counted where no section says otherwise.
     #[must_use]
     pub fn counts_fuel(&self) -> bool {
-        self.limits.apply(Limits::default()).fuel.is_some()
+        self.limits.apply(CallLimits::default()).fuel.is_some()
     }
 
     /// The largest arguments that any tool takes.
     #[must_use]
     pub fn largest_args_bytes(&self) -> u64 {
-        let all = self.limits.apply(Limits::default());
+        let all = self.limits.apply(CallLimits::default());
         let sections = self.plugins.values().flat_map(|plugin| {
             let of_plugin = plugin.section.limits.apply(all.clone());
             let of_tools = plugin.tools.values().map({
@@ -362,14 +362,14 @@ impl Policy {
 
     /// How the results of all tools are given out, where nothing narrower says otherwise.
     #[must_use]
-    pub fn results(&self) -> Delivery {
+    pub fn results(&self) -> OutputSettings {
         self.results
     }
 
     /// How the results of one tool are given out: what its section says, and its plugin's where that says nothing.
     #[must_use]
-    pub fn results_of(&self, plugin: &PluginId, tool: &ToolName) -> Delivery {
-        let Some(own) = self.plugins.get(plugin) else { return Delivery::default() };
+    pub fn tool_results(&self, plugin: &PluginId, tool: &ToolName) -> OutputSettings {
+        let Some(own) = self.plugins.get(plugin) else { return OutputSettings::default() };
         let narrow = own.tools.get(tool).map(|tool| tool.section.results).unwrap_or_default();
         narrow.or(own.section.results)
     }
@@ -387,15 +387,15 @@ impl Policy {
 
     /// The other plugins' tools whose results a plugin's reducers may see.
     #[must_use]
-    pub fn reduces(&self, plugin: &PluginId) -> &[Reduction] {
+    pub fn reducer_bindings(&self, plugin: &PluginId) -> &[ReducerBinding] {
         self.plugins.get(plugin).map_or(&[], |p| &p.reduce)
     }
 
-    fn rules(&self, plugin: &PluginId) -> Option<&Rules> {
+    fn plugin_rules(&self, plugin: &PluginId) -> Option<&RuleLists> {
         self.plugins.get(plugin).map(|p| &p.rules)
     }
 
-    fn narrower(&self, plugin: &PluginId, tool: &ToolName) -> Option<&Rules> {
+    fn tool_rules(&self, plugin: &PluginId, tool: &ToolName) -> Option<&RuleLists> {
         self.plugins.get(plugin)?.tools.get(tool).map(|tool| &tool.rules)
     }
 }

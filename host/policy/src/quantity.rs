@@ -8,8 +8,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Says which form was expected.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text);
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_unit(text);
     let factor: u64 = match unit {
         "" | "B" => 1,
         "KiB" => 1 << 10,
@@ -30,8 +30,8 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// Says which form was expected.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text);
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split_unit(text);
     let duration = number.and_then(|n| match unit {
         "ms" => Some(Duration::from_millis(n)),
         "s" => Some(Duration::from_secs(n)),
@@ -45,11 +45,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// Says which form was expected.
-pub fn age(text: &str) -> Result<Duration, String> {
-    match split(text) {
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    match split_unit(text) {
         (Some(n), "h") if n < 1 << 32 => Ok(Duration::from_secs(n * 3600)),
         (Some(n), "d") if n < 1 << 32 => Ok(Duration::from_secs(n * 86_400)),
-        _ => duration(text).map_err(|_| format!("`{text}` is not an age: write `12h` or `90d`")),
+        _ => parse_duration(text).map_err(|_| format!("`{text}` is not an age: write `12h` or `90d`")),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn show_duration(d: Duration) -> String {
     }
 }
 
-fn split(text: &str) -> (Option<u64>, &str) {
+fn split_unit(text: &str) -> (Option<u64>, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -89,15 +89,15 @@ mod tests {
     fn sizes_and_times_read_back() {
         for (text, n) in [("0", 0), ("1_000", 1000), ("64MiB", 64 << 20), ("2 KiB", 2048), ("5MB", 5_000_000)]
         {
-            assert_eq!(bytes(text), Ok(n), "{text}");
+            assert_eq!(parse_bytes(text), Ok(n), "{text}");
         }
         for (text, ms) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000)] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
         }
         for (text, seconds) in [("1h", 3600), ("90d", 90 * 86_400), ("30s", 30)] {
-            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
-        assert!(age("1y").is_err() && age("99999999999d").is_err());
+        assert!(parse_age("1y").is_err() && parse_age("99999999999d").is_err());
         assert_eq!(show_bytes(64 << 20), "64MiB");
         for (ms, shown) in [(1500, "1500ms"), (120_000, "120s"), (600_000, "10m"), (3_601_000, "3601s")] {
             assert_eq!(show_duration(Duration::from_millis(ms)), shown);
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn vague_quantities_are_refused() {
         for text in ["", "30", "s", "-1s", "1.5s", "1h", "99999999999999999999s", "999999999999999999m"] {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5MiB", "1mib", "99999999999GiB"] {
-            assert!(bytes(text).is_err(), "{text}");
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 }

@@ -15,14 +15,14 @@ const MAX_NAME: usize = 128;
 
 /// Why something is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PolicyRefusal {
     /// What happened, for anybody: no line of the policy is in it.
     pub text: String,
     /// What would allow it, for the operator; `None`: nothing that the operator could write would.
     pub hint: Option<String>,
 }
 
-impl Refusal {
+impl PolicyRefusal {
     /// A refusal that the operator could lift.
     #[must_use]
     pub fn new(text: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -32,7 +32,7 @@ impl Refusal {
     /// Splits a text that was written for the operator: the clause that says what to write in the policy, and all behind
     /// it, is left out for a model.
     #[must_use]
-    pub fn of_operator(text: &str) -> Self {
+    pub fn from_operator_text(text: &str) -> Self {
         let Some(at) = text.find("write in the policy") else { return text.into() };
         let before = text.get(..at).unwrap_or_default();
         let clause = before.rfind(';').and_then(|at| before.get(..at)).unwrap_or(before);
@@ -43,7 +43,7 @@ impl Refusal {
     #[must_use]
     pub fn for_model(&self, tool: &str) -> String {
         match &self.hint {
-            Some(_) => format!("{}: {}", self.text, not_permitted(tool)),
+            Some(_) => format!("{}: {}", self.text, not_permitted_notice(tool)),
             None => self.text.clone(),
         }
     }
@@ -51,17 +51,17 @@ impl Refusal {
     /// The text and the hint, for the operator.
     #[must_use]
     pub fn for_operator(&self) -> String {
-        for_operator(&self.text, self.hint.as_deref())
+        format_for_operator(&self.text, self.hint.as_deref())
     }
 }
 
-impl From<String> for Refusal {
+impl From<String> for PolicyRefusal {
     fn from(text: String) -> Self {
         Self { text, hint: None }
     }
 }
 
-impl From<&str> for Refusal {
+impl From<&str> for PolicyRefusal {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
@@ -69,7 +69,7 @@ impl From<&str> for Refusal {
 
 /// A text with its hint, for the operator.
 #[must_use]
-pub fn for_operator(text: &str, hint: Option<&str>) -> String {
+pub fn format_for_operator(text: &str, hint: Option<&str>) -> String {
     match hint {
         Some(hint) => format!("{}. {hint}", text.trim_end_matches('.')),
         None => text.to_owned(),
@@ -78,25 +78,25 @@ pub fn for_operator(text: &str, hint: Option<&str>) -> String {
 
 /// What a model is told in place of a hint that allows something.
 #[must_use]
-pub fn not_permitted(tool: &str) -> String {
+pub fn not_permitted_notice(tool: &str) -> String {
     format!("not permitted; the operator can allow it with `toolbay explain {}`", one_line(tool, MAX_NAME))
 }
 
 /// What a model is told in place of a hint that raises a limit.
 #[must_use]
-pub fn raisable(tool: &str) -> String {
+pub fn limit_notice(tool: &str) -> String {
     format!("the operator can raise it: `toolbay explain {}` shows how", one_line(tool, MAX_NAME))
 }
 
 /// The hint that names one setting, or one line, of the policy.
 #[must_use]
-pub fn to_allow(lines: &str) -> String {
+pub fn allow_hint(lines: &str) -> String {
     format!("To allow it, write in the policy:\n{lines}")
 }
 
 /// The hint that names the setting of a limit.
 #[must_use]
-pub fn to_raise(setting: &str) -> String {
+pub fn raise_hint(setting: &str) -> String {
     format!("To raise it, write in the policy: {setting}")
 }
 
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn each_reader_gets_what_is_meant_for_it() {
-        let refusal = Refusal::new("`a` is not granted", to_allow("[plugins.p.grant]\nkv = [\"tool\"]"));
+        let refusal = PolicyRefusal::new("`a` is not granted", allow_hint("[plugins.p.grant]\nkv = [\"tool\"]"));
         let told = "`a` is not granted: not permitted; the operator can allow it with `toolbay explain p__t`";
         assert_eq!(refusal.for_model("p__t"), told);
         let whole =
             "`a` is not granted. To allow it, write in the policy:\n[plugins.p.grant]\nkv = [\"tool\"]";
         assert_eq!(refusal.for_operator(), whole);
-        let plain = Refusal::from("it is switched off");
+        let plain = PolicyRefusal::from("it is switched off");
         assert_eq!((plain.for_model("t"), plain.for_operator()), (plain.text.clone(), plain.text.clone()));
         for (text, model) in [
             ("it did not begin; to give it longer, write in the policy: [mcp.x] a = …", "it did not begin"),
@@ -121,11 +121,11 @@ mod tests {
                 "status 401: it wants credentials",
             ),
         ] {
-            let split = Refusal::of_operator(text);
+            let split = PolicyRefusal::from_operator_text(text);
             assert_eq!((split.text.as_str(), split.hint.as_deref()), (model, Some(text)));
         }
-        assert_eq!(Refusal::of_operator("it is gone"), "it is gone".into());
+        assert_eq!(PolicyRefusal::from_operator_text("it is gone"), "it is gone".into());
         // A name is a caller's text.
-        assert!(!not_permitted("a\nb").contains('\n'));
+        assert!(!not_permitted_notice("a\nb").contains('\n'));
     }
 }

@@ -9,7 +9,7 @@ use schemars::{Schema, json_schema};
 ///
 /// The laws, which the tests of each kind check: `a.meet(b)` lies in `a` and in `b`; it equals `b.meet(a)`;
 /// `a.meet(a)` is `a`; what is shown is read back as the same rule.
-pub trait Rule: Clone + Eq {
+pub trait GrantRule: Clone + Eq {
     /// Whether a policy writes `true` or `false` in place of a list.
     const IS_SWITCH: bool = false;
     /// What every line of a policy matches: its form, as far as a regular expression of ECMA 262 can say it.
@@ -36,7 +36,7 @@ pub trait Rule: Clone + Eq {
     /// Reads a list. Lines that narrow the others (`!**/.env`) are known to the kinds that have them.
     ///
     /// # Errors
-    /// As [`Rule::parse`].
+    /// As [`GrantRule::parse`].
     fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
         texts.iter().map(|text| Self::parse(text, workspace)).collect()
     }
@@ -44,8 +44,8 @@ pub trait Rule: Clone + Eq {
     /// Reads a declaration's target, which may ask for more with less text than a policy grants.
     ///
     /// # Errors
-    /// As [`Rule::parse`].
-    fn parse_wish(text: &str, workspace: &Path) -> Result<Self, String> {
+    /// As [`GrantRule::parse`].
+    fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         Self::parse(text, workspace)
     }
 
@@ -54,17 +54,17 @@ pub trait Rule: Clone + Eq {
     /// # Errors
     /// Says what the author should write.
     fn check_target(text: &str, workspace: &Path) -> Result<(), String> {
-        Self::parse_wish(text, workspace).map(drop)
+        Self::parse_declared(text, workspace).map(drop)
     }
 
     /// What lies in both; `None` if that is nothing.
     #[must_use]
-    fn meet(&self, other: &Self) -> Option<Self>;
+    fn intersect(&self, other: &Self) -> Option<Self>;
 
     /// Whether everything in `inner` is in it, which is to say that both meet in `inner`.
     #[must_use]
-    fn holds(&self, inner: &Self) -> bool {
-        self.meet(inner).as_ref() == Some(inner)
+    fn includes(&self, inner: &Self) -> bool {
+        self.intersect(inner).as_ref() == Some(inner)
     }
 
     /// Whether it grants what `wish` is about, so that no further line of the same list would help.
@@ -92,16 +92,16 @@ pub trait Rule: Clone + Eq {
     /// The line that is proposed to an operator who wants to grant this wish: narrower where the wish is for
     /// everything.
     #[must_use]
-    fn ask_for(&self, workspace: &Path) -> String {
+    fn proposed_line(&self, workspace: &Path) -> String {
         self.show(workspace)
     }
 }
 
 /// All that lies in one of `left` and one of `right`, without what another already covers.
 #[must_use]
-pub fn meet_all<R: Rule>(left: &[R], right: &[R]) -> Vec<R> {
+pub fn intersect_lists<R: GrantRule>(left: &[R], right: &[R]) -> Vec<R> {
     let mut found: Vec<R> = Vec::new();
-    for both in left.iter().flat_map(|l| right.iter().filter_map(|r| l.meet(r))) {
+    for both in left.iter().flat_map(|l| right.iter().filter_map(|r| l.intersect(r))) {
         if found.iter().any(|old| covers(old, &both)) {
             continue;
         }
@@ -113,6 +113,6 @@ pub fn meet_all<R: Rule>(left: &[R], right: &[R]) -> Vec<R> {
 
 /// Whether everything in `inner` is in `outer`.
 #[must_use]
-pub fn covers<R: Rule>(outer: &R, inner: &R) -> bool {
-    outer.holds(inner)
+pub fn covers<R: GrantRule>(outer: &R, inner: &R) -> bool {
+    outer.includes(inner)
 }

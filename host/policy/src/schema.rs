@@ -55,10 +55,10 @@ texts! {
 
 /// A command line: a program, an absolute path, and its arguments.
 #[derive(Debug)]
-pub(crate) enum Command {}
+pub(crate) enum CommandArray {}
 
 inline_schema! {
-    [] Command, "Command" => json_schema!({
+    [] CommandArray, "Command" => json_schema!({
         "type": "array",
         "items": {"type": "string"},
         "minItems": 1,

@@ -19,7 +19,7 @@ use url::Url;
 pub use self::limits::ServeLimits;
 use crate::capability::list::RuleList;
 use crate::quantity;
-use crate::quantity::unit::{Set, Time, Unit as _};
+use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
 
 /// Most characters of a host, an origin or a scope.
 const MAX_ENTRY: usize = 300;
@@ -29,7 +29,7 @@ const MAX_LEEWAY: Duration = Duration::from_secs(600);
 /// `[serve]`: who may use the tools over HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Serve {
+pub struct ServePolicy {
     /// Hosts that a request may name, `host` or `host:port`, besides loopback names and the address that is listened on.
     #[schemars(inner(regex(pattern = "^[^/@?# ]+$"), length(max = MAX_ENTRY)))]
     pub hosts: BTreeSet<String>,
@@ -51,7 +51,7 @@ pub struct Serve {
     #[schemars(with = "RuleList<IpNet>")]
     pub trusted_proxies: Vec<IpNet>,
     /// Tokens of an authorization server.
-    pub oauth: Option<OAuth>,
+    pub oauth: Option<OAuthPolicy>,
     /// How much each may take.
     pub limits: ServeLimits,
 }
@@ -59,7 +59,7 @@ pub struct Serve {
 /// `[serve.oauth]`: tokens of an authorization server, for which this one is a resource (RFC 9728).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OAuth {
+pub struct OAuthPolicy {
     /// Who issues them: `iss` is exactly this.
     pub issuer: String,
     /// For whom they are, besides the endpoint itself under the `public_url`: `aud` has one of these. One that is the
@@ -69,7 +69,7 @@ pub struct OAuth {
     /// Where its keys are: `https://…`, or a file.
     pub jwks: String,
     /// Private networks to which the name of that address may lead. An address that is written itself needs none.
-    #[serde(default, deserialize_with = "networks")]
+    #[serde(default, deserialize_with = "read_networks")]
     #[schemars(with = "RuleList<IpNet>")]
     pub net_private: Vec<IpNet>,
     /// Scopes that every token must have.
@@ -82,16 +82,16 @@ pub struct OAuth {
     /// Which signatures count.
     #[serde(default = "all_algorithms")]
     #[schemars(length(min = 1))]
-    pub algorithms: BTreeSet<Algorithm>,
+    pub algorithms: BTreeSet<SignatureAlgorithm>,
     /// How far the issuer's clock may be off.
     #[serde(default = "default_leeway", deserialize_with = "Time::read")]
-    #[schemars(with = "Set<Duration, Time>")]
+    #[schemars(with = "OptionalQuantity<Duration, Time>")]
     pub leeway: Duration,
 }
 
 /// A signature that anybody can check and only the issuer can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-pub enum Algorithm {
+pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
     RS256,
     /// ECDSA with P-256 and SHA-256.
@@ -100,13 +100,13 @@ pub enum Algorithm {
     EdDSA,
 }
 
-fn all_algorithms() -> BTreeSet<Algorithm> {
-    [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].into()
+fn all_algorithms() -> BTreeSet<SignatureAlgorithm> {
+    [SignatureAlgorithm::RS256, SignatureAlgorithm::ES256, SignatureAlgorithm::EdDSA].into()
 }
 
-fn networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
+fn read_networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
     let list: RuleList<IpNet> = RuleList::deserialize(input)?;
-    list.rules_or_none("net_private", Path::new("/")).map_err(D::Error::custom)
+    list.rules_or_empty("net_private", Path::new("/")).map_err(D::Error::custom)
 }
 
 fn read_proxies<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
@@ -131,16 +131,16 @@ fn default_leeway() -> Duration {
     Duration::from_secs(60)
 }
 
-impl Serve {
+impl ServePolicy {
     /// Whether a client must say who it is.
     #[must_use]
-    pub fn asks_who(&self) -> bool {
+    pub fn requires_authentication(&self) -> bool {
         self.tokens.is_some() || self.oauth.is_some()
     }
 
     /// The files that it names: that of tokens, and that of an authorization server's keys.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let keys = self.oauth.as_ref().and_then(OAuth::file);
+        let keys = self.oauth.as_ref().and_then(OAuthPolicy::file);
         self.tokens.as_deref().into_iter().chain(keys)
     }
 
@@ -151,9 +151,9 @@ impl Serve {
     pub fn resolve(mut self, base: &Path) -> Result<Self, String> {
         self.hosts = self.hosts.iter().map(|host| read_host(host)).collect::<Result<_, _>>()?;
         self.origins = self.origins.iter().map(|origin| read_origin(origin)).collect::<Result<_, _>>()?;
-        self.public_url = self.public_url.as_deref().map(read_public).transpose()?;
+        self.public_url = self.public_url.as_deref().map(read_public_url).transpose()?;
         self.tokens = self.tokens.map(|file| base.join(file));
-        if self.anonymous && self.asks_who() {
+        if self.anonymous && self.requires_authentication() {
             return Err(
                 "`anonymous = true` beside `tokens` or [serve.oauth] would let everybody in".to_owned()
             );
@@ -167,7 +167,7 @@ impl Serve {
     }
 }
 
-impl OAuth {
+impl OAuthPolicy {
     /// The file that has the keys, if they are in one.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
@@ -236,7 +236,7 @@ fn read_origin(text: &str) -> Result<String, String> {
     Ok(if any { format!("{written}:*") } else { written })
 }
 
-fn read_public(text: &str) -> Result<String, String> {
+fn read_public_url(text: &str) -> Result<String, String> {
     let wrong = || format!("`public_url` is `{text}`: write `https://tools.example.com`, without a path");
     let url = Url::parse(text).map_err(|_| wrong())?;
     if !url.origin().is_tuple() || url.path() != "/" || url.query().is_some() || !url.username().is_empty() {
@@ -267,8 +267,8 @@ fn is_loopback_url(url: &Url) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Serve, String> {
-        let serve: Serve = toml::from_str(text).map_err(|e| e.to_string())?;
+    fn read(text: &str) -> Result<ServePolicy, String> {
+        let serve: ServePolicy = toml::from_str(text).map_err(|e| e.to_string())?;
         serve.resolve(Path::new("/etc/toolbay"))
     }
 
@@ -290,7 +290,7 @@ mod tests {
         );
         assert_eq!(serve.public_url.as_deref(), Some("https://tools.example.com"));
         assert_eq!(serve.tokens.as_deref(), Some(Path::new("/etc/toolbay/tokens.toml")));
-        assert!(serve.asks_who() && !Serve::default().asks_who());
+        assert!(serve.requires_authentication() && !ServePolicy::default().requires_authentication());
     }
 
     #[test]

@@ -4,13 +4,13 @@ use crate::name;
 
 /// The names most like one that does not exist, best first: at most three.
 #[must_use]
-pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn similar_names<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = normalize(&name.chars().take(100).collect::<String>());
     let mut near: Vec<(f64, &str)> = names
         .into_iter()
         .map(|name| {
-            let bare = name::split(name).map_or(0.0, |(_, bare)| likeness(&wanted, &normalize(bare)));
-            (likeness(&wanted, &normalize(name)).max(bare), name)
+            let bare = name::split_qualified(name).map_or(0.0, |(_, bare)| similarity(&wanted, &normalize(bare)));
+            (similarity(&wanted, &normalize(name)).max(bare), name)
         })
         .filter(|(likeness, _)| *likeness >= 0.5)
         .collect();
@@ -26,7 +26,7 @@ pub fn did_you_mean(names: &[&str]) -> String {
 }
 
 /// Common letter pairs forgive another order of the parts; what is mistyped in a short name leaves few of them.
-fn likeness(one: &str, other: &str) -> f64 {
+fn similarity(one: &str, other: &str) -> f64 {
     let typed = strsim::normalized_damerau_levenshtein(one, other);
     strsim::sorensen_dice(one, other).max(if typed < 0.6 { 0.0 } else { typed })
 }
@@ -50,10 +50,10 @@ mod tests {
     #[test]
     fn near_names_are_proposed() {
         let names = ["p__read_file", "p__write_file", "q__search_web"];
-        assert_eq!(similar("p__readfile", names), ["p__read_file", "p__write_file"]);
-        assert_eq!(similar("p__rite_file", names), ["p__write_file", "p__read_file"]);
-        assert_eq!(similar("serach_web", names), ["q__search_web"]);
-        assert_eq!(similar("zzz", names), Vec::<&str>::new());
-        assert_eq!(similar("", names), Vec::<&str>::new());
+        assert_eq!(similar_names("p__readfile", names), ["p__read_file", "p__write_file"]);
+        assert_eq!(similar_names("p__rite_file", names), ["p__write_file", "p__read_file"]);
+        assert_eq!(similar_names("serach_web", names), ["q__search_web"]);
+        assert_eq!(similar_names("zzz", names), Vec::<&str>::new());
+        assert_eq!(similar_names("", names), Vec::<&str>::new());
     }
 }

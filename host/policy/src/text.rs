@@ -59,7 +59,7 @@ fn has_variant(base: char, selector: char) -> bool {
 }
 
 /// The characters of a text that are obeyed rather than shown, or not seen, with where they stand; see the table above.
-pub fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
+pub fn hidden_chars(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     // Nearly every text is of these alone.
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b));
     let mut chars = if plain { "" } else { text }.char_indices();
@@ -118,14 +118,14 @@ fn flag_end(text: &str, at: usize) -> Option<usize> {
 /// The first character of a text that may not stand in it; line breaks and tabs may.
 #[must_use]
 pub fn first_hidden(text: &str) -> Option<char> {
-    hidden(text).map(|(_, c)| c).find(|c| !matches!(c, '\n' | '\t' | '\r'))
+    hidden_chars(text).map(|(_, c)| c).find(|c| !matches!(c, '\n' | '\t' | '\r'))
 }
 
 /// The text in which `put` stands for those hidden characters that `goes` means.
-fn without(text: &str, goes: impl Fn(usize, char) -> bool, put: fn(char, &mut String)) -> Cow<'_, str> {
+fn replace_hidden(text: &str, goes: impl Fn(usize, char) -> bool, put: fn(char, &mut String)) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
-    for (at, c) in hidden(text).filter(|(at, c)| goes(*at, *c)) {
+    for (at, c) in hidden_chars(text).filter(|(at, c)| goes(*at, *c)) {
         out.push_str(text.get(done..at).unwrap_or_default());
         put(c, &mut out);
         done = at + c.len_utf8();
@@ -137,7 +137,7 @@ fn without(text: &str, goes: impl Fn(usize, char) -> bool, put: fn(char, &mut St
     Cow::Owned(out)
 }
 
-fn spell_out(c: char, out: &mut String) {
+fn push_escaped(c: char, out: &mut String) {
     out.extend(c.escape_default());
 }
 
@@ -150,7 +150,7 @@ pub fn escape_json(c: char, out: &mut String) {
 #[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
     let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
-    let mut out = without(text.get(..end).unwrap_or_default(), |_, _| true, spell_out).into_owned();
+    let mut out = replace_hidden(text.get(..end).unwrap_or_default(), |_, _| true, push_escaped).into_owned();
     if end < text.len() {
         out.push('…');
     }
@@ -159,34 +159,34 @@ pub fn one_line(text: &str, most: usize) -> String {
 
 /// Makes a text fit for a terminal and for a model: what is hidden is spelt out. Line breaks and tabs stay.
 #[must_use]
-pub fn visible(text: &str) -> Cow<'_, str> {
+pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     let breaks = |at: usize, c: char| match c {
         '\n' | '\t' => true,
         '\r' => text.as_bytes().get(at + 1) == Some(&b'\n'),
         _ => false,
     };
-    without(text, |at, c| !breaks(at, c), spell_out)
+    replace_hidden(text, |at, c| !breaks(at, c), push_escaped)
 }
 
 /// Leaves out what is hidden. Line breaks and tabs stay.
 #[must_use]
-pub fn seen(text: &str) -> Cow<'_, str> {
-    without(text, |_, c| !matches!(c, '\n' | '\t'), |_, _| {})
+pub fn remove_hidden(text: &str) -> Cow<'_, str> {
+    replace_hidden(text, |_, c| !matches!(c, '\n' | '\t'), |_, _| {})
 }
 
 /// Spells out what no text needs and what can carry another text unseen: tags, variation selectors and joiners where they
 /// mean nothing. All else stays as it is: content must arrive as it was.
 #[must_use]
-pub fn unsmuggled(text: &str) -> Cow<'_, str> {
+pub fn escape_smuggled(text: &str) -> Cow<'_, str> {
     let smuggles = |_, c| is_joiner(c) || is_selector(c) || matches!(c, '\u{e0000}'..='\u{e0fff}');
-    without(text, smuggles, spell_out)
+    replace_hidden(text, smuggles, push_escaped)
 }
 
 /// A JSON text in which what is hidden is escaped: the same value, fit for a terminal and for a file of lines.
 #[must_use]
-pub fn visible_json(json: &str) -> Cow<'_, str> {
+pub fn escape_hidden_json(json: &str) -> Cow<'_, str> {
     // Outside of strings JSON has line breaks and tabs only, and inside of them it has neither.
-    without(json, |_, c| !matches!(c, '\n' | '\t' | '\r'), escape_json)
+    replace_hidden(json, |_, c| !matches!(c, '\n' | '\t' | '\r'), escape_json)
 }
 
 /// The first sentence of a description, of one line.
@@ -209,9 +209,9 @@ mod tests {
 
     #[test]
     fn a_text_can_not_drive_the_terminal() {
-        assert_eq!(visible("a\tb\n\x1b]0;title\x07\u{202e}"), "a\tb\n\\u{1b}]0;title\\u{7}\\u{202e}");
-        assert_eq!(visible("a\r\nb\rc"), "a\r\nb\\rc");
-        assert!(matches!(visible("plain\ntext"), Cow::Borrowed(_)));
+        assert_eq!(escape_hidden("a\tb\n\x1b]0;title\x07\u{202e}"), "a\tb\n\\u{1b}]0;title\\u{7}\\u{202e}");
+        assert_eq!(escape_hidden("a\r\nb\rc"), "a\r\nb\\rc");
+        assert!(matches!(escape_hidden("plain\ntext"), Cow::Borrowed(_)));
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             "©\u{fe0f}",
             "e\u{301}",
         ] {
-            assert_eq!(hidden(text).count(), 0, "{text:?}");
+            assert_eq!(hidden_chars(text).count(), 0, "{text:?}");
         }
     }
 
@@ -254,15 +254,15 @@ mod tests {
             ("\u{200d}é".to_owned(), 1),
             ("é\u{200d}".to_owned(), 1),
         ] {
-            assert_eq!(hidden(&text).count(), most, "{text:?}");
-            assert_eq!(first_hidden(&visible(&text)), None);
-            assert_eq!(first_hidden(&seen(&text)), None);
+            assert_eq!(hidden_chars(&text).count(), most, "{text:?}");
+            assert_eq!(first_hidden(&escape_hidden(&text)), None);
+            assert_eq!(first_hidden(&remove_hidden(&text)), None);
             let json = serde_json::to_string(&text).unwrap();
-            let shown = visible_json(&json);
+            let shown = escape_hidden_json(&json);
             assert_eq!(first_hidden(&shown), None);
             assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
         }
-        assert_eq!(unsmuggled("a\u{e0041}\u{200b}\u{feff}\x1b[0m"), "a\\u{e0041}\u{200b}\u{feff}\x1b[0m");
+        assert_eq!(escape_smuggled("a\u{e0041}\u{200b}\u{feff}\x1b[0m"), "a\\u{e0041}\u{200b}\u{feff}\x1b[0m");
     }
 
     #[test]

@@ -37,13 +37,13 @@ pub fn matches<P, I>(
 /// Whether `text` is `pattern`, in which `*` stands for any run of characters. Takes time pattern + text.
 pub fn text_matches(pattern: &str, text: &str) -> bool {
     let pieces: Vec<&str> = pattern.split('*').collect();
-    text_has(&pieces, text)
+    text_matches_pieces(&pieces, text)
 }
 
 /// Whether `text` is made of these pieces, in their order, with anything between two of them. Each piece is taken
 /// where it is found first, and to find one takes time linear in the text: arguments of a program may be long, and a
 /// guest writes both them and the pattern.
-pub fn text_has<S: AsRef<str>>(pieces: &[S], text: &str) -> bool {
+pub fn text_matches_pieces<S: AsRef<str>>(pieces: &[S], text: &str) -> bool {
     let (first, middle, last) = match pieces {
         [] => return text.is_empty(),
         [whole] => return text == whole.as_ref(),

@@ -1,14 +1,14 @@
-//! Cuts at character boundaries, around pointers, with a marker that says what is gone.
+//! Truncates text at character boundaries, around pointers, with a marker that counts what is missing.
 
 use crate::pointer;
 
 /// Room for the marker of [`ends`], with numbers of any size.
 const MARKER_CHARS: usize = 84;
 
-/// What must be left for the text itself to make a cut worth it.
+/// The least text that makes a cut worthwhile.
 const LEAST_CHARS: usize = 16;
 
-/// Counts characters (Unicode scalar values), as budgets do.
+/// Counts characters (Unicode scalar values), the unit of budgets.
 pub(crate) fn chars(text: &str) -> usize {
     text.chars().count()
 }
@@ -23,11 +23,11 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     }
 }
 
-/// Keeps beginning and end of a text that has more than `most` characters; nothing if it has not, or if `most` leaves
-/// no room for a marker.
+/// Keeps the start and the end of a text with more than `most` characters. Returns `None` for a shorter text, or if
+/// `most` leaves no room for a marker.
 ///
-/// Three fifths of the room are the beginning's. Where a line ends near the cut it ends there; a line of any length is
-/// cut at a character.
+/// Three fifths of the room belong to the start. A cut prefers a nearby line end, and otherwise falls
+/// between two characters.
 pub(crate) fn ends(text: &str, most: usize) -> Option<String> {
     if text.len() <= most || chars(text) <= most {
         return None;
@@ -57,7 +57,7 @@ fn tail_start(text: &str, most: usize) -> usize {
     pointer::behind(text, if line_start < half { line_start } else { start })
 }
 
-/// The first `most` characters of a line, the last of them `…` if there were more.
+/// The first `most` characters of a line, of which the last is `…` if the line is longer.
 pub(crate) fn clip(line: &str, most: usize) -> String {
     if line.len() <= most {
         return line.to_owned();

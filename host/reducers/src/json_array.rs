@@ -1,4 +1,4 @@
-//! `json_array`: what a long JSON array holds, and its first and last elements.
+//! `json_array`: the number of elements and the keys of a long JSON array, and its first and last elements.
 //!
 //! ```text
 //! [{"id":1,"name":"a","tags":["x"]}, … 249 more]
@@ -9,8 +9,8 @@
 //! {"id":250,"name":"z","tags":[]}
 //! ```
 //!
-//! The answer is text and says so: an array without its middle that still parses would be taken for the whole. A program
-//! reads `structured`, which no reducer touches. Elements stand on a line each, as they were but for white space.
+//! The result is plain text: an array without its middle that still parses would look complete. A program
+//! reads `structured`, which no reducer changes. Each element stands on one line, without insignificant white space.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,28 +20,28 @@ use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::cut::{chars, clip, count};
-use crate::{Context, law};
+use crate::{ReducerInput, law};
 
-/// Shorter texts are left alone; about a thousand tokens.
+/// Shorter texts are unchanged; about a thousand tokens.
 const FEW_CHARS: usize = 4096;
 
-/// Most characters of the answer.
+/// The most characters of the result.
 const MOST_CHARS: usize = 4096;
 
-/// Elements that are shown, from the front and from the back.
+/// How many elements are shown from each end.
 const FIRST: usize = 8;
 const LAST: usize = 2;
 
-/// Keys that are named.
+/// How many keys are named.
 const KEYS: usize = 30;
 
-/// Characters of one element, and of one key.
+/// The most characters of an element, and of a key.
 const ELEMENT_CHARS: usize = 600;
 const KEY_CHARS: usize = 60;
 
-/// Counts the elements and keys of a long array, and shows the first and the last elements.
+/// Counts the elements and keys of a long array, and shows the first and last elements.
 #[must_use]
-pub fn json_array(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn json_array(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(text, ctx, |text, ctx| summarize(text, ctx.budget_chars))
 }
 
@@ -58,7 +58,7 @@ fn summarize(text: &str, budget: usize) -> Option<String> {
     let first: Vec<String> = items.iter().take(FIRST).map(show).collect();
     let last: Vec<String> = items.iter().rev().take(LAST).map(show).collect();
     let room = MOST_CHARS.min(budget);
-    // From all that may be shown down to one of each side, until it fits.
+    // Shows as many elements of each end as fit.
     (2..=FIRST).rev().map(|number| (number, LAST)).chain([(1, 1)]).find_map(|(front, back)| {
         let left_out = items.len() - front - back;
         let mut text = format!(
@@ -87,7 +87,7 @@ fn kinds(items: &[&RawValue]) -> String {
     }
 }
 
-/// The keys of the objects in the order in which they come, with the number of objects if not all have them.
+/// The keys of the objects in order of appearance, with the number of objects for keys that some lack.
 fn keys(items: &[&RawValue]) -> String {
     let objects: Vec<&&RawValue> = items.iter().filter(|item| item.get().starts_with('{')).collect();
     let mut order: Vec<String> = Vec::new();
@@ -117,7 +117,7 @@ fn keys(items: &[&RawValue]) -> String {
     if shown.is_empty() { String::new() } else { format!(" Keys: {}.", shown.join(", ")) }
 }
 
-/// The keys of one object, each once.
+/// The keys of one object, without duplicates.
 fn keys_of(object: &RawValue) -> Vec<String> {
     struct Keys;
     impl<'de> Visitor<'de> for Keys {
@@ -160,7 +160,7 @@ fn compact(json: &str) -> String {
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 80_000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 80_000 };
 
     fn issues(number: usize) -> String {
         let items: Vec<String> = (1..=number)
@@ -215,10 +215,10 @@ mod tests {
     fn the_budget_is_kept_to() {
         let text = issues(250);
         for budget in [150, 200, 300, 500, 1000] {
-            if let Some(reduced) = json_array(&text, &Context { budget_chars: budget, ..CTX }) {
+            if let Some(reduced) = json_array(&text, &ReducerInput { budget_chars: budget, ..CTX }) {
                 assert!(chars(&reduced) <= budget, "{budget}: {reduced}");
             }
         }
-        assert!(json_array(&text, &Context { budget_chars: 500, ..CTX }).is_some());
+        assert!(json_array(&text, &ReducerInput { budget_chars: 500, ..CTX }).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! `kanban_list`: counts by status and the newest open tasks, of a JSON array of more than ten.
+//! `kanban_list`: counts by status and the newest open tasks, for a JSON array of more than ten.
 //!
 //! ```text
 //! [{"id":"t1","status":"todo","title":"Write","updatedAt":"2026-01-02"}, … 12 more]
@@ -15,22 +15,22 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cut::clip;
-use crate::{Context, law};
+use crate::{ReducerInput, law};
 
-/// So many tasks are left alone.
+/// Shorter lists are unchanged.
 const FEW: usize = 10;
 
-/// Open tasks that are shown.
+/// How many open tasks are shown.
 const TOP: usize = 5;
 
 /// A hostile list could have a status for each task.
 const STATUSES: usize = 20;
 
-/// Characters of an id, a status or a title.
+/// The most characters of an id, a status or a title.
 const FIELD_CHARS: usize = 120;
 
 #[derive(Debug, Default, Deserialize)]
-struct Task {
+struct TaskSummary {
     id: Option<Value>,
     title: Option<Value>,
     status: Option<Value>,
@@ -40,7 +40,7 @@ struct Task {
 
 /// Counts tasks by status, and shows the newest open ones.
 #[must_use]
-pub fn kanban_list(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn kanban_list(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(text, ctx, |text, _| summarize(text))
 }
 
@@ -49,15 +49,15 @@ fn summarize(text: &str) -> Option<String> {
     if items.len() <= FEW {
         return None;
     }
-    // What is no task, such as `null`, counts as one of which nothing is known.
+    // An element that is not a task, such as `null`, counts as a task without fields.
     let read = |item: &&RawValue| {
         let json = item.get();
-        if json.starts_with('{') { serde_json::from_str(json).unwrap_or_default() } else { Task::default() }
+        if json.starts_with('{') { serde_json::from_str(json).unwrap_or_default() } else { TaskSummary::default() }
     };
-    let tasks: Vec<Task> = items.iter().map(read).collect();
+    let tasks: Vec<TaskSummary> = items.iter().map(read).collect();
     let mut counts: Vec<(String, usize)> = Vec::new();
     let mut place: BTreeMap<String, usize> = BTreeMap::new();
-    let mut open: Vec<&Task> = Vec::new();
+    let mut open: Vec<&TaskSummary> = Vec::new();
     for task in &tasks {
         let status = shown(task.status.as_ref(), "unknown");
         if status != "done" {
@@ -71,7 +71,7 @@ fn summarize(text: &str) -> Option<String> {
             }
         }
     }
-    // The sort is stable: of the same time, the first in the list stays first.
+    // A stable sort keeps tasks of the same time in list order.
     open.sort_by_key(|task| Reverse(task.updated_at.as_ref().and_then(Value::as_str).unwrap_or_default()));
     open.truncate(TOP);
     let mut by_status: Vec<String> =
@@ -109,7 +109,7 @@ fn shown(value: Option<&Value>, default: &str) -> String {
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 80_000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 80_000 };
 
     fn list(statuses: &[(&str, usize)]) -> String {
         let mut tasks = Vec::new();

@@ -1,16 +1,16 @@
-//! What holds for every reducer, whatever it does.
+//! The laws that every reducer obeys.
 
 use crate::cut::{chars, ends};
-use crate::{Context, pointer};
+use crate::{ReducerInput, pointer};
 
-/// How often an answer may still change when it is reduced again. Honest texts need none or one.
+/// How often a result may change when it is reduced again. Real texts need zero or one repetition.
 const ROUNDS: usize = 4;
 
-/// Applies a reducer until its answer stays as it is, under all laws of this crate.
+/// Applies a reducer until its result is stable, under all laws of this crate.
 pub(crate) fn apply(
     text: &str,
-    ctx: &Context<'_>,
-    reduce: impl Fn(&str, &Context<'_>) -> Option<String>,
+    ctx: &ReducerInput<'_>,
+    reduce: impl Fn(&str, &ReducerInput<'_>) -> Option<String>,
 ) -> Option<String> {
     let mut answer = once(text, ctx, &reduce)?;
     for _ in 0..ROUNDS {
@@ -19,14 +19,14 @@ pub(crate) fn apply(
             Some(shorter) => answer = shorter,
         }
     }
-    // It would be reduced further the next time: then it is better not to begin.
+    // The text would shrink further next time, so it is not reduced at all.
     None
 }
 
 fn once(
     text: &str,
-    ctx: &Context<'_>,
-    reduce: impl Fn(&str, &Context<'_>) -> Option<String>,
+    ctx: &ReducerInput<'_>,
+    reduce: impl Fn(&str, &ReducerInput<'_>) -> Option<String>,
 ) -> Option<String> {
     if text.trim().is_empty() {
         return None;
@@ -34,14 +34,14 @@ fn once(
     let spilled = pointer::last(text);
     let note = spilled.map(pointer::note).unwrap_or_default();
     let budget_chars = ctx.budget_chars.saturating_sub(chars(&note));
-    let mut answer = reduce(text, &Context { budget_chars, ..*ctx })?;
+    let mut answer = reduce(text, &ReducerInput { budget_chars, ..*ctx })?;
     if chars(&answer) > budget_chars {
         answer = ends(&answer, budget_chars)?;
     }
     if spilled.is_some_and(|spilled| !answer.contains(spilled)) {
         answer.push_str(&note);
     }
-    // Characters and bytes: dropping long characters for short ones would save bytes only.
+    // Characters and bytes: replacing long characters by short ones would save bytes only.
     let shorter = chars(&answer) < chars(text) && answer.len() <= text.len();
     (shorter && !answer.trim().is_empty()).then_some(answer)
 }
@@ -50,7 +50,7 @@ fn once(
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 1000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 1000 };
 
     #[test]
     fn an_answer_that_is_not_shorter_is_none() {
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_reduced_until_it_stays() {
-        let halve = |text: &str, _: &Context<'_>| (text.len() > 4).then(|| "x".repeat(text.len() / 2));
+        let halve = |text: &str, _: &ReducerInput<'_>| (text.len() > 4).then(|| "x".repeat(text.len() / 2));
         assert_eq!(apply(&"x".repeat(16), &CTX, halve), Some("xxxx".to_owned()));
-        let nibble = |text: &str, _: &Context<'_>| Some(text[1..].to_owned());
+        let nibble = |text: &str, _: &ReducerInput<'_>| Some(text[1..].to_owned());
         assert_eq!(apply(&"x".repeat(100), &CTX, nibble), None, "it would never end");
     }
 

@@ -1,4 +1,4 @@
-//! `list_dir`: a long directory listing, by directory and extension.
+//! `list_dir`: a long directory listing, grouped by directory and extension.
 //!
 //! ```text
 //! a/            412 entries: 12 directories, 400 files
@@ -8,34 +8,34 @@
 //! …             [412 entries, grouped: list one directory, or search by name, to see the others]
 //! ```
 //!
-//! A line is an entry; directories end with `/`. Of a listing of paths, entries are grouped by their directory too.
+//! Each line is an entry. Directories end with `/`. Entries of a list of paths are grouped by directory, too.
 
 use std::collections::BTreeMap;
 
 use crate::cut::{chars, clip, count};
 use crate::search::is_note;
-use crate::{Context, law};
+use crate::{ReducerInput, law};
 
-/// So many entries are left alone.
+/// Shorter listings are unchanged.
 const FEW: usize = 100;
 
-/// Most characters of the answer.
+/// The most characters of the result.
 const MOST_CHARS: usize = 8192;
 
-/// Groups that are shown, names of each, and directories.
+/// How many groups, names of each group, and directories are shown.
 const GROUPS: usize = 40;
 const NAMES: usize = 5;
 const DIRECTORIES: usize = 40;
 
-/// Kinds of files that are told apart; a hostile listing could have one for each file.
+/// The most groups that are distinguished. A hostile listing could have one for each file.
 const MOST_GROUPS: usize = 4096;
 
-/// Longer lines are no entries.
+/// Longer lines are not entries.
 const ENTRY_CHARS: usize = 1024;
 
 /// Groups a long listing by directory and extension.
 #[must_use]
-pub fn list_dir(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn list_dir(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(text, ctx, |text, ctx| group(text, MOST_CHARS.min(ctx.budget_chars)))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn group(text: &str, most: usize) -> Option<String> {
     {
         return None;
     }
-    let mut listing = Listing { notes, entries: entries.len(), ..Listing::default() };
+    let mut listing = DirectoryListing { notes, entries: entries.len(), ..DirectoryListing::default() };
     let mut place: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for entry in entries {
         if entry.ends_with('/') {
@@ -61,9 +61,9 @@ pub(crate) fn group(text: &str, most: usize) -> Option<String> {
             listing.add(entry, &mut place);
         }
     }
-    // The sort is stable: of the same size, the first in the listing stays first.
+    // A stable sort keeps groups of the same size in listing order.
     listing.groups.sort_by_key(|group| std::cmp::Reverse(group.number));
-    // Fewer of each, until it fits.
+    // Shows as many of each as fit.
     [(DIRECTORIES, GROUPS, NAMES), (20, 20, 3), (10, 10, 1), (3, 3, 1)]
         .into_iter()
         .map(|(directories, groups, names)| listing.show(directories, groups, names))
@@ -71,10 +71,10 @@ pub(crate) fn group(text: &str, most: usize) -> Option<String> {
 }
 
 #[derive(Debug, Default)]
-struct Listing<'a> {
+struct DirectoryListing<'a> {
     directories: Vec<&'a str>,
-    groups: Vec<Group<'a>>,
-    /// Files of more kinds than are told apart.
+    groups: Vec<EntryGroup<'a>>,
+    /// Files beyond the distinguished groups.
     others: usize,
     notes: Vec<&'a str>,
     entries: usize,
@@ -82,15 +82,15 @@ struct Listing<'a> {
 
 /// The files of one directory with one extension.
 #[derive(Debug)]
-struct Group<'a> {
+struct EntryGroup<'a> {
     directory: &'a str,
     extension: &'a str,
     number: usize,
-    /// As many as may be shown.
+    /// The names that may be shown.
     names: Vec<&'a str>,
 }
 
-impl<'a> Listing<'a> {
+impl<'a> DirectoryListing<'a> {
     fn add(&mut self, path: &'a str, place: &mut BTreeMap<(&'a str, &'a str), usize>) {
         let (directory, extension) = (directory(path), extension(path));
         let index = match place.get(&(directory, extension)) {
@@ -101,7 +101,7 @@ impl<'a> Listing<'a> {
             }
             None => {
                 place.insert((directory, extension), self.groups.len());
-                self.groups.push(Group { directory, extension, number: 0, names: Vec::new() });
+                self.groups.push(EntryGroup { directory, extension, number: 0, names: Vec::new() });
                 self.groups.len() - 1
             }
         };
@@ -114,7 +114,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-impl Listing<'_> {
+impl DirectoryListing<'_> {
     fn show(&self, directories: usize, groups: usize, most: usize) -> String {
         let files = self.entries - self.directories.len();
         let mut text = format!("{}: ", entries(self.entries));
@@ -132,7 +132,7 @@ impl Listing<'_> {
                 shown.join(", ")
             ));
         }
-        for Group { directory, extension, number, names } in self.groups.iter().take(groups) {
+        for EntryGroup { directory, extension, number, names } in self.groups.iter().take(groups) {
             let pattern =
                 if extension.is_empty() { "(no extension)".to_owned() } else { format!("*.{extension}") };
             let place =
@@ -154,7 +154,7 @@ impl Listing<'_> {
     }
 }
 
-/// How the last note of a grouped listing ends.
+/// The end of the last note of a grouped listing.
 const GROUPED: &str = ", grouped: list one directory, or search by name, to see the others]";
 
 fn is_grouped(notes: &[&str]) -> bool {
@@ -169,7 +169,7 @@ fn directory(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// The part behind the last dot of a name, unless the name begins with it. The mark of a symbolic link is none of it.
+/// The part after the last dot of a name, unless the name begins with it. The mark of a symbolic link is not part of it.
 fn extension(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     let name = name.strip_suffix(['@', '*']).unwrap_or(name);
@@ -185,7 +185,7 @@ fn extension(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 80_000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 80_000 };
 
     #[test]
     fn a_long_listing_is_grouped() {
@@ -208,7 +208,7 @@ mod tests {
         let listing = |number: usize| (0..number).map(|n| format!("f{n}\n")).collect::<String>();
         assert_eq!(list_dir(&listing(100), &CTX), None);
         assert!(list_dir(&listing(101), &CTX).is_some());
-        assert!(list_dir(&listing(100), &Context { budget_chars: 200, ..CTX }).is_some());
+        assert!(list_dir(&listing(100), &ReducerInput { budget_chars: 200, ..CTX }).is_some());
         assert_eq!(list_dir("The directory is empty.", &CTX), None);
     }
 

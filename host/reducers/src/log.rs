@@ -1,4 +1,4 @@
-//! `log`: repeated lines once, errors and warnings always.
+//! `log`: folds repeated lines, and keeps errors and warnings.
 //!
 //! ```text
 //! 10:00:01 INFO poll took 3 ms          10:00:01 INFO poll took 3 ms (×40, numbers differ)
@@ -11,36 +11,36 @@
 //! retrying
 //! ```
 //!
-//! Lines are alike if they differ in numbers and hexadecimal ids only. Of errors and warnings, the time alone may differ:
-//! in them a number may be what matters. If that is not short enough, errors, warnings, the beginning and the end stay.
+//! Lines are alike if they differ only in numbers and hexadecimal ids. Errors and warnings are alike only if they differ
+//! only in time, because a number in them may matter. If the result is still too long, it keeps errors, warnings and both ends.
 
 use crate::cut::{chars, count, ends};
 use crate::shape::plain;
-use crate::{Context, law};
+use crate::{ReducerInput, law};
 
-/// Longer logs lose lines that are neither error nor warning; about two thousand tokens.
+/// Longer logs lose lines that are neither errors nor warnings; about two thousand tokens.
 const MOST_CHARS: usize = 8192;
 
-/// Lines kept at both ends of a log that is still too long.
+/// How many lines at each end of a long log are kept.
 const ENDS: usize = 10;
 
-/// A hexadecimal id has at least so many digits; a shorter one could be a word.
+/// The shortest hexadecimal id. A shorter one could be a word.
 const ID_DIGITS: usize = 6;
 
-/// Levels whose lines are kept.
+/// The levels whose lines are kept.
 const LEVELS: [&str; 10] =
     ["ERROR", "WARN", "WARNING", "FATAL", "CRITICAL", "PANIC", "SEVERE", "EMERG", "ALERT", "ERR"];
 
 /// Folds repeated lines, and keeps errors and warnings.
 #[must_use]
-pub fn log(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn log(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(text, ctx, |text, ctx| shorten(text, ctx.budget_chars))
 }
 
 fn shorten(text: &str, budget: usize) -> Option<String> {
     let text = plain(text);
     let runs = fold(&text);
-    let lines: Vec<(String, bool)> = runs.iter().map(Run::show).collect();
+    let lines: Vec<(String, bool)> = runs.iter().map(LineRun::show).collect();
     let most = MOST_CHARS.min(budget);
     let all = join(&lines);
     if chars(&all) <= most {
@@ -50,17 +50,17 @@ fn shorten(text: &str, budget: usize) -> Option<String> {
     Some(ends(&kept, most).unwrap_or(kept))
 }
 
-/// Lines that follow each other and are alike.
+/// Consecutive lines that are alike.
 #[derive(Debug)]
-struct Run<'a> {
+struct LineRun<'a> {
     first: &'a str,
     number: usize,
-    /// All are the same to the letter.
+    /// Whether all lines are identical.
     same: bool,
     telling: bool,
 }
 
-impl Run<'_> {
+impl LineRun<'_> {
     /// The line that stands for the run, and whether it is an error or a warning.
     fn show(&self) -> (String, bool) {
         let text = match (self.number, self.same) {
@@ -72,8 +72,8 @@ impl Run<'_> {
     }
 }
 
-fn fold(text: &str) -> Vec<Run<'_>> {
-    let mut runs: Vec<Run<'_>> = Vec::new();
+fn fold(text: &str) -> Vec<LineRun<'_>> {
+    let mut runs: Vec<LineRun<'_>> = Vec::new();
     let (mut form, mut last_form) = (String::new(), String::new());
     for line in text.lines() {
         let telling = is_telling(line);
@@ -84,14 +84,14 @@ fn fold(text: &str) -> Vec<Run<'_>> {
                 run.same &= run.first == line;
                 run.number += 1;
             }
-            _ => runs.push(Run { first: line, number: 1, same: true, telling }),
+            _ => runs.push(LineRun { first: line, number: 1, same: true, telling }),
         }
         std::mem::swap(&mut form, &mut last_form);
     }
     runs
 }
 
-/// Tells whether one of the first words of a line is a level that matters. Levels stand at the front.
+/// Returns whether one of the first words of a line is a level of an error or a warning. Levels stand at the front.
 fn is_telling(line: &str) -> bool {
     line.split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()))
@@ -99,7 +99,7 @@ fn is_telling(line: &str) -> bool {
         .any(|word| LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level)))
 }
 
-/// Puts `#` for each number and id; of an error or a warning, for those of its time only.
+/// Replaces each number and id by `#`; in an error or a warning, only those of its time.
 fn normalize(line: &str, telling: bool, form: &mut String) {
     let (front, rest) =
         if telling { line.split_at_checked(time_end(line)).unwrap_or((line, "")) } else { (line, "") };
@@ -129,7 +129,7 @@ fn normalize(line: &str, telling: bool, form: &mut String) {
     form.push_str(rest);
 }
 
-/// What follows a UUID (RFC 9562, section 4) at the front of a text.
+/// The text after a UUID (RFC 9562, section 4) at the front.
 fn behind_uuid(text: &str) -> Option<&str> {
     let (uuid, after) = text.split_at_checked(36)?;
     let groups = uuid.split('-').map(|group| (group.len(), group.bytes().all(|b| b.is_ascii_hexdigit())));
@@ -150,11 +150,11 @@ fn push_without_digits(word: &str, form: &mut String) {
     }
 }
 
-/// Where the time at the front of a line ends: digits and what stands between them.
+/// The end of the time at the front of a line: digits and the characters between them.
 fn time_end(line: &str) -> usize {
     let end = line.find(|c: char| !(c.is_ascii_digit() || "-:.,/TZ+[] ".contains(c))).unwrap_or(line.len());
     let time = line.get(..end).unwrap_or_default();
-    // A number alone is no time: `404 ERROR`.
+    // A number alone is not a time: `404 ERROR`.
     if time.contains([':', '-', '/']) { end } else { 0 }
 }
 
@@ -166,7 +166,7 @@ fn join(lines: &[(String, bool)]) -> String {
     })
 }
 
-/// Keeps errors, warnings and both ends, and says how many lines are missing where.
+/// Keeps errors, warnings and both ends, and counts the missing lines of each gap.
 fn without_the_middle(lines: &[(String, bool)]) -> String {
     let (mut text, mut gone) = (String::new(), 0);
     let flush = |text: &mut String, gone: &mut usize| {
@@ -191,7 +191,7 @@ fn without_the_middle(lines: &[(String, bool)]) -> String {
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 80_000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 80_000 };
 
     #[track_caller]
     fn check(text: &str, expected: &str) {

@@ -1,10 +1,10 @@
 //! The pointer to output that a tool wrote to a file because it was too long: `full output written to P — use read_file
-//! …`. Without it the model could not get the rest, so no reducer may lose it or cut it in two.
+//! …`. Without the pointer a model could not read the rest, so no reducer may lose it or cut it in two.
 
-/// How a pointer begins.
+/// The start of a pointer.
 const PHRASE: &str = "full output written to ";
 
-/// Longer paths are none.
+/// Longer paths are not pointers.
 const PATH_CHARS: usize = 1024;
 
 /// The last pointer of a text, from the phrase to the end of its path.
@@ -12,11 +12,11 @@ pub(crate) fn last(text: &str) -> Option<&str> {
     pointer_at(text, text.rfind(PHRASE)?)
 }
 
-/// The pointer that stands at `start`.
+/// The pointer at `start`.
 fn pointer_at(text: &str, start: usize) -> Option<&str> {
     let rest = text.get(start..)?;
     let line = rest.split(['\n', '\r', '\0']).next()?;
-    // A line may have megabytes; what is far behind is no path.
+    // A line may have megabytes. A distant end is not the end of a path.
     let near = line.char_indices().nth(PATH_CHARS).and_then(|(end, _)| line.get(..end));
     let shown = match (near.unwrap_or(line).split_once(" — "), near) {
         (Some((shown, _)), _) => shown,
@@ -26,12 +26,12 @@ fn pointer_at(text: &str, start: usize) -> Option<&str> {
     (shown.len() > PHRASE.len()).then_some(shown)
 }
 
-/// The line that brings a pointer back.
+/// The line that restores a pointer.
 pub(crate) fn note(pointer: &str) -> String {
     format!("\n[{pointer} — use read_file to retrieve it]")
 }
 
-/// Tells whether a line holds a pointer.
+/// Returns whether a line contains a pointer.
 pub(crate) fn is_in(line: &str) -> bool {
     // Most lines are short, and a search costs more than a comparison.
     line.len() > PHRASE.len() && line.contains(PHRASE)

@@ -1,21 +1,21 @@
-//! `read_file`: of a long file that was asked for as a whole, the first lines.
+//! `read_file`: the first lines of a long file that was requested as a whole.
 //!
 //! ```text
 //! 400 lines  ->  File is 400 lines. Showing lines 1-200. Call read_file with start_line/end_line for more.
 //!                … lines 1 to 200
 //! ```
 //!
-//! Whoever names lines gets them, however many.
+//! A request for certain lines is never shortened.
 
 use serde_json::{Map, Value};
 
 use crate::cut::chars;
-use crate::{Context, law};
+use crate::{ReducerInput, law};
 
-/// As many lines as a model reads at once without losing the thread; exactly that many are left alone.
+/// Roughly what a model reads at once. A file of exactly this length is unchanged.
 const KEPT_LINES: usize = 200;
 
-/// Arguments that ask for a part of a file, as tools spell them, without case, `_` and `-`.
+/// Arguments that request a part of a file, in the spellings of common tools, in lower case, without `_` and `-`.
 const RANGE_ARGUMENTS: &[&str] = &[
     "beginline",
     "endline",
@@ -51,7 +51,7 @@ const RANGE_ARGUMENTS: &[&str] = &[
     "viewrange",
 ];
 
-/// Pairs of arguments by which tools take a range of lines: the first is that of the plugin `files`.
+/// Pairs of arguments for a range of lines. The first pair is that of the plugin `files`.
 const SPELLINGS: [[&str; 2]; 6] = [
     ["start_line", "end_line"],
     ["startLine", "endLine"],
@@ -61,10 +61,10 @@ const SPELLINGS: [[&str; 2]; 6] = [
     ["start", "end"],
 ];
 
-/// Keeps the first 200 lines of a long file, and says how to get the others.
+/// Keeps the first 200 lines of a long file, and names the arguments for the rest.
 #[must_use]
-pub fn read_file(text: &str, ctx: &Context<'_>) -> Option<String> {
-    // Arguments that cannot be read might ask for lines, so they count as if they did.
+pub fn read_file(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
+    // Unreadable arguments might request lines, so they count as if they did.
     let Ok(Value::Object(args)) = serde_json::from_str(ctx.args) else { return None };
     if asks_for_lines(&args) {
         return None;
@@ -81,7 +81,7 @@ fn asks_for_lines(args: &Map<String, Value>) -> bool {
     })
 }
 
-/// The arguments the tool has: those the call left open with `null`, or those of the plugin `files`.
+/// The tool's arguments for lines: those that the call set to `null`, or those of the plugin `files`.
 fn spelling(args: &Map<String, Value>) -> [&'static str; 2] {
     let [files, ..] = SPELLINGS;
     SPELLINGS.into_iter().find(|names| names.iter().any(|name| args.contains_key(*name))).unwrap_or(files)
@@ -110,8 +110,8 @@ fn header(lines: usize, kept: usize, [start, end]: [&str; 2]) -> String {
     format!("File is {lines} lines. Showing lines 1-{kept}. Call read_file with {start}/{end} for more.")
 }
 
-/// Tells whether a text is what [`shorten`] makes: its header, to the letter, and as many lines as it says. A pointer to
-/// spilled output may follow.
+/// Returns whether a text is a result of [`shorten`]: its exact header, and as many lines as it says. A pointer to
+/// saved output may follow.
 fn is_shortened(text: &str, lines: usize) -> bool {
     let read = || {
         let (first, _) = text.split_once('\n')?;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn reduce(text: &str, args: &str) -> Option<String> {
-        read_file(text, &Context { args, turn: 1, budget_chars: 20_000 })
+        read_file(text, &ReducerInput { args, turn: 1, budget_chars: 20_000 })
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_smaller_budget_takes_fewer_lines_and_says_how_many() {
         let text = file(150);
-        let ctx = Context { args: "{}", turn: 1, budget_chars: 1000 };
+        let ctx = ReducerInput { args: "{}", turn: 1, budget_chars: 1000 };
         let reduced = read_file(&text, &ctx).unwrap();
         let kept = reduced.lines().count() - 1;
         assert!(chars(&reduced) <= 1000 && kept > 40, "{reduced}");
@@ -221,7 +221,7 @@ mod tests {
     fn reducing_twice_is_reducing_once() {
         let once = reduce(&file(400), "{}").unwrap();
         assert_eq!(reduce(&once, "{}"), None);
-        // A file that only begins like it is a file.
+        // A file with a similar first line is a file.
         let other = format!("File is 400 lines. Showing lines 1-200.\n{}", file(300));
         assert!(reduce(&other, "{}").unwrap().starts_with("File is 301 lines."));
         let longer = format!("{}\n{}", header(400, 200, SPELLINGS[0]), file(300));

@@ -1,4 +1,4 @@
-//! `search`: the lines a search found, by file.
+//! `search`: search results grouped by file.
 //!
 //! ```text
 //! src/main.rs:12:fn main() {        src/main.rs (14 matches)
@@ -9,41 +9,41 @@
 //!                                   [402 matches in 31 files, 97 of them shown: search in one directory or for more to see the others]
 //! ```
 //!
-//! Lines are `path:line:text`, as the plugin `files`, `grep -n` and `rg -n` print them. A list of paths alone is grouped as
-//! a directory is. With context lines, or anything else between, the text stays as it is.
+//! Lines are `path:line:text`, as the plugin `files`, `grep -n` and `rg -n` print them. A list of paths is grouped like a
+//! directory listing. A text with context lines or other lines is unchanged.
 
 use std::collections::BTreeMap;
 
 use crate::cut::{chars, clip, count};
 use crate::shape::digits;
-use crate::{Context, law, listing, pointer};
+use crate::{ReducerInput, law, listing, pointer};
 
-/// So many matches are left alone.
+/// Fewer matches are unchanged.
 const FEW: usize = 50;
 
-/// Most characters of the answer.
+/// The most characters of the result.
 const MOST_CHARS: usize = 8192;
 
-/// Files that are shown, and lines of each.
+/// How many files, and lines of each file, are shown.
 const FILES: usize = 30;
 const LINES: usize = 5;
 
-/// Characters of a line.
+/// The most characters of a line.
 const LINE_CHARS: usize = 160;
 
-/// Groups what a search found by file.
+/// Groups search results by file.
 #[must_use]
-pub fn search(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn search(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(text, ctx, |text, ctx| {
         let most = MOST_CHARS.min(ctx.budget_chars);
-        let found = Found::read(text)?;
+        let found = SearchMatches::read(text)?;
         if found.matches == 0 {
             return listing::group(text, most);
         }
         if found.matches <= FEW && chars(text) <= ctx.budget_chars {
             return None;
         }
-        // Fewer of each, until it fits.
+        // Shows as many of each as fit.
         [(FILES, LINES), (FILES, 2), (20, 1), (8, 1), (3, 1)]
             .into_iter()
             .map(|(files, lines)| found.show(files, lines))
@@ -52,22 +52,22 @@ pub fn search(text: &str, ctx: &Context<'_>) -> Option<String> {
 }
 
 #[derive(Debug, Default)]
-struct Found<'a> {
-    files: Vec<File<'a>>,
-    /// What the tool says besides.
+struct SearchMatches<'a> {
+    files: Vec<FileMatches<'a>>,
+    /// Other lines of the tool.
     notes: Vec<&'a str>,
     matches: usize,
 }
 
 #[derive(Debug)]
-struct File<'a> {
+struct FileMatches<'a> {
     path: &'a str,
     number: usize,
-    /// Number and text, of as many as may be shown.
+    /// Line number and text, of the lines that may be shown.
     lines: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> SearchMatches<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let mut found = Self::default();
         let mut place: BTreeMap<&str, usize> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl<'a> Found<'a> {
             } else if let Some((path, number, text)) = split(line) {
                 found.matches += 1;
                 let index = *place.entry(path).or_insert_with(|| {
-                    found.files.push(File { path, number: 0, lines: Vec::new() });
+                    found.files.push(FileMatches { path, number: 0, lines: Vec::new() });
                     found.files.len() - 1
                 });
                 if let Some(file) = found.files.get_mut(index) {
@@ -128,7 +128,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What tools say in brackets, and where the whole output is.
+/// Lines in brackets, and pointers to the whole output.
 pub(crate) fn is_note(line: &str) -> bool {
     (line.starts_with('[') && line.trim_end().ends_with(']')) || pointer::is_in(line)
 }
@@ -155,7 +155,7 @@ fn split(line: &str) -> Option<(&str, &str, &str)> {
 mod tests {
     use super::*;
 
-    const CTX: Context<'_> = Context { args: "{}", turn: 0, budget_chars: 80_000 };
+    const CTX: ReducerInput<'_> = ReducerInput { args: "{}", turn: 0, budget_chars: 80_000 };
 
     fn matches(files: usize, lines: usize) -> String {
         let line =
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn long_lines_and_small_budgets() {
         let text = format!("a.min.js:1:{}\n", "é".repeat(100_000)).repeat(3);
-        let ctx = Context { budget_chars: 2000, ..CTX };
+        let ctx = ReducerInput { budget_chars: 2000, ..CTX };
         let reduced = search(&text, &ctx).unwrap();
         assert!(chars(&reduced) <= 2000 && reduced.contains("é…\n"), "{reduced}");
     }

@@ -1,8 +1,8 @@
-//! What texts for a terminal look like without the terminal: colours, progress that overwrites itself, indentation.
+//! Converts terminal output to plain text: colours, overwritten progress, indentation.
 
 use std::borrow::Cow;
 
-/// A text without escape sequences, and of lines that a carriage return overwrites only what was left to see.
+/// Removes escape sequences, and text of a line that a carriage return overwrites.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(['\u{1b}', '\r']) {
         return Cow::Borrowed(text);
@@ -17,8 +17,8 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Leaves out `ESC [ … letter`, and `ESC ] …` up to `BEL` or `ESC \` (ECMA-48, sections 5.4 and 5.6). Of what does not
-/// end, the `ESC` alone goes. No search goes beyond the next `ESC`: all of them together read the line twice.
+/// Removes `ESC [ … letter`, and `ESC ] …` up to `BEL` or `ESC \` (ECMA-48, sections 5.4 and 5.6). Of an unfinished
+/// sequence, only the `ESC` is removed. No search passes the next `ESC`, so the line is read at most twice.
 fn push_without_escapes(shown: &mut String, line: &str) {
     let mut rest = line;
     while let Some((before, sequence)) = rest.split_once('\u{1b}') {
@@ -33,31 +33,31 @@ fn push_without_escapes(shown: &mut String, line: &str) {
     shown.push_str(rest);
 }
 
-/// What follows `[`, parameters and a final character.
+/// The text after `[`, parameters and a final character.
 fn behind_control(sequence: &str) -> Option<&str> {
     let end = sequence.bytes().skip(1).position(|b| !(0x20..=0x3f).contains(&b))? + 1;
     let is_final = sequence.as_bytes().get(end).is_some_and(|b| (0x40..=0x7e).contains(b));
     is_final.then(|| sequence.get(end + 1..)).flatten()
 }
 
-/// What follows `]`, a text and what ends it.
+/// The text after `]`, a string and its terminator.
 fn behind_command(sequence: &str) -> Option<&str> {
     let (_, end) = sequence.split_at_checked(sequence.find(['\u{7}', '\u{1b}'])?)?;
     end.strip_prefix('\u{7}').or_else(|| end.strip_prefix("\u{1b}\\"))
 }
 
-/// How far a line is indented, in characters.
+/// The indentation of a line, in characters.
 pub(crate) fn indent(line: &str) -> usize {
     line.chars().take_while(|c| c.is_whitespace()).count()
 }
 
-/// Takes digits from the front: the digits and what follows, if there is at least one.
+/// Splits leading digits from a text, if there are any.
 pub(crate) fn digits(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     (end > 0).then(|| text.split_at_checked(end)).flatten()
 }
 
-/// Tells whether a text begins with one of these.
+/// Returns whether a text begins with one of these.
 pub(crate) fn begins(text: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| text.starts_with(start))
 }

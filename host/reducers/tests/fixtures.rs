@@ -1,7 +1,7 @@
-//! Real outputs of real programs, and what is left of them.
+//! Real output of real programs, and its reduction.
 //!
-//! The fixtures were printed by git 2.47, cargo 1.95, pytest 9.2, Python 3.11, vitest 2.1, jest 29, mocha 10, node 20,
-//! TypeScript 5, go 1.19, npm, pip and apt; names of folders and hosts were replaced.
+//! The fixtures come from git 2.47, cargo 1.95, pytest 9.2, Python 3.11, vitest 2.1, jest 29, mocha 10, node 20,
+//! TypeScript 5, go 1.19, npm, pip and apt. Names of folders and hosts were replaced.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@
 
 use std::path::Path;
 
-use toolbay_reducers::{Context, terminal};
+use toolbay_reducers::{ReducerInput, terminal};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).with_extension("txt");
@@ -23,7 +23,7 @@ fn fixture(name: &str) -> String {
 
 fn run(command: &str, text: &str) -> Option<String> {
     let args = serde_json::json!({ "command": command }).to_string();
-    terminal(text, &Context { args: &args, turn: 1, budget_chars: 80_000 })
+    terminal(text, &ReducerInput { args: &args, turn: 1, budget_chars: 80_000 })
 }
 
 /// Reduces a fixture, and checks that it keeps some texts and drops others.
@@ -58,7 +58,7 @@ fn git_status_says_the_same_in_every_format() {
     ];
     for (name, command) in kinds {
         let text = fixture(name);
-        // A short status is not longer than what says it; it is taken three times as long.
+        // A short status is not longer than its reduction, so it is repeated three times.
         let more: String = match name {
             "git_long" => (0..90).map(|n| format!("\tmore{n}\n")).collect(),
             "git_z" | "git_zb" => (0..90).map(|n| format!("?? more{n}\0")).collect(),
@@ -105,7 +105,7 @@ fn git_status_is_clean_only_when_it_is() {
     assert!(new.starts_with("git status: on main; 30 untracked."), "{new}");
     let new = check("git_short_new", "git status -sb", &[], &["a30"]);
     assert!(new.starts_with("git status: on main, no commits yet; 30 untracked."), "{new}");
-    // Already shorter than any other way to say it.
+    // Already minimal.
     for (name, command) in [("git_short_clean", "git status -sb"), ("git_short_empty", "git status -sb")] {
         assert_eq!(run(command, &fixture(name)), None, "{name}");
     }
@@ -279,7 +279,7 @@ fn go_test() {
 
 #[test]
 fn compilers() {
-    // Nothing of it is progress.
+    // It has no progress lines.
     for (name, command) in [("tsc", "tsc --noEmit"), ("tsc_pretty", "npx tsc")] {
         let text = fixture(name);
         match run(command, &text) {

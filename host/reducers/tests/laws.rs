@@ -1,4 +1,4 @@
-//! What holds for every reducer, whatever the text.
+//! The laws of every reducer, for arbitrary text.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,9 +13,9 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use toolbay_reducers::{ALL, Context, terminal_error};
+use toolbay_reducers::{ALL, ReducerInput, terminal_error};
 
-/// Commands of every strategy, and some that are none.
+/// Commands of every strategy, and some without one.
 const COMMANDS: [&str; 20] = [
     "git status",
     "git status -sb",
@@ -39,7 +39,7 @@ const COMMANDS: [&str; 20] = [
     "",
 ];
 
-/// Pieces of which outputs are made, so that strategies take them for theirs.
+/// Fragments of real output, so that strategies recognise the text.
 const PIECES: [&str; 72] = [
     "\n",
     "\n",
@@ -115,7 +115,7 @@ const PIECES: [&str; 72] = [
     "File is 400 lines. Showing lines 1-200. Call read_file with start_line/end_line for more.\n",
 ];
 
-/// Lines repeated, so that texts are long enough to be reduced.
+/// Repeated lines, so that texts are long enough to be reduced.
 fn output() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => prop::sample::select(PIECES.as_slice()).prop_map(str::to_owned),
@@ -143,9 +143,9 @@ const POINTER: &str = "full output written to /spill/é 1.log";
 const PHRASE: &str = "full output written to ";
 
 /// Checks every law for one text and every reducer.
-fn check(text: &str, ctx: &Context<'_>) -> Result<(), TestCaseError> {
+fn check(text: &str, ctx: &ReducerInput<'_>) -> Result<(), TestCaseError> {
     let reducers = ALL.iter().map(|builtin| (builtin.name, builtin.reduce));
-    for (name, reduce) in reducers.chain([("terminal_error", terminal_error as toolbay_reducers::Reduce)]) {
+    for (name, reduce) in reducers.chain([("terminal_error", terminal_error as toolbay_reducers::ReduceFn)]) {
         let Some(answer) = reduce(text, ctx) else { continue };
         let same = reduce(text, ctx);
         prop_assert_eq!(same.as_ref(), Some(&answer), "{} is not deterministic", name);
@@ -173,7 +173,7 @@ proptest! {
 
     #[test]
     fn every_law_holds_for_every_reducer(text in output(), args in args(), budget_chars in budget(), turn in 0..9u32) {
-        check(&text, &Context { args: &args, turn, budget_chars })?;
+        check(&text, &ReducerInput { args: &args, turn, budget_chars })?;
     }
 
     #[test]
@@ -186,12 +186,12 @@ proptest! {
             2 => format!("[{POINTER}]\n"),
             _ => format!("\n{POINTER}\n"),
         };
-        check(&format!("{before}{pointer}{after}"), &Context { args: &args, turn: 0, budget_chars })?;
+        check(&format!("{before}{pointer}{after}"), &ReducerInput { args: &args, turn: 0, budget_chars })?;
     }
 
     #[test]
     fn arbitrary_text_is_no_danger(text in any::<String>(), args in any::<String>(), budget_chars in any::<usize>()) {
-        check(&text, &Context { args: &args, turn: 0, budget_chars })?;
+        check(&text, &ReducerInput { args: &args, turn: 0, budget_chars })?;
     }
 }
 
@@ -201,14 +201,14 @@ fn texts_of_nothing_are_kept() {
         for builtin in ALL {
             for command in COMMANDS {
                 let args = serde_json::json!({ "command": command }).to_string();
-                let ctx = Context { args: &args, turn: 0, budget_chars: 1000 };
+                let ctx = ReducerInput { args: &args, turn: 0, budget_chars: 1000 };
                 assert_eq!((builtin.reduce)(text, &ctx), None, "{} of {} bytes", builtin.name, text.len());
             }
         }
     }
 }
 
-/// How long this thread has run: of the processor where Linux says so, which a busy machine does not change.
+/// The CPU time of this thread on Linux, which a busy machine does not change.
 fn time() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -216,8 +216,8 @@ fn time() -> Duration {
     nanoseconds.map_or_else(|| START.elapsed(), Duration::from_nanos)
 }
 
-/// The worst each reducer may meet, ten megabytes of it, or one where nothing is optimised. The limit is far above what
-/// it takes, and far below what a square of that would take.
+/// The worst input of each reducer, ten megabytes of it, or one megabyte in a debug build. The limit is far above the
+/// measured time, and far below quadratic time.
 #[test]
 fn time_is_linear() {
     const BYTES: usize = if cfg!(debug_assertions) { 1 << 20 } else { 10 << 20 };
@@ -265,7 +265,7 @@ fn time_is_linear() {
             ["git status", "cargo test", "pytest", "npm test", "npm install", "go test", "tsc", "cat x"]
         {
             let args = serde_json::json!({ "command": command }).to_string();
-            let ctx = Context { args: &args, turn: 0, budget_chars: 80_000 };
+            let ctx = ReducerInput { args: &args, turn: 0, budget_chars: 80_000 };
             for builtin in ALL.iter().filter(|builtin| builtin.name == "terminal" || command == "cat x") {
                 let start = time();
                 drop((builtin.reduce)(text, &ctx));

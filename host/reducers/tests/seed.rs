@@ -1,4 +1,4 @@
-//! The tables of the seed, and the bugs that were measured in it, each as what must not happen here.
+//! The tables of the seed systems, and their measured bugs as regression tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,22 +10,22 @@
 )]
 
 use serde_json::json;
-use toolbay_reducers::{Context, kanban_list, read_file, terminal};
+use toolbay_reducers::{ReducerInput, kanban_list, read_file, terminal};
 
 fn run(command: &str, text: &str) -> Option<String> {
     let args = json!({ "command": command }).to_string();
-    terminal(text, &Context { args: &args, turn: 1, budget_chars: 80_000 })
+    terminal(text, &ReducerInput { args: &args, turn: 1, budget_chars: 80_000 })
 }
 
 fn read(args: &str, text: &str) -> Option<String> {
-    read_file(text, &Context { args, turn: 1, budget_chars: 80_000 })
+    read_file(text, &ReducerInput { args, turn: 1, budget_chars: 80_000 })
 }
 
 fn file(lines: usize) -> String {
     (1..=lines).map(|line| format!("line {line}\n")).collect()
 }
 
-/// 3.1: git status counts by kind, in a fixed order, zero counts left out, and names the first files.
+/// 3.1: git status counts by kind, in a fixed order, without zero counts, and names the first files.
 #[test]
 fn git_status_counts_and_names_files() {
     let text = format!(" M a.ts\nM  b.ts\n{}", "?? new file with a longer name\n".repeat(40));
@@ -34,7 +34,7 @@ fn git_status_counts_and_names_files() {
     assert!(reduced.contains("unstaged: M a.ts\n") && reduced.ends_with(", … (+30 more)"), "{reduced}");
 }
 
-/// 3.1: of a test run, failures and the summary.
+/// 3.1: of a test run, failures and the summary stay.
 #[test]
 fn a_test_run_keeps_failures_and_the_summary() {
     let text = format!(
@@ -56,7 +56,7 @@ fn a_test_run_keeps_failures_and_the_summary() {
     }
 }
 
-/// 3.1: of an install, what was added and removed, warnings and errors.
+/// 3.1: of an install, additions, removals, warnings and errors stay.
 #[test]
 fn an_install_keeps_what_it_did() {
     let text = format!(
@@ -72,7 +72,7 @@ fn an_install_keeps_what_it_did() {
     assert!(!reduced.contains("funding") && !reduced.contains("http fetch"), "{reduced}");
 }
 
-/// 3.1: anything else is cut only when it is longer than 8192, and never gets longer.
+/// 3.1: any other output is cut only if it is longer than 8192 characters, and never gets longer.
 #[test]
 fn exactly_at_the_limit_is_untouched_and_one_more_gets_shorter() {
     assert_eq!(run("cat x", &"x".repeat(8192)), None);
@@ -88,7 +88,7 @@ fn exactly_at_the_limit_is_untouched_and_one_more_gets_shorter() {
     }
 }
 
-/// 3.1 and 4.6: the pointer to spilled output is there once, in every strategy, also when it survived.
+/// 3.1 and 4.6: the pointer to saved output stays once, in every strategy.
 #[test]
 fn the_pointer_is_there_once() {
     let pointer = "full output written to /w/.spill/s-1.log";
@@ -195,12 +195,12 @@ fn bug_a_null_among_the_tasks_is_no_trouble() {
     let mut many: Vec<_> = two.iter().cycle().take(20).cloned().collect();
     many.push(json!("x"));
     let reduced =
-        kanban_list(&json!(many).to_string(), &Context { args: "{}", turn: 1, budget_chars: 80_000 })
+        kanban_list(&json!(many).to_string(), &ReducerInput { args: "{}", turn: 1, budget_chars: 80_000 })
             .unwrap();
     assert!(reduced.starts_with("Counts by status: unknown=11, todo=10. Top 5 open: "), "{reduced}");
 }
 
-/// What failed keeps how it ended, whatever ran.
+/// A failed command keeps its end, whatever ran.
 #[test]
 fn the_last_lines_always_stay() {
     for command in ["cargo test", "cargo build", "npm install", "pytest -v", "npm test", "go test -v", "make"]

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay::core::call::invoke::Failure;
-use toolbay::core::call::{Progress, ProgressSink};
+use toolbay::core::call::{ProgressEvent, ProgressSink};
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 
-/// Shows what running calls say. It is called from the call itself, so it must not block.
+/// Prints the progress of running calls. The host calls it from the call's task, so it must not block.
 #[derive(Debug)]
-struct Show;
+struct ProgressPrinter;
 
-impl ProgressSink for Show {
-    fn progress(&self, event: Progress) {
-        // With `{:?}`: the text is the guest's and may hold control characters.
+impl ProgressSink for ProgressPrinter {
+    fn progress(&self, event: ProgressEvent) {
+        // `{:?}` escapes: the text comes from the guest and may contain control characters.
         eprintln!("{}: {:?} {:?}", event.tool, event.message, event.percent);
     }
 }
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (Some(policy), Some(plugins)) = (args.next(), args.next()) else {
         return Err("usage: embed POLICY PLUGINS".into());
     };
-    // A relative `workspace` in the policy is meant against the policy's own folder.
+    // A relative `workspace` in the policy is resolved against the policy's folder.
     let text = std::fs::read_to_string(&policy)?;
     let base = policy.canonicalize()?;
     let policy = Policy::parse(&text, base.parent().unwrap_or(Path::new("/")), None)?;
@@ -37,12 +37,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("{}: {}", problem.file.display(), problem.error);
     }
 
-    // One turn of a model: what it sees and what it may call come from one view.
+    // One turn of a model: the definitions that it sees and the calls it may make come from one view.
     let view = host.view(Filter::default());
     println!("{} tools", view.definitions().count());
-    let turn = TurnContext { progress: Some(Arc::new(Show)), ..TurnContext::default() };
+    let turn = TurnContext { progress: Some(Arc::new(ProgressPrinter)), ..TurnContext::default() };
 
-    // Clones of a token are one token: whoever fires it ends every call of the turn, here after ten seconds.
+    // All clones of the token cancel every call of the turn. This task cancels after ten seconds.
     let cancel = turn.cancel.clone();
     let watchdog = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -53,17 +53,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ToolCall::new("2", "files__read_file", r#"{"path": "notes/plan.md"}"#),
         ToolCall::new("3", "text__no_such_tool", "{}"),
     ];
-    // All run at once. Each gets a result, in the order of the calls; the batch itself cannot fail.
+    // The calls run in parallel. Each gets a result, in the order of the calls; the batch itself cannot fail.
     for done in host.call_all(&view, calls, turn).await {
         match done.result {
             Ok(output) => {
                 println!("{}: {} ({} fuel)", done.call_id, output.value, done.usage.fuel.unwrap_or_default());
             }
-            // The tool, or a gate before it, said no: the model can read why and do better.
+            // The tool or a check before it refused the call. The model can read the reason and correct the call.
             Err(Failure::Refused(error)) => println!("{}: {}: {error}", done.call_id, error.code.as_str()),
-            // The guest trapped or hit a limit: the message names the limit. What raises it is in `done.hints`.
+            // The guest trapped or reached a limit, which the message names. `done.hints` says how to raise it.
             Err(Failure::Fault(fault)) => println!("{}: {}: {fault}", done.call_id, fault.kind.as_str()),
-            // Our side failed: nothing that the model could do about.
+            // The host failed. The model cannot do anything about it.
             Err(Failure::Host(problem)) => eprintln!("{}: the host failed: {problem}", done.call_id),
         }
     }

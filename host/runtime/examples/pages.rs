@@ -1,5 +1,5 @@
-//! What the pages show to embedders in passing, as they show it: a test of the documentation compares. `embed` is a
-//! program that does something.
+//! The code snippets of the documentation for embedders. A documentation test compares them with the pages. See `embed`
+//! for a complete program.
 
 #![allow(clippy::print_stdout, reason = "an example")]
 
@@ -11,7 +11,7 @@ use toolbay::{CallResult, Filter, Host, Policy, ToolCall, TurnContext};
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[rustfmt::skip]
-async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<CallResult>> {
+async fn run_batch(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<CallResult>> {
     let policy = Policy::parse(&std::fs::read_to_string("toolbay.toml")?, &base, None)?;
     let host = Host::builder(policy).cache_dir(cache).build()?;
     let report = host.load_dir(&plugins).await?;
@@ -23,7 +23,7 @@ async fn whole(base: PathBuf, cache: PathBuf, plugins: PathBuf) -> Done<Vec<Call
 }
 
 #[rustfmt::skip]
-fn native(host: &Host) -> Done<()> {
+fn register_native(host: &Host) -> Done<()> {
     let started = Instant::now();
     use toolbay::core::tool::content::ToolOutput;
 
@@ -37,7 +37,7 @@ fn native(host: &Host) -> Done<()> {
 }
 
 #[rustfmt::skip]
-fn hooks(host: &Host) {
+fn add_hooks(host: &Host) {
     host.registry().add_hook(|tool| tool.has_tag("privileged").then(|| "not in this program".to_owned()));
     host.events().listen(|event| println!("{event:?}"));
 }
@@ -54,12 +54,15 @@ fn reducer(host: &Host) -> Done<()> {
 #[tokio::main]
 async fn main() -> Done<()> {
     let host = Host::builder(Policy::deny_all(Path::new("/"))).build()?;
-    native(&host)?;
-    hooks(&host);
+    register_native(&host)?;
+    add_hooks(&host);
     reducer(&host)?;
     let mut args = std::env::args_os().skip(1);
     if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {
-        println!("{} results", whole(std::env::current_dir()?, cache.into(), plugins.into()).await?.len());
+        println!(
+            "{} results",
+            run_batch(std::env::current_dir()?, cache.into(), plugins.into()).await?.len()
+        );
     }
     Ok(())
 }

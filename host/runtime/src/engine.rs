@@ -1,23 +1,23 @@
-//! The wasmtime engine with the settings that the sandbox rests on, and the clock that interrupts guests.
+//! The wasmtime engine with the sandbox settings, and the ticker that interrupts guests.
 //!
-//! Epochs let a spinning guest be interrupted and make it give way to others, fuel counts its work where a policy wants it
-//! counted, the pooling allocator makes a fresh instance per call cheap. Every proposal we do not need is off; a component that uses
-//! one is refused by name (see [`refused_features`]).
+//! Epochs interrupt a spinning guest and make it yield. Fuel counts a guest's work where the policy sets a limit. The
+//! pooling allocator makes a fresh instance per call cheap. Every WebAssembly proposal that guests do not need is off;
+//! the error for a component that uses one names it (see [`refused_features`]).
 
 pub(crate) mod admission;
 pub(crate) mod bindings;
 pub(crate) mod blocking;
-pub(crate) mod breaker;
+pub(crate) mod circuit_breaker;
+pub(crate) mod cpu_limiter;
 pub(crate) mod engines;
+pub(crate) mod host_memory;
+pub(crate) mod idle_instances;
 pub(crate) mod instance;
-pub(crate) mod limiter;
-pub(crate) mod machine;
 pub(crate) mod native;
+pub(crate) mod resource_limiter;
 pub(crate) mod shortage;
 pub(crate) mod state;
 pub(crate) mod stdio;
-pub(crate) mod turn;
-pub(crate) mod warm;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -27,26 +27,26 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
-use toolbay_policy::limits::{HostLimits, Limits, MAX_MEMORY_BYTES};
+use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::engine::turn::Turns;
+use crate::engine::cpu_limiter::CpuLimiter;
 use crate::error::HostError;
 
-/// Bytes of a page of linear memory: a multiple of the system's.
-const PAGE: u64 = 64 << 10;
+/// Bytes of a page of WebAssembly linear memory. The system's page size divides it.
+const WASM_PAGE_BYTES: u64 = 64 << 10;
 
-/// A slice of time: how often a running guest gives way and looks at its deadline.
+/// The time slice after which a running guest yields and checks its deadline.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 
-/// The same while a tick finds guests that compute. A quiet plugin's call waits for about one such slice, however many of
-/// them there are; to give way costs about a hundredth of it.
+/// The time slice while guests compute. A call of a quiet plugin waits for about one slice, however many guests
+/// compute. One yield costs about a hundredth of the slice.
 const BUSY_TICK: Duration = Duration::from_micros(500);
 
-/// The proposals a guest may use: what LLVM's wasm32-wasip2 and the JavaScript and Python toolchains emit. Tail calls are
-/// QuickJS's. Several memories are what wasmtime itself needs, to copy from one part of a component to another; of a
-/// guest's modules the pool takes none that has two.
+/// The proposals a guest may use: those that LLVM's wasm32-wasip2 target and the JavaScript and Python toolchains emit.
+/// QuickJS needs tail calls. wasmtime itself needs multiple memories, for the adapters that copy between the parts of a
+/// component; the pool rejects a guest module with two memories.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::SIGN_EXTENSION)
@@ -62,23 +62,23 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::FLOATS)
     .union(WasmFeatures::COMPONENT_MODEL);
 
-/// What bounds how much guests compute. Their code is compiled for it.
+/// What bounds the computation of guests. Code is compiled for one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Metering {
-    /// Their work is counted, and time bounds them.
+    /// Fuel and the deadline.
     Fuel,
-    /// Time alone.
+    /// The deadline alone.
     Time,
 }
 
 impl Metering {
-    /// What bounds an entry under these limits.
-    pub(crate) fn of(limits: &Limits) -> Self {
+    /// The metering for calls with these limits.
+    pub(crate) fn from_limits(limits: &CallLimits) -> Self {
         if limits.fuel.is_some() { Self::Fuel } else { Self::Time }
     }
 }
 
-/// What there is once for each kind of engine, made when it is first asked for: most hosts and plugins need one of two.
+/// One lazily created value per metering. Most hosts and plugins need only one of the two.
 #[derive(Debug)]
 pub(crate) struct ByMetering<T> {
     fuel: OnceLock<T>,
@@ -92,8 +92,8 @@ impl<T> Default for ByMetering<T> {
 }
 
 impl<T> ByMetering<T> {
-    /// The place for one of them.
-    pub(crate) fn of(&self, metering: Metering) -> &OnceLock<T> {
+    /// The cell for one metering.
+    pub(crate) fn cell(&self, metering: Metering) -> &OnceLock<T> {
         match metering {
             Metering::Fuel => &self.fuel,
             Metering::Time => &self.time,
@@ -101,73 +101,73 @@ impl<T> ByMetering<T> {
     }
 }
 
-/// One engine.
+/// A wasmtime engine with its metering, memory budget and ticker.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
     pub(crate) metering: Metering,
-    /// The memory of all guests of the host.
+    /// The budget of all guests of the host.
     pub(crate) memory: MemoryBudget,
-    /// Which makes time pass in it.
+    /// Increments the epoch.
     ticker: Ticker,
 }
 
 impl Engine {
-    /// Makes an engine in which a ticker makes time pass.
+    /// Creates an engine whose epoch the ticker increments.
     pub(crate) fn new(
         limits: &HostLimits,
         memory: &MemoryBudget,
         metering: Metering,
         ticker: &Ticker,
     ) -> Result<Self, HostError> {
-        let wasmtime = pooled(limits, memory, metering).or_else(|error| {
-            tracing::warn!(%error, "no instance pool; instances are allocated on demand");
-            on_demand(metering)
+        let wasmtime = pooling_engine(limits, memory, metering).or_else(|error| {
+            tracing::warn!(%error, "the instance pool could not be created; instances are allocated on demand");
+            on_demand_engine(metering)
         })?;
-        ticker.tick_for(&wasmtime);
+        ticker.add_engine(&wasmtime);
         Ok(Self { wasmtime, metering, memory: memory.clone(), ticker: ticker.clone() })
     }
 
-    /// An engine that only compiles, and compiles the same: no pool, and no time passes.
-    pub(crate) fn compiling(metering: Metering) -> Result<Self, HostError> {
-        // Its instances say what they are, and end.
+    /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
+    pub(crate) fn for_compiling(metering: Metering) -> Result<Self, HostError> {
+        // Nothing runs in this engine, so the budget is never used.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let wasmtime = on_demand(metering)?;
-        Ok(Self { wasmtime, metering, memory, ticker: Ticker::standing() })
+        let wasmtime = on_demand_engine(metering)?;
+        Ok(Self { wasmtime, metering, memory, ticker: Ticker::stopped() })
     }
 
-    /// Who computes.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.ticker.turns
+    /// The limiter of guests that compute.
+    pub(crate) fn cpu_limiter(&self) -> &CpuLimiter {
+        &self.ticker.cpu_limiter
     }
 }
 
-fn on_demand(metering: Metering) -> Result<wasmtime::Engine, HostError> {
-    wasmtime::Engine::new(&config(metering)).map_err(|e| HostError::Engine(e.to_string()))
+fn on_demand_engine(metering: Metering) -> Result<wasmtime::Engine, HostError> {
+    wasmtime::Engine::new(&engine_config(metering)).map_err(|e| HostError::Engine(e.to_string()))
 }
 
-/// The pool reserves address space for every slot; where that is not to be had (`RLIMIT_AS`, a small machine) this
-/// fails, and instances are allocated on demand: slower, otherwise the same.
-fn pooled(
+/// The pool reserves address space for every slot. Where that fails (`RLIMIT_AS`, a small machine), instances are
+/// allocated on demand, which is slower but behaves the same.
+fn pooling_engine(
     limits: &HostLimits,
     memory: &MemoryBudget,
     metering: Metering,
 ) -> wasmtime::Result<wasmtime::Engine> {
-    let slots = slots(limits);
-    // What places that are free keep is on top of the budget: a quarter of it at most.
-    let most = memory.limit() / 4 / u64::from(slots) / PAGE * PAGE;
+    let slots = pool_slots(limits);
+    // Free slots keep memory in addition to the budget, a quarter of the budget at most.
+    let most = memory.limit() / 4 / u64::from(slots) / WASM_PAGE_BYTES * WASM_PAGE_BYTES;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let engine = |scan, keep_resident| {
-        let mut config = config(metering);
-        let pool = pool(slots, scan, most.min(keep_resident));
+        let mut config = engine_config(metering);
+        let pool = pool_config(slots, scan, most.min(keep_resident));
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         wasmtime::Engine::new(&config)
     };
-    // Keeping many pages is a gain only where the kernel (Linux 6.7) can say which of them are dirty.
+    // Keeping many pages resident pays only where the kernel (Linux 6.7) reports which of them are dirty.
     engine(Enabled::Yes, 1 << 20).or_else(|_| engine(Enabled::No, 64 << 10))
 }
 
-fn config(metering: Metering) -> Config {
+fn engine_config(metering: Metering) -> Config {
     let mut config = Config::new();
     config
         .wasm_features(WasmFeatures::all(), false)
@@ -181,16 +181,16 @@ fn config(metering: Metering) -> Config {
     config
 }
 
-/// Instances that there may be at once.
-fn slots(limits: &HostLimits) -> u32 {
-    // Those that call others are in the pool while they wait for them, beside those that have a place.
+/// The number of instances that can exist at once.
+fn pool_slots(limits: &HostLimits) -> u32 {
+    // Calls that wait for nested calls occupy a slot in addition to the calls that run.
     let steps = u32::try_from(MAX_DEPTH).unwrap_or(u32::MAX);
-    let slots = limits.parallel_calls.saturating_add(limits.callers().saturating_mul(steps));
-    // And those that wait for another call.
+    let slots = limits.parallel_calls.saturating_add(limits.max_nested_callers().saturating_mul(steps));
+    // Idle instances occupy a slot, too.
     slots.saturating_add(limits.idle_instances)
 }
 
-fn pool(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
+fn pool_config(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         .total_core_instances(64 * slots)
@@ -208,37 +208,39 @@ fn pool(slots: u32, scan: Enabled, keep_resident: usize) -> PoolingAllocationCon
     pool
 }
 
-/// What makes time pass in the engines of a host: one thread, which ends when nobody has the ticker any more, and all who
-/// compute in them.
+/// Increments the epoch of a host's engines in one thread, which ends when the last clone of the ticker is dropped.
 #[derive(Clone)]
 pub(crate) struct Ticker {
     engines: Arc<Mutex<Vec<EngineWeak>>>,
-    turns: Turns,
+    cpu_limiter: CpuLimiter,
 }
 
 impl Ticker {
-    /// One that goes.
+    /// Starts the thread.
     pub(crate) fn start() -> Result<Self, HostError> {
-        let this = Self::standing();
-        let (engines, turns) = (Arc::downgrade(&this.engines), this.turns.clone());
-        // Advances the epoch every 5 ms, every 2.5 ms while guests compute. Ends with the last engine of its host; it holds none.
+        let this = Self::stopped();
+        let (engines, cpu_limiter) = (Arc::downgrade(&this.engines), this.cpu_limiter.clone());
+        // Increments the epoch every 5 ms, or every 0.5 ms while guests compute. The thread holds no engine and ends
+        // with the last engine of its host.
         let thread = std::thread::Builder::new().name("toolbay-ticker".to_owned());
-        let thread = thread.spawn(move || tick(&engines, &turns));
-        thread.map(drop).map_err(|e| HostError::Engine(format!("no thread for the ticker: {e}")))?;
+        let thread = thread.spawn(move || tick(&engines, &cpu_limiter));
+        thread
+            .map(drop)
+            .map_err(|e| HostError::Engine(format!("the ticker thread could not be started: {e}")))?;
         Ok(this)
     }
 
-    fn standing() -> Self {
-        Self { engines: Arc::default(), turns: Turns::default() }
+    fn stopped() -> Self {
+        Self { engines: Arc::default(), cpu_limiter: CpuLimiter::default() }
     }
 
-    fn tick_for(&self, engine: &wasmtime::Engine) {
+    fn add_engine(&self, engine: &wasmtime::Engine) {
         self.engines.lock().push(engine.weak());
     }
 }
 
-/// Advances the epochs, until nobody has the ticker.
-fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, turns: &Turns) {
+/// Increments the epochs until the last clone of the ticker is dropped.
+fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, cpu_limiter: &CpuLimiter) {
     while let Some(engines) = engines.upgrade() {
         for engine in engines.lock().iter() {
             if let Some(engine) = engine.upgrade() {
@@ -246,12 +248,12 @@ fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, turns: &Turns) {
             }
         }
         drop(engines);
-        std::thread::sleep(if turns.any_computes() { BUSY_TICK } else { TICK });
+        std::thread::sleep(if cpu_limiter.is_computing() { BUSY_TICK } else { TICK });
     }
 }
 
-/// The proposals that a component uses and this host does not allow, by name; empty if it is invalid for another
-/// reason. Asked only when compiling failed.
+/// The proposals that a component uses and this host does not allow, by name. Empty if the component is invalid for
+/// another reason. Called only after a failed compilation.
 pub(crate) fn refused_features(bytes: &[u8]) -> Vec<String> {
     let valid = |features: WasmFeatures| Validator::new_with_features(features).validate_all(bytes).is_ok();
     if valid(FEATURES) || !valid(WasmFeatures::all()) {
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proposal_that_is_off_is_named() {
+    fn a_disabled_proposal_is_named() {
         for (text, name) in [
             ("(component (core module (memory i64 1)))", "memory64"),
             ("(component (core module (type (struct))))", "gc"),
@@ -281,7 +283,7 @@ mod tests {
             let bytes = wat::parse_str(text).unwrap();
             let names = refused_features(&bytes);
             assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
-            let engine = Engine::compiling(Metering::Fuel).unwrap();
+            let engine = Engine::for_compiling(Metering::Fuel).unwrap();
             assert!(
                 wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
                 "{text} compiles"
@@ -294,11 +296,11 @@ mod tests {
     }
 
     #[test]
-    fn time_passes_in_all_engines_and_the_ticker_ends_with_the_last() {
+    fn the_ticker_drives_all_engines_and_ends_with_the_last() {
         let ticker = Ticker::start().unwrap();
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let pool = pooled(&HostLimits::default(), &memory, Metering::Time);
-        assert!(pool.is_ok(), "this machine has the address space");
+        let pool = pooling_engine(&HostLimits::default(), &memory, Metering::Time);
+        assert!(pool.is_ok(), "this machine has enough address space");
         let engines = [Metering::Fuel, Metering::Time]
             .map(|metering| Engine::new(&HostLimits::default(), &memory, metering, &ticker).unwrap());
         let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());

@@ -1,4 +1,4 @@
-//! What can go wrong on the host's side, and why a plugin was not loaded.
+//! Errors of the host, and the reasons why a plugin is not loaded.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use toolbay_policy::name::{NameError, PluginId, ToolName};
 /// The host itself failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// No engine could be made.
-    #[error("the wasm engine could not be made: {0}")]
+    /// wasmtime returned no engine.
+    #[error("the wasmtime engine could not be created: {0}")]
     Engine(String),
-    /// The TLS roots that the embedder adds cannot be read.
+    /// The embedder's TLS root certificates cannot be parsed.
     #[error("{0}")]
     Tls(String),
     /// The plugin directory cannot be read.
@@ -20,115 +20,116 @@ pub enum HostError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The secrets cannot be kept out of results.
+    /// The redactor cannot be built from the policy's secrets.
     #[error("the secrets of the policy cannot be used: {0}")]
     Secrets(String),
-    /// A native tool's definition is not sound, or its name is taken.
+    /// The native tool's definition is invalid, or its name is taken.
     #[error("the native tool was not registered: {0}")]
     Native(String),
 }
 
-/// Why one plugin was not loaded; the others are not touched by it.
+/// The reason why one plugin was not loaded. Other plugins are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
-    /// Not a regular file.
+    /// The path is not a regular file.
     #[error("is a {0}, not a file")]
     NotAFile(&'static str),
-    /// Larger than what is read.
-    #[error("has {size} bytes; at most {most} are read")]
+    /// The file is larger than the limit.
+    #[error("has {size} bytes, but the limit is {most}")]
     TooLarge {
-        /// Its size.
+        /// The file's size in bytes.
         size: u64,
-        /// The bound.
+        /// The limit in bytes.
         most: u64,
     },
-    /// Not a WebAssembly component.
+    /// The file is not a WebAssembly component.
     #[error("{0}")]
     NotAComponent(&'static str),
-    /// Uses proposals this host does not allow.
+    /// The component uses WebAssembly proposals that this host does not allow.
     #[error("uses WebAssembly features that this host does not allow: {0}")]
-    Feature(String),
-    /// Holds more of something than is compiled.
+    UnsupportedFeature(String),
+    /// The component exceeds a limit on its complexity.
     #[error("is too complex: it has {0}")]
     TooComplex(String),
-    /// Compiling took more time or memory than it may.
+    /// Compilation exceeded its limit on time or memory.
     #[error("was not compiled: {0}")]
-    Compile(String),
-    /// Does not compile.
+    CompileFailed(String),
+    /// The component does not compile.
     #[error("is not a valid component: {0}")]
     Invalid(String),
-    /// Exports nothing of ours.
+    /// The component exports no interface that Toolbay can call.
     #[error("{0}")]
     WrongWorld(String),
-    /// Imports something the host does not have.
+    /// The component imports an interface that the host does not have.
     #[error("imports what this host does not have: {0}")]
-    Import(String),
-    /// The plugin misbehaved or broke the contract when it was asked what it is.
+    UnknownImport(String),
+    /// The plugin misbehaved or broke the contract while the host queried its metadata.
     #[error("{0}")]
     Metadata(String),
-    /// The file's name gives no plugin id.
-    #[error("{0}; name it otherwise, or give it an id in the policy: [plugins.ID] file = …")]
-    Id(#[from] NameError),
-    /// The policy gives its id to another source.
+    /// The file name is not a valid plugin id.
+    #[error("{0}; rename the file, or give it an id in the policy: [plugins.ID] file = …")]
+    InvalidId(#[from] NameError),
+    /// The policy uses the id for another tool source.
     #[error(
-        "plugin id `{id}` is the name of {table} in the policy; name the file otherwise, or give it an id in the policy: [plugins.ID] file = …"
+        "plugin id `{id}` is the name of {table} in the policy; rename the file, or give it an id in the \
+         policy: [plugins.ID] file = …"
     )]
-    Reserved {
+    ReservedId {
         /// The id.
         id: PluginId,
-        /// The section that has the name.
+        /// The section of the policy that uses the name.
         table: String,
     },
-    /// Two files for one id.
+    /// Two files have the same id.
     #[error("plugin id `{0}` is already taken by another file")]
     DuplicateId(PluginId),
-    /// A tool or reducer of that name is there.
+    /// A tool or reducer of the same name is already registered.
     #[error(transparent)]
     Collision(#[from] Collision),
-    /// The bytes are not the ones the operator pinned.
+    /// The file's digest differs from the one that the policy pins.
     #[error("has SHA-256 {found}, but the policy pins {pinned}")]
-    Digest {
-        /// The digest of the bytes.
+    DigestMismatch {
+        /// The digest of the file.
         found: String,
         /// The digest in the policy.
         pinned: String,
     },
     /// The policy has a section for a tool that the plugin does not have.
     #[error("has no tool `{tool}`, for which the policy has a section ([plugins.{plugin}.tools.{tool}])")]
-    Section {
+    UnknownToolSection {
         /// The plugin.
         plugin: PluginId,
         /// The tool.
         tool: ToolName,
     },
-    /// The policy has a setting that the plugin does not take.
+    /// The plugin does not accept a setting in the policy.
     #[error("{}", setting(.plugin, .key, *.line, .problem))]
-    Setting {
+    InvalidSetting {
         /// The plugin.
         plugin: PluginId,
-        /// The key below `[plugins.ID.config]`.
+        /// The key in `[plugins.ID.config]`.
         key: String,
-        /// The line of the policy on which it stands, from 1.
+        /// The line in the policy, from 1.
         line: Option<usize>,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
-    /// The policy names a file that is not there.
+    /// The policy names a file that does not exist.
     #[error("is named by the policy ([plugins.{0}]), but is not in the plugin directory")]
-    Absent(PluginId),
-    /// It would get more than its older version, and nobody has agreed to that.
+    MissingFile(PluginId),
+    /// The new version would get more than the operator agreed to.
     #[error("{0}")]
-    Held(String),
-    /// The directory cannot be read any more.
-    #[error("{0}; what was loaded from it goes on")]
+    ConsentRequired(String),
+    /// The directory can no longer be read.
+    #[error("{0}; plugins that were loaded from it stay loaded")]
     DirectoryGone(String),
-    /// The host failed while loading it.
+    /// The host failed while it loaded the plugin.
     #[error("the host failed: {0}")]
     Host(String),
 }

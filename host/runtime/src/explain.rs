@@ -1,102 +1,108 @@
-//! Why a tool may do what it may, and why not what it may not: for people, from the same functions that decide.
+//! Explains to people what a tool may do, with the functions that make the decisions.
 
 use serde::Serialize;
 use serde_json::Value;
-use toolbay_core::registry::Entry;
+use toolbay_core::registry::ToolEntry;
 use toolbay_policy::capability::net::NetRule;
-use toolbay_policy::capability::{Capability, CapabilityKind, undeclared};
+use toolbay_policy::capability::{Capability, CapabilityKind, undeclared_imports};
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::quantity;
-use toolbay_policy::rule::Rule as _;
-use toolbay_policy::{Key, LimitRow, Policy, Proposal};
+use toolbay_policy::rule::GrantRule as _;
+use toolbay_policy::{GrantKey, LimitRow, Policy, ProposedLine};
 
 use crate::openapi::OpenApiInfo;
-use crate::plugins::loader::limits_of;
+use crate::plugins::loader::tool_limits;
 use crate::plugins::plugin::Plugin;
 
-/// All that decides what one tool may do.
+/// Everything that decides what one tool may do.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
     /// The tool's qualified name.
     pub tool: String,
-    /// Its plugin.
+    /// The plugin's id.
     pub plugin: String,
-    /// The version the plugin claims.
+    /// The version that the plugin claims.
     pub version: Option<String>,
     /// SHA-256 of the plugin's bytes, in hex.
     pub digest: String,
-    /// The profile it is explained under.
+    /// The profile under which the tool is explained.
     pub profile: Option<String>,
-    /// Why it cannot be called; `None`: it can.
+    /// The reason why the tool cannot be called; `None` if it can.
     pub unavailable: Option<String>,
-    /// What becomes of a call before it runs: the rules that can fit, whether it waits for others, whether a result of
-    /// before will do. Where two rules say different things, the stricter holds.
+    /// The steps before a call runs: the permission rules that can match, the serial queue and the result cache. When
+    /// two rules disagree, the stricter one applies.
     pub calls: Vec<String>,
-    /// Each capability that it declares.
-    pub wishes: Vec<Wish>,
-    /// What the operator may set for the plugin, as its author declares it, and what is set.
-    pub settings: Vec<Setting>,
-    /// Interfaces that the component imports and no tool of it declares a capability for: there it finds nothing.
+    /// The capabilities that the tool declares.
+    #[serde(rename = "wishes")]
+    pub capabilities: Vec<CapabilityExplanation>,
+    /// The settings that the plugin declares, with the operator's values.
+    pub settings: Vec<SettingExplanation>,
+    /// Interfaces that the component imports but no tool declares a capability for. Calls to them get nothing.
     pub undeclared: Vec<String>,
-    /// The limits of a call.
+    /// The limits of one call.
     pub limits: Vec<LimitRow>,
-    /// The bounds of all calls together.
+    /// The limits of all calls together.
     pub host: Vec<LimitRow>,
 }
 
-/// One of the plugin's settings.
+/// One setting of a plugin.
 #[derive(Debug, Clone, Serialize)]
-pub struct Setting {
-    /// Its key below `[plugins.ID.config]`.
+pub struct SettingExplanation {
+    /// The key in `[plugins.ID.config]`.
     pub key: String,
-    /// What its author says of it.
+    /// The author's description.
     pub description: Option<String>,
-    /// What it is set to, as JSON; `None`: it is not set.
+    /// The operator's value as JSON; `None` if it is not set.
     pub value: Option<Value>,
-    /// The line of the policy on which it stands.
+    /// The line in the policy, from 1.
     pub line: Option<usize>,
 }
 
-/// What became of one declared capability.
+/// The decision about one declared capability.
 #[derive(Debug, Clone, Serialize)]
-pub struct Wish {
-    /// What is declared.
+pub struct CapabilityExplanation {
+    /// The declared capability.
     #[serde(flatten)]
     pub capability: Capability,
-    /// What of it is granted, as a policy would write it.
+    /// The granted part, in the syntax of the policy.
     pub granted: Vec<String>,
-    /// The tables and keys of the policy that say so.
-    pub stands: Vec<String>,
-    /// Why nothing is granted, with the lines that would grant it.
+    /// The tables and keys of the policy behind the decision.
+    #[serde(rename = "stands")]
+    pub policy_keys: Vec<String>,
+    /// The reason why nothing is granted, with the lines that would grant it.
     pub refused: Option<String>,
-    /// The one line that would grant it.
-    pub proposal: Option<Proposal>,
+    /// The single line that would grant the capability.
+    pub proposal: Option<ProposedLine>,
 }
 
-/// What the gates of the policy make of calls of a tool.
-fn calls(policy: &Policy, entry: &Entry, profile: Option<&str>) -> Vec<String> {
+/// Describes how the policy treats calls of a tool.
+fn describe_calls(policy: &Policy, entry: &ToolEntry, profile: Option<&str>) -> Vec<String> {
     let tags: Vec<&str> = entry.tags().iter().map(|tag| &**tag).collect();
     let tool = entry.def.subject(&tags);
-    let mut lines = policy.permissions().told(tool, "the policy");
+    let mut lines = policy.permissions().describe(tool, "the policy");
     if let Some(profile) = profile.and_then(|name| policy.profile(name)) {
         let rules = &profile.permissions;
-        if !rules.is_open() {
-            lines.extend(rules.told(tool, &format!("[profile.{}]", profile.name())));
+        if !rules.allows_everything() {
+            lines.extend(rules.describe(tool, &format!("[profile.{}]", profile.name())));
         }
     }
-    let lane = entry.call.serial.as_ref().map(|lane| format!("one after the other, in the lane `{lane}`"));
+    let queue = entry
+        .call
+        .serial
+        .as_ref()
+        .map(|queue| format!("calls run one at a time, in the serial queue `{queue}`"));
     let cache = entry.call.cache.map(quantity::show_duration);
-    lines.into_iter().chain(lane).chain(cache.map(|keep| format!("a result is kept for {keep}"))).collect()
+    lines.into_iter().chain(queue).chain(cache.map(|age| format!("results are cached for {age}"))).collect()
 }
 
-/// The settings that the author declares; those that are only written have no description.
-fn settings(policy: &Policy, plugin: &Plugin) -> Vec<Setting> {
+/// Lists the declared settings, then those that only the policy has. The latter have no description.
+fn explain_settings(policy: &Policy, plugin: &Plugin) -> Vec<SettingExplanation> {
     let about = plugin.descriptor.about.as_ref();
     let declared = about.and_then(|about| about.config_schema.as_ref()?.get("properties")?.as_object());
     let written = policy.config(&plugin.id).into_iter().flatten().map(|(key, _)| key);
     let mut keys: Vec<&String> = declared.into_iter().flatten().map(|(key, _)| key).collect();
     keys.extend(written.filter(|key| declared.is_none_or(|declared| !declared.contains_key(*key))));
-    let setting = |key: &String| Setting {
+    let setting = |key: &String| SettingExplanation {
         description: declared
             .and_then(|declared| declared.get(key)?.get("description")?.as_str())
             .map(str::to_owned),
@@ -108,10 +114,10 @@ fn settings(policy: &Policy, plugin: &Plugin) -> Vec<Setting> {
 }
 
 /// Explains a tool of a plugin.
-pub(crate) fn explain(
+pub(crate) fn explain_plugin_tool(
     policy: &Policy,
     plugin: &Plugin,
-    entry: &Entry,
+    entry: &ToolEntry,
     tool: &ToolName,
     profile: Option<&str>,
     unavailable: Option<String>,
@@ -121,20 +127,20 @@ pub(crate) fn explain(
     let (_, def) = descriptor.define(id, &plugin.source()).ok()?;
     let grants = policy.grant(id, tool, &def.capabilities, profile);
     let wishes = grants.decisions.into_iter().map(|decision| {
-        let key = Key::of(&decision.capability.kind);
-        let stands = key.map_or_else(Vec::new, |key| policy.stands(id, tool, key, profile));
+        let key = GrantKey::for_kind(&decision.capability.kind);
+        let policy_keys = key.map_or_else(Vec::new, |key| policy.grant_locations(id, tool, key, profile));
         let refused = decision.hint.is_some();
-        Wish {
+        CapabilityExplanation {
             proposal: policy.proposal(id, tool, &decision.capability).filter(|_| refused),
             granted: decision.granted,
             refused: decision.hint,
             capability: decision.capability,
-            stands,
+            policy_keys,
         }
     });
     let declared = plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities);
-    let undeclared = undeclared(&plugin.descriptor.imports, declared).into_iter();
-    let limits = limits_of(policy, id, tool, &def);
+    let undeclared = undeclared_imports(&plugin.descriptor.imports, declared).into_iter();
+    let limits = tool_limits(policy, id, tool, &def);
     Some(Explanation {
         tool: def.name.as_str().to_owned(),
         plugin: id.to_string(),
@@ -142,34 +148,34 @@ pub(crate) fn explain(
         digest: plugin.digest.to_string(),
         profile: profile.map(ToOwned::to_owned),
         unavailable,
-        calls: calls(policy, entry, profile),
-        wishes: wishes.collect(),
-        settings: settings(policy, plugin),
+        calls: describe_calls(policy, entry, profile),
+        capabilities: wishes.collect(),
+        settings: explain_settings(policy, plugin),
         undeclared: undeclared.map(|one| one.import.to_owned()).collect(),
         limits: policy.limit_rows(id, tool, &limits, def.max_result_chars.map(u64::from)),
         host: policy.host_rows(),
     })
 }
 
-/// Explains a tool of a service.
-pub(crate) fn explain_service(
+/// Explains a tool of an OpenAPI service.
+pub(crate) fn explain_service_tool(
     policy: &Policy,
     info: &OpenApiInfo,
-    entry: &Entry,
+    entry: &ToolEntry,
     profile: Option<&str>,
     unavailable: Option<String>,
 ) -> Option<Explanation> {
-    let (service, def) = (policy.openapi_named(&info.name)?, &entry.def);
+    let (service, def) = (policy.openapi_service(&info.name)?, &entry.def);
     let tool = ToolName::new(def.bare()).ok()?;
     let of_net = def.capabilities.iter().filter(|wish| wish.kind == CapabilityKind::Net);
     let reached: Vec<NetRule> =
         of_net.filter_map(|wish| NetRule::parse(&wish.target, policy.workspace()).ok()).collect();
     let grants = policy.openapi_grant(service, &tool, &def.capabilities, &reached, profile);
-    let mut stands = vec![format!("[openapi.{}]", service.name)];
-    stands.extend(profile.map(|name| format!("[profile.{name}]")));
-    let wishes = grants.decisions.into_iter().map(|decision| Wish {
+    let mut policy_keys = vec![format!("[openapi.{}]", service.name)];
+    policy_keys.extend(profile.map(|name| format!("[profile.{name}]")));
+    let wishes = grants.decisions.into_iter().map(|decision| CapabilityExplanation {
         granted: decision.granted,
-        stands: stands.clone(),
+        policy_keys: policy_keys.clone(),
         refused: decision.hint,
         proposal: None,
         capability: decision.capability,
@@ -181,8 +187,8 @@ pub(crate) fn explain_service(
         digest: info.digest.clone().unwrap_or_default(),
         profile: profile.map(ToOwned::to_owned),
         unavailable,
-        calls: calls(policy, entry, profile),
-        wishes: wishes.collect(),
+        calls: describe_calls(policy, entry, profile),
+        capabilities: wishes.collect(),
         settings: Vec::new(),
         undeclared: Vec::new(),
         limits: policy.openapi_limit_rows(service, &tool),

@@ -9,46 +9,46 @@ use std::sync::Arc;
 
 use toolbay_core::audit::call_log::CallLog;
 use toolbay_core::call::{ToolCall, TurnContext};
-use toolbay_core::pipeline::{CallResult, Gates, Pipeline};
+use toolbay_core::pipeline::{CallPolicy, CallResult, Pipeline};
 use toolbay_core::registry::event::Events;
 use toolbay_core::registry::view::{Filter, View};
-use toolbay_core::registry::{Bundle, Collision, Registered, Registry};
+use toolbay_core::registry::{Bundle, Collision, RegistrationResult, Registry};
 use toolbay_core::tool::ToolSource;
-use toolbay_core::tool::offer::Document;
+use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
 use toolbay_policy::capability::Capability;
-use toolbay_policy::capability::floor::Keep;
+use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{Policy, Profile};
 
-use crate::capability::process::cage::Confinement;
+use crate::capability::process::sandbox::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
-use crate::openapi::Sources;
-use crate::outside::Outward;
-use crate::plugins::compiler::off_the_async_threads;
-use crate::plugins::descriptor::About;
-use crate::plugins::directory::Look;
+use crate::openapi::OpenApiServices;
+use crate::plugins::compiler::run_blocking;
+use crate::plugins::descriptor::PluginAbout;
+use crate::plugins::directory::ScanMode;
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
 use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
-use crate::plugins::resident::LoadedCode;
+use crate::plugins::resident_code::LoadedCode;
+use crate::server_connector::PolicyServerConnector;
 
-/// A plugin host. Cheap to clone; all clones are one host.
+/// A plugin host. Cheap to clone; all clones share one host.
 #[derive(Clone)]
 pub struct Host {
     pub(crate) installed: Arc<InstalledPlugins>,
     pipeline: Pipeline,
     /// Held during a pass over all directories.
     pub(crate) passes: Arc<tokio::sync::Mutex<()>>,
-    /// Held during a scan: a pass, and all reading and compiling that it asks for.
+    /// Held during a scan: a pass, and the reading and compiling that follow from it.
     pub(crate) scanning: Arc<tokio::sync::Mutex<()>>,
-    /// The file in which consents are kept, where that is the host's own.
+    /// The consents file, if the host manages consents itself.
     pub(crate) consents_file: Option<PathBuf>,
-    /// The services that documents describe.
-    pub(crate) openapi: Arc<Sources>,
-    /// Where it is kept what other MCP servers listed last.
-    lists: Option<PathBuf>,
+    /// The services with OpenAPI documents.
+    pub(crate) openapi: Arc<OpenApiServices>,
+    /// The folder with the last known tool lists of MCP servers.
+    tool_lists: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Host {
@@ -57,56 +57,56 @@ impl std::fmt::Debug for Host {
     }
 }
 
-/// What is known of a loaded plugin.
+/// Information about a loaded plugin.
 #[derive(Debug, Clone)]
 pub struct PluginInfo {
-    /// Its id.
+    /// The plugin's id.
     pub id: PluginId,
-    /// SHA-256 of its bytes, in hex.
+    /// SHA-256 of the component, in hex.
     pub digest: Arc<str>,
-    /// Its size in bytes.
+    /// The size of the component in bytes.
     pub bytes: u64,
-    /// The file it came from.
+    /// The file it was loaded from.
     pub file: Option<PathBuf>,
-    /// What it says of its origin.
-    pub about: Option<About>,
-    /// The interfaces with functions that it imports: an upper bound of what it can ask for.
+    /// The plugin's own description of its origin.
+    pub about: Option<PluginAbout>,
+    /// The imported interfaces that have functions: an upper bound of what the plugin can request.
     pub imports: Vec<String>,
-    /// The tools whose results it wants to reduce, as it declared them.
+    /// The tools whose results the plugin can reduce, as declared.
     pub reducers: Vec<String>,
-    /// Every capability its tools declare, without repetition.
+    /// All capabilities that its tools declare, without duplicates.
     pub capabilities: Vec<Capability>,
-    /// The prompts, resources and icons that it ships.
-    pub offers: Option<Document>,
-    /// Whether its metadata came from the cache, so that nothing was compiled.
+    /// The prompts, resources and icons that the plugin ships.
+    pub prompts_and_resources: Option<PromptsAndResourcesDocument>,
+    /// Whether the metadata came from the cache, so that nothing was compiled.
     pub from_cache: bool,
 }
 
 impl Host {
-    /// Starts a host under a policy.
+    /// Starts to build a host with a policy.
     #[must_use]
     pub fn builder(policy: Policy) -> HostBuilder {
         HostBuilder::new(policy)
     }
 
-    /// Loads every `.wasm` file of a directory, in the order of their names. A bad file is reported and stops none
-    /// of the others. A directory that was loaded before is brought up to date, as by [`Host::rescan`], but files that
-    /// look unchanged are not read.
+    /// Loads every `.wasm` file of a directory, in the order of their names. A bad file is reported and does not affect
+    /// the others. A directory that was loaded before is updated as by [`Host::rescan`], except that files which look
+    /// unchanged are not read.
     ///
     /// # Errors
-    /// Only when the directory itself cannot be read.
+    /// The directory cannot be read.
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
-        // Looked at first: a directory that cannot be read is none of this host's.
+        // Checked first, so that an unreadable directory is not added to the host.
         let path = dir.to_path_buf();
         let listing = tokio::task::spawn_blocking(move || check_listing(&path)).await;
         listing.unwrap_or_else(|e| {
             Err(HostError::Directory { path: dir.to_path_buf(), error: std::io::Error::other(e) })
         })?;
-        // Whoever writes there is a plugin the next time.
-        self.installed.shared.folders.keep(dir, Keep::FromWriters);
+        // A plugin that could write there could install plugins.
+        self.installed.shared.folders.protect(dir, Protection::WriteOnly);
         self.add_directory(dir).await;
-        self.installed.readmit();
-        let (report, _) = self.scan(Look::Changed, ReplanReason::Agreed).await;
+        self.installed.restore_unloaded();
+        let (report, _) = self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged).await;
         let here = |file: &Path| file.parent() == Some(dir);
         let snapshot = self.installed.snapshot();
         let from = |id: &PluginId| snapshot.plugins.get(id).and_then(|one| one.plugin.file.as_deref());
@@ -119,26 +119,26 @@ impl Host {
 
     pub(crate) async fn add_directory(&self, dir: &Path) {
         let (installed, dir) = (Arc::clone(&self.installed), dir.to_path_buf());
-        // Off the async threads: it waits for a pass that reads folders.
+        // On a blocking thread: it waits for a pass that reads folders.
         tokio::task::spawn_blocking(move || installed.add_directory(&dir)).await.ok();
     }
 
-    /// Loads one file under an id, in place of what that id had before. It comes before what a directory offers under
-    /// that id.
+    /// Loads one file under an id and replaces the plugin that has the id. It takes precedence over the plugins of
+    /// directories.
     ///
     /// # Errors
-    /// Why it was not loaded; what the id had before then stays.
+    /// The reason why the file was not loaded. The previous plugin stays.
     pub async fn load_file(&self, id: PluginId, file: &Path) -> Result<Vec<LoadWarning>, LoadError> {
-        self.installed.shared.folders.keep(file, Keep::FromWriters);
+        self.installed.shared.folders.protect(file, Protection::WriteOnly);
         let plugin = self.installed.loader().prepare(id, file).await?;
         self.put(Some(file.into()), plugin).await
     }
 
-    /// Loads a component from memory under an id, in place of what that id had before. It comes before what a
-    /// directory offers under that id.
+    /// Loads a component from memory under an id and replaces the plugin that has the id. It takes precedence over the
+    /// plugins of directories.
     ///
     /// # Errors
-    /// Why it was not loaded; what the id had before then stays.
+    /// The reason why the component was not loaded. The previous plugin stays.
     pub async fn load_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Vec<LoadWarning>, LoadError> {
         let plugin = self.installed.loader().prepare_bytes(id, bytes).await?;
         self.put(None, plugin).await
@@ -146,94 +146,101 @@ impl Host {
 
     async fn put(&self, file: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Result<Vec<LoadWarning>, LoadError> {
         let installed = Arc::clone(&self.installed);
-        off_the_async_threads(move || installed.put(file, &plugin)).await
+        run_blocking(move || installed.install(file, &plugin)).await
     }
 
-    /// Takes a plugin out; returns whether it was there. Its calls in flight end as usual. One that a directory offers
-    /// stays out until its file holds something else, or the directory is read anew.
+    /// Unloads a plugin. Returns `false` if it was not loaded. Calls in flight end as usual. A plugin from a directory
+    /// stays unloaded until its file changes or the directory is rescanned.
     pub fn unload(&self, id: &PluginId) -> bool {
-        self.installed.take_out(id)
+        self.installed.unload(id)
     }
 
-    /// The plugins that are loaded, in the order of their ids.
+    /// The loaded plugins, in the order of their ids.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginInfo> {
         self.installed.snapshot().plugins.values().map(|active| info(&active.plugin)).collect()
     }
 
-    /// What is known of one plugin.
+    /// Information about one plugin.
     #[must_use]
     pub fn plugin(&self, id: &str) -> Option<PluginInfo> {
         self.installed.snapshot().plugins.get(id).map(|active| info(&active.plugin))
     }
 
-    /// The files that are not loaded, or not in place of what runs under their id, as of now.
+    /// The files that are not loaded now, or that could not replace the running version of their plugin.
     #[must_use]
     pub fn problems(&self) -> Vec<LoadProblem> {
         self.installed.snapshot().problems.clone()
     }
 
-    /// All that decides what a tool of a plugin or of a service may do, under a profile or without one; `None` if there is
-    /// no such tool or it is native code, which nothing bounds.
+    /// Explains what a tool of a plugin or service may do, with or without a profile. Returns `None` if the tool does
+    /// not exist or is native code, which has no limits.
     #[must_use]
     pub fn explain(&self, tool: &str, profile: Option<&Arc<Profile>>) -> Option<Explanation> {
-        let (view, snapshot) = (self.view(Filter::of_profile(profile.cloned())), self.installed.snapshot());
+        let (view, snapshot) = (self.view(Filter::for_profile(profile.cloned())), self.installed.snapshot());
         let entry = view.catalog().get(tool)?;
         if let ToolSource::OpenApi { document } = &*entry.def.source {
             let info = self.openapi().into_iter().find(|info| *info.name == **document)?;
             let profile = profile.map(|profile| &**profile.name());
-            return explain::explain_service(&self.policy(), &info, entry, profile, view.why_not(entry));
+            return explain::explain_service_tool(
+                &self.policy(),
+                &info,
+                entry,
+                profile,
+                view.denial_reason(entry),
+            );
         }
         let plugin = &snapshot.plugins.get(entry.def.source.plugin()?)?.plugin;
         let name = ToolName::new(entry.def.bare()).ok()?;
         let profile = profile.map(|profile| &**profile.name());
-        explain::explain(&self.policy(), plugin, entry, &name, profile, view.why_not(entry))
+        explain::explain_plugin_tool(&self.policy(), plugin, entry, &name, profile, view.denial_reason(entry))
     }
 
-    /// What the kernel holds the [compile worker](HostBuilder::compile_worker) with, as one word: `landlock+seccomp`,
-    /// `seccomp`, `landlock` or `no sandbox`. Starts one to hear it. `None`: the host was given none.
+    /// The sandbox in which the kernel runs the [compile worker](HostBuilder::compile_worker): `landlock+seccomp`,
+    /// `seccomp`, `landlock` or `no sandbox`. Starts a worker to find out. Returns `None` if the host has no worker.
     ///
     /// # Errors
-    /// When the worker does not start, or says nothing.
+    /// The worker does not start or does not answer.
     pub async fn compile_worker_sandbox(&self) -> Option<Result<&'static str, LoadError>> {
         let held = self.installed.shared.compiler.confinement().await?;
-        Some(held.map(Confinement::shown))
+        Some(held.map(Confinement::as_str))
     }
 
-    /// Puts native tools in: [`native_tool`](crate::native_tool) makes them.
+    /// Registers native tools. [`native_tool`](crate::native_tool) creates them.
     ///
     /// # Errors
-    /// A name that something else has. All of them are put in, or none.
-    pub fn register(&self, tools: impl Into<Bundle>) -> Result<Registered, Collision> {
+    /// A name is already taken. Either all tools are registered or none.
+    pub fn register(&self, tools: impl Into<Bundle>) -> Result<RegistrationResult, Collision> {
         self.registry().register(tools)
     }
 
-    /// Takes one tool out; returns whether it was there. Calls in flight end as usual.
+    /// Unregisters one tool. Returns `false` if it was not registered. Calls in flight end as usual.
     pub fn unregister(&self, name: &str) -> bool {
         self.registry().unregister(name)
     }
 
-    /// What listens to changes, and to what of calls is worth knowing at once.
+    /// The events of the host: changes of plugins and tools, and events of calls that need attention.
     #[must_use]
     pub fn events(&self) -> &Events {
         self.registry().events()
     }
 
-    /// A view on the tools as they are now.
+    /// A view of the current tools.
     #[must_use]
     pub fn view(&self, filter: impl Into<Arc<Filter>>) -> View {
-        View::new(self.installed.registry.current(), filter)
+        self.installed.registry.refresh_availability();
+        View::new(self.installed.registry.snapshot(), filter)
     }
 
-    /// Runs calls in parallel; one result for each, in their order. See [`Pipeline::call_all`].
+    /// Runs calls in parallel. Returns one result per call, in their order. See [`Pipeline::call_all`].
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         self.pipeline.call_all(view, calls, turn).await
     }
 
-    /// The last calls, with filters and statistics. The audit is for keeps; this is in memory.
+    /// The most recent calls, with filters and statistics. This log is in memory; the audit is permanent.
     #[must_use]
     pub fn calls(&self) -> &CallLog {
-        self.pipeline.log()
+        self.pipeline.call_log()
     }
 
     /// The registry, for adapters.
@@ -242,10 +249,13 @@ impl Host {
         &self.installed.registry
     }
 
-    /// The world, for what reaches other MCP servers of the policy: under the policy as it is at the time.
+    /// Connects to the MCP servers of the policy, always under the current policy.
     #[must_use]
-    pub fn outside(&self) -> Arc<dyn toolbay_core::call::outside::Outside> {
-        Arc::new(Outward { installed: Arc::clone(&self.installed), kept: self.lists.clone() })
+    pub fn server_connector(&self) -> Arc<dyn toolbay_core::call::server_connector::ServerConnector> {
+        Arc::new(PolicyServerConnector {
+            installed: Arc::clone(&self.installed),
+            tool_lists: self.tool_lists.clone(),
+        })
     }
 
     /// The pipeline, for adapters.
@@ -254,51 +264,51 @@ impl Host {
         &self.pipeline
     }
 
-    /// The policy as it is now.
+    /// The current policy.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.installed.services().policy)
     }
 
-    /// Gets what is at an address that the operator wrote, at most `most` bytes: one request, no redirects. No grant is
-    /// asked, so never give it an address that a model or a plugin wrote. An address that stands in it may be any; a name
-    /// leads to public addresses, and to those of `[serve.oauth] net_private`.
+    /// Fetches an address that the operator wrote, at most `most` bytes, in one request without redirects. No grant is
+    /// checked, so never pass an address that a model or a plugin wrote. A literal IP address may be any; a host name
+    /// must resolve to a public address or to one in `[serve.oauth] net_private`.
     ///
     /// # Errors
-    /// Why there is nothing.
+    /// The reason why the request failed.
     pub async fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
         let services = self.installed.services();
         let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
         services.http.get(url, most, private.unwrap_or_default()).await
     }
 
-    /// How much code of plugins is in memory now, and how often some was dropped: what was not called for longest goes when
-    /// there is more than `code_bytes` under `[host]`, and is mapped again from the cache when it is called. Code that could
-    /// not come back stays: without a cache, of a component that was given as bytes.
+    /// Statistics about the plugin code in memory. When the code exceeds `code_bytes` in `[host]`, the least recently
+    /// called code is dropped and mapped again from the cache at the next call. Code that the cache cannot restore
+    /// stays in memory: all code of a host without a cache, and components loaded from bytes.
     #[must_use]
     pub fn loaded_code(&self) -> LoadedCode {
-        self.installed.shared.resident.loaded()
+        self.installed.shared.resident_code.stats()
     }
 
-    /// How many instances wait for another call of the session that used them, of plugins with `reuse` in the policy.
+    /// The number of idle instances. Only plugins with `reuse` in the policy have any.
     #[must_use]
     pub fn idle_instances(&self) -> usize {
-        self.installed.shared.warm.count()
+        self.installed.shared.idle_instances.count()
     }
 
-    /// Places for guests that are free now; all of them when nothing runs.
+    /// The number of free run permits. All are free when no call runs.
     #[must_use]
-    pub fn free_places(&self) -> usize {
-        self.installed.shared.admission.free()
+    pub fn available_call_permits(&self) -> usize {
+        self.installed.shared.concurrency.free_permits()
     }
 }
 
-/// What a policy says of calls, beside what it grants.
-pub(crate) fn gates(policy: &Policy) -> Gates {
-    Gates {
+/// The parts of the policy that the pipeline applies to calls, without the grants.
+pub(crate) fn call_policy(policy: &Policy) -> CallPolicy {
+    CallPolicy {
         permissions: policy.permissions().clone(),
         session: policy.session().clone(),
-        delivery: policy.results(),
+        output: policy.results(),
         audit: policy.audit().clone(),
     }
 }
@@ -319,7 +329,7 @@ fn info(plugin: &Plugin) -> PluginInfo {
         imports: plugin.descriptor.imports.clone(),
         reducers: plugin.descriptor.reducers.iter().map(|r| r.tool_name.clone()).collect(),
         capabilities,
-        offers: plugin.descriptor.offers.clone(),
+        prompts_and_resources: plugin.descriptor.offers.clone(),
         from_cache: plugin.from_cache,
     }
 }

@@ -1,7 +1,7 @@
 //! Toolbay: a plugin host that runs the tools of LLM agents from WebAssembly components, in a sandbox.
 //!
-//! Each call gets a fresh instance under bounds on fuel, time, memory and output; what a plugin may reach is what its
-//! author declared and its operator granted, nothing by default.
+//! Each call gets a fresh instance with bounds on fuel, time, memory and output. A plugin can reach only what its
+//! author declared and its operator granted. The default grants nothing.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -30,7 +30,7 @@
 //! # }
 //! ```
 //!
-//! A whole program is in `examples/embed.rs`. Needs a tokio runtime with timers; works on Unix.
+//! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
 
 mod capability;
 mod engine;
@@ -38,11 +38,11 @@ mod error;
 mod explain;
 mod host;
 mod openapi;
-mod outside;
 mod plugins;
+mod server_connector;
 mod storage;
 
-/// The examples of the pages are compiled.
+/// Compiles the examples of the documentation pages.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/reference/discovery.md")]
@@ -56,29 +56,29 @@ pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResp
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
 pub use error::{HostError, LoadError};
-pub use explain::{Explanation, Setting, Wish};
+pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
 pub use host::{Host, HostBuilder, PluginInfo};
 pub use openapi::OpenApiInfo;
-pub use plugins::descriptor::About;
+pub use plugins::descriptor::PluginAbout;
 pub use plugins::file::MAX_COMPONENT_BYTES;
 pub use plugins::loading::{LoadEvent, LoadListener};
 pub use plugins::reducers;
 pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, PluginChange};
-pub use plugins::resident::LoadedCode;
+pub use plugins::resident_code::LoadedCode;
 pub use plugins::switches::FileSwitches;
-pub use plugins::watch::{Watch, WatchOptions, Watched};
+pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
 pub use plugins::worker::{COMPILE_WORKER, run_compile_worker};
 pub use storage::audit::{AuditReader, FileAudit, Retention};
 pub use storage::consent::{Agreement, FileConsents};
+pub use storage::output_store::FileOutputStore;
 pub use storage::private::DEFAULT_STATE_WAIT;
 pub use storage::regular::{open_regular, read_regular, read_regular_text};
-pub use storage::spool::FileSpool;
 pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
-pub use toolbay_core::call::approval::{Answer, Approver, Question};
+pub use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 pub use toolbay_core::call::{ToolCall, TurnContext};
 pub use toolbay_core::pipeline::CallResult;
-pub use toolbay_core::pipeline::intercept::{Before, Interceptor, Scope};
+pub use toolbay_core::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope};
 pub use toolbay_core::registry::OnCollision;
 pub use toolbay_core::registry::native::tool as native_tool;
 pub use toolbay_core::registry::view::{Filter, View};

@@ -1,6 +1,5 @@
-//! Plugins: their files and the life of these ([`state`]), their code, their tools.
+//! Plugins: their files and the file states ([`state`]), their code and their tools.
 
-pub(crate) mod answer;
 pub(crate) mod availability;
 pub(crate) mod cache;
 pub(crate) mod code;
@@ -10,24 +9,25 @@ pub(crate) mod descriptor;
 pub(crate) mod digest;
 pub(crate) mod directory;
 pub(crate) mod file;
-pub(crate) mod foreign;
 pub(crate) mod inotify;
 pub(crate) mod installed;
-pub(crate) mod known;
+pub(crate) mod isolated_entry;
+pub(crate) mod known_names;
 pub(crate) mod loader;
 pub(crate) mod loading;
-pub(crate) mod offers;
+pub(crate) mod memory_estimate;
+pub(crate) mod plain_component;
 pub(crate) mod plugin;
+pub(crate) mod prompts_and_resources;
 pub(crate) mod reducer;
 pub mod reducers;
 pub(crate) mod reload;
 pub(crate) mod report;
-pub(crate) mod resident;
-pub(crate) mod sealed;
+pub(crate) mod resident_code;
 pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod switches;
 pub(crate) mod tool;
-pub(crate) mod usual;
+pub(crate) mod tool_result;
 pub(crate) mod watch;
 pub(crate) mod worker;

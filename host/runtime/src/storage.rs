@@ -1,8 +1,8 @@
-//! What the host keeps on disk: the audit, large results, consents. Files and folders of this user alone.
+//! Files of the host: the audit, saved output and consents. Only this user can read or write them.
 
 pub(crate) mod audit;
 pub(crate) mod consent;
+pub(crate) mod output_store;
 pub(crate) mod private;
 pub(crate) mod regular;
-pub(crate) mod spool;
 pub(crate) mod state_file;

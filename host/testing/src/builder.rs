@@ -1,4 +1,4 @@
-//! What a test grants, sets and puts in place of the world.
+//! The grants, settings and substitutes of a test.
 
 use std::fs;
 use std::io;
@@ -16,8 +16,8 @@ use crate::fake_clock::FakeClock;
 use crate::host::TestHost;
 use crate::{crate_folder, fail, target_folder};
 
-/// The settings of a [`TestHost`]. Each adds to a policy that grants nothing; what a tool does not declare it does not get,
-/// whatever is granted.
+/// The settings of a [`TestHost`]. Each adds to a policy that grants nothing. A tool never gets a capability that it does
+/// not declare, whatever is granted.
 #[derive(Debug)]
 pub struct TestHostBuilder {
     component: Component,
@@ -35,21 +35,21 @@ impl TestHostBuilder {
         Self { component, policy, secrets: Vec::new(), files: None, cassette: None, clock: None, seed: None }
     }
 
-    /// Grants requests, by a rule as the policy has it under `net`: `https://example.com`, `GET https://*.example.com`.
+    /// Grants requests by a rule of the policy key `net`: `https://example.com`, `GET https://*.example.com`.
     #[must_use]
     pub fn allow_net(self, rule: &str) -> Self {
         self.grant("net", rule)
     }
 
-    /// Puts a copy of a folder into the workspace, by a path in the folder of the crate, and grants reading and writing all
-    /// in there.
+    /// Copies a folder, given relative to the crate, into the workspace, and grants reading and writing
+    /// there.
     #[must_use]
     pub fn files(mut self, folder: impl Into<PathBuf>) -> Self {
         self.files = Some(folder.into());
         self.grant("fs_read", "$workspace/**").grant("fs_write", "$workspace/**")
     }
 
-    /// Grants state of a scope: `plugin`, `tool`, `session` or `agent`. It begins empty.
+    /// Grants key-value storage of a scope: `plugin`, `tool`, `session` or `agent`. It is empty at the start.
     #[must_use]
     pub fn kv(self, scope: &str) -> Self {
         self.grant("kv", scope)
@@ -61,7 +61,7 @@ impl TestHostBuilder {
         self.grant("env", &format!("{name}={value}"))
     }
 
-    /// Grants a secret, whose value may be sent to an origin (`https://api.example.com`) in the header `authorization`. For
+    /// Grants a secret that may be sent to an origin (`https://api.example.com`) in the header `authorization`. For
     /// other headers, write its section with [`TestHostBuilder::policy`].
     #[must_use]
     pub fn secret(mut self, name: &str, value: &str, origin: &str) -> Self {
@@ -70,7 +70,7 @@ impl TestHostBuilder {
         self.grant("secrets", name)
     }
 
-    /// Grants by a rule under any key of the policy's `grant`.
+    /// Grants a rule under any key of the policy's `grant` table.
     #[must_use]
     pub fn grant(mut self, key: &str, rule: &str) -> Self {
         let rules = self.of_plugin("grant").entry(key).or_insert_with(|| Value::Array(Vec::new()));
@@ -80,10 +80,10 @@ impl TestHostBuilder {
         self
     }
 
-    /// Sets one of the plugin's settings.
+    /// Sets a setting of the plugin.
     ///
     /// # Panics
-    /// When TOML cannot write the value.
+    /// When the value cannot be written as TOML.
     #[must_use]
     #[track_caller]
     pub fn config(mut self, key: &str, value: impl Serialize) -> Self {
@@ -94,7 +94,7 @@ impl TestHostBuilder {
     /// Sets a limit of the plugin, as the policy writes it: `.limit("timeout", "2s")`, `.limit("fuel", 1_000_000)`.
     ///
     /// # Panics
-    /// When TOML cannot write the value.
+    /// When the value cannot be written as TOML.
     #[must_use]
     #[track_caller]
     pub fn limit(mut self, name: &str, value: impl Serialize) -> Self {
@@ -102,11 +102,11 @@ impl TestHostBuilder {
         self
     }
 
-    /// Adds what else a policy can say, as TOML. Tables are joined with what is there, lists become longer, and other values
-    /// take the place of those before.
+    /// Merges further TOML into the policy. Tables are merged, lists are extended, and other values replace earlier
+    /// ones.
     ///
     /// # Panics
-    /// When it is no TOML.
+    /// When the text is not TOML.
     #[must_use]
     #[track_caller]
     pub fn policy(mut self, text: &str) -> Self {
@@ -115,15 +115,15 @@ impl TestHostBuilder {
         self
     }
 
-    /// Answers requests from a record, by a path in the folder of the crate: nothing goes out. A request that is not in it
-    /// ends the test. With `TOOLBAY_RECORD_HTTP=1` requests go out and the record is written anew; one record is one test's.
+    /// Answers requests from a record, given relative to the crate. No request leaves the machine, and a request without a
+    /// record fails the test. With `TOOLBAY_RECORD_HTTP=1` requests are sent and the record is rewritten. Do not share records.
     #[must_use]
     pub fn recorded_http(mut self, file: impl Into<PathBuf>) -> Self {
         self.cassette = Some(file.into());
         self
     }
 
-    /// Shows this clock instead of the machine's, and grants `clock`.
+    /// Uses this clock instead of the system's, and grants `clock`.
     #[must_use]
     pub fn clock(mut self, clock: &FakeClock) -> Self {
         self.clock = Some(clock.clone());
@@ -131,7 +131,7 @@ impl TestHostBuilder {
         self
     }
 
-    /// Gives the randomness that belongs to a seed, the same in each run, and grants `random`.
+    /// Uses deterministic randomness from a seed, and grants `random`.
     #[must_use]
     pub fn random_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -139,20 +139,20 @@ impl TestHostBuilder {
         self
     }
 
-    /// Makes the host and loads the component.
+    /// Creates the host and loads the component.
     ///
     /// # Panics
-    /// When the policy is not sound, a file is not there, or the component does not load.
+    /// When the policy is invalid, a file is missing, or the component does not load.
     #[must_use]
     #[track_caller]
     pub fn start(self) -> TestHost {
         self.try_start().unwrap_or_else(|problem| fail(&problem))
     }
 
-    /// [`TestHostBuilder::start`], for a test of what does not start.
+    /// [`TestHostBuilder::start`] for tests of a failing start.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why the host does not start.
     pub fn try_start(mut self) -> Result<TestHost, String> {
         let io = |error: io::Error| format!("no folder for the test: {error}");
         let folder = tempfile::tempdir().map_err(io)?;
@@ -206,7 +206,7 @@ impl TestHostBuilder {
         self.section(&["plugins", &id, section])
     }
 
-    /// The table at a place of the policy, made if it is not there.
+    /// The table at a path of the policy, created if it is missing.
     fn section(&mut self, path: &[&str]) -> &mut Table {
         path.iter().fold(&mut self.policy, |table, key| {
             let member = table.entry(*key).or_insert_with(|| Value::Table(Table::new()));
@@ -236,7 +236,7 @@ fn join(table: &mut Table, more: Table) {
     }
 }
 
-/// Copies what is in a folder; links stay links.
+/// Copies the content of a folder. Symlinks stay symlinks.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! What came of a call.
+//! The result of a call.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +11,21 @@ use toolbay::core::tool::content::{Blob, BlockBody, ContentBlock, ResourceBody, 
 use toolbay::policy::limits::Usage;
 
 use crate::fail;
-use crate::golden::{Golden, sha256};
+use crate::golden::{GoldenFile, sha256};
 
-/// What came of a call. Each function panics if something else did, and says what.
+/// The result of a call. Each accessor panics if the call ended differently, and prints how it ended.
 #[derive(Debug)]
-pub struct Called {
+pub struct TestCallResult {
     delivered: CallResult,
     workspace: PathBuf,
 }
 
-impl Called {
+impl TestCallResult {
     pub(crate) fn new(delivered: CallResult, workspace: &Path) -> Self {
         Self { delivered, workspace: workspace.to_path_buf() }
     }
 
-    /// The text that the model reads, without the mark around what others wrote.
+    /// The text that the model reads, without the untrusted mark.
     ///
     /// # Panics
     /// When the call failed.
@@ -33,13 +33,13 @@ impl Called {
     #[track_caller]
     pub fn text(&self) -> &str {
         let text = &self.output().value;
-        self.delivered.shaping.mark.as_ref().map_or(text, |mark| mark.inside(text))
+        self.delivered.shaping.mark.as_ref().map_or(text, |mark| mark.strip_mark(text))
     }
 
-    /// The result for programs.
+    /// The structured result.
     ///
     /// # Panics
-    /// When the call failed, or gave none.
+    /// When the call failed or has no structured result.
     #[must_use]
     #[track_caller]
     pub fn structured(&self) -> Value {
@@ -53,7 +53,7 @@ impl Called {
         read(raw.get())
     }
 
-    /// Pictures, sounds, links and the like.
+    /// Images, audio, links and other content blocks.
     ///
     /// # Panics
     /// When the call failed.
@@ -63,7 +63,7 @@ impl Called {
         &self.output().content
     }
 
-    /// The whole output.
+    /// The complete output.
     ///
     /// # Panics
     /// When the call failed.
@@ -76,10 +76,10 @@ impl Called {
         }
     }
 
-    /// The error with which the tool, or the host before it, said no.
+    /// The error with which the tool or the host refused the call.
     ///
     /// # Panics
-    /// When the call went well, or the tool misbehaved.
+    /// When the call succeeded or ended with a fault.
     #[must_use]
     #[track_caller]
     pub fn error(&self) -> &ToolError {
@@ -89,10 +89,10 @@ impl Called {
         }
     }
 
-    /// The fault that ended the tool: a trap, or a limit that it ran into.
+    /// The fault that ended the call: a trap or a limit.
     ///
     /// # Panics
-    /// When the call ended otherwise.
+    /// When the call ended differently.
     #[must_use]
     #[track_caller]
     pub fn fault(&self) -> &Fault {
@@ -108,41 +108,41 @@ impl Called {
         pipeline::outcome(&self.delivered.result)
     }
 
-    /// What the call used: fuel, memory, time.
+    /// The usage of the call: fuel, memory, time.
     #[must_use]
     pub fn usage(&self) -> &Usage {
         &self.delivered.usage
     }
 
-    /// All that the host delivered.
+    /// The complete result as the host delivered it.
     #[must_use]
     pub fn delivered(&self) -> &CallResult {
         &self.delivered
     }
 
-    /// Compares with `tests/golden/NAME.json` of the crate under test; with `TOOLBAY_UPDATE_GOLDEN=1`, writes it.
+    /// Compares the result with `tests/golden/NAME.json` of the crate under test. With `TOOLBAY_UPDATE_GOLDEN=1`, writes the file.
     ///
     /// # Panics
-    /// When they differ, with the lines that do, or the file is not there.
+    /// When they differ, with a diff, or when the file is missing.
     #[track_caller]
     pub fn golden(&self, name: &str) {
         self.golden_with(name, |golden| golden);
     }
 
-    /// The same, with what differs each time taken out first.
+    /// Like [`TestCallResult::golden`], after removing values that differ in each run.
     ///
     /// # Panics
-    /// As [`Called::golden`].
+    /// Like [`TestCallResult::golden`].
     #[track_caller]
-    pub fn golden_with(&self, name: &str, settings: impl FnOnce(Golden) -> Golden) {
+    pub fn golden_with(&self, name: &str, settings: impl FnOnce(GoldenFile) -> GoldenFile) {
         let golden =
-            Golden::new(self.golden_value()).replace(&self.workspace.display().to_string(), "$workspace");
+            GoldenFile::new(self.golden_value()).replace(&self.workspace.display().to_string(), "$workspace");
         if let Err(problem) = settings(golden).compare(&crate::crate_folder(), name) {
             fail(&problem);
         }
     }
 
-    /// The outcome as a golden file has it.
+    /// The outcome in the form of a golden file.
     fn golden_value(&self) -> Value {
         match &self.delivered.result {
             Ok(output) => {
@@ -182,7 +182,7 @@ impl Called {
     }
 }
 
-/// A block as a golden file has it: bytes by their digest.
+/// A content block in the form of a golden file: bytes by their digest.
 fn shown(block: &ContentBlock) -> Value {
     let bytes = |kind: &str, blob: &Blob| json!({"kind": kind, "mime_type": blob.mime_type, "bytes": blob.data.len(), "sha256": sha256(&blob.data)});
     match &block.body {
@@ -199,7 +199,7 @@ fn shown(block: &ContentBlock) -> Value {
     }
 }
 
-/// What the host let through is JSON.
+/// The host only lets JSON through.
 fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }

@@ -1,4 +1,4 @@
-//! HTTP from a record: a file with requests and the responses to them.
+//! Recorded HTTP: a file with requests and their responses.
 //!
 //! ```json
 //! {"version": 1, "exchanges": [
@@ -6,9 +6,9 @@
 //!     "status": 200, "headers": [["content-type", "text/html"]], "body": "<h1>Example Domain</h1>"}}]}
 //! ```
 //!
-//! A request is known by its method, its URL and the digest of its body (`body_sha256`, left out for none); a body that is
-//! no text stands in `body_base64`. Each exchange answers once, those of one request in their order. Of a request nothing
-//! else is kept, so that no credential is; of a response all but what carries one, and what the body's bytes say anyway.
+//! A request is identified by its method, its URL and the digest of its body (`body_sha256`, omitted without a body). A
+//! body that is not text stands in `body_base64`. Each exchange answers once; equal requests are answered in order. The
+//! record has nothing else of a request, so no credentials, and of a response no field with credentials or lengths.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use toolbay::{RecordedHttp, RecordedRequest, RecordedResponse};
 use crate::golden::sha256;
 use crate::is_on;
 
-/// Lets requests go out, and writes the file.
+/// Sends the requests and writes the file.
 const RECORD: &str = "TOOLBAY_RECORD_HTTP";
-/// The version of the file.
+/// The version of the file format.
 const VERSION: u32 = 1;
-/// Header fields that are not kept: credentials, and what belongs to a connection or counts bytes.
+/// Header fields that are not recorded: credentials, and fields that belong to a connection or count bytes.
 const LEFT_OUT: [&str; 12] = [
     "authentication-info",
     "authorization",
@@ -41,43 +41,43 @@ const LEFT_OUT: [&str; 12] = [
     "transfer-encoding",
     "www-authenticate",
 ];
-/// Requests that a message names.
+/// How many requests a message names.
 const SHOWN: usize = 10;
 
-/// A record that is read, or written.
+/// A record, in replay or in recording mode.
 #[derive(Debug)]
 pub(crate) struct Cassette {
     file: PathBuf,
     records: bool,
-    state: Mutex<State>,
+    state: Mutex<CassetteState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    exchanges: VecDeque<Exchange>,
+struct CassetteState {
+    exchanges: VecDeque<RecordedExchange>,
     problem: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct CassetteFile {
     version: u32,
-    exchanges: VecDeque<Exchange>,
+    exchanges: VecDeque<RecordedExchange>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Exchange {
+struct RecordedExchange {
     method: String,
     url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     body_sha256: Option<String>,
-    response: Response,
+    response: CassetteResponse,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Response {
+struct CassetteResponse {
     status: u16,
     #[serde(default)]
     headers: Vec<(String, String)>,
@@ -88,23 +88,23 @@ struct Response {
 }
 
 impl Cassette {
-    /// The record in a file, of a path in the folder of the crate.
+    /// The record in a file, given relative to the crate.
     pub(crate) fn open(folder: &Path, file: &Path) -> Result<Self, String> {
         Self::in_mode(folder.join(file), is_on(RECORD))
     }
 
     fn in_mode(file: PathBuf, records: bool) -> Result<Self, String> {
         let exchanges = if records { VecDeque::new() } else { read(&file)? };
-        Ok(Self { file, records, state: Mutex::new(State { exchanges, problem: None }) })
+        Ok(Self { file, records, state: Mutex::new(CassetteState { exchanges, problem: None }) })
     }
 
-    /// What went wrong since it was asked last.
+    /// The errors since the last call of this function.
     pub(crate) fn problem(&self) -> Option<String> {
         self.state.lock().problem.take()
     }
 
-    fn write(&self, exchanges: &VecDeque<Exchange>) -> Result<(), String> {
-        let file = File { version: VERSION, exchanges: exchanges.clone() };
+    fn write(&self, exchanges: &VecDeque<RecordedExchange>) -> Result<(), String> {
+        let file = CassetteFile { version: VERSION, exchanges: exchanges.clone() };
         let mut text = serde_json::to_string_pretty(&file).map_err(|error| error.to_string())?;
         text.push('\n');
         let folder = self.file.parent().unwrap_or(Path::new("."));
@@ -112,7 +112,7 @@ impl Cassette {
         written.map_err(|error| format!("`{}` cannot be written: {error}", self.file.display()))
     }
 
-    fn unknown(&self, request: &RecordedRequest, left: &VecDeque<Exchange>) -> String {
+    fn unknown(&self, request: &RecordedRequest, left: &VecDeque<RecordedExchange>) -> String {
         let RecordedRequest { method, url, body } = request;
         let body = digest(body).map(|digest| format!(" with a body of SHA-256 {digest}")).unwrap_or_default();
         let shown: Vec<String> =
@@ -127,7 +127,7 @@ impl Cassette {
 }
 
 impl RecordedHttp for Cassette {
-    fn answer(&self, request: &RecordedRequest) -> Result<Option<RecordedResponse>, String> {
+    fn replay(&self, request: &RecordedRequest) -> Result<Option<RecordedResponse>, String> {
         if self.records {
             return Ok(None);
         }
@@ -141,16 +141,16 @@ impl RecordedHttp for Cassette {
         Err(problem)
     }
 
-    fn received(&self, request: &RecordedRequest, response: &RecordedResponse) {
+    fn record(&self, request: &RecordedRequest, response: &RecordedResponse) {
         let mut state = self.state.lock();
-        state.exchanges.push_back(Exchange::new(request, response));
+        state.exchanges.push_back(RecordedExchange::new(request, response));
         if let Err(problem) = self.write(&state.exchanges) {
             state.problem.get_or_insert(problem);
         }
     }
 }
 
-impl Exchange {
+impl RecordedExchange {
     fn new(request: &RecordedRequest, response: &RecordedResponse) -> Self {
         let kept = |name: &str| !LEFT_OUT.contains(&name.to_ascii_lowercase().as_str());
         let (body, body_base64) = match String::from_utf8(response.body.clone()) {
@@ -162,7 +162,7 @@ impl Exchange {
             method: request.method.clone(),
             url: request.url.clone(),
             body_sha256: digest(&request.body),
-            response: Response { status: response.status, headers, body, body_base64 },
+            response: CassetteResponse { status: response.status, headers, body, body_base64 },
         }
     }
 
@@ -171,7 +171,7 @@ impl Exchange {
     }
 }
 
-impl Response {
+impl CassetteResponse {
     fn replayed(self) -> Result<RecordedResponse, String> {
         let body = match (self.body, self.body_base64) {
             (Some(text), None) => text.into_bytes(),
@@ -187,12 +187,12 @@ fn digest(body: &[u8]) -> Option<String> {
     (!body.is_empty()).then(|| sha256(body))
 }
 
-fn read(file: &Path) -> Result<VecDeque<Exchange>, String> {
+fn read(file: &Path) -> Result<VecDeque<RecordedExchange>, String> {
     let shown = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| {
         format!("the record `{shown}` cannot be read: {error}; to write it, run the test with {RECORD}=1")
     })?;
-    let file: File = serde_json::from_str(&text).map_err(|error| format!("the record `{shown}`: {error}"))?;
+    let file: CassetteFile = serde_json::from_str(&text).map_err(|error| format!("the record `{shown}`: {error}"))?;
     match file.version {
         VERSION => Ok(file.exchanges),
         other => Err(format!("the record `{shown}` is of version {other}; this reads version {VERSION}")),
@@ -222,16 +222,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("http/one.json");
         let recording = Cassette::in_mode(file.clone(), true).unwrap();
-        assert_eq!(recording.answer(&request("GET", "")), Ok(None));
-        recording.received(&request("GET", ""), &response(b"one"));
-        recording.received(&request("POST", "a"), &response(b"\xff\x00"));
-        recording.received(&request("GET", ""), &response(b"two"));
+        assert_eq!(recording.replay(&request("GET", "")), Ok(None));
+        recording.record(&request("GET", ""), &response(b"one"));
+        recording.record(&request("POST", "a"), &response(b"\xff\x00"));
+        recording.record(&request("GET", ""), &response(b"two"));
         assert_eq!(recording.problem(), None);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains("id=1") && !text.contains("content-length"), "{text}");
 
         let replayed = Cassette::in_mode(file, false).unwrap();
-        let body = |request: &RecordedRequest| replayed.answer(request).unwrap().unwrap().body;
+        let body = |request: &RecordedRequest| replayed.replay(request).unwrap().unwrap().body;
         assert_eq!(body(&request("GET", "")), b"one");
         assert_eq!(body(&request("POST", "a")), b"\xff\x00");
         assert_eq!(body(&request("GET", "")), b"two");
@@ -243,17 +243,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("one.json");
         let recording = Cassette::in_mode(file.clone(), true).unwrap();
-        recording.received(&request("POST", "a"), &response(b"one"));
+        recording.record(&request("POST", "a"), &response(b"one"));
         let replayed = Cassette::in_mode(file, false).unwrap();
         for (method, body) in [("GET", ""), ("POST", "b"), ("PUT", "a")] {
-            let problem = replayed.answer(&request(method, body)).unwrap_err();
+            let problem = replayed.replay(&request(method, body)).unwrap_err();
             for part in [&format!("`{method} https://a.example/x`"), "`POST https://a.example/x`", RECORD] {
                 assert!(problem.contains(part), "{problem}");
             }
             assert_eq!(replayed.problem(), Some(problem));
         }
-        replayed.answer(&request("POST", "a")).unwrap();
-        assert!(replayed.answer(&request("POST", "a")).unwrap_err().contains("left in it is nothing"));
+        replayed.replay(&request("POST", "a")).unwrap();
+        assert!(replayed.replay(&request("POST", "a")).unwrap_err().contains("left in it is nothing"));
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         assert!(problem(r#"{"version": 1, "exchanges": [], "more": 1}"#).contains("unknown field"));
         let absent = Cassette::in_mode(dir.path().join("absent.json"), false).unwrap_err();
         assert!(absent.contains(RECORD), "{absent}");
-        let both = Response {
+        let both = CassetteResponse {
             status: 200,
             headers: vec![],
             body: Some(String::new()),

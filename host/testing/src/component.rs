@@ -1,4 +1,4 @@
-//! The component under test: built from the crate, once for each test program, or a file that is there.
+//! The component under test: built from the crate, once for each test program, or an existing file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use toolbay::PluginId;
 
 use crate::{crate_folder, target_folder};
 
-/// What components are compiled for.
+/// The target of components.
 const TARGET: &str = "wasm32-wasip2";
 
-/// A component, and the id under which it runs.
+/// A component and its plugin id.
 #[derive(Debug, Clone)]
 pub(crate) struct Component {
     pub(crate) id: PluginId,
@@ -20,13 +20,13 @@ pub(crate) struct Component {
 }
 
 impl Component {
-    /// The crate under test, built the way `toolbay build` does.
+    /// Builds the crate under test like `toolbay build` does.
     pub(crate) fn of_crate() -> Result<Self, String> {
         static BUILT: OnceLock<Result<Component, String>> = OnceLock::new();
         BUILT.get_or_init(|| build(&crate_folder())).clone()
     }
 
-    /// A file.
+    /// Uses an existing file.
     pub(crate) fn of_file(id: &str, file: &Path) -> Result<Self, String> {
         let id = PluginId::new(id).map_err(|error| error.to_string())?;
         Ok(Self { id, file: file.to_path_buf() })
@@ -38,7 +38,7 @@ fn build(folder: &Path) -> Result<Component, String> {
     let id = plugin_id(&manifest)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // What cargo tells the test of its own package is nothing for the cargo within.
+    // Variables that cargo sets for the test must not reach the nested cargo.
     for (key, _) in std::env::vars_os() {
         let own = key.to_str().is_some_and(|key| {
             ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|start| key.starts_with(start))
@@ -53,7 +53,7 @@ fn build(folder: &Path) -> Result<Component, String> {
         .arg(&manifest)
         .current_dir(folder)
         .stdin(Stdio::null());
-    // A place of its own: what `toolbay build` makes has other flags, and would be built anew each time.
+    // A separate target folder: `toolbay build` uses other flags, so sharing it would rebuild everything each time.
     if let Some(target) = target_folder() {
         command.arg("--target-dir").arg(target);
     }
@@ -73,7 +73,7 @@ fn build(folder: &Path) -> Result<Component, String> {
     Ok(Component { id, file })
 }
 
-/// The plugin's id: the package's name, unless the manifest gives another, as `toolbay build` has it.
+/// The plugin id: the package name, unless the manifest sets another, as for `toolbay build`.
 fn plugin_id(manifest: &Path) -> Result<PluginId, String> {
     let shown = manifest.display();
     let text = std::fs::read_to_string(manifest)
@@ -88,7 +88,7 @@ fn plugin_id(manifest: &Path) -> Result<PluginId, String> {
     })
 }
 
-/// The component that a message of cargo's is about.
+/// The component that a message of cargo names.
 fn artifact(line: &str, manifest: &Path) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(line).ok()?;
     let is_own = message.get("manifest_path")?.as_str() == manifest.to_str();

@@ -1,4 +1,4 @@
-//! A clock that stands where the test puts it.
+//! A clock that the test controls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use toolbay::core::audit::timestamp;
 
 use crate::fail;
 
-/// A clock that goes when the test says so. Clones are one clock.
+/// A clock that advances only when the test says so. Clones share the clock.
 ///
-/// A tool sees it as the time of day if it declares `clock`; the clock that measures spans, which every tool has, goes with
-/// it. A tool that sleeps takes the time it sleeps, and finds this clock where it was.
+/// A tool that declares `clock` sees it as the time of day. The monotonic clock, which every tool has, advances with
+/// it. A tool that sleeps takes real time, and this clock does not advance.
 #[derive(Debug, Clone)]
-pub struct FakeClock(Arc<Mutex<State>>);
+pub struct FakeClock(Arc<Mutex<FakeClockState>>);
 
 #[derive(Debug)]
-struct State {
+struct FakeClockState {
     wall: Duration,
     monotonic: Duration,
     step: Duration,
 }
 
 impl FakeClock {
-    /// A clock that stands at a time, as RFC 3339 writes it: `2026-02-03T04:05:06Z`.
+    /// A clock that starts at an RFC 3339 time: `2026-02-03T04:05:06Z`.
     ///
     /// # Panics
-    /// When that is no time from 1970 on.
+    /// When the text is not such a time from 1970 on.
     #[must_use]
     #[track_caller]
     pub fn at(time: &str) -> Self {
@@ -35,24 +35,24 @@ impl FakeClock {
             fail(&format!("`{time}` is no time: write it as `2026-02-03T04:05:06Z`, from 1970 on"));
         };
         let wall = Duration::from_micros(micros);
-        Self(Arc::new(Mutex::new(State { wall, monotonic: Duration::ZERO, step: Duration::ZERO })))
+        Self(Arc::new(Mutex::new(FakeClockState { wall, monotonic: Duration::ZERO, step: Duration::ZERO })))
     }
 
-    /// Lets the clock go on by so much each time somebody looks, so that two times differ.
+    /// Advances the clock by this duration on each read, so that two times differ.
     #[must_use]
     pub fn with_step(self, step: Duration) -> Self {
         self.0.lock().step = step;
         self
     }
 
-    /// Lets so much time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.lock();
         state.wall = state.wall.saturating_add(by);
         state.monotonic = state.monotonic.saturating_add(by);
     }
 
-    fn look(&self, which: impl Fn(&State) -> Duration) -> Duration {
+    fn look(&self, which: impl Fn(&FakeClockState) -> Duration) -> Duration {
         let mut state = self.0.lock();
         let (now, step) = (which(&state), state.step);
         state.wall = state.wall.saturating_add(step);

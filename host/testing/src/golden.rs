@@ -1,4 +1,4 @@
-//! Golden results: what a call gave, compared with a file of the crate.
+//! Golden files: results of calls, compared with files of the crate.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use similar::TextDiff;
 
 use crate::is_on;
 
-/// Writes the files in place of comparing with them.
+/// The variable that writes the files instead of comparing them.
 const UPDATE: &str = "TOOLBAY_UPDATE_GOLDEN";
-/// Where they are, in the folder of the crate.
+/// Their folder, relative to the crate.
 const FOLDER: &str = "tests/golden";
-/// Lines of a difference that are shown.
+/// The most lines of a diff that a message shows.
 const MAX_LINES: usize = 200;
 
-/// A result on its way to be compared: as JSON, with the keys of each object in order.
+/// A result under comparison: JSON with sorted keys.
 #[derive(Debug, Clone)]
-pub struct Golden(Value);
+pub struct GoldenFile(Value);
 
-impl Golden {
+impl GoldenFile {
     pub(crate) fn new(value: Value) -> Self {
         Self(value)
     }
 
-    /// Puts `"[redacted]"` in place of what differs each time, named by a JSON pointer such as `/structured/items/*/id`;
-    /// `*` stands for every key or index. What is not there stays away.
+    /// Replaces values that differ in each run by `"[redacted]"`. A JSON pointer such as `/structured/items/*/id` names them;
+    /// `*` matches every key or index. Missing values are ignored.
     #[must_use]
     pub fn redact(mut self, pointer: &str) -> Self {
         let steps: Vec<String> =
@@ -37,7 +37,7 @@ impl Golden {
         self
     }
 
-    /// Puts one text in place of another, in every text.
+    /// Replaces a text by another one in every string.
     #[must_use]
     pub fn replace(mut self, from: &str, to: &str) -> Self {
         if !from.is_empty() {
@@ -65,7 +65,7 @@ impl Golden {
         let wanted = std::fs::read_to_string(&file).map_err(|error| {
             format!("`{shown}` cannot be read: {error}; to write it, run the test with {UPDATE}=1. It would be:\n{found}")
         })?;
-        // A checkout may have put other ends to the lines.
+        // A checkout may have converted the line ends.
         let wanted = wanted.replace("\r\n", "\n");
         if wanted == found {
             return Ok(());
@@ -77,7 +77,7 @@ impl Golden {
     }
 }
 
-/// The file of a name, which leads nowhere else.
+/// The file of a name. The name cannot lead to another folder.
 fn place(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || name.len() > 100 || !name.chars().all(plain) {
@@ -116,7 +116,7 @@ fn in_texts(value: &mut Value, change: &impl Fn(&str) -> String) {
     }
 }
 
-/// The lines that differ, with those around them: `-` is the file, `+` the result.
+/// The differing lines with their context: `-` is the file, `+` the result.
 fn difference(wanted: &str, found: &str) -> String {
     let diff = TextDiff::from_lines(wanted, found).unified_diff().to_string();
     let mut shown: Vec<&str> = diff.lines().take(MAX_LINES + 1).collect();
@@ -126,7 +126,7 @@ fn difference(wanted: &str, found: &str) -> String {
     shown.join("\n")
 }
 
-/// In hex.
+/// In hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let mut text = String::new();
     for byte in Sha256::digest(bytes) {
@@ -154,10 +154,10 @@ mod tests {
             "a",
             "{\n  \"a\": {\n    \"c\": \"[redacted]\",\n    \"d\": 1\n  },\n  \"b\": [\n    \"in $dir\"\n  ]\n}\n",
         );
-        let golden = Golden::new(json!({"b": ["in /tmp/x"], "a": {"d": 1, "c": 12345}}));
+        let golden = GoldenFile::new(json!({"b": ["in /tmp/x"], "a": {"d": 1, "c": 12345}}));
         let golden = golden.redact("/a/c").redact("/not/there").replace("/tmp/x", "$dir");
         assert_eq!(golden.compare_or_write(dir.path(), "a", false), Ok(()));
-        let every = Golden::new(json!({"items": [{"id": 1}, {"id": 2, "k": 3}]})).redact("/items/*/id");
+        let every = GoldenFile::new(json!({"items": [{"id": 1}, {"id": 2, "k": 3}]})).redact("/items/*/id");
         assert_eq!(every.0, json!({"items": [{"id": "[redacted]"}, {"id": "[redacted]", "k": 3}]}));
     }
 
@@ -166,15 +166,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         written(dir.path(), "a", "{\n  \"text\": \"old\"\n}\n");
         let problem =
-            Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
+            GoldenFile::new(json!({"text": "new"})).compare_or_write(dir.path(), "a", false).unwrap_err();
         for part in ["tests/golden/a.json", "-  \"text\": \"old\"", "+  \"text\": \"new\"", UPDATE] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
         let problem =
-            Golden::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
+            GoldenFile::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
         assert!(problem.contains("absent.json") && problem.contains("\"text\": \"new\""), "{problem}");
         for name in ["", "../a", "a/b", "a.json"] {
-            let problem = Golden::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();
+            let problem = GoldenFile::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();
             assert!(problem.contains("cannot name"), "{name}: {problem}");
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_was_written_is_what_comes() {
         let dir = tempfile::tempdir().unwrap();
-        let golden = || Golden::new(json!({"b": 1, "a": [2]}));
+        let golden = || GoldenFile::new(json!({"b": 1, "a": [2]}));
         assert_eq!(golden().compare_or_write(dir.path(), "new", true), Ok(()));
         assert_eq!(golden().compare_or_write(dir.path(), "new", false), Ok(()));
     }

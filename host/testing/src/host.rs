@@ -9,12 +9,12 @@ use tokio::runtime::Runtime;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 use crate::builder::TestHostBuilder;
-use crate::called::Called;
+use crate::called::TestCallResult;
 use crate::cassette::Cassette;
 use crate::component::Component;
 use crate::fail;
 
-/// A host with one plugin, a workspace of its own and state that ends with it.
+/// A host with one plugin, a temporary workspace and temporary state.
 #[derive(Debug)]
 pub struct TestHost {
     pub(crate) host: Host,
@@ -26,45 +26,45 @@ pub struct TestHost {
 }
 
 impl TestHost {
-    /// Begins a host with the component of the crate under test, which is built if need be.
+    /// Starts to build a host with the component of the crate under test, which is compiled if needed.
     ///
     /// # Panics
-    /// When it does not build.
+    /// When the crate does not compile.
     #[must_use]
     #[track_caller]
     pub fn of_crate() -> TestHostBuilder {
         TestHostBuilder::new(Component::of_crate().unwrap_or_else(|problem| fail(&problem)))
     }
 
-    /// Begins a host with a component that is there, under an id.
+    /// Starts to build a host with an existing component under an id.
     ///
     /// # Panics
-    /// When the id is none.
+    /// When the id is invalid.
     #[must_use]
     #[track_caller]
     pub fn of_file(id: &str, file: impl AsRef<Path>) -> TestHostBuilder {
         TestHostBuilder::new(Component::of_file(id, file.as_ref()).unwrap_or_else(|problem| fail(&problem)))
     }
 
-    /// Calls a tool of the plugin by its own name, in a session of its own.
+    /// Calls a tool of the plugin by its short name, in a new session.
     ///
     /// # Panics
-    /// When a request was made that is not in the record of HTTP.
+    /// When the tool sent a request that is not in the HTTP record.
     #[track_caller]
-    pub fn call(&self, tool: &str, args: Value) -> Called {
+    pub fn call(&self, tool: &str, args: Value) -> TestCallResult {
         self.call_in(tool, args, TurnContext::default())
     }
 
-    /// Calls a tool in a turn: with an identity, a session, a budget, as a dry run.
+    /// Calls a tool in a turn: with an identity, a session, a budget, or as a dry run.
     ///
     /// # Panics
-    /// As [`TestHost::call`].
+    /// Like [`TestHost::call`].
     #[track_caller]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments are written in place, as `json!` gives them"
     )]
-    pub fn call_in(&self, tool: &str, args: Value, turn: TurnContext) -> Called {
+    pub fn call_in(&self, tool: &str, args: Value, turn: TurnContext) -> TestCallResult {
         let call = ToolCall::new("1", format!("{}__{tool}", self.id), args.to_string());
         let view = self.host.view(Filter::default());
         let delivered = self.runtime.block_on(self.host.call_all(&view, vec![call], turn)).pop();
@@ -72,18 +72,18 @@ impl TestHost {
             fail(&problem);
         }
         match delivered {
-            Some(delivered) => Called::new(delivered, &self.workspace),
+            Some(delivered) => TestCallResult::new(delivered, &self.workspace),
             None => fail("the host gave no result"),
         }
     }
 
-    /// The folder that the policy means by `$workspace`.
+    /// The folder that the policy calls `$workspace`.
     #[must_use]
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// The host itself.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host

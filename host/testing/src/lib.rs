@@ -1,5 +1,5 @@
-//! Runs the real component of a plugin in its author's tests: in the host that will run it, under chosen grants and
-//! limits, with a clock that stands where the test puts it, and with HTTP from a record.
+//! Runs the real component of a plugin in its author's tests: in the real host, under chosen grants and limits, with
+//! a clock that the test controls, and with recorded HTTP.
 //!
 //! A file in the `tests` folder of a plugin:
 //!
@@ -36,18 +36,18 @@
 //!
 //! | what | how |
 //! |---|---|
-//! | the component | [`TestHost::of_crate`] builds the crate under test, once for each test program; [`TestHost::of_file`] takes one that is there |
-//! | grants, settings, limits | [`TestHostBuilder`]; nothing is granted that a test does not name, and a tool gets what it declares of that |
-//! | results | [`Called`]: text, structure, error or fault; [`Called::golden`] compares with a file |
-//! | HTTP | [`TestHostBuilder::recorded_http`]: answers come from a file, and nothing goes out |
-//! | time and chance | [`FakeClock`], [`TestHostBuilder::random_seed`] |
+//! | the component | [`TestHost::of_crate`] builds the crate under test, once for each test program; [`TestHost::of_file`] uses an existing file |
+//! | grants, settings, limits | [`TestHostBuilder`]; a tool gets what the test grants and the tool declares |
+//! | results | [`TestCallResult`]: text, structure, error or fault; [`TestCallResult::golden`] compares with a file |
+//! | HTTP | [`TestHostBuilder::recorded_http`]: responses come from a file, and no request is sent |
+//! | clock and randomness | [`FakeClock`], [`TestHostBuilder::random_seed`] |
 //!
-//! Two variables write the files that tests compare with: `TOOLBAY_UPDATE_GOLDEN=1` the golden results,
-//! `TOOLBAY_RECORD_HTTP=1` the records, for which the requests go out, as far as the grants reach. Both files are then read
-//! by whoever reviews the change.
+//! Two variables write the files that tests compare with: `TOOLBAY_UPDATE_GOLDEN=1` writes golden results, and
+//! `TOOLBAY_RECORD_HTTP=1` sends the requests, within the grants, and writes the records. Review both files with the
+//! change.
 //!
-//! What goes wrong ends the test with a panic that says where, as with `assert!`. The functions wait for the host: call
-//! them in plain `#[test]` functions, not in asynchronous ones.
+//! A failure ends the test with a panic that names the line, as with `assert!`. The functions block until the host is
+//! done: call them in plain `#[test]` functions, not in asynchronous ones.
 
 mod builder;
 mod called;
@@ -58,33 +58,33 @@ mod golden;
 mod host;
 
 pub use builder::TestHostBuilder;
-pub use called::Called;
+pub use called::TestCallResult;
 pub use fake_clock::FakeClock;
-pub use golden::Golden;
+pub use golden::GoldenFile;
 pub use host::TestHost;
-/// The host's types, for what these functions do not cover.
+/// The types of the host, for cases that these functions do not cover.
 pub use toolbay;
 
-/// Ends the test.
+/// Fails the test.
 #[track_caller]
 #[expect(clippy::panic, reason = "it is how a test fails")]
 fn fail(message: &str) -> ! {
     panic!("{message}")
 }
 
-/// The folder of the crate under test: `cargo test` tells it.
+/// The folder of the crate under test, from `cargo test`.
 fn crate_folder() -> std::path::PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), Into::into)
 }
 
-/// Where components are built and compiled code is kept: in the target directory, in which the test program lies.
+/// The folder of components and compiled code: in the target directory that contains the test program.
 fn target_folder() -> Option<std::path::PathBuf> {
     let program = std::env::current_exe().ok()?;
     // `target/debug/deps/PROGRAM`.
     Some(program.ancestors().nth(3)?.join("toolbay-testing"))
 }
 
-/// Whether a variable is set that writes what tests compare with.
+/// Whether a variable asks to write the files that tests compare with.
 fn is_on(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0")
 }

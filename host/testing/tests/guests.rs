@@ -1,11 +1,11 @@
-//! What a test sees of components that do all there is: time, chance, limits, files, faults.
+//! What a test sees of components: clock, randomness, limits, files, faults.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay_testing::{FakeClock, TestHost};
 
-/// A guest that tells what it sees.
+/// A guest that reports its view.
 fn look(host: &TestHost, tool: &str) -> Value {
     host.call(tool, json!({})).structured()
 }
@@ -18,11 +18,11 @@ fn the_clock_is_the_tests_and_goes_when_it_says_so() {
     let began = 1_893_456_000_000_u64;
     let at = |said: &Value| said["unix_ms"].as_u64().unwrap();
     assert!((began..began + 100).contains(&at(&first)), "{first}");
-    // It slept for twenty milliseconds of ours, and counted its own looks.
+    // It slept for 20 ms of real time, and the clock advanced with each of its reads.
     assert!(first["elapsed_ms"].as_u64().unwrap() < 20, "{first}");
     clock.advance(Duration::from_secs(60));
     assert!((began + 60_000..began + 60_200).contains(&at(&look(&host, "time"))));
-    // A tool that declares no clock sees none.
+    // A tool that does not declare `clock` does not see it.
     assert_eq!(at(&look(&host, "nothing")), 1_735_689_600_000);
 }
 

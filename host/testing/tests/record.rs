@@ -1,4 +1,4 @@
-//! A record is written by requests that really go out, and answers in their place afterwards.
+//! Real requests write a record, which answers them afterwards.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a failed fixture is a failed test")]
 
@@ -10,15 +10,15 @@ use std::process::Command;
 use serde_json::json;
 use toolbay_testing::TestHost;
 
-/// Where the child process finds the server and the record.
+/// The variables with the server and the record, for the child process.
 const ORIGIN: &str = "TOOLBAY_TEST_ORIGIN";
 const FILE: &str = "TOOLBAY_TEST_RECORD";
 
-/// Reads a page with a secret in the request; tells what the tool said.
+/// Reads a page with a secret in the request, and returns the text of the tool.
 fn read(origin: &str, file: &Path) -> String {
     let host = TestHost::of_file("web", guest_artifacts::PLUGIN_WEB)
         .allow_net(origin)
-        // What the tool cannot do without.
+        // The tool cannot run without it.
         .allow_net("https://unused.example")
         .grant("net_private", "127.0.0.1")
         .secret("web/api", "canary-0123456789", origin)
@@ -28,7 +28,7 @@ fn read(origin: &str, file: &Path) -> String {
     host.call("http_request", request).text().to_owned()
 }
 
-/// Serves one request, says its head back, and ends.
+/// Serves one request, echoes its head, and ends.
 fn serve(listener: &TcpListener) -> String {
     let (mut stream, _) = listener.accept().unwrap();
     let mut request = [0; 4096];
@@ -63,6 +63,6 @@ fn a_request_is_recorded_and_then_replayed_without_its_credentials() {
     let record = std::fs::read_to_string(&file).unwrap();
     assert!(record.contains("you said: POST /page"), "{record}");
     assert!(!record.contains("canary") && !record.contains("tasty"), "{record}");
-    // The server is gone.
+    // The server has ended.
     assert!(read(&origin, &file).contains("you said: POST /page"));
 }

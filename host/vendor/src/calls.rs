@@ -1,32 +1,32 @@
-//! Calls: from what a model said to calls of tools, and back.
+//! Calls: parsing of a model's message, and the reverse.
 
 use serde_json::{Value, json};
 
 use super::Vendor;
 use toolbay_core::call::ToolCall;
 
-/// A message in which no calls can be looked for.
+/// The error of a message that is not in the expected format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a message of the format {vendor}: {problem}")]
+#[error("the message is not in the format `{vendor}`: {problem}")]
 pub struct FormatError {
     vendor: &'static str,
     problem: &'static str,
 }
 
-/// Finds the calls in what a model answered: the whole response, its message, or the list of calls in it. Arguments
-/// are passed on as they are; the pipeline says what is wrong with them. A call without a name is skipped. A call
-/// without an id (Gemini) gets `call_1`, `call_2`, … by its place.
+/// Parses the calls of a model: from the whole response, its message, or its list of calls. Arguments are not changed; the
+/// pipeline validates them. A call without a name is skipped. A call without an id (Gemini) gets `call_1`, `call_2`, … by its
+/// position.
 ///
 /// # Errors
-/// When the value is nothing in which that format puts calls.
+/// The value is not a response, message or list of calls of the format.
 pub fn parse_calls(vendor: Vendor, message: &Value) -> Result<Vec<ToolCall>, FormatError> {
-    let parts = parts(vendor, message)?;
-    let read = |(place, part): (usize, &Value)| read(vendor, part, place);
+    let parts = find_calls(vendor, message)?;
+    let read = |(place, part): (usize, &Value)| parse_call(vendor, part, place);
     Ok(parts.iter().enumerate().filter_map(read).collect())
 }
 
-/// The list in which a format puts calls, wherever in a response it stands.
-fn parts(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> {
+/// The list of calls in a response, message or list.
+fn find_calls(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> {
     let whole = |problem| FormatError { vendor: vendor.as_str(), problem };
     if let Value::Array(list) = message {
         return Ok(list);
@@ -48,7 +48,7 @@ fn parts(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> {
     for pointer in pointers {
         match message.pointer(pointer) {
             Some(Value::Array(list)) => return Ok(list),
-            // A message without calls.
+            // The message has no calls.
             Some(Value::Null | Value::String(_)) => return Ok(&[]),
             _ => {}
         }
@@ -66,7 +66,7 @@ fn parts(vendor: Vendor, message: &Value) -> Result<&[Value], FormatError> {
     if empty { Ok(&[]) } else { Err(whole("it has no list of calls")) }
 }
 
-fn read(vendor: Vendor, part: &Value, place: usize) -> Option<ToolCall> {
+fn parse_call(vendor: Vendor, part: &Value, place: usize) -> Option<ToolCall> {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
     let kind = part.get("type").and_then(Value::as_str);
     let (id, name, arguments) = match vendor {
@@ -101,8 +101,8 @@ fn read(vendor: Vendor, part: &Value, place: usize) -> Option<ToolCall> {
     Some(ToolCall::new(id, name, args))
 }
 
-/// The model's message with these calls, for callers that do not keep the one the model sent. Prefer the model's own
-/// where it is at hand: it may hold what must be sent back with it (Gemini's thought signatures).
+/// The model's message with these calls, for callers that do not store the original. Prefer the original message if it is
+/// available: it may contain data that must be sent back, such as Gemini's thought signatures.
 #[must_use]
 pub fn call_message(vendor: Vendor, calls: &[ToolCall]) -> Vec<Value> {
     let arguments = |call: &ToolCall| -> Value {

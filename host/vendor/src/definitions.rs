@@ -1,25 +1,25 @@
-//! Definitions: what a vendor is told of the tools.
+//! Tool definitions in the format of a vendor.
 
 use serde_json::{Map, Value, json};
 
 use super::Vendor;
-use super::subset::{self, Loss};
+use super::subset::{self, SchemaLoss};
 use toolbay_core::registry::view::View;
 use toolbay_core::tool::{ToolDef, ToolTraits};
 
-/// Definitions in a vendor's format, ready to be put under `tools` of a request.
+/// Tool definitions in a vendor's format, for the field `tools` of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definitions {
-    /// A JSON array.
+    /// A JSON array of definitions.
     pub tools: Value,
-    /// What the vendor's subset of JSON Schema could not hold.
-    pub lost: Vec<Loss>,
-    /// The tools that are sent without strict mode although it was asked for.
-    pub not_strict: Vec<String>,
+    /// The parts of schemas that the vendor's subset of JSON Schema does not support.
+    pub lost: Vec<SchemaLoss>,
+    /// The tools without strict mode, although strict mode was requested.
+    pub non_strict: Vec<String>,
 }
 
-/// Writes tools in a vendor's format. With `strict`, a tool's arguments are constrained while the model writes them
-/// (OpenAI, Anthropic), for each tool whose schema that can say exactly; the others are sent without.
+/// Writes tools in a vendor's format. With `strict`, OpenAI and Anthropic constrain the arguments while the model generates
+/// them. Strict mode is set for each tool whose schema it can express exactly.
 #[must_use]
 pub fn definitions<'a>(
     vendor: Vendor,
@@ -39,7 +39,7 @@ pub fn definitions<'a>(
         Vendor::Gemini => json!([{ "functionDeclarations": list }]),
         Vendor::OpenaiChat | Vendor::OpenaiResponses | Vendor::Anthropic | Vendor::Mcp => Value::Array(list),
     };
-    Definitions { tools, lost, not_strict }
+    Definitions { tools, lost, non_strict: not_strict }
 }
 
 fn is_strict(definition: &Value) -> bool {
@@ -47,7 +47,7 @@ fn is_strict(definition: &Value) -> bool {
     inner.get("strict") == Some(&Value::Bool(true))
 }
 
-/// The tools of a view's first list in a vendor's format; see [`definitions`].
+/// The default list of a view in a vendor's format; see [`definitions`].
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -56,7 +56,7 @@ fn is_strict(definition: &Value) -> bool {
 ///
 /// # let registry = Registry::default();
 /// let view = View::new(registry.snapshot(), Filter::default());
-/// let body = toolbay_vendor::of_view(Vendor::Anthropic, &view, false);
+/// let body = toolbay_vendor::view_definitions(Vendor::Anthropic, &view, false);
 /// for loss in &body.lost {
 ///     eprintln!("{}: {} {}", loss.tool, loss.pointer, loss.what);
 /// }
@@ -64,14 +64,14 @@ fn is_strict(definition: &Value) -> bool {
 /// # assert!(request["tools"].is_array());
 /// ```
 #[must_use]
-pub fn of_view(vendor: Vendor, view: &View, strict: bool) -> Definitions {
+pub fn view_definitions(vendor: Vendor, view: &View, strict: bool) -> Definitions {
     definitions(vendor, view.definitions().map(|entry| &*entry.def), strict)
 }
 
-fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<Loss>) -> Value {
+fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<SchemaLoss>) -> Value {
     let (name, description) = (tool.name.as_str(), tool.description.as_str());
     let whole = tool.input_schema.value();
-    let mut lose = |pointer: &str, what: &str| lost.push(Loss::new(name, pointer, what));
+    let mut lose = |pointer: &str, what: &str| lost.push(SchemaLoss::new(name, pointer, what));
     match vendor {
         Vendor::OpenaiChat => {
             let (parameters, strict) = parameters(whole, strict, &mut lose);
@@ -97,29 +97,29 @@ fn define(vendor: Vendor, tool: &ToolDef, strict: bool, lost: &mut Vec<Loss>) ->
         }
         Vendor::Gemini => {
             if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-                lose("", "a name must begin with a letter or `_`: the vendor may refuse the tool");
+                lose("", "the name does not start with a letter or `_`; the vendor may refuse the tool");
             }
-            let schema = subset::gemini(whole, &mut lose);
+            let schema = subset::gemini_schema(whole, &mut lose);
             let mut definition =
                 json!({"name": name, "description": description, "parametersJsonSchema": schema});
             if let Some(output) = &tool.output_schema {
-                put(&mut definition, "responseJsonSchema", subset::gemini(output.value(), &mut lose));
+                put(&mut definition, "responseJsonSchema", subset::gemini_schema(output.value(), &mut lose));
             }
             definition
         }
-        Vendor::Mcp => mcp(tool),
+        Vendor::Mcp => mcp_definition(tool),
     }
 }
 
-/// The schema of the arguments, and whether it is one for strict mode.
+/// The schema of the arguments, and whether it is for strict mode.
 fn parameters(whole: &Value, strict: bool, lose: &mut impl FnMut(&str, &str)) -> (Value, bool) {
-    match strict.then(|| subset::strict(whole)).flatten() {
+    match strict.then(|| subset::strict_schema(whole)).flatten() {
         Some(exact) => (exact, true),
-        None => (subset::plain_root(whole, lose), false),
+        None => (subset::without_root_combinators(whole, lose), false),
     }
 }
 
-fn mcp(tool: &ToolDef) -> Value {
+fn mcp_definition(tool: &ToolDef) -> Value {
     let mut definition = json!({
         "name": tool.name.as_str(),
         "description": tool.description,
@@ -135,7 +135,7 @@ fn mcp(tool: &ToolDef) -> Value {
     definition
 }
 
-/// The four hints of MCP; what no trait says is left to the protocol's defaults, which are the worst case.
+/// The four hints of MCP. Without a trait the default of the protocol applies, which is the worst case.
 fn annotations(traits: &ToolTraits, title: Option<&str>) -> Value {
     let mut hints = Map::new();
     if let Some(title) = title {

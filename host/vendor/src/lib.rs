@@ -1,8 +1,7 @@
 //! Tools, calls and results in the formats of model vendors.
 //!
-//! One canonical schema per tool, rewritten as little as a vendor's subset demands, with a report of what was lost in
-//! it. Nothing is lost for the check of a call: the host validates the arguments against the canonical schema whatever
-//! a vendor was shown.
+//! Each tool has one canonical schema. It is changed only where a vendor's subset of JSON Schema requires it, and all losses are
+//! reported. Validation loses nothing: the host validates arguments against the canonical schema.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -12,22 +11,22 @@ mod results;
 mod subset;
 
 pub use calls::{FormatError, call_message, parse_calls};
-pub use definitions::{Definitions, definitions, of_view};
+pub use definitions::{Definitions, definitions, view_definitions};
 pub use results::result_messages;
-pub use subset::Loss;
+pub use subset::SchemaLoss;
 
 use std::str::FromStr;
 
-/// Whose format.
+/// The format of a vendor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vendor {
-    /// OpenAI, chat completions.
+    /// The OpenAI Chat Completions API.
     OpenaiChat,
-    /// OpenAI, responses.
+    /// The OpenAI Responses API.
     OpenaiResponses,
-    /// Anthropic, messages.
+    /// The Anthropic Messages API.
     Anthropic,
-    /// Google Gemini, generate content.
+    /// The Google Gemini API (`generateContent`).
     Gemini,
     /// Model Context Protocol.
     Mcp,
@@ -38,7 +37,7 @@ impl Vendor {
     pub const ALL: [Self; 5] =
         [Self::OpenaiChat, Self::OpenaiResponses, Self::Anthropic, Self::Gemini, Self::Mcp];
 
-    /// The format's name on the command line and in options.
+    /// The name of the format on the command line and in options.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,9 +50,9 @@ impl Vendor {
     }
 }
 
-/// A format that is not known.
+/// The error of an unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown format `{0}`: there are openai-chat, openai-responses, anthropic, gemini and mcp")]
+#[error("unknown format `{0}`; use openai-chat, openai-responses, anthropic, gemini or mcp")]
 pub struct UnknownVendor(String);
 
 impl FromStr for Vendor {

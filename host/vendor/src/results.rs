@@ -1,4 +1,4 @@
-//! Results: what a vendor is told of the calls that ran.
+//! Results of calls in the format of a vendor.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,50 +8,50 @@ use super::Vendor;
 use toolbay_core::pipeline::CallResult;
 use toolbay_core::tool::content::{Blob, BlockBody, ResourceBody};
 
-/// Pictures that the vendors read.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// Image types that all vendors accept.
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// The messages that follow the model's: every call gets its result, under its own id, in the order of the calls.
-/// What a vendor cannot take (sound, an odd picture) becomes a note in the text.
+/// The messages that follow the model's message: one result for each call, with the id of the call, in the order of the calls.
+/// Content that a vendor does not accept, such as audio or unusual image types, becomes a note in the text.
 #[must_use]
 pub fn result_messages(vendor: Vendor, results: &[CallResult]) -> Vec<Value> {
     if results.is_empty() {
         return Vec::new();
     }
     match vendor {
-        Vendor::OpenaiChat => openai_chat(results),
-        Vendor::OpenaiResponses => results.iter().map(openai_response).collect(),
+        Vendor::OpenaiChat => openai_chat_messages(results),
+        Vendor::OpenaiResponses => results.iter().map(openai_response_item).collect(),
         Vendor::Anthropic => {
-            let blocks: Vec<Value> = results.iter().map(anthropic).collect();
+            let blocks: Vec<Value> = results.iter().map(anthropic_block).collect();
             vec![json!({"role": "user", "content": blocks})]
         }
         Vendor::Gemini => {
-            let parts: Vec<Value> = results.iter().map(gemini).collect();
+            let parts: Vec<Value> = results.iter().map(gemini_part).collect();
             vec![json!({"role": "user", "parts": parts})]
         }
-        Vendor::Mcp => results.iter().map(mcp).collect(),
+        Vendor::Mcp => results.iter().map(mcp_message).collect(),
     }
 }
 
-/// A result as parts that every format is made of.
-struct Parts<'a> {
-    /// The text, first of all.
+/// A result as text and parts, from which all formats are written.
+struct ResultParts<'a> {
+    /// The main text.
     text: String,
     error: bool,
-    /// What follows it.
-    more: Vec<Part<'a>>,
+    /// The parts after the text.
+    more: Vec<ResultPart<'a>>,
 }
 
-enum Part<'a> {
+enum ResultPart<'a> {
     Text(String),
-    Picture(&'a Blob),
-    Sound(&'a Blob),
+    Image(&'a Blob),
+    Audio(&'a Blob),
     Document { name: String, mime: &'a str, data: &'a [u8] },
 }
 
-impl<'a> Parts<'a> {
-    fn of(result: &'a CallResult) -> Self {
-        let hints = result.hints.for_model().map(Part::Text);
+impl<'a> ResultParts<'a> {
+    fn from_result(result: &'a CallResult) -> Self {
+        let hints = result.hints.for_model().map(ResultPart::Text);
         let output = match &result.result {
             Ok(output) => output,
             Err(failure) => {
@@ -59,8 +59,8 @@ impl<'a> Parts<'a> {
                 return Self { text: failure.to_string(), error: true, more };
             }
         };
-        let more = output.content.iter().map(|block| part(&block.body)).chain(hints).collect();
-        // A model reads text alone: a result that is only structured is told as JSON.
+        let more = output.content.iter().map(|block| to_part(&block.body)).chain(hints).collect();
+        // Models read text only, so a result without text is written as JSON.
         let text = match &output.structured {
             Some(structured) if output.value.is_empty() => structured.get().to_owned(),
             _ => output.value.clone(),
@@ -69,22 +69,22 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn part(body: &BlockBody) -> Part<'_> {
+fn to_part(body: &BlockBody) -> ResultPart<'_> {
     match body {
-        BlockBody::Text(text) => Part::Text(text.clone()),
-        BlockBody::Image(blob) if PICTURES.contains(&blob.mime_type.as_str()) => Part::Picture(blob),
-        BlockBody::Image(blob) => Part::Text(note("image", &blob.mime_type, blob.data.len())),
-        BlockBody::Audio(blob) => Part::Sound(blob),
-        BlockBody::Link(link) => Part::Text(format!("[{}]({})", link.name, link.uri)),
+        BlockBody::Text(text) => ResultPart::Text(text.clone()),
+        BlockBody::Image(blob) if IMAGE_TYPES.contains(&blob.mime_type.as_str()) => ResultPart::Image(blob),
+        BlockBody::Image(blob) => ResultPart::Text(note("image", &blob.mime_type, blob.data.len())),
+        BlockBody::Audio(blob) => ResultPart::Audio(blob),
+        BlockBody::Link(link) => ResultPart::Text(format!("[{}]({})", link.name, link.uri)),
         BlockBody::Embedded(resource) => {
             let mime = resource.mime_type.as_deref().unwrap_or("application/octet-stream");
             match &resource.body {
-                ResourceBody::Text(text) => Part::Text(text.clone()),
+                ResourceBody::Text(text) => ResultPart::Text(text.clone()),
                 ResourceBody::Blob(data) if mime == "application/pdf" => {
                     let name = resource.uri.rsplit('/').next().unwrap_or_default();
-                    Part::Document { name: name.to_owned(), mime, data }
+                    ResultPart::Document { name: name.to_owned(), mime, data }
                 }
-                ResourceBody::Blob(data) => Part::Text(note("file", mime, data.len())),
+                ResourceBody::Blob(data) => ResultPart::Text(note("file", mime, data.len())),
             }
         }
     }
@@ -98,34 +98,34 @@ fn data_url(mime: &str, data: &[u8]) -> String {
     format!("data:{mime};base64,{}", STANDARD.encode(data))
 }
 
-impl Part<'_> {
-    /// The part in words, for a format or a place that takes only text.
-    fn in_words(&self) -> String {
+impl ResultPart<'_> {
+    /// The part as text, for formats that accept only text.
+    fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
-            Self::Picture(blob) => note("image", &blob.mime_type, blob.data.len()),
-            Self::Sound(blob) => note("audio", &blob.mime_type, blob.data.len()),
+            Self::Image(blob) => note("image", &blob.mime_type, blob.data.len()),
+            Self::Audio(blob) => note("audio", &blob.mime_type, blob.data.len()),
             Self::Document { mime, data, .. } => note("file", mime, data.len()),
         }
     }
 }
 
-/// Chat completions take text alone in a result: pictures follow in a message of the user, named after their call.
-fn openai_chat(results: &[CallResult]) -> Vec<Value> {
+/// The Chat Completions API accepts only text in a result. Images follow in a user message with the id of their call.
+fn openai_chat_messages(results: &[CallResult]) -> Vec<Value> {
     let mut messages = Vec::new();
     let mut pictures = Vec::new();
     for result in results {
-        let parts = Parts::of(result);
+        let parts = ResultParts::from_result(result);
         let mut lines = vec![if parts.error { format!("error: {}", parts.text) } else { parts.text }];
         for part in &parts.more {
-            if let Part::Picture(blob) = part {
+            if let ResultPart::Image(blob) = part {
                 pictures
                     .push(json!({"type": "text", "text": format!("Image from call {}:", result.call_id)}));
                 let url = data_url(&blob.mime_type, &blob.data);
                 pictures.push(json!({"type": "image_url", "image_url": {"url": url}}));
                 lines.push("[image: see the next message]".to_owned());
             } else {
-                lines.push(part.in_words());
+                lines.push(part.to_text());
             }
         }
         lines.retain(|line| !line.is_empty());
@@ -137,35 +137,35 @@ fn openai_chat(results: &[CallResult]) -> Vec<Value> {
     messages
 }
 
-fn openai_response(result: &CallResult) -> Value {
-    let parts = Parts::of(result);
+fn openai_response_item(result: &CallResult) -> Value {
+    let parts = ResultParts::from_result(result);
     let text = if parts.error { format!("error: {}", parts.text) } else { parts.text };
     let output = if parts.more.is_empty() {
         Value::String(text)
     } else {
         let more = parts.more.iter().map(|part| match part {
-            Part::Picture(blob) => json!({
+            ResultPart::Image(blob) => json!({
                 "type": "input_image", "detail": "auto", "image_url": data_url(&blob.mime_type, &blob.data),
             }),
-            Part::Document { name, mime, data } => {
+            ResultPart::Document { name, mime, data } => {
                 json!({"type": "input_file", "filename": name, "file_data": data_url(mime, data)})
             }
-            Part::Text(_) | Part::Sound(_) => json!({"type": "input_text", "text": part.in_words()}),
+            ResultPart::Text(_) | ResultPart::Audio(_) => json!({"type": "input_text", "text": part.to_text()}),
         });
         std::iter::once(json!({"type": "input_text", "text": text})).chain(more).collect()
     };
     json!({"type": "function_call_output", "call_id": result.call_id, "output": output})
 }
 
-fn anthropic(result: &CallResult) -> Value {
-    let parts = Parts::of(result);
+fn anthropic_block(result: &CallResult) -> Value {
+    let parts = ResultParts::from_result(result);
     let base64 = |mime: &str, data: &[u8]| json!({"type": "base64", "media_type": mime, "data": STANDARD.encode(data)});
     let more = parts.more.iter().map(|part| match part {
-        Part::Picture(blob) => json!({"type": "image", "source": base64(&blob.mime_type, &blob.data)}),
-        Part::Document { mime, data, .. } => json!({"type": "document", "source": base64(mime, data)}),
-        Part::Text(_) | Part::Sound(_) => json!({"type": "text", "text": part.in_words()}),
+        ResultPart::Image(blob) => json!({"type": "image", "source": base64(&blob.mime_type, &blob.data)}),
+        ResultPart::Document { mime, data, .. } => json!({"type": "document", "source": base64(mime, data)}),
+        ResultPart::Text(_) | ResultPart::Audio(_) => json!({"type": "text", "text": part.to_text()}),
     });
-    // An empty text block is refused.
+    // The API refuses empty text blocks.
     let content: Vec<Value> = std::iter::once(json!({"type": "text", "text": parts.text}))
         .chain(more)
         .filter(|block| block.get("text").and_then(Value::as_str) != Some(""))
@@ -175,15 +175,15 @@ fn anthropic(result: &CallResult) -> Value {
     })
 }
 
-fn gemini(result: &CallResult) -> Value {
-    let parts = Parts::of(result);
+fn gemini_part(result: &CallResult) -> Value {
+    let parts = ResultParts::from_result(result);
     let mut text = parts.text;
     let mut media = Vec::new();
     for part in &parts.more {
         let inline = match part {
-            Part::Picture(blob) | Part::Sound(blob) => Some((blob.mime_type.as_str(), blob.data.as_slice())),
-            Part::Document { mime, data, .. } => Some((*mime, *data)),
-            Part::Text(more) => {
+            ResultPart::Image(blob) | ResultPart::Audio(blob) => Some((blob.mime_type.as_str(), blob.data.as_slice())),
+            ResultPart::Document { mime, data, .. } => Some((*mime, *data)),
+            ResultPart::Text(more) => {
                 text.push('\n');
                 text.push_str(more);
                 None
@@ -203,9 +203,9 @@ fn gemini(result: &CallResult) -> Value {
     json!({"functionResponse": response})
 }
 
-/// A result as the protocol has it, with all kinds of blocks.
-fn mcp(result: &CallResult) -> Value {
-    let parts = Parts::of(result);
+/// A result in MCP, with all kinds of blocks.
+fn mcp_message(result: &CallResult) -> Value {
+    let parts = ResultParts::from_result(result);
     let mut content = Vec::new();
     if !parts.text.is_empty() {
         content.push(json!({"type": "text", "text": parts.text}));

@@ -1,47 +1,47 @@
-//! The subsets of JSON Schema that vendors read, and what is lost on the way there.
+//! The subsets of JSON Schema that vendors support, and the losses of the conversion.
 
 use serde_json::{Map, Value};
 
-/// Something of a tool's schema that a vendor cannot be told.
+/// A part of a tool's schema that a vendor does not support.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Loss {
+pub struct SchemaLoss {
     /// The tool's name.
     pub tool: String,
-    /// Where in the schema (JSON pointer).
+    /// The JSON pointer into the schema.
     pub pointer: String,
-    /// What, in words.
+    /// A description of the loss.
     pub what: String,
 }
 
-impl Loss {
+impl SchemaLoss {
     pub(super) fn new(tool: &str, pointer: &str, what: &str) -> Self {
         Self { tool: tool.to_owned(), pointer: pointer.to_owned(), what: what.to_owned() }
     }
 }
 
 /// Combinators that OpenAI and Anthropic refuse at the root.
-const ROOT: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "enum", "if"];
-/// What only goes with one of them.
-const ROOT_TAIL: [&str; 2] = ["then", "else"];
+const ROOT_COMBINATORS: [&str; 6] = ["oneOf", "anyOf", "allOf", "not", "enum", "if"];
+/// Keywords that depend on a combinator.
+const DEPENDENT_KEYWORDS: [&str; 2] = ["then", "else"];
 /// Deepest nesting and most properties of a strict schema (OpenAI's structured outputs).
 const STRICT_DEPTH: usize = 10;
 const STRICT_PROPERTIES: usize = 5000;
-/// Deepest reference that is written out.
+/// Most levels of nested references that are inlined.
 const INLINE_DEPTH: usize = 16;
-/// Most nodes of a schema after references were written out; beyond, they stay.
+/// Most nodes of a schema with inlined references. A larger schema keeps its references.
 const INLINE_NODES: usize = 10_000;
 
-/// A schema whose root is a plain object. The host checks what was dropped when the call comes.
-pub(super) fn plain_root(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
+/// The schema without combinators at the root. The host still validates calls against them.
+pub(super) fn without_root_combinators(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
     let Value::Object(map) = schema else { return schema.clone() };
     let mut map = map.clone();
     map.remove("$schema");
-    for key in ROOT {
+    for key in ROOT_COMBINATORS {
         if map.remove(key).is_some() {
-            lose(&format!("/{key}"), "a combinator at the root is not taken");
+            lose(&format!("/{key}"), "combinators at the root are not supported");
         }
     }
-    for key in ROOT_TAIL {
+    for key in DEPENDENT_KEYWORDS {
         map.remove(key);
     }
     map.entry("type").or_insert_with(|| "object".into());
@@ -49,12 +49,12 @@ pub(super) fn plain_root(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> V
     Value::Object(map)
 }
 
-/// The schema for strict mode, or nothing if strict mode would say something else than the schema: every property
-/// required, no others allowed, none of the keywords the constrained decoder does not know.
-pub(super) fn strict(schema: &Value) -> Option<Value> {
+/// The schema for strict mode; `None` if strict mode cannot express it exactly. Strict mode requires that all properties are
+/// required, that no others are allowed, and that all keywords are supported by constrained decoding.
+pub(super) fn strict_schema(schema: &Value) -> Option<Value> {
     let Value::Object(map) = schema else { return None };
     if map.get("type").and_then(Value::as_str) != Some("object")
-        || ROOT.iter().any(|key| map.contains_key(*key))
+        || ROOT_COMBINATORS.iter().any(|key| map.contains_key(*key))
     {
         return None;
     }
@@ -73,12 +73,12 @@ fn strict_node(schema: &Value, depth: usize, budget: &mut usize) -> Option<Value
         Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
         _ => map.contains_key("properties"),
     };
-    if object && !closed(map) {
+    if object && !is_closed_object(map) {
         return None;
     }
     for (key, value) in map {
         let value = match key.as_str() {
-            // Only notes: the model needs them no more than the check does.
+            // Annotations, which neither the model nor the validation needs.
             "$schema" | "default" | "examples" | "title" | "$comment" => continue,
             "description"
             | "type"
@@ -119,12 +119,12 @@ fn strict_node(schema: &Value, depth: usize, budget: &mut usize) -> Option<Value
     Some(Value::Object(out))
 }
 
-/// The formats that strict mode knows.
+/// The formats that strict mode supports.
 const STRICT_FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// Whether an object takes exactly its properties, all of them.
-fn closed(map: &Map<String, Value>) -> bool {
+/// Whether an object requires all its properties and allows no others.
+fn is_closed_object(map: &Map<String, Value>) -> bool {
     let names = map.get("properties").and_then(Value::as_object);
     let required: Vec<&str> = map
         .get("required")
@@ -137,12 +137,12 @@ fn closed(map: &Map<String, Value>) -> bool {
         && names.into_iter().flat_map(|names| names.keys()).all(|name| required.contains(&name.as_str()))
 }
 
-/// The schema for Gemini: without `$schema`, local references written out (what stands beside a `$ref` is refused
-/// there), parameters whose name it does not take left out if they may be.
-pub(super) fn gemini(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
+/// The schema for Gemini: without `$schema`, with inlined local references, since Gemini refuses other keywords next to `$ref`,
+/// and without optional parameters whose names Gemini does not accept.
+pub(super) fn gemini_schema(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
     let mut nodes = 0;
-    let mut out = inline(schema, schema, 0, &mut nodes).unwrap_or_else(|| {
-        lose("/$defs", "references go in circles or grow too large, and stay references");
+    let mut out = inline_references(schema, schema, 0, &mut nodes).unwrap_or_else(|| {
+        lose("/$defs", "the references are recursive or too large to inline, so they stay references");
         schema.clone()
     });
     let Value::Object(map) = &mut out else { return out };
@@ -156,7 +156,7 @@ pub(super) fn gemini(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value
         .collect();
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
         properties.retain(|name, _| {
-            if takes_parameter(name) {
+            if is_parameter_name(name) {
                 return true;
             }
             let pointer = format!("/properties/{}", name.replace('~', "~0").replace('/', "~1"));
@@ -164,9 +164,9 @@ pub(super) fn gemini(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value
             lose(
                 &pointer,
                 if needed {
-                    "a parameter's name is letters, digits and `_`, at most 64: the vendor may refuse the tool"
+                    "the parameter's name is not at most 64 letters, digits and `_`; the vendor may refuse the tool"
                 } else {
-                    "a parameter's name is letters, digits and `_`, at most 64: left out"
+                    "the parameter's name is not at most 64 letters, digits and `_`; the parameter is left out"
                 },
             );
             needed
@@ -175,14 +175,14 @@ pub(super) fn gemini(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value
     out
 }
 
-fn takes_parameter(name: &str) -> bool {
+fn is_parameter_name(name: &str) -> bool {
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Writes references out; nothing if they go in circles or grow too large.
-fn inline(node: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Option<Value> {
+/// Inlines references; `None` if they are recursive or the result is too large.
+fn inline_references(node: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Option<Value> {
     *nodes += 1;
     if *nodes > INLINE_NODES {
         return None;
@@ -195,19 +195,19 @@ fn inline(node: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Option
                 if depth >= INLINE_DEPTH {
                     return None;
                 }
-                if let Value::Object(target) = inline(target, root, depth + 1, nodes)? {
+                if let Value::Object(target) = inline_references(target, root, depth + 1, nodes)? {
                     out = target;
                 }
             }
             for (key, value) in
                 map.iter().filter(|(key, _)| !matches!(key.as_str(), "$ref" | "$defs" | "$schema"))
             {
-                out.insert(key.clone(), inline(value, root, depth, nodes)?);
+                out.insert(key.clone(), inline_references(value, root, depth, nodes)?);
             }
             Some(Value::Object(out))
         }
         Value::Array(list) => {
-            let list: Option<Vec<Value>> = list.iter().map(|one| inline(one, root, depth, nodes)).collect();
+            let list: Option<Vec<Value>> = list.iter().map(|one| inline_references(one, root, depth, nodes)).collect();
             list.map(Value::Array)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(node.clone()),

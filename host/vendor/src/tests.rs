@@ -13,7 +13,7 @@ use toolbay_policy::name::{QualifiedName, ToolName};
 use super::*;
 
 fn tool(name: &str, schema: &Value) -> ToolDef {
-    let name = QualifiedName::native(&ToolName::new(&format!("p__{name}")).unwrap());
+    let name = QualifiedName::from_native(&ToolName::new(&format!("p__{name}")).unwrap());
     ToolDef::new(name, "Adds.", Schema::input(&schema.to_string()).unwrap(), ToolSource::Builtin)
 }
 
@@ -66,7 +66,7 @@ fn rich() -> ToolOutput {
 }
 
 #[test]
-fn definitions_have_the_shape_of_each_vendor() {
+fn definitions_have_the_format_of_each_vendor() {
     let def = tool("add", &add());
     let plain = json!({
         "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 1}},
@@ -92,7 +92,7 @@ fn definitions_have_the_shape_of_each_vendor() {
             [{"name": "p__add", "description": "Adds.", "parametersJsonSchema": plain}]}])
     );
     let mcp = one(Vendor::Mcp);
-    assert_eq!(mcp[0]["inputSchema"], *def.input_schema.value(), "MCP takes the canonical schema");
+    assert_eq!(mcp[0]["inputSchema"], *def.input_schema.value(), "MCP gets the canonical schema");
     for vendor in Vendor::ALL {
         assert_eq!(definitions(vendor, [], false).tools, json!([]));
         assert_eq!(vendor.as_str().parse(), Ok(vendor));
@@ -102,7 +102,7 @@ fn definitions_have_the_shape_of_each_vendor() {
 }
 
 #[test]
-fn strict_mode_only_where_it_says_the_same() {
+fn strict_mode_is_set_only_where_it_is_exact() {
     let strict = |schema: &Value| {
         let def = tool("t", schema);
         let chat = definitions(Vendor::OpenaiChat, [&def], true).tools[0]["function"].clone();
@@ -134,11 +134,11 @@ fn strict_mode_only_where_it_says_the_same() {
     for _ in 0..12 {
         deep = object(deep);
     }
-    assert_eq!(strict(&deep), None, "deeper than the vendor takes");
+    assert_eq!(strict(&deep), None, "deeper than the vendor supports");
 }
 
 #[test]
-fn what_a_subset_can_not_hold_is_reported() {
+fn unsupported_parts_of_a_schema_are_reported() {
     let schema = json!({
         "type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
         "properties": {"a": {"$ref": "#/$defs/x", "description": "here"}, "b-c": {"type": "string"}},
@@ -146,7 +146,7 @@ fn what_a_subset_can_not_hold_is_reported() {
     });
     let def = tool("t", &schema);
     for vendor in [Vendor::OpenaiChat, Vendor::OpenaiResponses, Vendor::Anthropic] {
-        let Definitions { tools, lost, not_strict } = definitions(vendor, [&def], true);
+        let Definitions { tools, lost, non_strict: not_strict } = definitions(vendor, [&def], true);
         assert_eq!(not_strict, ["p__t"]);
         assert!(!tools.to_string().contains("anyOf"));
         assert_eq!((lost.len(), lost[0].pointer.as_str(), lost[0].tool.as_str()), (1, "/anyOf", "p__t"));
@@ -166,7 +166,7 @@ fn what_a_subset_can_not_hold_is_reported() {
 }
 
 #[test]
-fn calls_are_found_in_every_shape() {
+fn calls_are_parsed_from_every_shape() {
     let chat =
         json!({"id": "c1", "type": "function", "function": {"name": "p__add", "arguments": "{\"a\":1}"}});
     let response = json!({"type": "function_call", "id": "fc", "call_id": "c1", "name": "p__add", "arguments": "{\"a\":1}"});
@@ -217,7 +217,7 @@ fn calls_are_found_in_every_shape() {
                 ("c1", "p__add", r#"{"a":1}"#)
             );
         }
-        // and what we write we can read
+        // Written messages can be parsed again.
         let calls = [ToolCall::new("c1", "p__add", r#"{"a":1}"#), ToolCall::new("c2", "p__add", "")];
         let read: Vec<ToolCall> = call_message(vendor, &calls)
             .iter()
@@ -230,7 +230,7 @@ fn calls_are_found_in_every_shape() {
 }
 
 #[test]
-fn odd_messages_have_a_defined_answer() {
+fn unusual_messages_have_a_defined_result() {
     for vendor in Vendor::ALL {
         for wrong in [json!(null), json!("text"), json!(7), json!({"hello": 1})] {
             assert!(parse_calls(vendor, &wrong).is_err(), "{} {wrong}", vendor.as_str());
@@ -252,7 +252,7 @@ fn odd_messages_have_a_defined_answer() {
     assert_eq!(
         parse_calls(Vendor::OpenaiChat, &broken).unwrap()[0].args,
         "{oops",
-        "the pipeline says what is wrong"
+        "the pipeline reports invalid arguments"
     );
     let anonymous = json!([{"functionCall": {"name": "a"}}, {"text": "x"}, {"functionCall": {"name": "b"}}]);
     let ids: Vec<String> = parse_calls(Vendor::Gemini, &anonymous)
@@ -264,7 +264,7 @@ fn odd_messages_have_a_defined_answer() {
 }
 
 #[test]
-fn results_go_back_under_the_calls_id() {
+fn results_have_the_ids_of_their_calls() {
     let results = [delivered("c1", Ok(ToolOutput::text("3"))), delivered("c2", failed("no"))];
     let write = |vendor| Value::Array(result_messages(vendor, &results));
     assert_eq!(
@@ -297,7 +297,7 @@ fn results_go_back_under_the_calls_id() {
 }
 
 #[test]
-fn pictures_and_files_go_where_a_vendor_takes_them() {
+fn images_and_files_are_sent_where_a_vendor_accepts_them() {
     let results = [delivered("c1", Ok(rich()))];
     let write = |vendor| Value::Array(result_messages(vendor, &results));
     let chat = write(Vendor::OpenaiChat);
@@ -314,7 +314,8 @@ fn pictures_and_files_go_where_a_vendor_takes_them() {
     let kinds: Vec<&str> = blocks.as_array().unwrap().iter().map(|b| b["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["text", "image", "text", "text", "document"]);
     let media = &write(Vendor::Gemini)[0]["parts"][0]["functionResponse"]["parts"];
-    assert_eq!(media.as_array().unwrap().len(), 3, "picture, sound and document");
+    assert_eq!(media.as_array().unwrap().len(), 3, "image, audio and document"
+);
     assert_eq!(write(Vendor::Mcp)[0]["result"]["structuredContent"], json!({"sum": 3}));
     let empty = [delivered("c", Ok(ToolOutput::text("")))];
     assert_eq!(result_messages(Vendor::Anthropic, &empty)[0]["content"][0]["content"], json!([]));

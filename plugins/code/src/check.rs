@@ -4,39 +4,39 @@ use toolbay_sdk::context;
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
 
-use crate::problems::{Problem, problems};
+use crate::problems::{CompilerProblem, problems};
 
-/// Characters of the result that are not the program's.
+/// Characters of the result that do not come from the program.
 const AROUND: usize = 400;
 
-/// What a check found.
+/// The result of a check.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Checked {
-    /// Whether it found nothing: exit code 0.
+pub struct CheckReport {
+    /// Whether the check passed: exit code 0.
     pub clean: bool,
     /// The program's exit code; absent when a signal ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The problems that its output names with a place.
-    pub problems: Vec<Problem>,
-    /// Whether there is more than is here: of problems, or of what the program said.
+    /// The problems that the output reports with a line number.
+    pub problems: Vec<CompilerProblem>,
+    /// Whether problems or output were left out.
     pub truncated: bool,
 }
 
-/// What a program said, both streams, the end of it first in importance.
-pub(crate) struct Said {
+/// The output of a program: both streams, of which the end matters most.
+pub(crate) struct CheckOutput {
     pub(crate) exit_code: Option<i32>,
     pub(crate) text: String,
     pub(crate) truncated: bool,
 }
 
-impl Said {
+impl CheckOutput {
     pub(crate) fn clean(&self) -> bool {
         self.exit_code == Some(0)
     }
 
-    /// The text within the call's budget: a program tells what came of it at the end.
+    /// The text within the call's budget. A program prints its summary at the end.
     pub(crate) fn shown(&self, first: &str) -> String {
         let room = (context::budget_chars() as usize).saturating_sub(AROUND + first.chars().count());
         let total = self.text.chars().count();
@@ -52,17 +52,17 @@ impl Said {
     }
 }
 
-/// Runs a command of the operator's.
-pub(crate) fn run(mut command: Command, timeout_ms: Option<u32>) -> Result<Said> {
+/// Runs a command of the operator.
+pub(crate) fn run(mut command: Command, timeout_ms: Option<u32>) -> Result<CheckOutput> {
     command.timeout_ms = timeout_ms;
     let done = command.run()?;
     let (out, err) = (done.stdout_text(), done.stderr_text());
     let gap = if out.is_empty() || out.ends_with('\n') { "" } else { "\n" };
-    Ok(Said { exit_code: done.exit_code, text: format!("{out}{gap}{err}"), truncated: done.truncated })
+    Ok(CheckOutput { exit_code: done.exit_code, text: format!("{out}{gap}{err}"), truncated: done.truncated })
 }
 
-/// Runs a check whose problems are lines with a place.
-pub(crate) fn check(command: Command, timeout_ms: Option<u32>) -> Result<Rendered<Checked>> {
+/// Runs a check whose problems are lines with a location.
+pub(crate) fn check(command: Command, timeout_ms: Option<u32>) -> Result<Rendered<CheckReport>> {
     let said = run(command, timeout_ms)?;
     let (problems, more) = problems(&said.text);
     let first = match (said.clean(), problems.len()) {
@@ -71,7 +71,7 @@ pub(crate) fn check(command: Command, timeout_ms: Option<u32>) -> Result<Rendere
         (false, n) => format!("Not clean: {n}{} problems with a place.", if more { " or more" } else { "" }),
     };
     let text = said.shown(&first);
-    let data = Checked {
+    let data = CheckReport {
         clean: said.clean(),
         exit_code: said.exit_code,
         problems,

@@ -1,7 +1,7 @@
 //! The project's own checks as tools: lint, typecheck, run_tests.
 //!
-//! Which program each of them runs is a setting of the operator, and only what the policy grants to the plugin runs at all.
-//! A model chooses among the checks that are set up and may narrow them to paths or names; it never writes a command.
+//! The operator's settings name the program of each tool, and it runs only if the policy grants it.
+//! A model chooses among the configured checks and may narrow them to paths or names. It never writes a command.
 
 mod check;
 pub mod lint;

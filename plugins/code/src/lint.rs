@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::check::{self, Checked};
+use crate::check::{self, CheckReport};
 use crate::setup;
 
 /// Run the project's linter and list what it finds. That there are problems is a result, not a failure.
@@ -21,7 +21,7 @@ pub fn lint(
     /// End it after so many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
-) -> Result<Rendered<Checked>> {
+) -> Result<Rendered<CheckReport>> {
     setup::check("paths", &paths)?;
     check::check(setup::command("lint", of.as_deref(), &[("paths", &paths)])?, timeout_ms)
 }
@@ -30,14 +30,14 @@ pub fn lint(
 mod tests {
     use toolbay_sdk::process::Completed;
     use toolbay_sdk::serde_json::{Value, from_str};
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     #[test]
     fn problems_are_listed_and_are_no_failure() {
-        let fake = Fake::new()
+        let fake = FakeHost::new()
             .config("lint", json!(["ruff", "check", "{paths}"]))
             .program("ruff", |_| Completed::of(1, "a.py:3:1: F401 unused\nFound 1 error.\n", "a warning"));
         let output = fake.run(|| call::<lint>(json!({"paths": ["src"]}))).unwrap();
@@ -54,13 +54,13 @@ mod tests {
 
     #[test]
     fn a_clean_project_is_said_to_be() {
-        let fake = Fake::new().config("lint", json!(["ruff"])).program("ruff", |_| Completed::of(0, "", ""));
+        let fake = FakeHost::new().config("lint", json!(["ruff"])).program("ruff", |_| Completed::of(0, "", ""));
         assert_eq!(fake.run(|| call::<lint>(json!({}))).unwrap().value, "Clean.\n[exit code 0]");
     }
 
     #[test]
     fn long_output_keeps_its_end() {
-        let fake = Fake::new()
+        let fake = FakeHost::new()
             .budget_chars(1000)
             .config("lint", json!(["x"]))
             .program("x", |_| Completed::of(1, format!("{}\nthe end", "é".repeat(5000)), ""));
@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn what_can_not_run_is_an_error() {
-        let fake = Fake::new().config("lint", json!(["absent"]));
+        let fake = FakeHost::new().config("lint", json!(["absent"]));
         let error = fake.run(|| call::<lint>(json!({}))).unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotAvailable);
         let error =
-            Fake::new().config("lint", json!(["x"])).run(|| call::<lint>(json!({"paths": ["--fix"]})));
+            FakeHost::new().config("lint", json!(["x"])).run(|| call::<lint>(json!({"paths": ["--fix"]})));
         assert_eq!(error.unwrap_err().subject(), Some("/paths/0"));
-        let error = Fake::new().run(|| call::<lint>(json!({}))).unwrap_err();
+        let error = FakeHost::new().run(|| call::<lint>(json!({}))).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::NotAvailable, Some("config")));
     }
 }

@@ -1,17 +1,17 @@
-//! Problems in what a program wrote: the lines that begin with a place, `path:line:` or `path:line:column:`, as compilers and
-//! linters have written them since the first ones did.
+//! Problems in the output of a program: lines that start with a location, `path:line:` or `path:line:column:`, as
+//! compilers and linters write them.
 
 use toolbay_sdk::prelude::*;
 
-/// Most problems that are listed.
+/// The most problems that are listed.
 const MAX_PROBLEMS: usize = 200;
-/// Longest message of one, in characters.
+/// The longest message of a problem, in characters.
 const MAX_MESSAGE: usize = 500;
 
 /// One problem.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct CompilerProblem {
     /// The file, as the program names it.
     pub path: String,
     /// The line, from 1.
@@ -19,13 +19,13 @@ pub struct Problem {
     /// The column, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
-/// The problems in a text, and whether there are more than are listed.
-pub(crate) fn problems(text: &str) -> (Vec<Problem>, bool) {
-    let mut found: Vec<Problem> = Vec::new();
+/// The problems in a text, and whether more were left out.
+pub(crate) fn problems(text: &str) -> (Vec<CompilerProblem>, bool) {
+    let mut found: Vec<CompilerProblem> = Vec::new();
     for problem in text.lines().filter_map(problem) {
         if found.contains(&problem) {
             continue;
@@ -38,9 +38,9 @@ pub(crate) fn problems(text: &str) -> (Vec<Problem>, bool) {
     (found, false)
 }
 
-fn problem(line: &str) -> Option<Problem> {
+fn problem(line: &str) -> Option<CompilerProblem> {
     let mut at = 0;
-    // A path may hold colons; the first that is followed by a number ends it.
+    // A path may contain colons. The first colon before a number ends it.
     loop {
         let colon = at + line.get(at..)?.find(':')?;
         let (path, rest) = (line.get(..colon)?, line.get(colon + 1..)?);
@@ -57,11 +57,11 @@ fn problem(line: &str) -> Option<Problem> {
         if message.is_empty() {
             return None;
         }
-        return Some(Problem { path: path.trim().to_owned(), line: number, column, message });
+        return Some(CompilerProblem { path: path.trim().to_owned(), line: number, column, message });
     }
 }
 
-/// `12:` at the beginning of a text, and what comes after it.
+/// `12:` at the start of a text, and the rest.
 fn leading_number(text: &str) -> Option<(u32, &str)> {
     let (digits, rest) = text.split_once(':')?;
     let number = digits.parse().ok().filter(|number| *number > 0)?;
@@ -94,7 +94,7 @@ mod tests {
         ] {
             let found = problem(line);
             let found = found.as_ref().map(|p| (p.path.as_str(), p.line, p.column, p.message.as_str()));
-            // A clock looks like a place; one that is a problem in a file named after an hour is not worth it.
+            // A time looks like a location. Files named after an hour are rare enough to ignore.
             if line.starts_with("at ") {
                 assert_eq!(found.map(|found| found.0), Some("at 12"));
                 continue;

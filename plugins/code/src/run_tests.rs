@@ -2,38 +2,38 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::check::{self, Said};
+use crate::check::{self, CheckOutput};
 use crate::setup;
 
-/// Most names of failed tests that are listed.
+/// The most failed tests that are listed.
 const MAX_FAILED: usize = 100;
 
-/// How the tests went.
+/// The result of a test run.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Tested {
-    /// Whether all went well: exit code 0.
+pub struct TestReport {
+    /// Whether all tests passed: exit code 0.
     pub clean: bool,
     /// The program's exit code; absent when a signal ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// How many passed, failed and were left out, as far as the program's summaries say so.
-    pub counts: Counts,
-    /// Names of tests that failed, where the program writes a line for each.
+    /// How many tests passed, failed and were skipped, if the program prints summaries.
+    pub counts: TestCounts,
+    /// The failed tests, if the program prints a line for each.
     pub failed: Vec<String>,
-    /// Whether the program said more than the host keeps.
+    /// Whether the host truncated the output.
     pub truncated: bool,
 }
 
-/// Sums over all summaries.
+/// The sums of all summaries.
 #[data]
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TestCounts {
     /// Tests that passed.
     pub passed: u64,
-    /// Tests that failed, or could not run.
+    /// Tests that failed or could not run.
     pub failed: u64,
-    /// Tests that were left out.
+    /// Tests that were skipped.
     pub skipped: u64,
 }
 
@@ -56,20 +56,20 @@ pub fn run_tests(
     /// End it after so many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
-) -> Result<Rendered<Tested>> {
+) -> Result<Rendered<TestReport>> {
     setup::check("filter", &filter)?;
     setup::check("paths", &paths)?;
     let command = setup::command("run_tests", of.as_deref(), &[("filter", &filter), ("paths", &paths)])?;
     let said = check::run(command, timeout_ms)?;
     let data = tested(&said);
-    let Counts { passed, failed, skipped } = data.counts;
+    let TestCounts { passed, failed, skipped } = data.counts;
     let how = if data.clean { "Passed" } else { "Failed" };
     let text = said.shown(&format!("{how}: {passed} passed, {failed} failed, {skipped} left out."));
     Ok(Rendered { text, data })
 }
 
-fn tested(said: &Said) -> Tested {
-    let mut counts = Counts::default();
+fn tested(said: &CheckOutput) -> TestReport {
+    let mut counts = TestCounts::default();
     let mut failed: Vec<String> = Vec::new();
     for line in said.text.lines() {
         if is_summary(line) {
@@ -81,7 +81,7 @@ fn tested(said: &Said) -> Tested {
             failed.push(name.to_owned());
         }
     }
-    Tested { clean: said.clean(), exit_code: said.exit_code, counts, failed, truncated: said.truncated }
+    TestReport { clean: said.clean(), exit_code: said.exit_code, counts, failed, truncated: said.truncated }
 }
 
 /// `test result: ok. 3 passed; …` of Rust, `=== 1 failed, 2 passed in 0.1s ===` of pytest, `Tests: 1 failed, 2 passed` of Jest.
@@ -93,8 +93,8 @@ fn is_summary(line: &str) -> bool {
     line.starts_with("test result:") || line.starts_with("Tests:") || (counts() && takes_time())
 }
 
-/// Adds the numbers that stand before words which say what they count.
-fn add(line: &str, counts: &mut Counts) {
+/// Adds the numbers before words that name what they count.
+fn add(line: &str, counts: &mut TestCounts) {
     let words: Vec<&str> =
         line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
     for pair in words.windows(2) {
@@ -122,13 +122,13 @@ fn failed_test(line: &str) -> Option<&str> {
 mod tests {
     use toolbay_sdk::process::Completed;
     use toolbay_sdk::serde_json::{Value, from_str};
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
 
     fn counted(text: &str) -> (u64, u64, u64, Vec<String>) {
-        let said = Said { exit_code: Some(1), text: text.to_owned(), truncated: false };
-        let Tested { counts, failed, .. } = tested(&said);
+        let said = CheckOutput { exit_code: Some(1), text: text.to_owned(), truncated: false };
+        let TestReport { counts, failed, .. } = tested(&said);
         (counts.passed, counts.failed, counts.skipped, failed)
     }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn tests_run_as_the_operator_said() {
-        let fake = Fake::new().config("run_tests", json!(["cargo", "test", "--", "{filter}"])).program(
+        let fake = FakeHost::new().config("run_tests", json!(["cargo", "test", "--", "{filter}"])).program(
             "cargo",
             |_| {
                 Completed::of(

@@ -1,11 +1,11 @@
-//! What the operator set up: for each tool one command, or several by name.
+//! The commands that the operator configured: one for each tool, or several by name.
 //!
 //! ```toml
 //! config = { lint = ["ruff", "check", "{paths}"], typecheck = { rust = ["cargo", "check"], py = ["mypy", "{paths}"] } }
 //! ```
 //!
-//! `{paths}` and `{filter}` are places for what a call names, each as arguments of its own; without such a place a call can
-//! not name any.
+//! `{paths}` and `{filter}` are replaced by the values of a call, each as separate arguments. Without the placeholder, a
+//! call cannot pass any.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use toolbay_sdk::config;
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
 
-/// Most paths of one call.
+/// The most paths of one call.
 const MAX_PATHS: usize = 200;
 
 /// A setting.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[serde(untagged)]
-enum Setting {
+enum CommandSetting {
     One(Vec<String>),
     Named(BTreeMap<String, Vec<String>>),
 }
 
-/// Why a tool is not available: nobody said what it is to run.
+/// The reason why a tool is unavailable: no command is configured.
 pub(crate) fn available(tool: &str) -> std::result::Result<(), String> {
-    let setting = config::get::<Setting>(tool).map_err(|error| error.to_string())?;
+    let setting = config::get::<CommandSetting>(tool).map_err(|error| error.to_string())?;
     if setting.is_some_and(|setting| !setting.commands().is_empty()) {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub(crate) fn available(tool: &str) -> std::result::Result<(), String> {
     ))
 }
 
-impl Setting {
+impl CommandSetting {
     fn commands(self) -> BTreeMap<String, Vec<String>> {
         match self {
             Self::One(words) => BTreeMap::from([(String::new(), words)]),
@@ -46,9 +46,9 @@ impl Setting {
     }
 }
 
-/// The command for a tool: the one of that name, or the only one.
+/// The command for a tool: the named one, or the only one.
 pub(crate) fn command(tool: &str, of: Option<&str>, given: &[(&str, &[String])]) -> Result<Command> {
-    let commands = config::require::<Setting>(tool)?.commands();
+    let commands = config::require::<CommandSetting>(tool)?.commands();
     let names = || commands.keys().cloned().collect::<Vec<_>>().join(", ");
     let words = match of {
         Some(name) => commands.get(name),
@@ -78,7 +78,7 @@ pub(crate) fn command(tool: &str, of: Option<&str>, given: &[(&str, &[String])])
     Ok(Command::new(program).args(words))
 }
 
-/// Checks what a model names: it must not become an option.
+/// Checks values from a model: a value must not become an option.
 pub(crate) fn check(argument: &str, values: &[String]) -> Result<()> {
     if values.len() > MAX_PATHS {
         return Err(Error::input(format!("more than {MAX_PATHS} of them")).at(format!("/{argument}")));
@@ -95,7 +95,7 @@ pub(crate) fn check(argument: &str, values: &[String]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::Fake;
+    use toolbay_sdk::testing::FakeHost;
 
     use super::*;
 
@@ -105,7 +105,7 @@ mod tests {
         paths: &[&str],
     ) -> Result<Vec<String>> {
         let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
-        Fake::new().config("lint", setting).run(|| {
+        FakeHost::new().config("lint", setting).run(|| {
             let command = command("lint", of, &[("paths", &paths)])?;
             Ok(std::iter::once(command.program).chain(command.args).collect())
         })
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(words(&ruff, None, &[]).unwrap(), ["ruff", "check", "-q"]);
         let fixed = json!(["cargo", "clippy"]);
         assert_eq!(words(&fixed, None, &["a"]).unwrap_err().subject(), Some("/paths"));
-        // A place is a word: nothing is put into others.
+        // A placeholder is a whole word. It is not replaced within other words.
         assert_eq!(words(&json!(["x", "--p={paths}"]), None, &[]).unwrap(), ["x", "--p={paths}"]);
     }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_tool_without_a_command_is_not_available() {
-        Fake::new().config("lint", json!(["x"])).config("typecheck", 7).run(|| {
+        FakeHost::new().config("lint", json!(["x"])).config("typecheck", 7).run(|| {
             assert_eq!(available("lint"), Ok(()));
             assert!(available("run_tests").unwrap_err().contains("config = { run_tests ="));
             assert!(available("typecheck").is_err());

@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::check::{self, Checked};
+use crate::check::{self, CheckReport};
 use crate::setup;
 
 /// Check the types of the project, or compile it without running it, and list what is wrong. That something is wrong is a
@@ -22,7 +22,7 @@ pub fn typecheck(
     /// End it after so many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
-) -> Result<Rendered<Checked>> {
+) -> Result<Rendered<CheckReport>> {
     setup::check("paths", &paths)?;
     check::check(setup::command("typecheck", of.as_deref(), &[("paths", &paths)])?, timeout_ms)
 }
@@ -30,13 +30,13 @@ pub fn typecheck(
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::process::Completed;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
 
     #[test]
     fn the_checker_that_is_named_runs() {
-        let fake = Fake::new()
+        let fake = FakeHost::new()
             .config("typecheck", json!({"rust": ["cargo", "check"], "py": ["mypy", "{paths}"]}))
             .program("cargo", |_| Completed::of(101, "", "src/lib.rs:1:1: error: no\n"))
             .program("mypy", |_| Completed::of(0, "Success\n", ""));

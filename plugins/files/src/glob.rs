@@ -10,12 +10,12 @@
 //! | `{a,b}` | one of several, not nested |
 //! | `\x` | the character `x` itself |
 //!
-//! A pattern without `/` is compared with the name, any other with the path below the directory that is searched.
+//! A pattern without `/` is compared with the name, any other with the path relative to the searched directory.
 
 use regex::{Regex, RegexBuilder};
 use toolbay_sdk::{Error, Result};
 
-/// Far more than any pattern written by hand needs.
+/// Far more than any handwritten pattern needs.
 const COMPILED_BYTES: usize = 1 << 20;
 
 /// A parsed pattern.
@@ -34,7 +34,7 @@ impl Glob {
         Ok(Self { regex, by_path: pattern.contains('/') })
     }
 
-    /// Tells whether a path, relative to the directory that is searched, matches.
+    /// Returns whether a path relative to the searched directory matches.
     pub(crate) fn matches(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap_or(path);
         self.regex.is_match(if self.by_path { path } else { name })

@@ -1,7 +1,7 @@
 //! Tools for files: read, list, search, write.
 //!
-//! Everything goes through the host's `files` interface, so that globs, the guard against blind overwrites and the audit
-//! apply; `std::fs` would get past them. The capabilities ask for `**`, which means whatever the operator grants.
+//! The tools use the host's `files` interface, so that globs, the guard against blind overwrites and the audit apply;
+//! `std::fs` would bypass them. The declared `**` means everything that the operator grants.
 
 mod glob;
 pub mod list_dir;

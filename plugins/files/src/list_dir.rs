@@ -3,22 +3,22 @@
 use toolbay_sdk::files::{self, FileKind};
 use toolbay_sdk::prelude::*;
 
-/// What lies in a directory.
+/// The content of a directory.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Listing {
+pub struct DirListing {
     /// The directory.
     pub path: String,
-    /// What lies in it, by name.
-    pub entries: Vec<Entry>,
-    /// How many entries there are, shown or not.
+    /// The entries, by name.
+    pub entries: Vec<DirEntry>,
+    /// The number of entries, shown or not.
     pub total: usize,
 }
 
-/// One thing in a directory.
+/// An entry of a directory.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Entry {
+pub struct DirEntry {
     /// Its name.
     pub name: String,
     /// `file`, `directory`, `symlink` or `other`.
@@ -37,7 +37,7 @@ pub fn list_dir(
     /// Show at most this many entries.
     #[arg(default = 500, range(min = 1, max = 10_000))]
     max_entries: usize,
-) -> Result<Rendered<Listing>> {
+) -> Result<Rendered<DirListing>> {
     let mut found = files::read_dir(&path)?;
     found.sort_by(|a, b| a.name.cmp(&b.name));
     let total = found.len();
@@ -52,7 +52,7 @@ pub fn list_dir(
             FileKind::Other => ("other", ""),
         };
         text.push_str(&format!("{}{mark}\n", entry.name));
-        entries.push(Entry { name: entry.name, kind: kind.to_owned() });
+        entries.push(DirEntry { name: entry.name, kind: kind.to_owned() });
     }
     if total == 0 {
         text = "The directory is empty.".to_owned();
@@ -62,19 +62,19 @@ pub fn list_dir(
             entries.len()
         ));
     }
-    Ok(Rendered { text, data: Listing { path, entries, total } })
+    Ok(Rendered { text, data: DirListing { path, entries, total } })
 }
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     #[test]
     fn entries_come_sorted_and_marked() {
-        let fake = Fake::new().file("b.txt", "").file("a/x", "").file("c", "");
+        let fake = FakeHost::new().file("b.txt", "").file("a/x", "").file("c", "");
         let output = fake.run(|| call::<list_dir>(json!({}))).unwrap();
         assert_eq!(output.value, "a/\nb.txt\nc\n");
         assert!(output.structured.unwrap().contains(r#"{"name":"a","kind":"directory"}"#));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_no_directory_is_an_error() {
-        let fake = Fake::new().file("a", "");
+        let fake = FakeHost::new().file("a", "");
         for path in ["a", "none"] {
             let error = fake.run(|| call::<list_dir>(json!({"path": path}))).unwrap_err();
             assert_eq!(error.code(), ErrorCode::ExecutionFailed);

@@ -3,19 +3,19 @@
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::{context, files};
 
-/// What a model could read of a larger file is none of it; the host cuts far below that.
+/// A model cannot read a larger file. The host truncates far below.
 const FILE_BYTES: usize = 16 << 20;
 
-/// Large enough to make the calls to the host few.
+/// Large enough to need few calls of the host.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// What was read.
+/// The text that was read.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct FileText {
-    /// The path that was read.
+    /// The path of the file.
     pub path: String,
-    /// How many lines the whole file has.
+    /// The number of lines in the whole file.
     pub lines: usize,
     /// Version of the file, for `expected_version` of `write_file`.
     pub version: String,
@@ -79,13 +79,13 @@ fn read_text(path: &str) -> Result<(String, String)> {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::serde_json::Value;
-    use toolbay_sdk::testing::{Fake, call, describe};
+    use toolbay_sdk::testing::{FakeHost, call, describe};
     use toolbay_sdk::types::{ErrorCode, ToolTraits};
 
     use super::*;
 
-    fn fake() -> Fake {
-        Fake::new().file("a.txt", "one\ntwo\r\nthree\n").file("bin", [0xff, 0xfe]).file("empty", "")
+    fn fake() -> FakeHost {
+        FakeHost::new().file("a.txt", "one\ntwo\r\nthree\n").file("bin", [0xff, 0xfe]).file("empty", "")
     }
 
     #[track_caller]

@@ -5,31 +5,31 @@ use toolbay_sdk::prelude::*;
 use toolbay_sdk::{context, files};
 
 use crate::glob::Glob;
-use crate::walk::{Gaps, walk};
+use crate::walk::{SkippedEntries, walk};
 
-/// Larger files are rarely source, and a match in them would say little.
+/// Larger files are rarely source code.
 const FILE_BYTES: u64 = 2 << 20;
 
-/// All the text one search reads.
+/// The most text that one search reads, in bytes.
 const SEARCH_BYTES: u64 = 64 << 20;
 
-/// What of a matching line is shown; minified files have lines of megabytes.
+/// The longest excerpt of a matching line. Minified files have lines of megabytes.
 const LINE_CHARS: usize = 300;
 
-/// A program of that size is far beyond what anybody writes by hand.
+/// Far more than any handwritten pattern needs.
 const COMPILED_BYTES: usize = 1 << 20;
 
-/// What a search found.
+/// The result of a search.
 #[data]
 #[derive(Debug, Default)]
 pub struct SearchResult {
-    /// The files, or the matching lines.
+    /// The files or the matching lines.
     pub matches: Vec<FileMatch>,
-    /// True if there may be more than is shown.
+    /// True if results may have been left out.
     pub incomplete: bool,
 }
 
-/// A file that matches, or a line of it.
+/// A matching file, or a matching line.
 #[data]
 #[derive(Debug)]
 pub struct FileMatch {
@@ -84,13 +84,13 @@ fn line_pattern(pattern: &str) -> Result<Regex> {
     regex.map_err(|error| Error::input(error.to_string()).at("/content"))
 }
 
-/// A search under way.
+/// A running search.
 #[derive(Debug, Default)]
 struct Search {
     text: String,
     matches: Vec<FileMatch>,
     max_results: usize,
-    /// There was one more result than may be shown, or no more may be read.
+    /// The search reached the limit of results or of text.
     full: bool,
     bytes_read: u64,
     skipped_files: usize,
@@ -110,7 +110,7 @@ impl Search {
         self.matches.push(found);
     }
 
-    /// Looks for matching lines in one file. What is not text, or cannot be read, is passed over.
+    /// Searches one file for matching lines. Skips files that are unreadable or not text.
     fn read(&mut self, path: &str, regex: &Regex) -> Result<()> {
         context::check_cancelled()?;
         let Ok(file) = files::read_part(path, 0, FILE_BYTES) else {
@@ -135,7 +135,7 @@ impl Search {
         Ok(())
     }
 
-    fn finish(mut self, gaps: &Gaps) -> Rendered<SearchResult> {
+    fn finish(mut self, gaps: &SkippedEntries) -> Rendered<SearchResult> {
         let mut notes = Vec::new();
         if self.bytes_read > SEARCH_BYTES {
             notes.push(format!(
@@ -178,12 +178,12 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::serde_json::Value;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
 
-    fn fake() -> Fake {
-        Fake::new()
+    fn fake() -> FakeHost {
+        FakeHost::new()
             .file("src/main.rs", "fn main() {\n    run();\n}\n")
             .file("src/deep/run.rs", "pub fn run() {}\n")
             .file("README.md", "run it\n")

@@ -1,39 +1,39 @@
-//! Walks a directory tree within bounds.
+//! Walks a directory tree within limits.
 //!
-//! Links are not followed: a tree then ends, and the operator's globs mean what they say. Directories that cannot be
-//! read are counted, not fatal, for an operator may well grant a part of a tree.
+//! Links are not followed, so a walk ends, and the operator's globs apply to real paths. Unreadable directories are
+//! counted and not fatal, because an operator may grant only a part of a tree.
 
 use std::collections::VecDeque;
 
 use toolbay_sdk::files::{self, FileKind};
 use toolbay_sdk::{Result, context};
 
-/// Deeper trees are made by mistake or on purpose; neither is worth the time.
+/// Deeper trees are a mistake or an attack.
 const DEPTH: usize = 32;
 
-/// About what a host looks up in a second.
+/// Roughly what a host looks up in one second.
 const ENTRIES: usize = 50_000;
 
-/// Why a walk did not see everything.
+/// The reasons why a walk is incomplete.
 #[derive(Debug, Default)]
-pub(crate) struct Gaps {
+pub(crate) struct SkippedEntries {
     pub(crate) unreadable_directories: usize,
     pub(crate) deeper_directories: usize,
     pub(crate) too_many_entries: bool,
 }
 
-/// Visits the files below a directory, each directory's files before what lies deeper, all by name.
+/// Visits the files below a directory by name. The files of a directory come before those of its subdirectories.
 ///
-/// `visit` gets the path and its part below `root`; it answers false to end the walk.
-pub(crate) fn walk(root: &str, mut visit: impl FnMut(&str, &str) -> Result<bool>) -> Result<Gaps> {
-    let mut gaps = Gaps::default();
+/// `visit` gets the path and its part below `root`. It returns false to end the walk.
+pub(crate) fn walk(root: &str, mut visit: impl FnMut(&str, &str) -> Result<bool>) -> Result<SkippedEntries> {
+    let mut gaps = SkippedEntries::default();
     let mut entries_left = ENTRIES;
     let mut directories = VecDeque::from([(String::new(), 0)]);
     while let Some((directory, depth)) = directories.pop_front() {
         context::check_cancelled()?;
         let mut entries = match files::read_dir(&join(root, &directory)) {
             Ok(entries) => entries,
-            // That the root itself cannot be read is the caller's business.
+            // The caller handles an unreadable root.
             Err(error) if directory.is_empty() => return Err(error),
             Err(_) => {
                 gaps.unreadable_directories += 1;
@@ -59,7 +59,7 @@ pub(crate) fn walk(root: &str, mut visit: impl FnMut(&str, &str) -> Result<bool>
     Ok(gaps)
 }
 
-/// Returns `directory/name`, in the form the caller wrote the directory.
+/// Returns `directory/name`, in the caller's spelling of the directory.
 fn join(directory: &str, name: &str) -> String {
     match (directory, name) {
         ("" | ".", _) if !name.is_empty() => name.to_owned(),
@@ -70,11 +70,11 @@ fn join(directory: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::Fake;
+    use toolbay_sdk::testing::FakeHost;
 
     use super::*;
 
-    fn paths(fake: &Fake, root: &str) -> (Vec<String>, Gaps) {
+    fn paths(fake: &FakeHost, root: &str) -> (Vec<String>, SkippedEntries) {
         let mut paths = Vec::new();
         let gaps = fake.run(|| {
             walk(root, |path, _| {
@@ -87,29 +87,29 @@ mod tests {
 
     #[test]
     fn files_come_level_by_level_and_by_name() {
-        let fake = Fake::new().file("b/c/d", "").file("b/a", "").file("z", "").file("a", "");
+        let fake = FakeHost::new().file("b/c/d", "").file("b/a", "").file("z", "").file("a", "");
         assert_eq!(paths(&fake, ".").0, ["a", "z", "b/a", "b/c/d"]);
         assert_eq!(paths(&fake, "b/").0, ["b/a", "b/c/d"]);
     }
 
     #[test]
     fn what_can_not_be_read_is_counted() {
-        let fake = Fake::new().file("a", "").file("s/b", "").deny("s");
+        let fake = FakeHost::new().file("a", "").file("s/b", "").deny("s");
         let (found, gaps) = paths(&fake, ".");
         assert_eq!((found.len(), gaps.unreadable_directories), (1, 1));
     }
 
     #[test]
     fn depth_and_number_are_bounded() {
-        let (found, gaps) = paths(&Fake::new().file(&format!("{}x", "d/".repeat(DEPTH + 1)), ""), ".");
+        let (found, gaps) = paths(&FakeHost::new().file(&format!("{}x", "d/".repeat(DEPTH + 1)), ""), ".");
         assert_eq!((found.len(), gaps.deeper_directories), (0, 1));
-        let (found, gaps) = paths(&Fake::new().file(&format!("{}x", "d/".repeat(DEPTH)), ""), ".");
+        let (found, gaps) = paths(&FakeHost::new().file(&format!("{}x", "d/".repeat(DEPTH)), ""), ".");
         assert_eq!((found.len(), gaps.deeper_directories), (1, 0));
     }
 
     #[test]
     fn a_cancelled_walk_ends() {
-        let fake = Fake::new().file("a/b/c", "").cancelled_after(1);
+        let fake = FakeHost::new().file("a/b/c", "").cancelled_after(1);
         assert!(fake.run(|| walk(".", |_, _| Ok(true))).is_err());
     }
 }

@@ -3,15 +3,15 @@
 use toolbay_sdk::files;
 use toolbay_sdk::prelude::*;
 
-/// What was written.
+/// The result of a write.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Written {
-    /// The path that was written.
+pub struct WriteReport {
+    /// The path of the file.
     pub path: String,
-    /// How many bytes the file has now.
+    /// The size of the file in bytes.
     pub bytes: u64,
-    /// Version of the file now.
+    /// The new version of the file.
     pub version: String,
 }
 
@@ -32,16 +32,16 @@ pub fn write_file(
     /// Version the file must still have, as `read_file` gave it. Without it, the file must not have changed since this
     /// session last read it.
     expected_version: Option<String>,
-) -> Result<Rendered<Written>> {
+) -> Result<Rendered<WriteReport>> {
     let bytes = content.len() as u64;
     let stat = files::write(&path, &content, expected_version.as_deref())?;
     let text = format!("Wrote {bytes} bytes to `{path}`.");
-    Ok(Rendered { text, data: Written { path, bytes: stat.size, version: stat.version } })
+    Ok(Rendered { text, data: WriteReport { path, bytes: stat.size, version: stat.version } })
 }
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_new_file_is_written() {
-        let fake = Fake::new();
+        let fake = FakeHost::new();
         let output = fake.run(|| call::<write_file>(json!({"path": "a", "content": "xé"}))).unwrap();
         assert_eq!(output.value, "Wrote 3 bytes to `a`.");
         assert_eq!(output.structured.as_deref(), Some(r#"{"path":"a","bytes":3,"version":"v1"}"#));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_file_that_changed_since_it_was_read_is_not_overwritten() {
-        let fake = Fake::new().file("a", "one");
+        let fake = FakeHost::new().file("a", "one");
         fake.run(|| call::<read_file>(json!({"path": "a"}))).unwrap();
         fake.set_file("a", "two");
         let error = fake.run(|| call::<write_file>(json!({"path": "a", "content": "three"}))).unwrap_err();
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn an_expected_version_must_be_the_present_one() {
-        let fake = Fake::new().file("a", "one");
+        let fake = FakeHost::new().file("a", "one");
         let write = |version: &str| {
             fake.run(|| {
                 call::<write_file>(json!({"path": "a", "content": "two", "expected_version": version}))

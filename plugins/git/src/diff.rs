@@ -57,13 +57,13 @@ pub fn diff(
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::process::Completed;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
 
     #[test]
     fn each_comparison_has_its_arguments() {
-        let fake = Fake::new().program("git", |_| Completed::of(0, "+line\n", ""));
+        let fake = FakeHost::new().program("git", |_| Completed::of(0, "+line\n", ""));
         for (args, end) in [
             (json!({}), "--no-textconv --"),
             (json!({"staged": true, "paths": ["a", "b c"]}), "--no-textconv --cached -- a b c"),
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let fake = Fake::new().program("git", |_| Completed::of(0, "", ""));
+        let fake = FakeHost::new().program("git", |_| Completed::of(0, "", ""));
         for (args, subject) in [
             (json!({"to": "a"}), "/to"),
             (json!({"from": "a", "to": "b", "staged": true}), "/staged"),

@@ -1,7 +1,7 @@
-//! Tools that look at a Git repository: status, log, diff. They change nothing.
+//! Tools that read a Git repository: status, log, diff. They change nothing.
 //!
-//! They run the host's `git`. What a repository could make it run is switched off as far as Git lets it be (the file
-//! system monitor, external diffs, text conversion, signatures, pagers); the rest the host's sandbox holds.
+//! They run the host's `git`. Programs that a repository could make Git run are disabled as far as Git allows (file
+//! system monitor, external diffs, text conversion, signatures, pagers). The sandbox of the host confines the rest.
 
 pub mod diff;
 pub mod log;

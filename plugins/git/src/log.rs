@@ -4,17 +4,17 @@ use toolbay_sdk::prelude::*;
 
 use crate::run::{git, paths as check_paths, revision as check};
 
-/// Between two fields of a commit, and at its end: characters that no message holds.
+/// The separators of fields and of commits: characters that no message contains.
 const FIELD: char = '\u{1f}';
 const FORMAT: &str = "--format=%H%x1f%an%x1f%aI%x1f%s%x1f%b";
 
-/// Some commits.
+/// A list of commits.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct History {
-    /// The commits, the newest first.
+    /// The commits, newest first.
     pub commits: Vec<Commit>,
-    /// Whether the last of them was cut off.
+    /// Whether the last commit was cut off.
     pub truncated: bool,
 }
 
@@ -22,15 +22,15 @@ pub struct History {
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct Commit {
-    /// Its whole hash.
+    /// The full hash.
     pub hash: String,
-    /// Who wrote it.
+    /// The author.
     pub author: String,
-    /// When, ISO 8601.
+    /// The author date, ISO 8601.
     pub date: String,
-    /// The first line of its message.
+    /// The first line of the message.
     pub subject: String,
-    /// The rest of its message.
+    /// The rest of the message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub body: String,
 }
@@ -96,7 +96,7 @@ fn show(history: &History) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::process::Completed;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
 
@@ -104,7 +104,7 @@ mod tests {
     fn commits_are_read() {
         let said = "0123456789abcdef\u{1f}Ann\u{1f}2026-01-02T03:04:05+00:00\u{1f}Fix it\u{1f}Because.\n\0\
                     fedcba\u{1f}Bob\u{1f}2026-01-01T00:00:00+00:00\u{1f}Begin\u{1f}\0";
-        let fake = Fake::new().program("git", move |_| Completed::of(0, said, ""));
+        let fake = FakeHost::new().program("git", move |_| Completed::of(0, said, ""));
         let output =
             fake.run(|| call::<log>(json!({"revision": "main", "max_commits": 2, "paths": ["a"]}))).unwrap();
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_revision_is_no_option() {
-        let error = Fake::new().run(|| call::<log>(json!({"revision": "--output=x"}))).unwrap_err();
+        let error = FakeHost::new().run(|| call::<log>(json!({"revision": "--output=x"}))).unwrap_err();
         assert_eq!(error.subject(), Some("/revision"));
     }
 }

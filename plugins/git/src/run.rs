@@ -3,17 +3,17 @@
 use toolbay_sdk::process::Command;
 use toolbay_sdk::{Error, Result};
 
-/// What stands before each subcommand. `--no-optional-locks`: a look does not write the index.
+/// The options before each subcommand. With `--no-optional-locks`, a read does not write the index.
 const ALWAYS: [&str; 4] = ["--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false"];
 
-/// Runs a subcommand in `repository` and returns what it wrote.
-pub(crate) fn git(repository: Option<String>, args: &[&str], paths: &[String]) -> Result<Said> {
+/// Runs a subcommand in `repository` and returns its output.
+pub(crate) fn git(repository: Option<String>, args: &[&str], paths: &[String]) -> Result<GitOutput> {
     let mut command = Command::new("git").args(ALWAYS).args(args.iter().copied()).arg("--");
     command = command.args(paths.iter().map(String::as_str));
     command.cwd = repository;
     let done = command.run()?;
     if done.success() || done.truncated && done.exit_code.is_none() {
-        return Ok(Said { text: done.stdout_text(), truncated: done.truncated });
+        return Ok(GitOutput { text: done.stdout_text(), truncated: done.truncated });
     }
     let said = done.stderr_text();
     let said = said.trim();
@@ -24,15 +24,15 @@ pub(crate) fn git(repository: Option<String>, args: &[&str], paths: &[String]) -
     Err(Error::failed(format!("git ended with {how}: {said}")).at("git"))
 }
 
-/// What a run wrote.
+/// The output of a run.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct GitOutput {
     pub(crate) text: String,
-    /// The host kept only its beginning.
+    /// Whether the host truncated the output.
     pub(crate) truncated: bool,
 }
 
-/// Checks a revision that a model names: no option, nothing that Git would take for several words.
+/// Checks a revision from a model: it must not be an option or several words.
 pub(crate) fn revision<'a>(argument: &str, name: &'a str) -> Result<&'a str> {
     let problem = if name.is_empty() {
         "is empty"
@@ -46,7 +46,7 @@ pub(crate) fn revision<'a>(argument: &str, name: &'a str) -> Result<&'a str> {
     Err(Error::input(format!("the revision {problem}")).at(format!("/{argument}")))
 }
 
-/// Checks paths that a model names. They stand behind `--`; one that begins with `-` is most likely not meant as a path.
+/// Checks paths from a model. They stand after `--`. A path that begins with `-` is most likely a mistake.
 pub(crate) fn paths(paths: &[String]) -> Result<()> {
     match paths.iter().position(|path| path.is_empty() || path.starts_with('-') || path.contains('\0')) {
         None => Ok(()),

@@ -4,40 +4,40 @@ use toolbay_sdk::prelude::*;
 
 use crate::run::{git, paths as check_paths};
 
-/// What differs from the last commit.
+/// The difference from the last commit.
 #[data]
 #[derive(Debug, Default, PartialEq)]
-pub struct Status {
-    /// The branch; absent when no branch is checked out.
+pub struct GitStatus {
+    /// The branch; absent for a detached HEAD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// The branch it follows.
+    /// The upstream branch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// Commits that the upstream does not have.
+    /// Commits that the upstream lacks.
     pub ahead: u64,
     /// Commits that only the upstream has.
     pub behind: u64,
-    /// The files that differ.
-    pub files: Vec<Changed>,
-    /// Whether there are more.
+    /// The changed files.
+    pub files: Vec<ChangedFile>,
+    /// Whether files were left out.
     pub truncated: bool,
 }
 
-/// A file that differs.
+/// A changed file.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Changed {
-    /// Where it is, from the top of the repository.
+pub struct ChangedFile {
+    /// The path from the root of the repository.
     pub path: String,
-    /// Where it was before it was renamed or copied.
+    /// The path before a rename or copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// How the index differs from the last commit: `modified`, `added`, `deleted`, `renamed`, `copied`, `type-changed`,
     /// `conflict`, or absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged: Option<String>,
-    /// How the file differs from the index: as before, or `untracked`.
+    /// How the file differs from the index: one of the same words, or `untracked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unstaged: Option<String>,
 }
@@ -55,7 +55,7 @@ pub fn status(
     /// Only what is at or below these paths.
     #[arg(default = Vec::new())]
     paths: Vec<String>,
-) -> Result<Rendered<Status>> {
+) -> Result<Rendered<GitStatus>> {
     check_paths(&paths)?;
     let said = git(repository, &["status", "--porcelain=v2", "--branch", "-z"], &paths)?;
     let mut status = parse(&said.text);
@@ -63,26 +63,26 @@ pub fn status(
     Ok(Rendered { text: show(&status), data: status })
 }
 
-/// Reads `--porcelain=v2 -z` (git-status(1), "Porcelain Format Version 2").
-fn parse(text: &str) -> Status {
-    let mut status = Status::default();
+/// Parses `--porcelain=v2 -z` (git-status(1), "Porcelain Format Version 2").
+fn parse(text: &str) -> GitStatus {
+    let mut status = GitStatus::default();
     let mut records = text.split('\0');
     while let Some(record) = records.next() {
         let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
         match kind {
             "#" => header(rest, &mut status),
-            // XY and six more fields before the path.
+            // XY and six more fields come before the path.
             "1" => status.files.extend(changed(rest, 7, None)),
             "2" => {
                 let from = records.next().map(str::to_owned);
                 status.files.extend(changed(rest, 8, from));
             }
-            "u" => status.files.extend(changed(rest, 9, None).map(|file| Changed {
+            "u" => status.files.extend(changed(rest, 9, None).map(|file| ChangedFile {
                 staged: Some("conflict".to_owned()),
                 unstaged: Some("conflict".to_owned()),
                 ..file
             })),
-            "?" => status.files.push(Changed {
+            "?" => status.files.push(ChangedFile {
                 path: rest.to_owned(),
                 from: None,
                 staged: None,
@@ -94,7 +94,7 @@ fn parse(text: &str) -> Status {
     status
 }
 
-fn header(text: &str, status: &mut Status) {
+fn header(text: &str, status: &mut GitStatus) {
     match text.split_once(' ') {
         Some(("branch.head", "(detached)")) => {}
         Some(("branch.head", name)) => status.branch = Some(name.to_owned()),
@@ -108,11 +108,11 @@ fn header(text: &str, status: &mut Status) {
     }
 }
 
-fn changed(text: &str, fields_before: usize, from: Option<String>) -> Option<Changed> {
+fn changed(text: &str, fields_before: usize, from: Option<String>) -> Option<ChangedFile> {
     let path = text.splitn(fields_before + 1, ' ').nth(fields_before)?;
     let mut states = text.chars();
     let (staged, unstaged) = (states.next().and_then(word), states.next().and_then(word));
-    Some(Changed { path: path.to_owned(), from, staged, unstaged })
+    Some(ChangedFile { path: path.to_owned(), from, staged, unstaged })
 }
 
 fn word(state: char) -> Option<String> {
@@ -129,7 +129,7 @@ fn word(state: char) -> Option<String> {
     Some(word.to_owned())
 }
 
-fn show(status: &Status) -> String {
+fn show(status: &GitStatus) -> String {
     let branch = status.branch.as_deref().unwrap_or("no branch");
     let mut text = match &status.upstream {
         Some(upstream) => {
@@ -155,7 +155,7 @@ fn show(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::process::Completed;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_records_are_read() {
-        let fake = Fake::new().program("git", |_| Completed::of(0, SAID, ""));
+        let fake = FakeHost::new().program("git", |_| Completed::of(0, SAID, ""));
         let output = fake.run(|| call::<status>(json!({"repository": "sub", "paths": ["src"]}))).unwrap();
         let expected = "On main, 2 ahead of and 3 behind origin/main.\nsrc/a b.rs: modified\n\
             new: added in the index, modified\nto name: renamed in the index (was \"from name\")\n\
@@ -180,19 +180,19 @@ mod tests {
             command.args.join(" "),
             "--no-pager --no-optional-locks -c core.fsmonitor=false status --porcelain=v2 --branch -z -- src"
         );
-        let clean = Fake::new().program("git", |_| Completed::of(0, "# branch.head (detached)\0", ""));
+        let clean = FakeHost::new().program("git", |_| Completed::of(0, "# branch.head (detached)\0", ""));
         let output = clean.run(|| call::<status>(json!({}))).unwrap();
         assert_eq!(output.value, "On no branch.\nNothing differs from the last commit.");
     }
 
     #[test]
     fn a_failure_and_a_refusal_say_why() {
-        let fake = Fake::new().program("git", |_| Completed::of(128, "", "fatal: not a git repository\n"));
+        let fake = FakeHost::new().program("git", |_| Completed::of(128, "", "fatal: not a git repository\n"));
         let error = fake.run(|| call::<status>(json!({}))).unwrap_err();
         assert_eq!(error.message(), "git ended with exit code 128: fatal: not a git repository");
         let error = fake.run(|| call::<status>(json!({"paths": ["--x"]}))).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::InputInvalid, Some("/paths/0")));
-        let error = Fake::new().run(|| call::<status>(json!({}))).unwrap_err();
+        let error = FakeHost::new().run(|| call::<status>(json!({}))).unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotAvailable);
     }
 }

@@ -1,4 +1,4 @@
-//! The algorithms, behind one interface.
+//! The algorithms behind one interface.
 
 use sha2::{Digest, Sha256, Sha512};
 use toolbay_sdk::prelude::*;
@@ -18,7 +18,7 @@ pub enum Algorithm {
     Crc32,
 }
 
-/// A checksum that is being computed.
+/// A running computation of a checksum.
 pub(crate) enum Hasher {
     Sha256(Sha256),
     Sha512(Sha512),

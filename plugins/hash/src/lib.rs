@@ -1,6 +1,6 @@
 //! Checksums of texts and files.
 //!
-//! The two tools differ in what they may reach, which is why they are two: an operator who grants no files still has
+//! The tools are separate because they need different grants: without file access, an operator still has
 //! `hash_text`.
 
 mod algorithm;
@@ -11,18 +11,18 @@ use toolbay_sdk::{context, files};
 pub use algorithm::Algorithm;
 use algorithm::Hasher;
 
-/// Large enough to make the calls to the host few, small enough for any memory limit.
+/// Large enough to need few calls of the host, small enough for any memory limit.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A checksum.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct Checksum {
-    /// How it was computed.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// The checksum in lower-case hexadecimal.
     pub hex: String,
-    /// How many bytes were read.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
@@ -73,7 +73,7 @@ plugin! { tools: [hash_text, hash_file] }
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::{Fake, call, describe};
+    use toolbay_sdk::testing::{FakeHost, call, describe};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_file_is_read_in_pieces_and_hashes_like_its_text() {
         let text = "0123456789abcdef".repeat(200_000);
-        let fake = Fake::new().file("big", &text);
+        let fake = FakeHost::new().file("big", &text);
         let of_file = fake.run(|| hash_file("big".to_owned(), Algorithm::Blake3)).unwrap();
         assert_eq!(of_file, hash_text(text, Algorithm::Blake3));
         assert_eq!(of_file.data.bytes, 3_200_000);
@@ -106,20 +106,20 @@ mod tests {
 
     #[test]
     fn an_empty_file_has_a_checksum() {
-        let fake = Fake::new().file("empty", "");
+        let fake = FakeHost::new().file("empty", "");
         assert_eq!(fake.run(|| hash_file("empty".to_owned(), Algorithm::Crc32)).unwrap().text, "00000000");
     }
 
     #[test]
     fn a_file_out_of_reach_is_not_available() {
-        let fake = Fake::new().file("secret/a", "x").deny("secret");
+        let fake = FakeHost::new().file("secret/a", "x").deny("secret");
         let error = fake.run(|| hash_file("secret/a".to_owned(), Algorithm::Crc32)).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::NotAvailable, Some("denied")));
     }
 
     #[test]
     fn a_cancelled_call_ends() {
-        let fake = Fake::new().file("a", "x").cancelled_after(0);
+        let fake = FakeHost::new().file("a", "x").cancelled_after(0);
         assert!(fake.run(|| hash_file("a".to_owned(), Algorithm::Crc32)).is_err());
     }
 

@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::tasks::{self, Task};
+use crate::tasks::{self, BoardTask};
 
 /// Put a new task on the board. Its id is how the other tools name it.
 #[tool(
@@ -18,7 +18,7 @@ pub fn kanban_add(
     notes: String,
     /// The column; the first one, if it is left out.
     status: Option<String>,
-) -> Result<Rendered<Task>> {
+) -> Result<Rendered<BoardTask>> {
     if title.trim().is_empty() || title.contains('\n') {
         return Err(Error::input("the title is empty or has more than one line").at("/title"));
     }
@@ -34,19 +34,19 @@ pub fn kanban_add(
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     #[test]
     fn a_task_begins_in_the_first_column_or_where_it_is_put() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             assert_eq!(call::<kanban_add>(json!({"title": "a"})).unwrap().value, "Added t1 to todo.");
             let review = call::<kanban_add>(json!({"title": "b", "status": "review"})).unwrap();
             assert_eq!(review.value, "Added t2 to review.");
         });
-        Fake::new().kv(Scope::Plugin).config("columns", ["ideas", "now"]).run(|| {
+        FakeHost::new().kv(Scope::Plugin).config("columns", ["ideas", "now"]).run(|| {
             assert_eq!(call::<kanban_add>(json!({"title": "a"})).unwrap().value, "Added t1 to ideas.");
             assert_eq!(
                 call::<kanban_add>(json!({"title": "a", "status": "done"})).unwrap().value,
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_a_task_is_refused() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             for (args, at) in [
                 (json!({"title": " "}), "/title"),
                 (json!({"title": "a\nb"}), "/title"),
@@ -67,7 +67,7 @@ mod tests {
                 assert_eq!((error.code(), error.subject()), (ErrorCode::InputInvalid, Some(at)));
             }
         });
-        let denied = Fake::new().run(|| call::<kanban_add>(json!({"title": "x"}))).unwrap_err();
+        let denied = FakeHost::new().run(|| call::<kanban_add>(json!({"title": "x"}))).unwrap_err();
         assert_eq!((denied.code(), denied.subject()), (ErrorCode::NotAvailable, Some("denied")));
     }
 }

@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::tasks::{self, DONE, Task};
+use crate::tasks::{self, DONE, BoardTask};
 
 /// Move a task to another column.
 #[tool(
@@ -14,7 +14,7 @@ pub fn kanban_move(
     id: String,
     /// The column.
     status: String,
-) -> Result<Rendered<Task>> {
+) -> Result<Rendered<BoardTask>> {
     tasks::check_column(&status, "/status")?;
     moved(&id, &status)
 }
@@ -27,11 +27,11 @@ pub fn kanban_move(
 pub fn kanban_done(
     /// The task's id, as `t7`.
     id: String,
-) -> Result<Rendered<Task>> {
+) -> Result<Rendered<BoardTask>> {
     moved(&id, DONE)
 }
 
-fn moved(id: &str, status: &str) -> Result<Rendered<Task>> {
+fn moved(id: &str, status: &str) -> Result<Rendered<BoardTask>> {
     let task = tasks::change(id, |task| status.clone_into(&mut task.status))?;
     Ok(Rendered { text: format!("{} is in {}: {}", task.id, task.status, task.title), data: task })
 }
@@ -39,14 +39,14 @@ fn moved(id: &str, status: &str) -> Result<Rendered<Task>> {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
     use crate::add::kanban_add;
 
     #[test]
     fn a_task_goes_over_the_board() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             call::<kanban_add>(json!({"title": "write"})).unwrap();
             let doing = call::<kanban_move>(json!({"id": "t1", "status": "doing"})).unwrap();
             assert_eq!(doing.value, "t1 is in doing: write");
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_said_so() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             for (id, subject) in [("t9", "not-found"), ("9", "/id"), ("t", "/id"), ("tx", "/id")] {
                 assert_eq!(
                     call::<kanban_done>(json!({"id": id})).unwrap_err().subject(),

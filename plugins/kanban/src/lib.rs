@@ -1,8 +1,8 @@
 //! A board of tasks: list, add, move, done.
 //!
-//! Each task is an entry of its own, under a number that is never given twice: calls that add at once all keep theirs, and
-//! two that move one task do it one after the other. The board is shared by all sessions. `kanban_list` answers with the JSON
-//! array that the reducer of that name knows how to shorten.
+//! Each task is a separate entry under a number that is never reused. Concurrent additions all succeed, and concurrent
+//! moves of one task happen one after the other. All sessions share the board. `kanban_list` returns the JSON
+//! array that the reducer of the same name shortens.
 
 pub mod add;
 pub mod change;
@@ -12,11 +12,11 @@ mod time;
 
 use toolbay_sdk::prelude::*;
 
-/// What the operator may set.
+/// The operator's settings.
 #[data]
 #[derive(Debug)]
-pub struct Settings {
-    /// The columns of the board, in their order; `done` is always one.
+pub struct BoardSettings {
+    /// The columns of the board, in order; `done` always exists.
     #[schemars(length(max = 50))]
     pub columns: Option<Vec<String>>,
 }
@@ -28,5 +28,5 @@ plugin! {
         change::kanban_move,
         change::kanban_done,
     ],
-    config: Settings,
+    config: BoardSettings,
 }

@@ -3,14 +3,14 @@
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json;
 
-use crate::tasks::{self, DONE, Task};
+use crate::tasks::{self, DONE, BoardTask};
 
-/// Some of the tasks.
+/// A part of the tasks.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Board {
     /// The tasks, oldest first.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<BoardTask>,
     /// Whether there are more; ask again with `after` set to the last id.
     pub more: bool,
 }
@@ -46,7 +46,7 @@ pub fn kanban_list(
         }
         more
     })?;
-    // Nothing but the array: what reads it is a program, the reducer among them.
+    // Only the array, because a reducer parses it.
     Ok(Rendered { text: serde_json::to_string(&found)?, data: Board { tasks: found, more } })
 }
 
@@ -54,7 +54,7 @@ pub fn kanban_list(
 mod tests {
     use toolbay_sdk::kv::Scope;
     use toolbay_sdk::serde_json::Value;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
     use crate::add::kanban_add;
@@ -62,7 +62,7 @@ mod tests {
 
     fn ids(args: Value) -> (Vec<String>, bool) {
         let output = call::<kanban_list>(args).unwrap();
-        let tasks: Vec<Task> = serde_json::from_str(&output.value).unwrap();
+        let tasks: Vec<BoardTask> = serde_json::from_str(&output.value).unwrap();
         let board: Board = serde_json::from_str(&output.structured.unwrap()).unwrap();
         assert_eq!(board.tasks, tasks, "the text is the same tasks");
         (tasks.into_iter().map(|task| task.id).collect(), board.more)
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_board_is_listed_in_pages_and_by_column() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             assert_eq!(ids(json!({})), (vec![], false));
             for n in 0..12 {
                 call::<kanban_add>(json!({"title": format!("task {n}")})).unwrap();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_task_is_as_the_reducer_knows_it() {
-        Fake::new().kv(Scope::Plugin).run(|| {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
             call::<kanban_add>(json!({"title": "write", "notes": "soon"})).unwrap();
             let list: Value = serde_json::from_str(&call::<kanban_list>(json!({})).unwrap().value).unwrap();
             for key in ["id", "title", "status", "updatedAt"] {

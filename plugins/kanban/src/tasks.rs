@@ -1,4 +1,4 @@
-//! The tasks in the store: `next`, the last number that was given, and `task/<number>`, one for each.
+//! The tasks in the store: `next`, the last used number, and `task/<number>` for each task.
 
 use toolbay_sdk::kv::{self, Scope};
 use toolbay_sdk::prelude::*;
@@ -6,34 +6,34 @@ use toolbay_sdk::{config, serde_json};
 
 use crate::time;
 
-/// How often a change is tried again because another call was faster.
+/// How often a change is retried after a concurrent change.
 const TRIES: usize = 100;
 const NEXT: &str = "next";
 const PREFIX: &str = "task/";
-/// The columns of a board whose operator names none.
+/// The default columns of a board.
 const COLUMNS: [&str; 4] = ["todo", "doing", "review", "done"];
-/// Where a task goes that is done. The reducer of `kanban_list` knows it by this name.
+/// The column of finished tasks. The reducer of `kanban_list` knows this name.
 pub(crate) const DONE: &str = "done";
 
 /// One task.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// How the other tools name it: `t7`.
+pub struct BoardTask {
+    /// The id for the other tools: `t7`.
     pub id: String,
-    /// What is to be done.
+    /// The title.
     pub title: String,
-    /// The column it is in.
+    /// The column.
     pub status: String,
-    /// More about it.
+    /// The description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notes: String,
-    /// When it was last changed.
+    /// The time of the last change.
     #[serde(rename = "updatedAt")]
     pub updated_at: String,
 }
 
-/// The columns of the board, in their order.
+/// The columns of the board, in order.
 pub(crate) fn columns() -> Result<Vec<String>> {
     let mut columns =
         config::get::<Vec<String>>("columns")?.unwrap_or_else(|| COLUMNS.map(str::to_owned).to_vec());
@@ -43,7 +43,7 @@ pub(crate) fn columns() -> Result<Vec<String>> {
     Ok(columns)
 }
 
-/// Refuses a column that the board does not have.
+/// Refuses an unknown column.
 pub(crate) fn check_column(status: &str, argument: &str) -> Result<()> {
     let columns = columns()?;
     if columns.iter().any(|column| column == status) {
@@ -68,20 +68,20 @@ fn missing(id: &str) -> Error {
 }
 
 /// Adds a task under a new number.
-pub(crate) fn create(title: String, notes: String, status: String) -> Result<Task> {
+pub(crate) fn create(title: String, notes: String, status: String) -> Result<BoardTask> {
     let next = kv::increment(Scope::Plugin, NEXT, 1)?;
     let next = u64::try_from(next).map_err(|_| Error::failed("the numbers of the board are damaged"))?;
-    let task = Task { id: format!("t{next}"), title, status, notes, updated_at: time::now() };
+    let task = BoardTask { id: format!("t{next}"), title, status, notes, updated_at: time::now() };
     kv::set_json(Scope::Plugin, &key(next), &task, None)?;
     Ok(task)
 }
 
-/// Changes a task, on what it is at that moment.
-pub(crate) fn change(id: &str, change: impl Fn(&mut Task)) -> Result<Task> {
+/// Changes the current version of a task.
+pub(crate) fn change(id: &str, change: impl Fn(&mut BoardTask)) -> Result<BoardTask> {
     let key = key(number(id)?);
     for _ in 0..TRIES {
         let old = kv::get(Scope::Plugin, &key)?.ok_or_else(|| missing(id))?;
-        let before: Task = serde_json::from_slice(&old)?;
+        let before: BoardTask = serde_json::from_slice(&old)?;
         let mut task = before.clone();
         change(&mut task);
         if task == before {
@@ -95,8 +95,8 @@ pub(crate) fn change(id: &str, change: impl Fn(&mut Task)) -> Result<Task> {
     Err(Error::failed(format!("task {id} is being changed by others all the time; try again")))
 }
 
-/// The tasks after a number, oldest first, until `enough` says so.
-pub(crate) fn each(after: Option<&str>, mut enough: impl FnMut(Task) -> bool) -> Result<()> {
+/// The tasks after a number, oldest first, until `enough` returns true.
+pub(crate) fn each(after: Option<&str>, mut enough: impl FnMut(BoardTask) -> bool) -> Result<()> {
     let mut last = key(after.map_or(Ok(0), number)?);
     loop {
         let keys = kv::keys(Scope::Plugin, PREFIX, Some(&last), 500)?;

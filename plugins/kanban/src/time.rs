@@ -1,4 +1,4 @@
-//! The time as RFC 3339 has it, which sorts as text. Without the capability `clock` it stands still.
+//! The current time in RFC 3339, which sorts as text. Without the capability `clock` the time is constant.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The built component in the host, by a clock that the test sets.
+//! The built component in the host, with a clock that the test controls.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Notes that an agent keeps: write, read, search by words.
+//! Notes of an agent: write, read, search by words.
 //!
-//! A note has a name, a text and tags. Lasting notes are shared by all sessions; notes of the session are seen in it
-//! alone, and need the session to be known to the host.
+//! A note has a name, a text and tags. All sessions share lasting notes. A session note is visible in its session
+//! only, and needs a session that the host knows.
 
 pub mod memory_read;
 pub mod memory_write;

@@ -2,15 +2,15 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::notes::{self, MAX_NOTES, Note, Place};
+use crate::notes::{self, MAX_NOTES, Note, NoteFile};
 
-/// What was found.
+/// The result of a read.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundNotes {
     /// The notes: one with its text, or several without.
     pub notes: Vec<Note>,
-    /// Whether there are more than were looked at or shown.
+    /// Whether notes were left out.
     pub more: bool,
 }
 
@@ -26,16 +26,16 @@ pub fn memory_read(
     /// List only notes with this tag.
     tag: Option<String>,
     /// `lasting`: for all sessions. `session`: for this one.
-    place: Option<Place>,
+    place: Option<NoteFile>,
     /// List at most so many.
     #[arg(default = 100, range(min = 1, max = 1000))]
     max_notes: usize,
-) -> Result<Rendered<Found>> {
-    let place = place.unwrap_or(Place::Lasting);
+) -> Result<Rendered<FoundNotes>> {
+    let place = place.unwrap_or(NoteFile::Lasting);
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         let note = notes::get(place, &name)?;
         let note = note.ok_or_else(|| Error::failed(format!("there is no note `{name}`")).at("not-found"))?;
-        return Ok(Rendered { text: note.text.clone(), data: Found { notes: vec![note], more: false } });
+        return Ok(Rendered { text: note.text.clone(), data: FoundNotes { notes: vec![note], more: false } });
     }
     let (all, unseen) = notes::all(place)?;
     let tag = tag.map(|tag| tag.trim().to_lowercase());
@@ -54,7 +54,7 @@ pub fn memory_read(
             listed.len()
         ));
     }
-    Ok(Rendered { text, data: Found { notes: listed, more } })
+    Ok(Rendered { text, data: FoundNotes { notes: listed, more } })
 }
 
 fn line(note: &Note) -> String {
@@ -65,14 +65,14 @@ fn line(note: &Note) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
     use crate::memory_write::memory_write;
 
     #[test]
     fn notes_are_read_and_listed_in_their_place() {
-        let fake = Fake::new().kv(Scope::Plugin).kv(Scope::Session);
+        let fake = FakeHost::new().kv(Scope::Plugin).kv(Scope::Session);
         fake.run(|| {
             let write = |args| call::<memory_write>(args).unwrap();
             write(json!({"name": "b", "text": "bee", "tags": ["Animal"]}));

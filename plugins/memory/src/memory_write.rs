@@ -2,21 +2,21 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::notes::{self, Note, Place};
+use crate::notes::{self, Note, NoteFile};
 
-/// Most characters of a note, also after something was appended.
+/// The longest note in characters, also after an append.
 const MAX_TEXT: usize = 100_000;
 const MAX_TAGS: usize = 20;
 
-/// What was done.
+/// The result of a write.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct NoteReport {
     /// The note's name.
     pub name: String,
-    /// Characters of its text now.
+    /// The number of characters of the text.
     pub chars: usize,
-    /// Its tags now.
+    /// The tags of the note.
     pub tags: Vec<String>,
 }
 
@@ -39,14 +39,14 @@ pub fn memory_write(
     #[arg(default = false)]
     append: bool,
     /// `lasting`: for all sessions. `session`: for this one.
-    place: Option<Place>,
-) -> Result<Rendered<Written>> {
-    let place = place.unwrap_or(Place::Lasting);
+    place: Option<NoteFile>,
+) -> Result<Rendered<NoteReport>> {
+    let place = place.unwrap_or(NoteFile::Lasting);
     let tags = tags.as_deref().map(check_tags).transpose()?;
     if text.is_empty() && !append {
         let there = notes::remove(place, &name)?;
         let said = if there { format!("Removed `{name}`.") } else { format!("There was no `{name}`.") };
-        return Ok(Rendered { text: said, data: Written { name, chars: 0, tags: Vec::new() } });
+        return Ok(Rendered { text: said, data: NoteReport { name, chars: 0, tags: Vec::new() } });
     }
     let note = notes::change(place, &name, |old| {
         let (before, kept) = old.map_or_else(Default::default, |old| (old.text, old.tags));
@@ -60,7 +60,7 @@ pub fn memory_write(
     let chars = note.text.chars().count();
     Ok(Rendered {
         text: format!("Wrote `{name}`, {chars} characters."),
-        data: Written { name, chars, tags: note.tags },
+        data: NoteReport { name, chars, tags: note.tags },
     })
 }
 
@@ -81,26 +81,26 @@ fn check_tags(tags: &[String]) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     #[test]
     fn a_note_is_written_appended_to_and_removed() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             let write = |args| call::<memory_write>(args).map(|output| output.value);
             assert_eq!(
                 write(json!({"name": "a", "text": "one", "tags": ["X", "x ", "B"]})).unwrap(),
                 "Wrote `a`, 3 characters."
             );
-            assert_eq!(notes::get(Place::Lasting, "a").unwrap().unwrap().tags, ["b", "x"]);
+            assert_eq!(notes::get(NoteFile::Lasting, "a").unwrap().unwrap().tags, ["b", "x"]);
             assert_eq!(
                 write(json!({"name": "a", "text": "two", "append": true})).unwrap(),
                 "Wrote `a`, 7 characters."
             );
-            let note = notes::get(Place::Lasting, "a").unwrap().unwrap();
+            let note = notes::get(NoteFile::Lasting, "a").unwrap().unwrap();
             assert_eq!((note.text.as_str(), note.tags.len()), ("one\ntwo", 2), "the tags stay");
             assert_eq!(write(json!({"name": "a", "text": ""})).unwrap(), "Removed `a`.");
             assert_eq!(write(json!({"name": "a", "text": ""})).unwrap(), "There was no `a`.");
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_or_not_granted_is_refused() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             for args in [
                 json!({"name": "a", "text": "x", "tags": vec!["t"; 21]}),

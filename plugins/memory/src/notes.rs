@@ -1,29 +1,29 @@
-//! The notes in the store: `note/<name>`, one entry for each, in the scope of those who share it.
+//! The notes in the store: `note/<name>` for each, in the scope of the sessions that share it.
 
 use toolbay_sdk::kv::{self, Scope};
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json;
 
-/// Most notes that one call looks at, in each place.
+/// The most notes that one call reads, in each place.
 pub(crate) const MAX_NOTES: usize = 2000;
 const PREFIX: &str = "note/";
-/// Keys of one listing.
+/// The number of keys in one listing.
 const PAGE: u32 = 500;
-/// How often a change is tried again because another call was faster.
+/// How often a change is retried after a concurrent change.
 const TRIES: usize = 100;
 
-/// Who shares a note.
+/// The sessions that share a note.
 #[data]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// All sessions, for good.
+pub enum NoteFile {
+    /// All sessions, permanently.
     Lasting,
-    /// This session.
+    /// This session only.
     Session,
 }
 
-impl Place {
+impl NoteFile {
     fn scope(self) -> Scope {
         match self {
             Self::Lasting => Scope::Plugin,
@@ -43,11 +43,11 @@ impl Place {
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Its name, unique in its place.
+    /// The name, unique in its place.
     pub name: String,
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// Words it is filed under, in small letters.
+    /// The tags, in lower case.
     pub tags: Vec<String>,
 }
 
@@ -55,21 +55,21 @@ fn key(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// The note of a name.
-pub(crate) fn get(place: Place, name: &str) -> Result<Option<Note>> {
+/// Returns the note of a name.
+pub(crate) fn get(place: NoteFile, name: &str) -> Result<Option<Note>> {
     kv::get_json(place.scope(), &key(name))
 }
 
-/// Removes a note; tells whether it was there.
-pub(crate) fn remove(place: Place, name: &str) -> Result<bool> {
+/// Removes a note. Returns whether it existed.
+pub(crate) fn remove(place: NoteFile, name: &str) -> Result<bool> {
     let there = kv::get(place.scope(), &key(name))?.is_some();
     kv::remove(place.scope(), &key(name))?;
     Ok(there)
 }
 
-/// Makes of the note that is there the one that is to be, on what it is at that moment.
+/// Replaces a note by a function of its current version.
 pub(crate) fn change(
-    place: Place,
+    place: NoteFile,
     name: &str,
     change: impl Fn(Option<Note>) -> Result<Note>,
 ) -> Result<Note> {
@@ -84,8 +84,8 @@ pub(crate) fn change(
     Err(Error::failed(format!("`{name}` is being changed by others all the time; try again")))
 }
 
-/// The notes of a place by name, at most [`MAX_NOTES`]; and whether there are more.
-pub(crate) fn all(place: Place) -> Result<(Vec<Note>, bool)> {
+/// The notes of a place by name, at most [`MAX_NOTES`], and whether there are more.
+pub(crate) fn all(place: NoteFile) -> Result<(Vec<Note>, bool)> {
     let mut notes = Vec::new();
     let mut last: Option<String> = None;
     loop {
@@ -95,14 +95,14 @@ pub(crate) fn all(place: Place) -> Result<(Vec<Note>, bool)> {
             if notes.len() == MAX_NOTES {
                 return Ok((notes, true));
             }
-            // It may have been removed since it was listed.
+            // Another call may have removed it since the listing.
             notes.extend(kv::get_json::<Note>(place.scope(), &key)?);
         }
         last = Some(end);
     }
 }
 
-/// The words of a text, in small letters.
+/// The words of a text, in lower case.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }

@@ -5,39 +5,39 @@ use std::collections::BTreeSet;
 
 use toolbay_sdk::prelude::*;
 
-use crate::notes::{self, MAX_NOTES, Note, Place};
+use crate::notes::{self, MAX_NOTES, Note, NoteFile};
 
-/// Most different words of a query that count.
+/// The most different words of a query that count.
 const MAX_WORDS: usize = 32;
-/// What a word is worth in a note's name or among its tags, and how often it counts in the text at most: a short note
-/// with the word in its name comes before a long one that repeats it.
+/// The weight of a word in a note's name or tags, and the most occurrences in the text that count: a short note
+/// with the word in its name comes before a long note that repeats it.
 const NAME: usize = 5;
 const TAG: usize = 3;
 const MOST_IN_TEXT: usize = 4;
-/// Characters of a note that are shown around the first word.
+/// The size of an excerpt around the first word, in characters.
 const SNIPPET: usize = 160;
 
-/// A note that was found.
+/// A matching note.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct SessionHit {
     /// The note's name.
     pub name: String,
-    /// Who shares it.
-    pub place: Place,
-    /// How well it fits; the best comes first.
+    /// The sessions that share it.
+    pub place: NoteFile,
+    /// The score; the best comes first.
     pub score: usize,
-    /// A part of its text.
+    /// An excerpt of its text.
     pub snippet: String,
 }
 
-/// What was found.
+/// The result of a search.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hits {
-    /// The best first.
-    pub hits: Vec<Hit>,
-    /// Whether there are notes that were not looked at.
+pub struct SessionHits {
+    /// The matching notes, best first.
+    pub hits: Vec<SessionHit>,
+    /// Whether some notes were not searched.
     pub incomplete: bool,
 }
 
@@ -56,31 +56,31 @@ pub fn session_search(
     /// Show at most so many.
     #[arg(default = 10, range(min = 1, max = 100))]
     max_results: usize,
-) -> Result<Rendered<Hits>> {
+) -> Result<Rendered<SessionHits>> {
     let words: BTreeSet<String> = notes::words(&query).take(MAX_WORDS).collect();
     if words.is_empty() {
         return Err(Error::input("the query has no words").at("/query"));
     }
-    let mut found: Vec<((usize, usize), Hit)> = Vec::new();
+    let mut found: Vec<((usize, usize), SessionHit)> = Vec::new();
     let mut incomplete = false;
-    for place in [Place::Session, Place::Lasting] {
+    for place in [NoteFile::Session, NoteFile::Lasting] {
         let (notes, more) = match notes::all(place) {
             Ok(all) => all,
-            // Without a grant or a session there are the lasting ones.
-            Err(_) if place == Place::Session => continue,
+            // Without a grant or a session, only lasting notes are searched.
+            Err(_) if place == NoteFile::Session => continue,
             Err(error) => return Err(error),
         };
         incomplete |= more;
         for note in notes {
             let rank = rank(&note, &words);
             if rank.0 > 0 {
-                let hit = Hit { snippet: snippet(&note.text, &words), name: note.name, place, score: rank.1 };
+                let hit = SessionHit { snippet: snippet(&note.text, &words), name: note.name, place, score: rank.1 };
                 found.push((rank, hit));
             }
         }
     }
     found.sort_by(|(a, one), (b, other)| Reverse(a).cmp(&Reverse(b)).then_with(|| one.name.cmp(&other.name)));
-    let hits: Vec<Hit> = found.into_iter().take(max_results).map(|(_, hit)| hit).collect();
+    let hits: Vec<SessionHit> = found.into_iter().take(max_results).map(|(_, hit)| hit).collect();
     let mut text: String =
         hits.iter().map(|hit| format!("{} ({}): {}\n", hit.name, hit.place.word(), hit.snippet)).collect();
     if hits.is_empty() {
@@ -89,10 +89,10 @@ pub fn session_search(
     if incomplete {
         text.push_str(&format!("[only the first {MAX_NOTES} notes by name were searched]\n"));
     }
-    Ok(Rendered { text, data: Hits { hits, incomplete } })
+    Ok(Rendered { text, data: SessionHits { hits, incomplete } })
 }
 
-/// How many of the words a note has, and how well.
+/// How many of the words a note has, and its score.
 fn rank(note: &Note, words: &BTreeSet<String>) -> (usize, usize) {
     let count = |text: &str, word: &str| notes::words(text).filter(|one| one.starts_with(word)).count();
     let (mut different, mut score) = (0, 0);
@@ -121,7 +121,7 @@ fn snippet(text: &str, words: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
@@ -134,13 +134,13 @@ mod tests {
 
     fn names(query: &str) -> Vec<String> {
         let output = call::<session_search>(json!({"query": query})).unwrap();
-        let hits: Hits = toolbay_sdk::serde_json::from_str(&output.structured.unwrap()).unwrap();
+        let hits: SessionHits = toolbay_sdk::serde_json::from_str(&output.structured.unwrap()).unwrap();
         hits.hits.into_iter().map(|hit| hit.name).collect()
     }
 
     #[test]
     fn the_best_fit_comes_first() {
-        let fake = Fake::new().kv(Scope::Plugin).kv(Scope::Session);
+        let fake = FakeHost::new().kv(Scope::Plugin).kv(Scope::Session);
         fake.run(|| {
             write("deploy", "push the tag", &[], "lasting");
             write("log", "deploy deploy deploy deploy deploy deploy deploy", &[], "lasting");
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn without_a_session_the_lasting_notes_are_searched() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             write("a", &format!("{} needle in hay", "hay ".repeat(100)), &[], "lasting");
             let output = call::<session_search>(json!({"query": "NEEDLE"})).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_search_is_bounded() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             for n in 0..=MAX_NOTES {
                 write(&format!("n{n:05}"), "same", &[], "lasting");

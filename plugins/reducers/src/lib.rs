@@ -1,9 +1,9 @@
-//! The built-in reducers as a component: for hosts that are not embedded, and to be replaced or left out by an operator.
+//! The built-in reducers as a component, for hosts that are not embedded. An operator can replace it or leave it out.
 //!
-//! What they do is in `toolbay-reducers`, the same source that runs natively; here they only get the texts. Each has the
-//! name of the tools it is meant for; the policy can bind it to any other tool.
+//! `toolbay-reducers` has the implementation, which also runs natively. Each reducer has the name of the tools whose
+//! results it reduces. The policy can bind it to any other tool.
 
-use toolbay_reducers::{Context, Reduce, terminal_error};
+use toolbay_reducers::{ReduceFn, ReducerInput, terminal_error};
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::types::ToolError;
 
@@ -54,7 +54,7 @@ pub fn search_files(input: &ToolResult, ctx: &ReduceContext) -> Option<ToolResul
 pub fn terminal(input: &ToolResult, ctx: &ReduceContext) -> Option<ToolResult> {
     match input {
         Ok(_) => output(input, ctx, toolbay_reducers::terminal),
-        // What failed says why at its end, and there the host would cut it.
+        // A failing program prints its error at the end, which the host would cut off.
         Err(error) => {
             let message = terminal_error(&error.message, &context(ctx))?;
             Some(Err(ToolError { message, ..error.clone() }))
@@ -62,13 +62,13 @@ pub fn terminal(input: &ToolResult, ctx: &ReduceContext) -> Option<ToolResult> {
     }
 }
 
-fn context(ctx: &ReduceContext) -> Context<'_> {
+fn context(ctx: &ReduceContext) -> ReducerInput<'_> {
     let budget_chars = usize::try_from(ctx.budget_chars).unwrap_or(usize::MAX);
-    Context { args: &ctx.args, turn: ctx.turn_count, budget_chars }
+    ReducerInput { args: &ctx.args, turn: ctx.turn_count, budget_chars }
 }
 
-/// Shortens the text of an output and keeps everything beside it; an error passes as it is.
-fn output(input: &ToolResult, ctx: &ReduceContext, reduce: Reduce) -> Option<ToolResult> {
+/// Shortens the text of an output and keeps everything else. An error is unchanged.
+fn output(input: &ToolResult, ctx: &ReduceContext, reduce: ReduceFn) -> Option<ToolResult> {
     let output = input.as_ref().ok()?;
     let value = reduce(&output.value, &context(ctx))?;
     Some(Ok(Output { value, ..output.clone() }))

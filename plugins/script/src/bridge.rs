@@ -1,4 +1,4 @@
-//! What a program can ask of the host: two functions, from text to text.
+//! The host functions of a program: two functions from text to text.
 
 use boa_engine::{Context, JsNativeError, JsResult, JsString, JsValue, NativeFunction};
 use toolbay_sdk::invoke::{self, Invocation, Invoked};
@@ -6,7 +6,7 @@ use toolbay_sdk::serde_json::{self, Value, json};
 use toolbay_sdk::types::ErrorCode;
 use toolbay_sdk::{Error, Result};
 
-/// `[[name, args], …]`, a JSON text, to a JSON text: what became of each call, or of all of them.
+/// Makes calls: `[[name, args], …]` as JSON. Returns the result of each call, or the error of the batch, as JSON.
 pub(crate) fn invoke() -> NativeFunction {
     NativeFunction::from_fn_ptr(|_, args, context| {
         let calls = text(args, context)?;
@@ -14,7 +14,7 @@ pub(crate) fn invoke() -> NativeFunction {
     })
 }
 
-/// The tools that may be called, as a JSON text.
+/// The callable tools, as JSON.
 pub(crate) fn tools() -> NativeFunction {
     NativeFunction::from_fn_ptr(|_, _, _| Ok(JsString::from(listed().to_string()).into()))
 }
@@ -39,7 +39,7 @@ fn made(calls: &str) -> String {
     }
 }
 
-/// As text, and not as a tree: what a tool says is structured the host has read as JSON, and its members keep their order.
+/// Kept as text and not parsed: the host has validated it as JSON, and its members keep their order.
 fn answer(answer: &Result<Invoked>) -> String {
     let Invoked { value, structured, truncated } = match answer {
         Ok(invoked) => invoked,

@@ -1,4 +1,4 @@
-//! Runs a program to its end: the engine, its jobs, and the calls that wait between them.
+//! Runs a program to its end: the engine, its jobs, and the pending calls.
 
 use std::path::Path;
 
@@ -10,46 +10,46 @@ use toolbay_sdk::serde_json::{self, Value};
 
 use crate::bridge;
 
-/// What a program sees; the value of this text is a function of the bridge.
+/// The globals of a program. The value of this script is a function of the bridge.
 const PRELUDE: &str = include_str!("prelude.js");
-/// Longest message of what a program threw, in characters.
+/// The longest message of an exception, in characters.
 const MAX_MESSAGE: usize = 4000;
 
-/// What a program gave back.
+/// The result of a program.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    /// What it wrote, and its result.
+pub(crate) struct ScriptResult {
+    /// Its output and its return value, as text.
     pub(crate) text: String,
-    /// The same as JSON, with the members in the program's order, and how many calls it made.
+    /// The same as JSON in the program's member order, and the number of calls.
     pub(crate) structured: String,
 }
 
-/// Why it gave nothing back.
+/// The reasons for a missing result.
 #[derive(Debug)]
-pub(crate) enum Failed {
-    /// It is no program.
+pub(crate) enum ScriptError {
+    /// The text is not a valid program.
     Syntax(String),
-    /// It threw something.
+    /// The program threw an exception.
     Thrown { message: String, line: Option<u64>, console: Vec<String> },
 }
 
-impl Failed {
+impl ScriptError {
     fn of_engine(message: impl std::fmt::Display) -> Self {
         Self::Thrown { message: cut(&message.to_string()), line: None, console: Vec::new() }
     }
 }
 
 /// Runs the body of an async function.
-pub(crate) fn run(code: &str, input: &Value) -> Result<Finished, Failed> {
+pub(crate) fn run(code: &str, input: &Value) -> Result<ScriptResult, ScriptError> {
     let mut context = Context::default();
-    let program = Program::new(&mut context).map_err(Failed::of_engine)?;
-    // On the first line, so that lines are counted as the program has them. One that closes the function and opens another
-    // only loses its own first half.
+    let program = ScriptProgram::new(&mut context).map_err(ScriptError::of_engine)?;
+    // On the first line, so that line numbers match the program. A program that closes the function and opens another
+    // only loses its first half.
     let main = format!("'use strict'; (async (tools, input, console) => {{{code}\n}})");
     let source = Source::from_bytes(main.as_bytes()).with_path(Path::new("script.js"));
-    let main = context.eval(source).map_err(|error| Failed::Syntax(first_line(&error)))?;
+    let main = context.eval(source).map_err(|error| ScriptError::Syntax(first_line(&error)))?;
     if main.as_callable().is_none() {
-        return Err(Failed::Syntax("the program is not the body of one function".to_owned()));
+        return Err(ScriptError::Syntax("the program is not the body of one function".to_owned()));
     }
     let outcome = program.run(&main, input, &mut context);
     let finished = match outcome {
@@ -60,10 +60,10 @@ pub(crate) fn run(code: &str, input: &Value) -> Result<Finished, Failed> {
     finished.map_err(|error| program.fell(error, &mut context))
 }
 
-/// The functions that the prelude gives.
-struct Program(JsObject);
+/// The functions of the prelude.
+struct ScriptProgram(JsObject);
 
-impl Program {
+impl ScriptProgram {
     fn new(context: &mut Context) -> JsResult<Self> {
         let host = ObjectInitializer::new(context)
             .function(bridge::invoke(), js_string!("invoke"), 1)
@@ -74,7 +74,7 @@ impl Program {
         made.as_object().map(Self).ok_or_else(|| JsError::from_opaque(js_string!("no prelude").into()))
     }
 
-    /// What the program came to: its result, or what it threw.
+    /// The outcome of the program: its result or its exception.
     fn run(
         &self,
         main: &JsValue,
@@ -104,32 +104,32 @@ impl Program {
         called(&function, args, context)
     }
 
-    /// What the prelude makes of a result.
-    fn finished(&self, result: JsValue, context: &mut Context) -> JsResult<Finished> {
+    /// The prelude's conversion of a result.
+    fn finished(&self, result: JsValue, context: &mut Context) -> JsResult<ScriptResult> {
         let made = self.call("finished", &[result], context)?.to_object(context)?;
         let text = |key: JsString, context: &mut Context| made.get(key, context)?.to_string(context);
-        Ok(Finished {
+        Ok(ScriptResult {
             text: text(js_string!("text"), context)?.to_std_string_lossy(),
             structured: text(js_string!("structured"), context)?.to_std_string_lossy(),
         })
     }
 
-    /// What a program threw, with what it wrote before.
-    fn thrown(&self, value: JsValue, context: &mut Context) -> Failed {
+    /// An exception of the program, with the output before it.
+    fn thrown(&self, value: JsValue, context: &mut Context) -> ScriptError {
         let told = self.call("thrown", &[value], context).and_then(|text| text.to_string(context));
         let answer = told.ok().and_then(|text| serde_json::from_str(&text.to_std_string_lossy()).ok());
-        let Some(mut answer) = answer else { return Failed::of_engine("the program failed") };
+        let Some(mut answer) = answer else { return ScriptError::of_engine("the program failed") };
         let answer: &mut Value = &mut answer;
         let message = answer["message"].as_str().unwrap_or("the program failed");
-        Failed::Thrown { message: cut(message), line: number(answer, "line"), console: console(answer) }
+        ScriptError::Thrown { message: cut(message), line: number(answer, "line"), console: console(answer) }
     }
 
-    /// The same for an error that the engine has in hand; one of its own bounds cannot be caught.
-    fn fell(&self, error: JsError, context: &mut Context) -> Failed {
+    /// An exception of the engine. The program cannot catch the engine's limits.
+    fn fell(&self, error: JsError, context: &mut Context) -> ScriptError {
         let message = first_line(&error);
         match error.into_opaque(context) {
             Ok(value) => self.thrown(value, context),
-            Err(_) => Failed::of_engine(message),
+            Err(_) => ScriptError::of_engine(message),
         }
     }
 }
@@ -149,7 +149,7 @@ fn number(answer: &Value, key: &str) -> Option<u64> {
     answer.get(key).and_then(Value::as_u64)
 }
 
-/// What an error says, without the frames of the engine below it.
+/// The message of an error, without stack frames of the engine.
 fn first_line(error: &JsError) -> String {
     cut(error.to_string().lines().next().unwrap_or_default())
 }

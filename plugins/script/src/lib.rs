@@ -1,7 +1,7 @@
-//! Programs that call tools: one JavaScript program in place of twenty calls.
+//! Programs that call tools: one JavaScript program instead of twenty calls.
 //!
-//! The program runs in an engine that is itself in the sandbox, and reaches nothing but the tools of whoever called this
-//! one, as far as the operator granted them. Calls that it makes without waiting in between are made at once.
+//! The program runs in an engine within the sandbox. It reaches only tools that the caller of `run` may call and the
+//! operator granted. Calls that the program starts without awaiting them run in parallel.
 
 mod bridge;
 mod engine;

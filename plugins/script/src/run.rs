@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::engine::{self, Failed, Finished};
+use crate::engine::{self, ScriptError, ScriptResult};
 
 /// Run a JavaScript program that calls other tools, instead of calling them one by one: for loops over many items, for calls
 /// that depend on one another, to give back only what matters of large results.
@@ -32,15 +32,15 @@ pub fn run(
     input: Option<serde_json::Value>,
 ) -> Result<Output> {
     match engine::run(&code, &input.unwrap_or_default()) {
-        Ok(Finished { text, structured }) => Ok(Output { structured: Some(structured), ..Output::new(text) }),
+        Ok(ScriptResult { text, structured }) => Ok(Output { structured: Some(structured), ..Output::new(text) }),
         Err(failed) => Err(error(failed)),
     }
 }
 
-fn error(failed: Failed) -> Error {
+fn error(failed: ScriptError) -> Error {
     match failed {
-        Failed::Syntax(message) => Error::input(message).at("/code"),
-        Failed::Thrown { message, line, console } => {
+        ScriptError::Syntax(message) => Error::input(message).at("/code"),
+        ScriptError::Thrown { message, line, console } => {
             let mut text = message;
             if !console.is_empty() {
                 text.push_str("\nBefore that the program wrote:\n");
@@ -58,18 +58,18 @@ fn error(failed: Failed) -> Error {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::invoke::Invoked;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
-    fn host() -> Fake {
+    fn host() -> FakeHost {
         let structured = |value: serde_json::Value| Invoked {
             value: "text".to_owned(),
             structured: Some(value.to_string()),
             truncated: false,
         };
-        Fake::new()
+        FakeHost::new()
             .tool("math__add", move |args| {
                 let number = |key: &str| args.get(key).and_then(serde_json::Value::as_i64).unwrap_or(0);
                 Ok(structured(json!({ "sum": number("a") + number("b") })))

@@ -1,7 +1,7 @@
 //! A tool that runs programs.
 //!
-//! There is no shell: the host starts the one program that is named, with the arguments as they are, in a sandbox. The
-//! capabilities ask for `*` and `**`, which means whatever the operator grants.
+//! No shell is involved: the host starts the named program with the arguments unchanged, in a sandbox. The declared
+//! `*` and `**` mean everything that the operator grants.
 
 mod report;
 pub mod terminal;

@@ -1,17 +1,17 @@
-//! What a program said, as text for a model: its end matters as much as its beginning.
+//! The output of a program as text for a model. Its end matters as much as its start.
 
-/// Keeps the first and the last lines of a text within `most` characters, and says how much is missing between.
+/// Keeps the first and last lines of a text within `most` characters, and states how much is missing between them.
 pub(crate) fn head_and_tail(text: &str, most: usize) -> String {
     let total = text.chars().count();
     if total <= most {
         return text.to_owned();
     }
-    // A program tells its result, or what went wrong, at the end.
+    // A program prints its result or its error at the end.
     let head: usize = most / 3;
     let tail = most - head;
     let first: String = text.chars().take(head).collect();
     let last: String = text.chars().skip(total - tail).collect();
-    // Whole lines, where there are any.
+    // Whole lines if there are any.
     let first = first.rfind('\n').map_or(first.as_str(), |at| first.get(..=at).unwrap_or_default());
     let last = last.find('\n').map_or(last.as_str(), |at| last.get(at + 1..).unwrap_or_default());
     let missing = total - first.chars().count() - last.chars().count();

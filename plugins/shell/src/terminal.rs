@@ -7,21 +7,21 @@ use toolbay_sdk::process::Command;
 use crate::report::head_and_tail;
 use crate::words;
 
-/// Characters of the result that are not the program's.
+/// Characters of the result that do not come from the program.
 const AROUND: usize = 200;
 
-/// How a program ended and what it said.
+/// The result of a program.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Ended {
-    /// Its exit code; absent when a signal ended it.
+pub struct ExitReport {
+    /// The exit code; absent when a signal ended the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The beginning and the end of what it wrote to standard output.
+    /// The beginning and the end of its standard output.
     pub stdout: String,
-    /// The beginning and the end of what it wrote to standard error.
+    /// The beginning and the end of its standard error.
     pub stderr: String,
-    /// Whether it wrote more than is here.
+    /// Whether output was left out.
     pub truncated: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn terminal(
     /// End it after so many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
-) -> Result<Rendered<Ended>> {
+) -> Result<Rendered<ExitReport>> {
     let mut words = match (command, program) {
         (Some(_), _) if !args.is_empty() => {
             return Err(Error::input("`args` belongs to `program`, not to `command`").at("/args"));
@@ -74,12 +74,12 @@ pub fn terminal(
 
     let room = (context::budget_chars() as usize).saturating_sub(AROUND);
     let (stdout, stderr) = (done.stdout_text(), done.stderr_text());
-    // Errors are short as a rule: they get what they need, up to half.
+    // Error output is usually short, so it gets the space it needs, up to half.
     let for_errors = stderr.chars().count().min(room / 2);
     let for_output = room - for_errors;
     let truncated =
         done.truncated || stdout.chars().count() > for_output || stderr.chars().count() > for_errors;
-    let ended = Ended {
+    let ended = ExitReport {
         exit_code: done.exit_code,
         stdout: head_and_tail(&stdout, for_output.saturating_sub(AROUND)),
         stderr: head_and_tail(&stderr, for_errors),
@@ -88,7 +88,7 @@ pub fn terminal(
     Ok(Rendered { text: report(&ended, done.truncated), data: ended })
 }
 
-fn report(ended: &Ended, cut: bool) -> String {
+fn report(ended: &ExitReport, cut: bool) -> String {
     let mut text = String::new();
     for (name, said) in [("", &ended.stdout), ("[stderr]\n", &ended.stderr)] {
         if !said.is_empty() {
@@ -112,13 +112,13 @@ fn report(ended: &Ended, cut: bool) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::process::Completed;
-    use toolbay_sdk::testing::{Fake, call, describe};
+    use toolbay_sdk::testing::{FakeHost, call, describe};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
-    fn fake() -> Fake {
-        Fake::new().program("echo", |command| Completed::of(0, command.args.join(" ") + "\n", "")).program(
+    fn fake() -> FakeHost {
+        FakeHost::new().program("echo", |command| Completed::of(0, command.args.join(" ") + "\n", "")).program(
             "fail",
             |_| Completed { exit_code: Some(3), stderr: b"no".to_vec(), ..Completed::of(0, "", "") },
         )
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_long_output_keeps_its_end() {
-        let fake = Fake::new().budget_chars(1000).program("long", |_| {
+        let fake = FakeHost::new().budget_chars(1000).program("long", |_| {
             let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
             Completed { truncated: true, ..Completed::of(1, lines, "error: it broke\n") }
         });

@@ -1,9 +1,9 @@
-//! Splits a command line into words, as a shell would, and refuses what only a shell could do.
+//! Splits a command line into words like a shell, and refuses what only a shell can do.
 
 use toolbay_sdk::{Error, Result};
 
-/// Splits at white space. Quotes and backslashes mean what they mean in a POSIX shell; everything else that has a
-/// meaning there is an error unless it is quoted, so that nobody takes it for done.
+/// Splits at white space. Quotes and backslashes mean what they mean in a POSIX shell. Any other unquoted special
+/// character is an error, so that a model does not assume that it took effect.
 pub(crate) fn split(line: &str) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

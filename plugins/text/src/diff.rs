@@ -1,7 +1,7 @@
 //! `diff`.
 //!
-//! Only the one algorithm of `similar` is used, and the few lines that print hunks are here: its text interface brings
-//! all its algorithms along, each for several kinds of numbers, which would double the size of the component.
+//! This file uses one algorithm of `similar` and prints the hunks itself: the crate's text interface includes
+//! all algorithms for several integer types, which would double the size of the component.
 
 use std::convert::Infallible;
 
@@ -9,10 +9,10 @@ use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::{ChangeTag, DiffOp, group_diff_ops};
 use toolbay_sdk::prelude::*;
 
-/// How many lines differ.
+/// The number of differing lines.
 #[data]
 #[derive(Debug, Default, PartialEq)]
-pub struct Difference {
+pub struct TextDiff {
     /// Lines only in the second text.
     pub added: usize,
     /// Lines only in the first text.
@@ -35,10 +35,10 @@ pub fn diff(
     /// What to call the second text in the header.
     #[arg(default = "after")]
     after_name: String,
-) -> Rendered<Difference> {
+) -> Rendered<TextDiff> {
     let before: Vec<&str> = before.split_inclusive('\n').collect();
     let after: Vec<&str> = after.split_inclusive('\n').collect();
-    let mut data = Difference::default();
+    let mut data = TextDiff::default();
     let mut text = String::new();
     for hunk in group_diff_ops(compare(&before, &after), context) {
         if text.is_empty() {
@@ -74,7 +74,7 @@ fn compare(before: &[&str], after: &[&str]) -> Vec<DiffOp> {
 fn hunk_header(hunk: &[DiffOp]) -> String {
     let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { return String::new() };
     let range = |start: usize, end: usize| match end - start {
-        // By convention an empty range names the line before it, and a length of one is left out.
+        // By convention an empty range names the line before it, and a length of one is omitted.
         0 => format!("{start},0"),
         1 => format!("{}", start + 1),
         length => format!("{},{length}", start + 1),

@@ -4,13 +4,13 @@ use toolbay_sdk::prelude::*;
 
 use crate::pattern;
 
-/// What `grep` found.
+/// The result of `grep`.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct Matches {
     /// The matching lines, in order.
     pub matches: Vec<Match>,
-    /// How many lines match, shown or not.
+    /// The number of matching lines, shown or not.
     pub total: usize,
 }
 
@@ -69,7 +69,7 @@ pub fn grep(
 /// Writes the matching lines with their context, each line once.
 fn render(lines: &[&str], matching: &[usize], context: usize) -> String {
     let mut text = String::new();
-    // The line after the last one written.
+    // The line after the last written one.
     let mut next = 0;
     for (position, &index) in matching.iter().enumerate() {
         let start = index.saturating_sub(context).max(next);

@@ -5,17 +5,17 @@ use toolbay_sdk::serde_json::{self, Value};
 
 use crate::query_path::{is_open, parse, walk};
 
-/// What `json_query` found.
+/// The result of `json_query`.
 #[data]
 #[derive(Debug)]
-pub struct Found {
+pub struct QueryResult {
     /// The values, in the order of the document.
     pub matches: Vec<FoundValue>,
-    /// How many places the query leads to, shown or not.
+    /// The number of matches, shown or not.
     pub total: usize,
 }
 
-/// A value and where it stands.
+/// A value and its location.
 #[data]
 #[derive(Debug)]
 pub struct FoundValue {
@@ -39,7 +39,7 @@ pub fn json_query(
     /// Show at most this many values.
     #[arg(default = 100, range(min = 1, max = 10_000))]
     max_matches: usize,
-) -> Result<Rendered<Found>> {
+) -> Result<Rendered<QueryResult>> {
     let document: Value = serde_json::from_str(&json)
         .map_err(|error| Error::input(format!("not JSON: {error}")).at("/json"))?;
     let in_query = |message: String| Error::input(message).at("/query");
@@ -65,7 +65,7 @@ pub fn json_query(
             matches.len()
         ));
     }
-    Ok(Rendered { text, data: Found { matches, total } })
+    Ok(Rendered { text, data: QueryResult { matches, total } })
 }
 
 #[cfg(test)]

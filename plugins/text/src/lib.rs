@@ -1,7 +1,7 @@
-//! Tools for texts. They need nothing from the host: what they work on comes in the arguments.
+//! Tools for texts. They need no capability: their input comes in the arguments.
 //!
-//! One tool a file. Every tool that can give much has a limit of its own and says what it left out, because a cut by the
-//! host would be blind.
+//! Each tool has its own file. A tool with potentially large output has a limit and states what it left out, because the
+//! host would truncate blindly.
 
 pub mod diff;
 pub mod grep;

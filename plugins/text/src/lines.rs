@@ -20,7 +20,7 @@ pub fn slice_lines(
     Ok(lines.into_iter().take(end).skip(start.saturating_sub(1)).collect())
 }
 
-/// Returns a line number counted from 1; before the first line is 0.
+/// Returns a line number counted from 1. Lines before the first have number 0.
 fn position(number: i64, lines: usize, argument: &str) -> Result<usize> {
     let magnitude = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
     match number {

@@ -1,9 +1,9 @@
-//! Regular expressions from a model: linear time, bounded size, and an error that points at the argument.
+//! Regular expressions from a model: linear time, bounded size, and an error that names the argument.
 
 use regex::{Regex, RegexBuilder};
 use toolbay_sdk::{Error, Result};
 
-/// A program of that size is far beyond what anybody writes by hand; `\w{1000}` would reach it.
+/// Far more than any handwritten pattern needs; `\w{1000}` would exceed it.
 const COMPILED_BYTES: usize = 1 << 20;
 
 /// Compiles the argument `pattern`.

@@ -1,43 +1,43 @@
-//! The query language of `json_query`, and where its paths lead.
+//! The query language of `json_query`, and the evaluation of its paths.
 //!
 //! | query | meaning |
 //! |---|---|
 //! | empty, `.` or `$` | the whole document |
 //! | `/a/0/b` | a JSON pointer (RFC 6901): anything that starts with `/` |
 //! | `name`, `.name` | the member `name` of an object |
-//! | `["a.b"]` | a member whose name holds `.`, `[` or the like, as a JSON string |
+//! | `["a.b"]` | a member whose name contains `.`, `[` or similar, as a JSON string |
 //! | `[2]`, `[-1]` | an element of an array; negative counts from the end |
 //! | `[1:3]`, `[:2]`, `[-2:]` | elements from the first number up to, not including, the second |
 //! | `[*]`, `.*` | every element of an array, every member of an object |
 //!
-//! A path that uses `*` or a slice may lead to many places or none; any other leads to exactly one or is an error.
+//! A path with `*` or a slice may lead to any number of values; any other path leads to exactly one or is an error.
 
 use toolbay_sdk::serde_json::{self, Value};
 
-/// One step down a document.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Step {
-    /// A member of an object, or, written as a number in a pointer, an element of an array.
+pub(crate) enum PathStep {
+    /// A member of an object or, for a number in a pointer, an element of an array.
     Member(String),
     /// An element of an array.
     Index(i64),
-    /// Some elements of an array.
+    /// A slice of an array.
     Slice(Option<i64>, Option<i64>),
-    /// Everything one level down.
+    /// All children.
     All,
 }
 
-/// A value, and the JSON pointer that leads to it.
+/// A value and its JSON pointer.
 #[derive(Debug, Clone)]
-pub(crate) struct Place<'a> {
+pub(crate) struct QueryTarget<'a> {
     pub(crate) pointer: String,
     pub(crate) value: &'a Value,
 }
 
-/// Parses a query; the error tells what is wrong with it.
-pub(crate) fn parse(query: &str) -> Result<Vec<Step>, String> {
+/// Parses a query. The error names the mistake.
+pub(crate) fn parse(query: &str) -> Result<Vec<PathStep>, String> {
     if query.starts_with('/') {
-        let unescape = |token: &str| Step::Member(token.replace("~1", "/").replace("~0", "~"));
+        let unescape = |token: &str| PathStep::Member(token.replace("~1", "/").replace("~0", "~"));
         return Ok(query.split('/').skip(1).map(unescape).collect());
     }
     let mut rest = query.strip_prefix('$').unwrap_or(query);
@@ -57,7 +57,7 @@ pub(crate) fn parse(query: &str) -> Result<Vec<Step>, String> {
 }
 
 /// Parses `.name`; at the start the dot may be missing.
-fn member(rest: &str, first: bool) -> Result<(Step, &str), String> {
+fn member(rest: &str, first: bool) -> Result<(PathStep, &str), String> {
     let name = match rest.strip_prefix('.') {
         Some(name) => name,
         None if first => rest,
@@ -66,42 +66,42 @@ fn member(rest: &str, first: bool) -> Result<(Step, &str), String> {
     let (name, rest) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
     match name {
         "" => Err("a name is missing after `.`".to_owned()),
-        "*" => Ok((Step::All, rest)),
-        _ => Ok((Step::Member(name.to_owned()), rest)),
+        "*" => Ok((PathStep::All, rest)),
+        _ => Ok((PathStep::Member(name.to_owned()), rest)),
     }
 }
 
-/// Parses what comes after `[`.
-fn bracket(inner: &str) -> Result<(Step, &str), String> {
+/// Parses the text after `[`.
+fn bracket(inner: &str) -> Result<(PathStep, &str), String> {
     if inner.starts_with('"') {
         let mut names = serde_json::Deserializer::from_str(inner).into_iter::<String>();
         let name = names.next().and_then(Result::ok).ok_or("a name in `[\"…\"]` is a JSON string")?;
         let rest = inner.get(names.byte_offset()..).unwrap_or_default();
         let rest = rest.strip_prefix(']').ok_or("a `]` is missing after a name")?;
-        return Ok((Step::Member(name), rest));
+        return Ok((PathStep::Member(name), rest));
     }
     let (inside, rest) = inner.split_once(']').ok_or("a `]` is missing")?;
     let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("`{text}` is no whole number"));
     let bound = |text: &str| if text.trim().is_empty() { Ok(None) } else { number(text).map(Some) };
     let step = match (inside.trim(), inside.split_once(':')) {
-        ("*", _) => Step::All,
-        (_, Some((start, end))) => Step::Slice(bound(start)?, bound(end)?),
-        (index, None) => Step::Index(number(index)?),
+        ("*", _) => PathStep::All,
+        (_, Some((start, end))) => PathStep::Slice(bound(start)?, bound(end)?),
+        (index, None) => PathStep::Index(number(index)?),
     };
     Ok((step, rest))
 }
 
-/// Tells whether a path may lead to many places.
-pub(crate) fn is_open(steps: &[Step]) -> bool {
-    steps.iter().any(|step| matches!(step, Step::All | Step::Slice(..)))
+/// Returns whether a path may lead to several values.
+pub(crate) fn is_open(steps: &[PathStep]) -> bool {
+    steps.iter().any(|step| matches!(step, PathStep::All | PathStep::Slice(..)))
 }
 
-/// Returns the places a path leads to.
+/// Returns the values to which a path leads.
 ///
-/// On a path to exactly one place, the error tells where the way ended; elsewhere what does not fit is left out.
-pub(crate) fn walk<'a>(document: &'a Value, steps: &[Step]) -> Result<Vec<Place<'a>>, String> {
+/// For a path to exactly one value, the error names the step that failed. Otherwise values that do not fit are skipped.
+pub(crate) fn walk<'a>(document: &'a Value, steps: &[PathStep]) -> Result<Vec<QueryTarget<'a>>, String> {
     let open = is_open(steps);
-    let mut places = vec![Place { pointer: String::new(), value: document }];
+    let mut places = vec![QueryTarget { pointer: String::new(), value: document }];
     for step in steps {
         let mut next = Vec::new();
         for place in &places {
@@ -116,33 +116,33 @@ pub(crate) fn walk<'a>(document: &'a Value, steps: &[Step]) -> Result<Vec<Place<
     Ok(places)
 }
 
-fn step_down<'a>(place: &Place<'a>, step: &Step) -> Vec<Place<'a>> {
+fn step_down<'a>(place: &QueryTarget<'a>, step: &PathStep) -> Vec<QueryTarget<'a>> {
     let named = |(name, value): (&String, &'a Value)| {
         let name = name.replace('~', "~0").replace('/', "~1");
-        Place { pointer: format!("{}/{name}", place.pointer), value }
+        QueryTarget { pointer: format!("{}/{name}", place.pointer), value }
     };
-    let numbered = |(index, value)| Place { pointer: format!("{}/{index}", place.pointer), value };
+    let numbered = |(index, value)| QueryTarget { pointer: format!("{}/{index}", place.pointer), value };
     match (place.value, step) {
-        (Value::Object(members), Step::Member(name)) => {
+        (Value::Object(members), PathStep::Member(name)) => {
             members.get_key_value(name).map(named).into_iter().collect()
         }
-        (Value::Object(members), Step::All) => members.iter().map(named).collect(),
-        (Value::Array(elements), Step::All) => elements.iter().enumerate().map(numbered).collect(),
-        (Value::Array(elements), Step::Member(name)) => {
+        (Value::Object(members), PathStep::All) => members.iter().map(named).collect(),
+        (Value::Array(elements), PathStep::All) => elements.iter().enumerate().map(numbered).collect(),
+        (Value::Array(elements), PathStep::Member(name)) => {
             let index = name.parse::<usize>().ok();
             index
                 .and_then(|index| elements.get(index).map(|value| numbered((index, value))))
                 .into_iter()
                 .collect()
         }
-        (Value::Array(elements), Step::Index(index)) => {
+        (Value::Array(elements), PathStep::Index(index)) => {
             let index = from_end(*index, elements.len());
             index
                 .and_then(|index| elements.get(index).map(|value| numbered((index, value))))
                 .into_iter()
                 .collect()
         }
-        (Value::Array(elements), Step::Slice(start, end)) => {
+        (Value::Array(elements), PathStep::Slice(start, end)) => {
             let clamp = |bound: i64| from_end(bound, elements.len()).unwrap_or(0);
             let end = end.map_or(elements.len(), clamp);
             elements.iter().enumerate().take(end).skip(start.map_or(0, clamp)).map(numbered).collect()
@@ -151,23 +151,23 @@ fn step_down<'a>(place: &Place<'a>, step: &Step) -> Vec<Place<'a>> {
     }
 }
 
-/// Returns an index from the start; `None` if it lies before it.
+/// Returns an index from the start; `None` if it lies before the start.
 fn from_end(index: i64, length: usize) -> Option<usize> {
     let magnitude = usize::try_from(index.unsigned_abs()).ok()?;
     if index < 0 { length.checked_sub(magnitude) } else { Some(magnitude) }
 }
 
-fn dead_end(place: &Place<'_>, step: &Step) -> String {
+fn dead_end(place: &QueryTarget<'_>, step: &PathStep) -> String {
     /// As many names as fit into a line.
     const NAMES: usize = 20;
     let here = if place.pointer.is_empty() { "the document" } else { &place.pointer };
     match (place.value, step) {
-        (Value::Object(members), Step::Member(name)) => {
+        (Value::Object(members), PathStep::Member(name)) => {
             let names: Vec<_> = members.keys().take(NAMES).map(String::as_str).collect();
             let more = if members.len() > NAMES { ", …" } else { "" };
             format!("{here} has no member `{name}`; it has: {}{more}", names.join(", "))
         }
-        (Value::Array(elements), Step::Member(_) | Step::Index(_)) => {
+        (Value::Array(elements), PathStep::Member(_) | PathStep::Index(_)) => {
             format!("{here} has no such element; it has {} elements", elements.len())
         }
         (value, _) => {

@@ -5,13 +5,13 @@ use toolbay_sdk::prelude::*;
 
 use crate::pattern;
 
-/// What `replace` did.
+/// The result of `replace`.
 #[data]
 #[derive(Debug)]
-pub struct Replaced {
-    /// The text after it.
+pub struct ReplaceReport {
+    /// The changed text.
     pub text: String,
-    /// How many places were replaced.
+    /// The number of replacements.
     pub replaced: usize,
 }
 
@@ -36,7 +36,7 @@ pub fn replace(
     /// Replace at most this many places, from the start; 0 is all.
     #[arg(default = 0)]
     max_replacements: usize,
-) -> Result<Rendered<Replaced>> {
+) -> Result<Rendered<ReplaceReport>> {
     let source = if literal { regex::escape(&pattern) } else { pattern };
     let regex = pattern::compile(&source, ignore_case)?;
     let places = if max_replacements == 0 { usize::MAX } else { max_replacements };
@@ -47,7 +47,7 @@ pub fn replace(
         regex.replacen(&text, max_replacements, replacement.as_str())
     };
     let text = changed.into_owned();
-    Ok(Rendered { text: text.clone(), data: Replaced { text, replaced } })
+    Ok(Rendered { text: text.clone(), data: ReplaceReport { text, replaced } })
 }
 
 #[cfg(test)]

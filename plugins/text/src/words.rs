@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use toolbay_sdk::prelude::*;
 
-/// What `word_count` counts.
+/// The counts of `word_count`.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct WordCount {
-    /// Words: what stands between white space and holds a letter or digit.
+    /// Words: sequences without white space that contain a letter or digit.
     pub words: usize,
-    /// Lines; a line break at the end does not begin another one.
+    /// Lines. A line break at the end does not begin another line.
     pub lines: usize,
     /// Unicode characters.
     pub characters: usize,
@@ -19,13 +19,13 @@ pub struct WordCount {
     pub top: Vec<Frequency>,
 }
 
-/// How often a word occurs.
+/// The frequency of a word.
 #[data]
 #[derive(Debug, PartialEq)]
 pub struct Frequency {
     /// The word, in lower case.
     pub word: String,
-    /// How often it occurs.
+    /// The number of occurrences.
     pub count: usize,
 }
 
@@ -48,7 +48,7 @@ pub fn word_count(
         }
     }
     let mut frequencies: Vec<_> = counts.into_iter().map(|(word, count)| Frequency { word, count }).collect();
-    // Stable, so that equally frequent words stay in alphabetical order.
+    // A stable sort keeps equally frequent words in alphabetical order.
     frequencies.sort_by_key(|frequency| Reverse(frequency.count));
     frequencies.truncate(top);
     Json(WordCount { words, lines: text.lines().count(), characters: text.chars().count(), top: frequencies })

@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::items::{self, Item, MAX_TEXT};
+use crate::items::{self, TodoItem, MAX_TEXT};
 
 /// Add a thing to do. Its number is how the other tools name it.
 #[tool(toolset = "todo", tags = ["write"], additive, closed_world, kv = "plugin", reason = "keeps the list")]
@@ -10,7 +10,7 @@ pub fn add(
     /// What to do.
     #[arg(length(min = 1, max = 2000))]
     text: String,
-) -> Result<Rendered<Item>> {
+) -> Result<Rendered<TodoItem>> {
     debug_assert!(text.chars().count() <= MAX_TEXT, "the schema says so");
     items::check(&text)?;
     let item = items::create(text)?;
@@ -20,14 +20,14 @@ pub fn add(
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     #[test]
     fn items_are_numbered_from_one() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             let output = call::<add>(json!({"text": "buy milk"})).unwrap();
             assert_eq!(output.value, "Added item 1.");
@@ -38,13 +38,13 @@ mod tests {
 
     #[test]
     fn an_empty_text_a_full_store_and_no_grant_are_errors() {
-        let fake = Fake::new().kv(Scope::Plugin).kv_bytes(60);
+        let fake = FakeHost::new().kv(Scope::Plugin).kv_bytes(60);
         fake.run(|| {
             assert_eq!(call::<add>(json!({"text": "  "})).unwrap_err().code(), ErrorCode::InputInvalid);
             let full = call::<add>(json!({"text": "x".repeat(100)})).unwrap_err();
             assert_eq!((full.code(), full.subject()), (ErrorCode::NotAvailable, Some("quota")));
         });
-        let denied = Fake::new().run(|| call::<add>(json!({"text": "x"}))).unwrap_err();
+        let denied = FakeHost::new().run(|| call::<add>(json!({"text": "x"}))).unwrap_err();
         assert_eq!((denied.code(), denied.subject()), (ErrorCode::NotAvailable, Some("denied")));
     }
 }

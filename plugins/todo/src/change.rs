@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::items::{self, Item};
+use crate::items::{self, TodoItem};
 
 /// Change the text of an item.
 #[tool(toolset = "todo", tags = ["write"], idempotent, closed_world, kv = "plugin", reason = "keeps the list")]
@@ -13,7 +13,7 @@ pub fn update(
     /// What to do now.
     #[arg(length(min = 1, max = 2000))]
     text: String,
-) -> Result<Rendered<Item>> {
+) -> Result<Rendered<TodoItem>> {
     items::check(&text)?;
     let item = items::change(id, |item| item.text.clone_from(&text))?;
     Ok(Rendered { text: format!("Changed item {id}."), data: item })
@@ -28,7 +28,7 @@ pub fn complete(
     /// `false` opens it again.
     #[arg(default = true)]
     done: bool,
-) -> Result<Rendered<Item>> {
+) -> Result<Rendered<TodoItem>> {
     let item = items::change(id, |item| item.done = done)?;
     let state = if done { "done" } else { "open" };
     Ok(Rendered { text: format!("Item {id} is {state}."), data: item })
@@ -40,7 +40,7 @@ pub fn remove(
     /// The item's number.
     #[arg(range(min = 1))]
     id: u64,
-) -> Result<Rendered<Item>> {
+) -> Result<Rendered<TodoItem>> {
     let item = items::take(id)?;
     Ok(Rendered { text: format!("Removed item {id}: {}", item.text), data: item })
 }
@@ -48,7 +48,7 @@ pub fn remove(
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
     use crate::add::add;
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn an_item_lives_from_add_to_remove() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             call::<add>(json!({"text": "one"})).unwrap();
             call::<add>(json!({"text": "two"})).unwrap();
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_said_so() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             for error in [
                 call::<update>(json!({"id": 9, "text": "x"})).unwrap_err(),

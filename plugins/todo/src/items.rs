@@ -1,35 +1,35 @@
-//! The items in the store: `next`, the last number that was given, and `item/<number>`, one for each.
+//! The items in the store: `next`, the last used number, and `item/<number>` for each item.
 
 use toolbay_sdk::kv::{self, Scope};
 use toolbay_sdk::prelude::*;
 
-/// Most characters of an item's text.
+/// The longest text of an item, in characters.
 pub(crate) const MAX_TEXT: usize = 2000;
-/// How often a change is tried again because another call was faster.
+/// How often a change is retried after a concurrent change.
 const TRIES: usize = 100;
 const NEXT: &str = "next";
 const PREFIX: &str = "item/";
 
-/// One thing to do.
+/// An item of the list.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    /// Its number, which stays its own, also after it is removed.
+pub struct TodoItem {
+    /// The number, which is never reused.
     pub id: u64,
-    /// What to do.
+    /// The text.
     pub text: String,
-    /// Whether it is done.
+    /// Whether the item is done.
     pub done: bool,
 }
 
-impl Item {
+impl TodoItem {
     /// The item as a line of a list.
     pub(crate) fn line(&self) -> String {
         format!("{} [{}] {}\n", self.id, if self.done { 'x' } else { ' ' }, self.text)
     }
 }
 
-/// Keys in the order of the numbers.
+/// Keys that sort by number.
 fn key(id: u64) -> String {
     format!("{PREFIX}{id:020}")
 }
@@ -38,7 +38,7 @@ fn missing(id: u64) -> Error {
     Error::failed(format!("there is no item {id}; list shows what there is")).at("not-found")
 }
 
-/// Refuses a text that says nothing.
+/// Refuses an empty text.
 pub(crate) fn check(text: &str) -> Result<()> {
     if text.trim().is_empty() {
         return Err(Error::input("the text is empty").at("/text"));
@@ -47,19 +47,19 @@ pub(crate) fn check(text: &str) -> Result<()> {
 }
 
 /// Adds an item under a new number.
-pub(crate) fn create(text: String) -> Result<Item> {
+pub(crate) fn create(text: String) -> Result<TodoItem> {
     let number = kv::increment(Scope::Plugin, NEXT, 1)?;
     let id = u64::try_from(number).map_err(|_| Error::failed("the numbers of the list are damaged"))?;
-    let item = Item { id, text, done: false };
+    let item = TodoItem { id, text, done: false };
     kv::set_json(Scope::Plugin, &key(id), &item, None)?;
     Ok(item)
 }
 
-/// Changes an item, on what it is at that moment.
-pub(crate) fn change(id: u64, change: impl Fn(&mut Item)) -> Result<Item> {
+/// Changes the current version of an item.
+pub(crate) fn change(id: u64, change: impl Fn(&mut TodoItem)) -> Result<TodoItem> {
     for _ in 0..TRIES {
         let old = kv::get(Scope::Plugin, &key(id))?.ok_or_else(|| missing(id))?;
-        let mut item: Item = toolbay_sdk::serde_json::from_slice(&old)?;
+        let mut item: TodoItem = toolbay_sdk::serde_json::from_slice(&old)?;
         change(&mut item);
         let new = toolbay_sdk::serde_json::to_vec(&item)?;
         if new == old || kv::replace(Scope::Plugin, &key(id), Some(&old), &new)? {
@@ -69,21 +69,21 @@ pub(crate) fn change(id: u64, change: impl Fn(&mut Item)) -> Result<Item> {
     Err(Error::failed(format!("item {id} is being changed by others all the time; try again")))
 }
 
-/// Takes an item out and returns it.
-pub(crate) fn take(id: u64) -> Result<Item> {
+/// Removes an item and returns it.
+pub(crate) fn take(id: u64) -> Result<TodoItem> {
     let item = kv::get_json(Scope::Plugin, &key(id))?.ok_or_else(|| missing(id))?;
     kv::remove(Scope::Plugin, &key(id))?;
     Ok(item)
 }
 
-/// The items after a number, oldest first, until `enough` says so.
-pub(crate) fn each(after: u64, mut enough: impl FnMut(Item) -> bool) -> Result<()> {
+/// The items after a number, oldest first, until `enough` returns true.
+pub(crate) fn each(after: u64, mut enough: impl FnMut(TodoItem) -> bool) -> Result<()> {
     let mut last = key(after);
     loop {
         let keys = kv::keys(Scope::Plugin, PREFIX, Some(&last), 500)?;
         let Some(end) = keys.last().cloned() else { return Ok(()) };
         for key in keys {
-            // It may have been removed since it was listed.
+            // Another call may have removed it since the listing.
             if let Some(item) = kv::get_json(Scope::Plugin, &key)?
                 && enough(item)
             {

@@ -1,7 +1,7 @@
-//! Things to do: add, list, update, complete, remove.
+//! A to-do list: add, list, update, complete, remove.
 //!
-//! Each item is an entry of its own, under a number that is never given twice: two calls that add at once both keep
-//! theirs, and two that change one item at once do it one after the other. The list is shared by all sessions.
+//! Each item is a separate entry under a number that is never reused. Concurrent additions all succeed, and concurrent
+//! changes of one item happen one after the other. All sessions share the list.
 
 pub mod add;
 pub mod change;

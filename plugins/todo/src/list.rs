@@ -2,14 +2,14 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::items::{self, Item};
+use crate::items::{self, TodoItem};
 
-/// Some of the items.
+/// A part of the items.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct TodoListing {
     /// The items, oldest first.
-    pub items: Vec<Item>,
+    pub items: Vec<TodoItem>,
     /// Whether there are more; ask again with `after` set to the last number.
     pub more: bool,
 }
@@ -29,7 +29,7 @@ pub fn list(
     /// List at most so many.
     #[arg(default = 100, range(min = 1, max = 1000))]
     max_items: usize,
-) -> Result<Rendered<Listing>> {
+) -> Result<Rendered<TodoListing>> {
     let (mut found, mut more) = (Vec::new(), false);
     items::each(after, |item| {
         if item.done && !all {
@@ -41,20 +41,20 @@ pub fn list(
         }
         more
     })?;
-    let mut text: String = found.iter().map(Item::line).collect();
+    let mut text: String = found.iter().map(TodoItem::line).collect();
     if found.is_empty() {
         text = "Nothing to do.".to_owned();
     } else if more {
         let last = found.last().map_or(0, |item| item.id);
         text.push_str(&format!("[there are more: list again with after = {last}]\n"));
     }
-    Ok(Rendered { text, data: Listing { items: found, more } })
+    Ok(Rendered { text, data: TodoListing { items: found, more } })
 }
 
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::kv::Scope;
-    use toolbay_sdk::testing::{Fake, call};
+    use toolbay_sdk::testing::{FakeHost, call};
 
     use super::*;
     use crate::add::add;
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn open_items_are_listed_in_pages() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             assert_eq!(call::<list>(json!({})).unwrap().value, "Nothing to do.");
             for n in 1..=12 {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn many_items_come_through_all_pages_of_the_store() {
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             for n in 0..1201 {
                 call::<add>(json!({"text": n.to_string()})).unwrap();

@@ -1,10 +1,10 @@
-//! Links of a page, made absolute (RFC 3986, section 5.2, of which a page needs no more than this). The host reads and
-//! checks each address again before anything is sent there.
+//! Makes the links of a page absolute (RFC 3986, section 5.2, as far as pages need it). The host parses and checks each
+//! address again before it sends a request.
 
-/// Longest address that is kept; a page that repeats a longer one thousands of times would fill the output.
+/// The longest link that is kept. A page that repeats a longer one thousands of times would fill the output.
 const MAX_BYTES: usize = 2000;
 
-/// Returns a link as an address one could fetch or write to; `None` if it is none, or only a place in the page.
+/// Returns a link as an absolute address; `None` if it is invalid or points into the page itself.
 pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     let link: String = link.trim().chars().filter(|c| !c.is_control()).map(encoded).collect();
     let link = link.split_once('#').map_or(link.as_str(), |(before, _)| before);
@@ -19,7 +19,7 @@ pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     (joined.len() <= MAX_BYTES).then_some(joined)
 }
 
-/// A blank or a bracket in an address would end a Markdown link.
+/// A space or a bracket in an address would end a Markdown link.
 fn encoded(c: char) -> String {
     match c {
         ' ' => "%20".to_owned(),

@@ -1,16 +1,16 @@
-//! Bytes to text. UTF-8, and what the web means by Latin-1: the WHATWG encoding standard reads `iso-8859-1`, `ascii` and
-//! their like as windows-1252.
+//! Converts bytes to text: UTF-8, and the web's Latin-1. The WHATWG encoding standard reads `iso-8859-1`, `ascii` and
+//! similar labels as windows-1252.
 
-/// How far into a page its `<meta charset>` is looked for, as browsers do.
+/// The number of bytes that are searched for `<meta charset>`, as in browsers.
 const PRESCAN_BYTES: usize = 1024;
 
-/// What stands at 0x80 to 0x9F.
+/// The characters 0x80 to 0x9F.
 const WINDOWS_1252: [char; 32] = [
     '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}',
     '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
 ];
 
-/// Returns the text of a body; in an unknown encoding, what is UTF-8 in it.
+/// Returns the text of a body. In an unknown encoding, invalid UTF-8 is replaced.
 pub(crate) fn decode(body: &[u8], content_type: &str) -> String {
     if let Some(body) = body.strip_prefix(b"\xef\xbb\xbf") {
         return String::from_utf8_lossy(body).into_owned();
@@ -24,7 +24,7 @@ pub(crate) fn decode(body: &[u8], content_type: &str) -> String {
     }
 }
 
-/// What follows `charset=`.
+/// The value after `charset=`.
 fn label(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let (_, rest) = lower.split_once("charset")?;

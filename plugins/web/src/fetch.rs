@@ -5,22 +5,22 @@ use toolbay_sdk::prelude::*;
 
 use crate::{charset, markdown};
 
-/// The largest page that is read.
+/// The largest page that is read, in bytes.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// What was fetched.
+/// The result of a fetch.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Page {
+pub struct FetchedPage {
     /// The address of the page, after redirects.
     pub url: String,
     /// The status code.
     pub status: u16,
-    /// What the server says the page is.
+    /// The content type.
     pub content_type: String,
     /// The title of the page.
     pub title: Option<String>,
-    /// Whether the page was longer than what was read.
+    /// Whether the page was truncated.
     pub truncated: bool,
 }
 
@@ -40,7 +40,7 @@ pub fn fetch_url(
     /// Keep what leads around the site: menus and footers.
     #[arg(default = false)]
     menus: bool,
-) -> Result<Rendered<Page>> {
+) -> Result<Rendered<FetchedPage>> {
     if !(url.starts_with("https://") || url.starts_with("http://")) {
         return Err(Error::input("write the whole address, with `https://`").at("/url"));
     }
@@ -48,7 +48,7 @@ pub fn fetch_url(
     let request = http::get(&url).header("accept", accept).max_response_bytes(PAGE_BYTES);
     let response = request.send()?;
     let content_type = response.header("content-type").unwrap_or_default().to_owned();
-    let mut data = Page {
+    let mut data = FetchedPage {
         url: response.url.clone(),
         status: response.status,
         content_type: content_type.clone(),
@@ -56,14 +56,14 @@ pub fn fetch_url(
         truncated: response.truncated,
     };
     let text = match kind(&content_type, &response.body) {
-        Kind::Html => {
+        ContentKind::Html => {
             let html = charset::decode(&response.body, &content_type);
             let page = markdown::convert(&html, &response.url, menus);
             data.title = page.title;
             page.markdown
         }
-        Kind::Text => charset::decode(&response.body, &content_type),
-        Kind::Other => {
+        ContentKind::Text => charset::decode(&response.body, &content_type),
+        ContentKind::Other => {
             let bytes = response.body.len();
             let message = format!("`{}` is no text but `{content_type}`, {bytes} bytes", data.url);
             return Err(Error::failed(message).at("not-text"));
@@ -77,34 +77,34 @@ pub fn fetch_url(
     Ok(Rendered { text: rendered(&data, &text), data })
 }
 
-enum Kind {
+enum ContentKind {
     Html,
     Text,
     Other,
 }
 
-/// What a body is, by what the server says; by its first bytes if it says nothing.
-fn kind(content_type: &str, body: &[u8]) -> Kind {
+/// The kind of a body, by its content type or else by its first bytes.
+fn kind(content_type: &str, body: &[u8]) -> ContentKind {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
-        "text/html" | "application/xhtml+xml" => Kind::Html,
-        "" if body.trim_ascii_start().starts_with(b"<") => Kind::Html,
-        "" if std::str::from_utf8(body).is_ok() => Kind::Text,
+        "text/html" | "application/xhtml+xml" => ContentKind::Html,
+        "" if body.trim_ascii_start().starts_with(b"<") => ContentKind::Html,
+        "" if std::str::from_utf8(body).is_ok() => ContentKind::Text,
         "application/json"
         | "application/xml"
         | "application/javascript"
         | "application/x-ndjson"
         | "application/toml"
         | "application/yaml"
-        | "image/svg+xml" => Kind::Text,
+        | "image/svg+xml" => ContentKind::Text,
         other if other.starts_with("text/") || other.ends_with("+json") || other.ends_with("+xml") => {
-            Kind::Text
+            ContentKind::Text
         }
-        _ => Kind::Other,
+        _ => ContentKind::Other,
     }
 }
 
-fn rendered(page: &Page, text: &str) -> String {
+fn rendered(page: &FetchedPage, text: &str) -> String {
     let title = page.title.as_ref().filter(|title| !text.starts_with(&format!("# {title}")));
     let cut = if page.truncated { "\n\n[the page is longer than what was read]" } else { "" };
     match title {
@@ -115,15 +115,15 @@ fn rendered(page: &Page, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::{Fake, call, describe, reply};
+    use toolbay_sdk::testing::{FakeHost, call, describe, reply};
     use toolbay_sdk::types::{ErrorCode, ToolTraits};
 
     use super::*;
 
     const URL: &str = "https://example.com/a";
 
-    fn fetch(content_type: &str, body: &[u8]) -> Result<Rendered<Page>> {
-        let fake = Fake::new().http("GET", URL, reply(200, content_type, body));
+    fn fetch(content_type: &str, body: &[u8]) -> Result<Rendered<FetchedPage>> {
+        let fake = FakeHost::new().http("GET", URL, reply(200, content_type, body));
         fake.run(|| fetch_url(URL.to_owned(), false))
     }
 
@@ -155,13 +155,13 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_wrong() {
-        let gone = Fake::new().http("GET", URL, reply(404, "text/html", b"<h1>Not here</h1>"));
+        let gone = FakeHost::new().http("GET", URL, reply(404, "text/html", b"<h1>Not here</h1>"));
         let error = gone.run(|| fetch_url(URL.to_owned(), false)).unwrap_err();
         assert_eq!(error.subject(), Some("404"));
         assert!(error.message().contains("Not here"), "{error}");
-        let denied = Fake::new().run(|| fetch_url(URL.to_owned(), false)).unwrap_err();
+        let denied = FakeHost::new().run(|| fetch_url(URL.to_owned(), false)).unwrap_err();
         assert_eq!((denied.code(), denied.subject()), (ErrorCode::NotAvailable, Some("denied")));
-        let scheme = Fake::new().run(|| fetch_url("ftp://example.com".to_owned(), false)).unwrap_err();
+        let scheme = FakeHost::new().run(|| fetch_url("ftp://example.com".to_owned(), false)).unwrap_err();
         assert_eq!((scheme.code(), scheme.subject()), (ErrorCode::InputInvalid, Some("/url")));
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let mut cut = reply(200, "text/html", b"<a href=c>x</a>");
         cut.truncated = true;
         cut.url = "https://other.example/b/".to_owned();
-        let fake = Fake::new().http("GET", URL, cut);
+        let fake = FakeHost::new().http("GET", URL, cut);
         let page = fake.run(|| fetch_url(URL.to_owned(), false)).unwrap();
         assert_eq!(page.text, "[x](https://other.example/b/c)\n\n[the page is longer than what was read]");
         let [request] = fake.requests().try_into().unwrap();
@@ -183,7 +183,7 @@ mod tests {
         assert!(definition.traits.contains(ToolTraits::READ_ONLY | ToolTraits::UNTRUSTED_OUTPUT));
         let needs: Vec<_> = definition.capabilities.iter().map(|c| (c.target.as_str(), c.optional)).collect();
         assert_eq!(needs, [("https://*:*", false), ("http://*:*", true)]);
-        let fake = Fake::new().http("GET", URL, reply(200, "text/html", b"<nav>m</nav>x"));
+        let fake = FakeHost::new().http("GET", URL, reply(200, "text/html", b"<nav>m</nav>x"));
         let output = fake.run(|| call::<fetch_url>(json!({"url": URL, "menus": true}))).unwrap();
         assert_eq!(output.value, "m\n\nx");
     }

@@ -1,8 +1,8 @@
-//! Reading the web and talking to it.
+//! Tools that read web pages and send HTTP requests.
 //!
-//! The tools differ in what they may do, which is why they are several: `fetch_url` only reads, `web_search` asks the one
-//! provider of the operator, `http_request` sends anything anywhere that the operator granted. What comes back was written
-//! by others, and all say so.
+//! The tools are separate because they need different grants: `fetch_url` only reads, `web_search` queries the operator's
+//! provider, `http_request` sends anything to any granted host. All results are untrusted, and the tools declare
+//! that.
 
 mod address;
 mod charset;
@@ -13,21 +13,21 @@ mod search;
 
 use toolbay_sdk::prelude::*;
 
-pub use fetch::{Page, fetch_url};
-pub use request::{Reply, http_request};
-pub use search::{Hits, Provider, web_search};
+pub use fetch::{FetchedPage, fetch_url};
+pub use request::{FetchReply, http_request};
+pub use search::{WebHits, Provider, web_search};
 
-/// What the operator may set.
+/// The operator's settings.
 #[data]
 #[derive(Debug)]
-pub struct Settings {
-    /// Whom `web_search` asks; without it, that tool is not available.
+pub struct WebSettings {
+    /// The provider of `web_search`. Without it, the tool is unavailable.
     pub search: Option<Provider>,
 }
 
-/// Searching needs to know whom to ask.
+/// `web_search` needs a provider.
 fn available(tool: &str) -> std::result::Result<(), String> {
     if tool == "web_search" { search::available() } else { Ok(()) }
 }
 
-plugin! { tools: [fetch_url, web_search, http_request], available: available, config: Settings }
+plugin! { tools: [fetch_url, web_search, http_request], available: available, config: WebSettings }

@@ -1,7 +1,7 @@
-//! A page as Markdown that a model can read: text, headings, lists, tables, code, links; no scripts, styles, menus.
+//! Converts a page to Markdown for a model: text, headings, lists, tables, code, links; no scripts, styles, menus.
 //!
-//! The tokenizer is HTML's own (`html5gum`, the WHATWG standard); what stands inside what is then a matter of a few
-//! counters and not of a tree: a page can be as broken as it likes, take any depth, and costs time and memory in
+//! The tokenizer implements the WHATWG standard (`html5gum`). The converter keeps a few counters instead of
+//! a tree: a page may be malformed or arbitrarily deep, and the conversion takes time and memory in
 //! proportion to its length.
 
 use std::collections::BTreeMap;
@@ -11,36 +11,36 @@ use html5gum::{HtmlString, Spanned, StartTag, Token, Tokenizer};
 
 use crate::address;
 
-/// What is written at most, in bytes: the host cuts a result far below that.
+/// The longest output, in bytes. The host truncates results far below.
 const MAX_BYTES: usize = 2 << 20;
-/// How deep lists and quotes are indented.
+/// The deepest indentation of lists and quotes.
 const MAX_DEPTH: usize = 8;
-/// Longest title.
+/// The longest title.
 const MAX_TITLE: usize = 300;
 
-/// A page that was converted.
+/// A converted page.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Page {
-    /// What stands in its `<title>`.
+pub(crate) struct MarkdownPage {
+    /// The text of its `<title>`.
     pub(crate) title: Option<String>,
-    /// Its text.
+    /// Its text as Markdown.
     pub(crate) markdown: String,
 }
 
-/// What has to come before the next text.
+/// The separator before the next text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Gap {
+enum BlockGap {
     None,
     Space,
     Line,
     Paragraph,
 }
 
-/// Converts a page. `base` is its address; `menus` keeps what leads around a site (`nav`, `footer`).
-pub(crate) fn convert(html: &str, base: &str, menus: bool) -> Page {
-    let mut writer = Writer::new(base, menus);
+/// Converts a page. `base` is its address; `menus` keeps the navigation (`nav`, `footer`).
+pub(crate) fn convert(html: &str, base: &str, menus: bool) -> MarkdownPage {
+    let mut writer = MarkdownWriter::new(base, menus);
     let mut emitter = DefaultEmitter::default();
-    // The text of scripts and styles is no HTML.
+    // The text of scripts and styles is not HTML.
     emitter.naively_switch_states(true);
     for token in Tokenizer::new_with_emitter(html, emitter) {
         let Ok(token) = token;
@@ -66,12 +66,12 @@ fn attribute(tag: &StartTag<()>, name: &str) -> Option<String> {
     all.get(name.as_bytes()).map(|value| text(value))
 }
 
-struct Writer {
+struct MarkdownWriter {
     base: String,
     menus: bool,
     out: String,
-    gap: Gap,
-    /// The element whose content is left out, and how many of its name are open.
+    gap: BlockGap,
+    /// The element whose content is skipped, and how many of its name are open.
     skipped: Option<(String, usize)>,
     title: Option<String>,
     in_title: bool,
@@ -79,20 +79,20 @@ struct Writer {
     quotes: usize,
     /// For each open list, the next number, or none for bullets.
     lists: Vec<Option<u64>>,
-    /// For each open link, where it leads and where its text begins.
+    /// For each open link, its target and the start of its text.
     links: Vec<(Option<String>, usize)>,
-    /// Cells of the row so far; whether the table has a row.
+    /// The number of cells of the row so far, and whether the table has a row.
     cells: usize,
     rows: usize,
 }
 
-impl Writer {
+impl MarkdownWriter {
     fn new(base: &str, menus: bool) -> Self {
         Self {
             base: base.to_owned(),
             menus,
             out: String::new(),
-            gap: Gap::None,
+            gap: BlockGap::None,
             skipped: None,
             title: None,
             in_title: false,
@@ -105,13 +105,13 @@ impl Writer {
         }
     }
 
-    fn finish(mut self) -> Page {
+    fn finish(mut self) -> MarkdownPage {
         if self.pre > 0 {
             self.out.push_str("\n```");
         }
         let title = self.title.map(|title| title.split_whitespace().collect::<Vec<_>>().join(" "));
         let title = title.filter(|title| !title.is_empty());
-        Page { title, markdown: self.out.trim().to_owned() }
+        MarkdownPage { title, markdown: self.out.trim().to_owned() }
     }
 
     fn open(&mut self, tag: &StartTag<()>) {
@@ -132,7 +132,7 @@ impl Writer {
                 let level = name.bytes().last().map_or(1, |digit| usize::from(digit - b'0'));
                 self.write(&format!("{} ", "#".repeat(level)));
             }
-            "br" => self.want(Gap::Line),
+            "br" => self.want(BlockGap::Line),
             "hr" => {
                 self.block();
                 self.write("---");
@@ -150,17 +150,17 @@ impl Writer {
                 self.quotes += 1;
             }
             "ul" | "ol" | "menu" | "dl" => {
-                self.want(if self.lists.is_empty() { Gap::Paragraph } else { Gap::Line });
+                self.want(if self.lists.is_empty() { BlockGap::Paragraph } else { BlockGap::Line });
                 self.lists.push((name == "ol").then(|| start(tag)));
             }
             "li" => self.item(),
-            "dt" | "dd" | "figcaption" | "summary" | "legend" | "option" => self.want(Gap::Line),
+            "dt" | "dd" | "figcaption" | "summary" | "legend" | "option" => self.want(BlockGap::Line),
             "table" => {
                 self.block();
                 self.rows = 0;
             }
             "tr" => {
-                self.want(Gap::Line);
+                self.want(BlockGap::Line);
                 self.cells = 0;
             }
             "td" | "th" => {
@@ -195,7 +195,7 @@ impl Writer {
             "pre" if self.pre > 0 => {
                 self.pre -= 1;
                 if self.pre == 0 {
-                    self.gap = Gap::None;
+                    self.gap = BlockGap::None;
                     let line = if self.out.ends_with('\n') { "" } else { "\n" };
                     self.out.push_str(&format!("{line}{}```", self.margin()));
                     self.block();
@@ -207,7 +207,7 @@ impl Writer {
             }
             "ul" | "ol" | "menu" | "dl" => {
                 self.lists.pop();
-                self.want(if self.lists.is_empty() { Gap::Paragraph } else { Gap::Line });
+                self.want(if self.lists.is_empty() { BlockGap::Paragraph } else { BlockGap::Line });
             }
             "tr" if self.cells > 0 => self.end_row(),
             "a" => self.end_link(),
@@ -236,22 +236,22 @@ impl Writer {
             return;
         }
         if text.starts_with(char::is_whitespace) {
-            self.want(Gap::Space);
+            self.want(BlockGap::Space);
         }
         let mut words = text.split_whitespace().peekable();
         while let Some(word) = words.next() {
             self.write(word);
             if words.peek().is_some() {
-                self.want(Gap::Space);
+                self.want(BlockGap::Space);
             }
         }
         if text.ends_with(char::is_whitespace) && !text.trim().is_empty() {
-            self.want(Gap::Space);
+            self.want(BlockGap::Space);
         }
     }
 
     fn is_skipped(&self, tag: &StartTag<()>, name: &str) -> bool {
-        // Their end tags are never left out, so that what follows is not lost with them.
+        // Their end tags are mandatory, so the text after them is not lost.
         const HIDEABLE: [&str; 8] = ["div", "span", "section", "aside", "ul", "a", "article", "table"];
         let hidden = || {
             let style = attribute(tag, "style").unwrap_or_default().to_ascii_lowercase().replace(' ', "");
@@ -277,7 +277,7 @@ impl Writer {
     }
 
     fn item(&mut self) {
-        self.want(Gap::Line);
+        self.want(BlockGap::Line);
         let mark = match self.lists.last_mut() {
             Some(Some(number)) => {
                 let mark = format!("{number}. ");
@@ -293,7 +293,7 @@ impl Writer {
     fn image(&mut self, tag: &StartTag<()>) {
         let alt = attribute(tag, "alt").unwrap_or_default();
         let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ").replace(['[', ']'], "");
-        // A picture without words is decoration.
+        // An image without alternative text is decoration.
         let source = attribute(tag, "src").and_then(|source| address::join(&self.base, &source));
         if let (false, Some(source)) = (alt.is_empty(), source) {
             self.write(&format!("![{alt}]({source})"));
@@ -306,8 +306,8 @@ impl Writer {
         let (Some(address), false) = (address, label.trim().is_empty()) else { return };
         let lead = label.len() - label.trim_start().len();
         if label.trim().contains('\n') {
-            // A link around whole blocks: its address goes behind them.
-            self.gap = Gap::Space;
+            // The address of a link around whole blocks stands after them.
+            self.gap = BlockGap::Space;
             self.write(&format!("<{address}>"));
         } else {
             self.out.insert(begin + lead, '[');
@@ -316,7 +316,7 @@ impl Writer {
     }
 
     fn end_row(&mut self) {
-        self.gap = Gap::None;
+        self.gap = BlockGap::None;
         self.out.push_str(" |");
         if self.rows == 0 {
             let line = format!("\n{}|{}", self.margin(), " --- |".repeat(self.cells.min(64)));
@@ -324,51 +324,51 @@ impl Writer {
         }
         self.rows += 1;
         self.cells = 0;
-        self.want(Gap::Line);
+        self.want(BlockGap::Line);
     }
 
     fn mark(&mut self, mark: &str) {
         self.write(mark);
     }
 
-    /// Ends emphasis; an empty one goes.
+    /// Ends emphasis. Empty emphasis is removed.
     fn end_mark(&mut self, mark: &str) {
-        if self.out.ends_with(mark) && self.gap == Gap::None {
+        if self.out.ends_with(mark) && self.gap == BlockGap::None {
             self.out.truncate(self.out.len() - mark.len());
         } else {
-            let gap = std::mem::replace(&mut self.gap, Gap::None);
+            let gap = std::mem::replace(&mut self.gap, BlockGap::None);
             self.out.push_str(mark);
             self.gap = gap;
         }
     }
 
     fn block(&mut self) {
-        // Inside a row a line break would end the row.
-        self.want(if self.cells > 0 { Gap::Space } else { Gap::Paragraph });
+        // A line break inside a row would end the row.
+        self.want(if self.cells > 0 { BlockGap::Space } else { BlockGap::Paragraph });
     }
 
-    fn want(&mut self, gap: Gap) {
-        let gap = if self.cells > 0 && gap > Gap::Space { Gap::Space } else { gap };
+    fn want(&mut self, gap: BlockGap) {
+        let gap = if self.cells > 0 && gap > BlockGap::Space { BlockGap::Space } else { gap };
         self.gap = self.gap.max(gap);
     }
 
-    /// The beginning of each line: marks of quotes.
+    /// The start of each line: marks of quotes.
     fn margin(&self) -> String {
         "> ".repeat(self.quotes.min(MAX_DEPTH))
     }
 
     fn write(&mut self, text: &str) {
-        let gap = std::mem::replace(&mut self.gap, Gap::None);
+        let gap = std::mem::replace(&mut self.gap, BlockGap::None);
         let margin = self.margin();
         if self.out.is_empty() {
             self.out.push_str(&margin);
         } else {
             match gap {
-                Gap::None => {}
-                Gap::Space if self.out.ends_with(' ') => {}
-                Gap::Space => self.out.push(' '),
-                Gap::Line => self.out.push_str(&format!("\n{margin}")),
-                Gap::Paragraph => self.out.push_str(&format!("\n{}\n{margin}", margin.trim_end())),
+                BlockGap::None => {}
+                BlockGap::Space if self.out.ends_with(' ') => {}
+                BlockGap::Space => self.out.push(' '),
+                BlockGap::Line => self.out.push_str(&format!("\n{margin}")),
+                BlockGap::Paragraph => self.out.push_str(&format!("\n{}\n{margin}", margin.trim_end())),
             }
         }
         self.out.push_str(text);

@@ -1,4 +1,4 @@
-//! Pages, sound and broken.
+//! Valid and malformed pages.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn a_bomb_costs_what_it_weighs() {
         let page = convert(&part.repeat(200_000 / part.len()), "https://example.com/", false);
         assert!(page.markdown.len() <= MAX_BYTES + 10_000, "{part}: {}", page.markdown.len());
     }
-    // Each link as long as the address of the page allows.
+    // Each link is as long as an address may be.
     let base = format!("https://example.com/{}/", "x".repeat(1900));
     let page = convert(&"<a href=y>z</a> ".repeat(20_000), &base, false);
     assert!(page.markdown.len() <= MAX_BYTES + 10_000);

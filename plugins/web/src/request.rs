@@ -7,26 +7,26 @@ use toolbay_sdk::{http, secrets};
 
 use crate::charset;
 
-/// The most that is read of an answer.
+/// The largest response body that is read, in bytes.
 const ANSWER_BYTES: u64 = 4 << 20;
-/// Secrets that a model may name are below this name.
+/// The prefix of secrets that a model may name.
 const FOLDER: &str = "web/";
 
-/// What the server answered.
+/// The response of the server.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Reply {
-    /// The address that answered, after redirects.
+pub struct FetchReply {
+    /// The address that responded, after redirects.
     pub url: String,
     /// The status code.
     pub status: u16,
-    /// The headers, with names in lower case; of several of one name, all, with `, ` between.
+    /// The headers, with names in lower case. Several values of one name are joined with `, `.
     pub headers: BTreeMap<String, String>,
-    /// The body as text; nothing if it is none.
+    /// The body as text; absent if it is not text.
     pub body: Option<String>,
-    /// How many bytes the body has.
+    /// The size of the body in bytes.
     pub bytes: usize,
-    /// Whether the body was longer than what was read.
+    /// Whether the body was truncated.
     pub truncated: bool,
 }
 
@@ -59,7 +59,7 @@ pub fn http_request(
     /// The header that carries the secret; `authorization` carries it as `Bearer …`, any other alone.
     #[arg(default = "authorization".to_owned(), length(min = 1, max = 100))]
     secret_header: String,
-) -> Result<Rendered<Reply>> {
+) -> Result<Rendered<FetchReply>> {
     let mut request = http::request(&method.to_ascii_uppercase(), &url).max_response_bytes(ANSWER_BYTES);
     for (name, value) in headers.unwrap_or_default() {
         request = request.header(&name, value);
@@ -84,7 +84,7 @@ pub fn http_request(
     }
     let body = (!response.body.contains(&0)).then(|| charset::decode(&response.body, &content_type));
     let bytes = response.body.len();
-    let data = Reply {
+    let data = FetchReply {
         url: response.url,
         status: response.status,
         headers,
@@ -95,7 +95,7 @@ pub fn http_request(
     Ok(Rendered { text: rendered(&data), data })
 }
 
-fn rendered(reply: &Reply) -> String {
+fn rendered(reply: &FetchReply) -> String {
     let mut text = format!("HTTP {} from {}\n", reply.status, reply.url);
     for (name, value) in &reply.headers {
         text.push_str(&format!("{name}: {value}\n"));
@@ -113,7 +113,7 @@ fn rendered(reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use toolbay_sdk::serde_json::Value;
-    use toolbay_sdk::testing::{Fake, call, describe, reply};
+    use toolbay_sdk::testing::{FakeHost, call, describe, reply};
     use toolbay_sdk::types::{ErrorCode, ToolTraits};
 
     use super::*;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_request_is_sent_as_it_is_described() {
-        let fake = Fake::new().http("POST", URL, reply(201, "application/json", b"{\"id\":7}"));
+        let fake = FakeHost::new().http("POST", URL, reply(201, "application/json", b"{\"id\":7}"));
         let args = json!({"method": "post", "url": URL, "headers": {"X-A": "b"}, "body": "{}"});
         let output = fake.run(|| call::<http_request>(args)).unwrap();
         assert_eq!(
@@ -151,14 +151,14 @@ mod tests {
             (json!({"url": URL, "secret": "github"}), "authorization", "Bearer stand-in"),
             (json!({"url": URL, "secret": "github", "secret_header": "X-Api-Key"}), "x-api-key", "stand-in"),
         ] {
-            let fake = Fake::new()
+            let fake = FakeHost::new()
                 .http("GET", URL, reply(200, "text/plain", b"ok"))
                 .secret("web/github", "stand-in");
             fake.run(|| call::<http_request>(args)).unwrap();
             let [request] = fake.requests().try_into().unwrap();
             assert_eq!(header(&request, name), Some(value));
         }
-        let fake = Fake::new().http("GET", URL, reply(200, "text/plain", b"ok"));
+        let fake = FakeHost::new().http("GET", URL, reply(200, "text/plain", b"ok"));
         let error = fake.run(|| call::<http_request>(json!({"url": URL, "secret": "github"}))).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::NotAvailable, Some("denied")));
         assert!(fake.requests().is_empty(), "not without its credential");
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn an_error_of_the_server_is_an_answer_and_bytes_are_not_text() {
-        let fake = Fake::new().http("GET", URL, reply(500, "text/plain", b"broken"));
+        let fake = FakeHost::new().http("GET", URL, reply(500, "text/plain", b"broken"));
         let output = fake.run(|| call::<http_request>(json!({"url": URL}))).unwrap();
         assert!(output.value.starts_with("HTTP 500") && output.value.ends_with("broken"), "{}", output.value);
-        let fake = Fake::new().http("GET", URL, reply(200, "image/png", b"\x89PNG\0\0"));
+        let fake = FakeHost::new().http("GET", URL, reply(200, "image/png", b"\x89PNG\0\0"));
         let output = fake.run(|| call::<http_request>(json!({"url": URL}))).unwrap();
         assert!(output.value.ends_with("[6 bytes that are no text]"), "{}", output.value);
     }

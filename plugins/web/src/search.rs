@@ -1,4 +1,4 @@
-//! `web_search`, by whatever provider the operator names: any service that answers a query with JSON.
+//! `web_search`, with a provider of the operator: any service that answers a query with JSON.
 //!
 //! ```toml
 //! [plugins.web.config.search]
@@ -12,12 +12,12 @@ use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json::Value;
 use toolbay_sdk::{config, http, secrets, serde_json};
 
-/// The most that is read of an answer.
+/// The largest response that is read, in bytes.
 const ANSWER_BYTES: u64 = 2 << 20;
-/// Longest title and address, and longest extract, in characters.
+/// The longest title and address, and the longest extract, in characters.
 const MAX_LINE: usize = 500;
 const MAX_EXTRACT: usize = 2000;
-/// Where the results stand, and how their parts are called, in the answers of those who are asked most.
+/// The location of the results and the names of their fields, in responses of common providers.
 const RESULTS: [&str; 6] = ["/web/results", "/results", "/organic", "/items", "/webPages/value", "/data"];
 const TITLES: [&str; 2] = ["title", "name"];
 const ADDRESSES: [&str; 3] = ["url", "link", "href"];
@@ -28,43 +28,43 @@ const EXTRACTS: [&str; 5] = ["description", "snippet", "content", "text", "body"
 #[derive(Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
-    /// The address, with the places `{query}` and `{count}`.
+    /// The address, with the placeholders `{query}` and `{count}`.
     pub url: String,
-    /// The JSON that is posted, with the same places in its texts; without it, the request is a GET.
+    /// The JSON to post, with the same placeholders in its strings. Without it, the request is a GET.
     #[serde(default)]
     pub body: Option<Value>,
     /// The secret, by its name below `web/`.
     #[serde(default)]
     pub secret: Option<String>,
-    /// The header that carries it; `authorization` carries it as `Bearer …`.
+    /// The header of the secret; `authorization` carries it as `Bearer …`.
     #[serde(default)]
     pub header: Option<String>,
-    /// Pointer to the list of results.
+    /// The JSON pointer to the list of results.
     #[serde(default)]
     pub results: Option<String>,
 }
 
-/// Something that was found.
+/// A search result.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
+pub struct WebHit {
     /// Its title.
     pub title: String,
     /// Its address.
     pub url: String,
-    /// The part that matches, or what it is about.
+    /// The matching extract, or a description.
     pub extract: String,
 }
 
-/// What was found.
+/// The results of a search.
 #[data]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hits {
-    /// The best first.
-    pub results: Vec<Hit>,
+pub struct WebHits {
+    /// The results, best first.
+    pub results: Vec<WebHit>,
 }
 
-/// Why the tool is not available: nobody said whom to ask.
+/// The reason why the tool is unavailable: no provider is configured.
 pub(crate) fn available() -> std::result::Result<(), String> {
     match config::get::<Provider>("search") {
         Ok(Some(_)) => Ok(()),
@@ -99,7 +99,7 @@ pub fn web_search(
     /// At most so many results.
     #[arg(default = 10, range(min = 1, max = 50))]
     max_results: usize,
-) -> Result<Rendered<Hits>> {
+) -> Result<Rendered<WebHits>> {
     let provider: Provider = config::require("search")?;
     let count = max_results.to_string();
     let url = filled(&provider.url, &encoded(&query), &count);
@@ -122,16 +122,16 @@ pub fn web_search(
     let results = found(&answer, provider.results.as_deref()).ok_or_else(|| {
         strange("has no list of results; the operator can say where it stands: `results`".to_owned())
     })?;
-    let hits: Vec<Hit> = results.iter().filter_map(hit).take(max_results).collect();
-    Ok(Rendered { text: rendered(&hits), data: Hits { results: hits } })
+    let hits: Vec<WebHit> = results.iter().filter_map(hit).take(max_results).collect();
+    Ok(Rendered { text: rendered(&hits), data: WebHits { results: hits } })
 }
 
 fn filled(text: &str, query: &str, count: &str) -> String {
-    // The count first: a query may hold what looks like a place.
+    // The count comes first: a query may contain text that looks like a placeholder.
     text.replace("{count}", count).replace("{query}", query)
 }
 
-/// The body with its places filled; a text that is a place for the count alone becomes a number.
+/// The body with its placeholders filled. A string that is only the count becomes a number.
 fn posted(body: &Value, query: &str, count: &str) -> Value {
     match body {
         Value::String(text) if text == "{count}" => count.parse::<u64>().map_or(Value::Null, Value::from),
@@ -144,7 +144,7 @@ fn posted(body: &Value, query: &str, count: &str) -> Value {
     }
 }
 
-/// Percent-encoded, but for what RFC 3986 leaves unreserved.
+/// Percent-encodes everything except the unreserved characters of RFC 3986.
 fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -166,25 +166,25 @@ fn found<'a>(answer: &'a Value, pointer: Option<&str>) -> Option<&'a Vec<Value>>
     }
 }
 
-fn hit(result: &Value) -> Option<Hit> {
+fn hit(result: &Value) -> Option<WebHit> {
     let text = |names: &[&str], most: usize| {
         let text = names.iter().find_map(|name| result.get(name)?.as_str())?;
         Some(text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(most).collect::<String>())
     };
     let url = text(&ADDRESSES, MAX_LINE)?;
-    Some(Hit {
+    Some(WebHit {
         title: text(&TITLES, MAX_LINE).unwrap_or_else(|| url.clone()),
         extract: text(&EXTRACTS, MAX_EXTRACT).unwrap_or_default(),
         url,
     })
 }
 
-fn rendered(hits: &[Hit]) -> String {
+fn rendered(hits: &[WebHit]) -> String {
     if hits.is_empty() {
         return "Nothing was found.".to_owned();
     }
-    let line = |(at, hit): (usize, &Hit)| {
-        let Hit { title, url, extract } = hit;
+    let line = |(at, hit): (usize, &WebHit)| {
+        let WebHit { title, url, extract } = hit;
         let extract = if extract.is_empty() { String::new() } else { format!("   {extract}\n") };
         format!("{}. {title}\n   {url}\n{extract}", at + 1)
     };
@@ -193,15 +193,15 @@ fn rendered(hits: &[Hit]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::testing::{Fake, call, reply};
+    use toolbay_sdk::testing::{FakeHost, call, reply};
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
 
     const URL: &str = "https://api.example.com/search?q=a%20b%26c&n=2";
 
-    fn answered(search: Value, url: &str, method: &str, answer: &Value) -> (Result<Output>, Fake) {
-        let fake = Fake::new().config("search", search).secret("web/search", "stand-in").http(
+    fn answered(search: Value, url: &str, method: &str, answer: &Value) -> (Result<Output>, FakeHost) {
+        let fake = FakeHost::new().config("search", search).secret("web/search", "stand-in").http(
             method,
             url,
             reply(200, "application/json", answer.to_string()),
@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn without_a_provider_it_is_not_available() {
-        Fake::new().run(|| assert!(available().unwrap_err().contains("[plugins.web.config.search]")));
-        Fake::new().config("search", json!({"adress": "x"})).run(|| assert!(available().is_err()));
-        Fake::new().config("search", json!({"url": "x"})).run(|| assert_eq!(available(), Ok(())));
-        let error = Fake::new().run(|| call::<web_search>(json!({"query": "x"}))).unwrap_err();
+        FakeHost::new().run(|| assert!(available().unwrap_err().contains("[plugins.web.config.search]")));
+        FakeHost::new().config("search", json!({"adress": "x"})).run(|| assert!(available().is_err()));
+        FakeHost::new().config("search", json!({"url": "x"})).run(|| assert_eq!(available(), Ok(())));
+        let error = FakeHost::new().run(|| call::<web_search>(json!({"query": "x"}))).unwrap_err();
         assert_eq!((error.code(), error.subject()), (ErrorCode::NotAvailable, Some("config")));
     }
 }

@@ -1,4 +1,4 @@
-//! The built component in the host, with pages from a record.
+//! The built component in the host, with recorded pages.
 
 use serde_json::json;
 use toolbay_testing::{TestHost, TestHostBuilder};
@@ -10,7 +10,7 @@ fn web() -> TestHostBuilder {
 #[test]
 fn a_recorded_page_is_read_as_markdown() {
     let host = web().allow_net("https://docs.example.com").recorded_http("tests/http/page.json").start();
-    // By way of a redirect, which the record has, too.
+    // Through a redirect, which the record has, too.
     let page = host.call("fetch_url", json!({"url": "https://docs.example.com/start"}));
     assert!(page.text().starts_with("# Getting started"), "{}", page.text());
     page.golden("page");
@@ -22,7 +22,7 @@ fn a_recorded_page_is_read_as_markdown() {
 fn the_policy_is_asked_before_the_record() {
     let host =
         web().allow_net("https://docs.example.com/guide").recorded_http("tests/http/page.json").start();
-    // The record has it, the grant does not; nor where the redirect leads, if only its start is granted.
+    // Recorded but not granted; nor is the target of the redirect, if only its start is granted.
     for url in ["https://docs.example.com/start", "http://docs.example.com/guide"] {
         let refused = host.call("fetch_url", json!({"url": url}));
         assert_eq!(refused.error().subject.as_deref(), Some("denied"), "{url}");

@@ -1,4 +1,4 @@
-/* What a file is made of: a hex dump of a part of it, and a checksum of all of it. */
+/* Shows the bytes of a file: a hex dump of a part, and a checksum of the whole. */
 
 #include "toolbay.h"
 

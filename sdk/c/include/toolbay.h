@@ -12,8 +12,8 @@
  *     }};
  *     TB_TOOLS(tools)
  *
- * An instance lives for one call, so nothing is ever freed. There is no standard library: what is here, and what the
- * compiler itself has (<stdint.h>, <stdbool.h>, <stddef.h>).
+ * An instance lives for one call, so memory is never freed. There is no standard library, only this header and the
+ * compiler's own headers (<stdint.h>, <stdbool.h>, <stddef.h>).
  */
 #ifndef TOOLBAY_H
 #define TOOLBAY_H
@@ -23,14 +23,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Not macros, or they would be 0 and 1 in a TB_JSON that stands in a macro of yours. */
+/* Not macros, because TB_JSON inside another macro would expand them to 0 and 1. */
 #if __STDC_VERSION__ < 202000L
 #undef false
 #undef true
 enum { false, true };
 #endif
 
-/* ---- Texts and bytes: never ended by a zero. ---- */
+/* ---- Texts and bytes, without a terminating zero. ---- */
 
 typedef struct { const char *data; size_t len; } tb_str;
 typedef tb_str tb_json; /* a JSON text: an object, or a part of one */
@@ -44,11 +44,11 @@ tb_str tb_str_of(const char *ended_by_zero);
 bool tb_equal(tb_str a, const char *b);
 tb_bytes tb_bytes_of(tb_str text);
 bool tb_is_utf8(tb_bytes data);
-/* Bytes as a text; what is not UTF-8 is replaced. All that goes to the host is made such. */
+/* Bytes as a text. Invalid UTF-8 is replaced. Every text for the host is converted this way. */
 tb_str tb_utf8(tb_bytes data);
-/* Memory that is there until the call ends; the call ends if there is none. */
+/* Allocates memory until the end of the call. Without memory the call ends. */
 void *tb_alloc(size_t bytes);
-/* For loops over more than fits: all that was handed out since the mark, by the host too, is handed out again. */
+/* For loops over more data than fits: releases everything allocated since the mark, also by the host. */
 size_t tb_mark(void);
 void tb_release(size_t mark);
 
@@ -62,42 +62,42 @@ void tb_put(tb_buffer *to, const char *format, ...);
 void tb_put_str(tb_buffer *to, tb_str text);
 static inline tb_str tb_done(const tb_buffer *buffer) { return (tb_str){buffer->data, buffer->len}; }
 
-/* ---- JSON: the host has checked the arguments against the schema. ---- */
+/* ---- JSON: the host has validated the arguments against the schema. ---- */
 
-/* The value of a key, as a JSON text; `.data` is NULL if there is none. */
+/* The value of a key as a JSON text; `.data` is NULL if the key is missing. */
 tb_json tb_get(tb_json object, const char *key);
-/* The element of an array; `.data` is NULL behind the last. */
+/* The element of an array; `.data` is NULL after the last. */
 tb_json tb_at(tb_json array, size_t index);
 /* The value of a key, or `otherwise` if it is absent, null or of another type. Integers are exact, or cut to 64 bits. */
 tb_str tb_get_str(tb_json object, const char *key, const char *otherwise);
 int64_t tb_get_int(tb_json object, const char *key, int64_t otherwise);
 double tb_get_double(tb_json object, const char *key, double otherwise);
 bool tb_get_bool(tb_json object, const char *key, bool otherwise);
-/* A JSON value as what it is. */
+/* Converts a JSON value. */
 tb_str tb_as_str(tb_json value);
 double tb_as_double(tb_json value);
 
-/* ---- What a tool returns. ---- */
+/* ---- Results. ---- */
 
 typedef struct tb_answer tb_answer;
 typedef struct { tb_answer *answer; } tb_result;
 
 tb_result tb_text(const char *format, ...);
-/* A JSON text, for the model and for programs; what is no object is wrapped as {"result": …}. */
+/* A JSON text, for the model and for programs. A value that is not an object is wrapped as {"result": …}. */
 tb_result tb_structured(tb_json json);
-/* One text for the model, another for programs. */
+/* A text for the model, another for programs. */
 tb_result tb_rendered(tb_str text, tb_json json);
 tb_result tb_with_image(tb_result result, tb_bytes data, const char *mime_type);
 tb_result tb_with_link(tb_result result, const char *uri, const char *name);
 tb_result tb_with_cost(tb_result result, double usd);
 tb_result tb_with_meta(tb_result result, tb_json object);
 
-/* The four ways to say no. `subject` may be NULL; see `tool-error` in types.wit for what it is. */
+/* The four error classes. `subject` may be NULL; `tool-error` in types.wit describes it. */
 tb_result tb_input_error(const char *subject, const char *format, ...);
 tb_result tb_not_available(const char *subject, const char *format, ...);
 tb_result tb_failed(const char *subject, const char *format, ...);
 tb_result tb_stale(const char *subject, const char *format, ...);
-/* What the host said when a function below returned false. */
+/* The host's error after a function below returned false. */
 tb_result tb_host_error(void);
 
 /* ---- Tools. ---- */
@@ -123,13 +123,13 @@ typedef struct {
   tb_result (*run)(tb_json args);
 } tb_tool;
 
-/* `reusable`: one instance may answer several calls, one after the other. */
+/* `reusable`: one instance may serve several calls, one after the other. */
 typedef struct {
   const char *name, *version, *description, *authors, *license, *homepage, *source;
   bool reusable;
 } tb_about;
 
-/* A result that a reducer may make shorter. `error_code` is NULL if the tool went well. */
+/* A result for a reducer. `error_code` is NULL if the tool succeeded. */
 typedef struct {
   tb_str tool_name;
   tb_json args;
@@ -139,7 +139,7 @@ typedef struct {
   tb_json structured;
 } tb_reducible;
 
-/* Returns a shorter text; a text without data leaves the result as it is. */
+/* Returns a shorter text. A text without data keeps the result. */
 typedef struct {
   const char *tool_name, *description;
   tb_str (*reduce)(const tb_reducible *result);
@@ -165,14 +165,14 @@ void *tb_reduce(const tb_reducer *reducers, size_t count, void *params);
     return tb_call((tools), TB_COUNT(tools), name, name_len, args, args_len); \
   }
 
-/* Exports who made it: TB_ABOUT(.name = "…", .version = "…"). */
+/* Exports the metadata: TB_ABOUT(.name = "…", .version = "…"). */
 #define TB_ABOUT(...) \
   TB_EXPORT("toolbay:plugin/about@0.1.0#describe") void *tb_export_describe(void) { \
     static const tb_about about = {__VA_ARGS__}; \
     return tb_describe(&about); \
   }
 
-/* Exports a function that tells why a tool is not available; NULL: it is. It sees the settings and nothing else. */
+/* Exports a function that returns why a tool is unavailable, or NULL. It sees only the settings. */
 #define TB_AVAILABLE(check) \
   TB_EXPORT("toolbay:plugin/availability@0.1.0#check") void *tb_export_check(char *tool, size_t tool_len) { \
     return tb_check((check), tool, tool_len); \
@@ -187,16 +187,16 @@ void *tb_reduce(const tb_reducer *reducers, size_t count, void *params);
     return tb_reduce((reducers), TB_COUNT(reducers), params); \
   }
 
-/* ---- The host. What returns false was refused or failed: `return tb_host_error();` ---- */
+/* ---- The host. A function that returns false was refused or failed: `return tb_host_error();` ---- */
 
-/* The call that is running. */
+/* The running call. */
 void tb_progress(float percent, const char *format, ...); /* 0 to 100; below 0: not said */
 bool tb_cancelled(void);
 uint32_t tb_budget_chars(void);
 bool tb_remaining_ms(uint64_t *ms); /* false: not known */
 bool tb_dry_run(void);
 tb_str tb_call_id(void);
-/* The texts below are of length 0 if they are not known. */
+/* Unknown texts have length 0. */
 tb_str tb_session_id(void);
 tb_str tb_session_key(void);
 tb_str tb_platform(void);
@@ -211,7 +211,7 @@ tb_json tb_attribute(const char *name);
 typedef enum { TB_TRACE, TB_DEBUG, TB_INFO, TB_WARN, TB_ERROR } tb_level;
 void tb_log(tb_level level, const char *format, ...);
 
-/* The operator's settings: JSON texts; `.data` is NULL if it is not set. */
+/* The operator's settings as JSON texts; `.data` is NULL for a missing setting. */
 tb_json tb_config(const char *key);
 size_t tb_config_keys(tb_str **keys);
 
@@ -221,7 +221,7 @@ bool tb_kv_set(tb_scope scope, tb_str key, tb_bytes value, uint32_t ttl_seconds)
 bool tb_kv_remove(tb_scope scope, tb_str key);
 bool tb_kv_keys(tb_scope scope, tb_str prefix, tb_str after, uint32_t limit, tb_str **keys, size_t *count);
 bool tb_kv_increment(tb_scope scope, tb_str key, int64_t by, int64_t *sum);
-/* Sets it only if it holds `expected` (`.data` NULL: nothing). */
+/* Sets the key only if it holds `expected` (`.data` NULL: no value). */
 bool tb_kv_replace(tb_scope scope, tb_str key, tb_bytes expected, tb_bytes value, bool *replaced);
 
 bool tb_secret(const char *name, tb_str *text, bool *revealed); /* `revealed` may be NULL */
@@ -252,7 +252,7 @@ typedef struct { tb_str name; tb_file_kind kind; } tb_entry;
 bool tb_file_read(tb_str path, tb_bytes *data);
 bool tb_file_read_text(tb_str path, tb_str *text); /* must be UTF-8 */
 bool tb_file_read_part(tb_str path, uint64_t offset, uint64_t max_bytes, tb_bytes *data, tb_stat *stat);
-/* `expected_version` of length 0: refused if it changed since this session read it. `stat` may be NULL. */
+/* With an `expected_version` of length 0, the write fails if the file changed since this session read it. `stat` may be NULL. */
 bool tb_file_write(tb_str path, tb_bytes data, tb_str expected_version, tb_stat *stat);
 bool tb_file_stat(tb_str path, tb_stat *stat);
 bool tb_file_list(tb_str path, tb_entry **entries, size_t *count);

@@ -1,6 +1,6 @@
-/* The contract as memory. C lays out these structures on wasm32 as the canonical ABI of the component model does, so
- * that they are written and read in place; `_Static_assert` holds the sizes that this rests on. The functions of the
- * host are in `host.c`, each beside what uses it. */
+/* The memory layout of the contract. On wasm32, C lays out these structures like the canonical ABI of the component
+ * model, so they are read and written in place; `_Static_assert` checks the sizes. The functions of the host are in
+ * `host.c`, each beside its wrapper. */
 #ifndef TOOLBAY_ABI_H
 #define TOOLBAY_ABI_H
 

@@ -1,4 +1,4 @@
-/* Texts that are put together. */
+/* Formats texts. */
 
 #include "toolbay.h"
 
@@ -34,7 +34,7 @@ static void put_signed(tb_buffer *to, int64_t number) {
   put_unsigned(to, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, 10);
 }
 
-/* The length of the character at the front, or 0 if there is none. */
+/* The length of the first character, or 0 if it is invalid. */
 static size_t character(tb_bytes data) {
   unsigned char first = data.data[0];
   if (first < 0x80) return 1;
@@ -42,7 +42,7 @@ static size_t character(tb_bytes data) {
   if (len == 0 || len > data.len) return 0;
   for (size_t at = 1; at < len; at++)
     if ((data.data[at] & 0xc0) != 0x80) return 0;
-  /* Longer than need be, half of a pair, or beyond Unicode. */
+  /* Overlong, half of a surrogate pair, or beyond Unicode. */
   unsigned char second = data.data[1];
   bool bad = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) || (first == 0xf0 && second < 0x90)
     || (first == 0xf4 && second > 0x8f);
@@ -70,7 +70,7 @@ tb_str tb_utf8(tb_bytes data) {
   return tb_done(&made);
 }
 
-/* The shortest decimal that reads as the same number; JSON has no infinities, they become null. */
+/* The shortest decimal that parses as the same number. Infinities become null, because JSON has none. */
 static void put_double(tb_buffer *to, double number) {
   if (number != number || number - number != 0) { tb_put_str(to, TB_STR("null")); return; }
   if (number < 0) { put_char(to, '-'); number = -number; }

@@ -1,4 +1,4 @@
-/* The host's functions: as the component model hands them over, and as authors call them. */
+/* The host's functions: the raw imports, and their wrappers for authors. */
 
 #include "abi.h"
 
@@ -7,9 +7,9 @@
 
 /* A text or bytes, as two arguments. */
 #define TWO(text) (text).data, (text).len
-/* An option of a text or bytes: absent without data. */
+/* An optional text or bytes: absent without data. */
 #define MAY_BE(text) (text).data != NULL, (text).data, (text).len
-/* An option of a number: absent if 0. */
+/* An optional number: absent if 0. */
 #define IF_NOT_0(number) (number) != 0, (number)
 
 static tb_result last_error;
@@ -295,7 +295,7 @@ IMPORT("files", "remove") void files_remove(const char *, size_t, file_done *);
 static bool file_refused(const file_error *error, tb_str path) {
   enum { DENIED, NOT_FOUND, STALE, TOO_LARGE };
   switch (error->error) {
-    /* The host's reason names the path and the policy line that would help. */
+    /* The host's reason names the path and the policy line that would allow it. */
     case DENIED: return refused(CODE_NOT_AVAILABLE, "denied", error->text);
     case NOT_FOUND: return refused(CODE_EXECUTION_FAILED, "not-found", tb_format("`%v` does not exist", path));
     case STALE:

@@ -1,4 +1,4 @@
-/* Reads JSON in place. What comes here is valid: the host parsed it. */
+/* Reads JSON in place. The host has validated it. */
 
 #include "toolbay.h"
 
@@ -9,7 +9,7 @@ static size_t blank(tb_json in, size_t at) {
   return at;
 }
 
-/* Behind the value that begins at `at`. */
+/* The position after the value at `at`. */
 static size_t behind(tb_json in, size_t at) {
   int depth = 0;
   bool text = false;

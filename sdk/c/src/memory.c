@@ -1,4 +1,4 @@
-/* Memory and texts. An instance lives for one call: memory is handed out and never taken back. */
+/* Memory and texts. An instance lives for one call, so memory is never freed. */
 
 #include "toolbay.h"
 
@@ -12,7 +12,7 @@ static void *allocate(size_t align, size_t bytes) {
   if (end < start) __builtin_trap();
   if (end > have) {
     size_t pages = (end - have + 0xffff) >> 16;
-    /* As much again as there is, so that it is asked for seldom; if there is not so much, what is needed. */
+    /* Doubles the memory, to grow rarely; if that fails, grows by what is needed. */
     size_t more = have >> 16 > pages ? have >> 16 : pages;
     if (__builtin_wasm_memory_grow(0, more) == (size_t)-1 && __builtin_wasm_memory_grow(0, pages) == (size_t)-1)
       __builtin_trap(); /* the host says which limit it was */
@@ -31,7 +31,7 @@ void tb_release(size_t mark) {
   last_block = 0;
 }
 
-/* What the host gets memory with, for what it hands over. */
+/* The allocator that the host calls for its results. */
 TB_EXPORT("cabi_realloc") void *cabi_realloc(void *old, size_t old_len, size_t align, size_t len) {
   if (len == 0) return (void *)align;
   if (old && (uintptr_t)old == last_block) {
@@ -43,7 +43,7 @@ TB_EXPORT("cabi_realloc") void *cabi_realloc(void *old, size_t old_len, size_t a
   return made;
 }
 
-/* The compiler may call these. Nothing here is made of itself: `-fno-builtin`, or loops that it does not recognise. */
+/* The compiler may call these. They must not be compiled to calls of themselves: `-fno-builtin`. */
 __attribute__((weak)) void *memcpy(void *to, const void *from, size_t len) {
   char *out = to;
   const char *in = from;

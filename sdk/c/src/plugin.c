@@ -1,8 +1,8 @@
-/* The exports of the contract, made of what the author's macros name; and what tools return. */
+/* The exports of the contract, made from the author's macros, and the results of tools. */
 
 #include "abi.h"
 
-/* ---- What tools return. ---- */
+/* ---- Results of tools. ---- */
 
 static tb_result answer(void) {
   tb_answer *made = tb_alloc(sizeof *made);
@@ -94,7 +94,7 @@ static const char NO_ARGUMENTS[] = TB_JSON({"type":"object","additionalPropertie
 
 static abi_capability capability(const tb_need *need) {
   const char *target = need->target;
-  /* What is granted or not has no target; something has to stand there. */
+  /* A kind without a target needs a value in its place. */
   if (!target) target = tb_equal(tb_str_of(need->kind), "clock") ? "wall" : "bytes";
   return (abi_capability){tb_str_of(need->kind), tb_str_of(target), need->optional, abi_some(need->reason)};
 }

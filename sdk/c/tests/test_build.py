@@ -1,4 +1,4 @@
-"""What the build of a plugin in C says of bad input, and what it makes."""
+"""Errors of the build in C for bad input, and its output."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ class Build(unittest.TestCase):
             for line in file.read_text().splitlines():
                 interface = (re.match(r"interface ([a-z-]+)", line) or [None, interface])[1]
                 function = re.match(r"\s+([a-z-]+): func", line)
-                # What is behind a feature is not promised yet, and has no function here.
+                # Gated items are unstable and have no function here.
                 if function and interface not in ("tools-async", "tool-invoke"):
                     contract.add((interface, function[1]))
         self.assertGreater(len(contract), 40)

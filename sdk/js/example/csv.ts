@@ -1,4 +1,4 @@
-// CSV as RFC 4180 has it: quotes, commas and line breaks in quotes, `""` for a quote.
+// CSV as in RFC 4180: quotes, commas and line breaks in quotes, `""` for a quote.
 
 /** A table: the names of its columns, and its rows. */
 export interface Table {
@@ -6,7 +6,7 @@ export interface Table {
   rows: string[][];
 }
 
-/** Reads a table whose first line names the columns; the separator is the one that the first line has most of. */
+/** Parses a table whose first line names the columns. The most frequent separator of the first line is used. */
 export function parse(text: string): Table {
   const head = text.slice(0, text.search(/[\r\n]|$/));
   const count = (separator: string) => head.split(separator).length;

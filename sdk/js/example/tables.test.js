@@ -1,14 +1,14 @@
-// The tools as they are, with a host that is played.
+// Tests of the tools with a fake host.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { Fake } from '@toolbay/sdk/testing';
+import { FakeHost } from '@toolbay/sdk/testing';
 import { markdown, parse } from './csv.ts';
 import plugin from './tables.ts';
 
 const CITIES = 'city,people,note\nBern,134000,"Aare, ""old"""\nBasel,175000,\nGenf,203000,"a\nb"\n';
-const query = (args, files = { 'c.csv': CITIES }) => new Fake({ files }).call(plugin, 'query_table', { path: 'c.csv', ...args });
+const query = (args, files = { 'c.csv': CITIES }) => new FakeHost({ files }).call(plugin, 'query_table', { path: 'c.csv', ...args });
 
 test('cells are read as RFC 4180 has them', () => {
   assert.deepEqual(parse(CITIES).rows, [['Bern', '134000', 'Aare, "old"'], ['Basel', '175000', ''], ['Genf', '203000', 'a\nb']]);
@@ -34,7 +34,7 @@ test('a column that there is not is the model\'s fault', () => {
 });
 
 test('a table is described', () => {
-  const { structured } = new Fake({ files: { 'c.csv': CITIES } }).call(plugin, 'describe_table', { path: 'c.csv' });
+  const { structured } = new FakeHost({ files: { 'c.csv': CITIES } }).call(plugin, 'describe_table', { path: 'c.csv' });
   assert.deepEqual([structured.rows, structured.columns[1]], [3, { name: 'people', filled: 3, different: 3, least: '134000', most: '203000' }]);
   assert.deepEqual(structured.columns[2].filled, 2);
 });

@@ -1,4 +1,4 @@
-// Questions about CSV files: which columns there are, and which rows fit.
+// Queries of CSV files: their columns, and the rows that match.
 
 import { files, inputError, plugin, rendered, tool } from '@toolbay/sdk';
 import { markdown, parse, type Table } from './csv.ts';
@@ -19,7 +19,7 @@ function indexOf({ columns }: Table, name: string, at: string): number {
   return index;
 }
 
-/** Numbers by their value and before texts, texts by their letters. */
+/** Numbers sort by value and before texts, texts by their letters. */
 function compare(a: string, b: string): number {
   const [x, y] = [Number(a), Number(b)];
   const [isX, isY] = [a.trim() !== '' && !Number.isNaN(x), b.trim() !== '' && !Number.isNaN(y)];

@@ -1,8 +1,8 @@
-// A question to the host, and what becomes of its "no".
+// Calls of the host, and the conversion of its errors.
 
 import { ToolError } from './errors.js';
 
-/** Asks the host; `describe` makes an error of the tool out of the interface's own. */
+/** Calls the host. `describe` converts the interface's error to an error of the tool. */
 export function asked(question, describe) {
   try {
     return question();
@@ -14,7 +14,7 @@ export function asked(question, describe) {
   }
 }
 
-/** Engines wrap what an import says in an error of their own. */
+/** Engines wrap the error of an import in their own error. */
 function reasonOf(error) {
   const reason = error?.payload ?? error;
   return typeof reason === 'object' && reason !== null && typeof reason.tag === 'string' ? reason : {};

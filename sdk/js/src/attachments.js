@@ -1,4 +1,4 @@
-// Files that came with the conversation turn, and files to hand back.
+// Files of the conversation turn, and files that the tool returns.
 
 import { host } from '#host';
 import { asked } from './asked.js';

@@ -1,6 +1,6 @@
 // UTF-8, for an engine without TextEncoder.
 
-/** Bytes of a text; bytes stay as they are. */
+/** The bytes of a text. Bytes are unchanged. */
 export function bytes(data) {
   if (data instanceof Uint8Array) return data;
   if (Array.isArray(data)) return Uint8Array.from(data);
@@ -16,7 +16,7 @@ export function bytes(data) {
   return Uint8Array.from(out);
 }
 
-/** The text of bytes; what is not UTF-8 is replaced, or with `strict` makes it null. */
+/** The text of bytes. Invalid UTF-8 is replaced or, with `strict`, gives null. */
 export function text(data, strict = false) {
   const parts = [];
   let chunk = [];
@@ -34,7 +34,7 @@ export function text(data, strict = false) {
   return parts.join('');
 }
 
-/** The character at a position and its length; -1 and the length of what is to be replaced if there is none. */
+/** The character at a position and its length; for invalid bytes -1 and the length to replace. */
 function character(data, at) {
   const first = data[at];
   if (first < 0x80) return [first, 1];
@@ -45,7 +45,7 @@ function character(data, at) {
     const byte = data[at + next];
     if (byte === undefined || (byte & 0xc0) !== 0x80) return [-1, next];
     code = (code << 6) | (byte & 63);
-    // Longer than need be, a half of a pair, or beyond Unicode: seen at the second byte.
+    // Overlong, half of a surrogate pair, or beyond Unicode: detected at the second byte.
     if (next === 1 && ((first === 0xe0 && byte < 0xa0) || (first === 0xed && byte > 0x9f)
       || (first === 0xf0 && byte < 0x90) || (first === 0xf4 && byte > 0x8f))) return [-1, 1];
   }

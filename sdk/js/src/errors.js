@@ -1,8 +1,8 @@
-// The four ways in which a tool says no. Any other exception becomes `execution-failed` with its message.
+// The four error classes of a tool. Any other exception becomes `execution-failed` with its message.
 
 export const CODES = Object.freeze(['input-invalid', 'not-available', 'execution-failed', 'stale-write']);
 
-/** An error of a tool; its message goes back to the model as it is. */
+/** An error of a tool. The model reads its message unchanged. */
 export class ToolError extends Error {
   constructor(code, message, subject = null, options = {}) {
     super(message);
@@ -16,19 +16,19 @@ export class ToolError extends Error {
   }
 }
 
-/** The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument. */
+/** The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument. */
 export const inputError = (message, subject) => new ToolError('input-invalid', message, subject);
 
-/** The tool cannot run here and now; `subject` is a short machine-readable reason. */
+/** The tool cannot run now; `subject` is a short machine-readable reason. */
 export const notAvailable = (message, subject) => new ToolError('not-available', message, subject);
 
 /** The tool ran and failed; `subject` is a cause, if known. */
 export const failed = (message, subject) => new ToolError('execution-failed', message, subject);
 
-/** What the call wanted to overwrite changed since it was read; `subject` is the path or key. */
+/** The target of a write changed since it was read; `subject` is the path or key. */
 export const stale = (message, subject) => new ToolError('stale-write', message, subject);
 
-/** The record of the contract for whatever was thrown. */
+/** Converts an exception to the record of the contract. */
 export function toRecord(error) {
   if (error instanceof ToolError) {
     const { code, message, subject, costUsd } = error;
@@ -37,7 +37,7 @@ export function toRecord(error) {
   return { code: 'execution-failed', message: messageOf(error).toWellFormed(), subject: null, costUsd: null };
 }
 
-/** Whether the engine had no memory left. Such an error is not told to the model: the host says which limit it was. */
+/** Whether the engine ran out of memory. The model does not get this error, because the host names the limit. */
 export function isOutOfMemory(error) {
   return error instanceof Error && error.name === 'InternalError' && error.message === 'out of memory';
 }

@@ -17,19 +17,19 @@ export function readText(path) {
 }
 
 /**
- * Writes a whole file, atomically, and returns what it is now. With `expectedVersion`, refused as stale unless the file
- * is at that version; without, refused if it changed since this session last read it.
+ * Writes a whole file atomically and returns its new metadata. With `expectedVersion`, the write fails as stale unless
+ * the file is at that version. Without, it fails if the file changed since this session last read it.
  */
 export const write = (path, data, expectedVersion = null) =>
   asked(() => host.files.write(path, utf8.bytes(data), expectedVersion), describe(path));
 
-/** Returns what a path is: `{kind, size, modifiedMs, version}`. */
+/** Returns the metadata of a path: `{kind, size, modifiedMs, version}`. */
 export const stat = (path) => asked(() => host.files.stat(path), describe(path));
 
 /** Lists a directory: `[{name, kind}]`. */
 export const readDir = (path) => asked(() => host.files.readDir(path), describe(path));
 
-/** Makes a directory. */
+/** Creates a directory. */
 export const makeDir = (path) => asked(() => host.files.makeDir(path), describe(path));
 
 /** Removes a file or an empty directory. */
@@ -37,7 +37,7 @@ export const remove = (path) => asked(() => host.files.remove(path), describe(pa
 
 const describe = (path) => (tag, val) => {
   switch (tag) {
-    // The host's reason names the path and the policy line that would help.
+    // The host's reason names the path and the policy line that would allow it.
     case 'denied': return notAvailable(val, 'denied');
     case 'not-found': return failed(`\`${path}\` does not exist`, 'not-found');
     case 'stale': return stale(`\`${path}\` changed since it was read: read it again, then write`, path);

@@ -7,11 +7,11 @@ import * as utf8 from './bytes.js';
 import { failed, notAvailable } from './errors.js';
 import { parse, stringify } from './json.js';
 
-/** What a server answered, of whatever status. */
+/** A response of any status. */
 export class Response {
   constructor({ status, url, headers, body, truncated }) {
     this.status = status;
-    /** After redirects. */
+    /** The URL after redirects. */
     this.url = url;
     this.headers = headers;
     this.body = body;
@@ -19,7 +19,7 @@ export class Response {
     this.truncated = truncated;
   }
 
-  /** Returns the response if its status is 2xx, otherwise throws an error that names it. */
+  /** Returns the response if its status is 2xx, otherwise throws an error with the status. */
   ok() {
     if (this.status >= 200 && this.status < 300) return this;
     throw failed(`\`${this.url}\` answered with status ${this.status}`, String(this.status));
@@ -31,18 +31,18 @@ export class Response {
     return found ? found[1] : null;
   }
 
-  /** Returns the body as text; what is not UTF-8 is replaced. */
+  /** Returns the body as text. Invalid UTF-8 is replaced. */
   text() {
     return utf8.text(this.body);
   }
 
-  /** Reads the body as JSON. */
+  /** Parses the body as JSON. */
   json() {
     return parse(this.text());
   }
 }
 
-/** Sends a request. `json` sets the body and says so; `body` is text or bytes. */
+/** Sends a request. `json` sets a JSON body and its content type; `body` is text or bytes. */
 export function request(method, url, { headers = {}, body = null, json, timeoutMs = null, maxResponseBytes = null } = {}) {
   const all = Object.entries(headers).map(([key, value]) => [key, String(value)]);
   if (json !== undefined) all.push(['content-type', 'application/json']);

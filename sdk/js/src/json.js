@@ -1,5 +1,5 @@
-// JSON with exact integers. What JavaScript's numbers cannot hold arrives as a BigInt, and a BigInt is written as an
-// integer; everything else is as `JSON` does it.
+// JSON with exact integers. Integers that a number cannot hold become BigInts, and a BigInt is written as an
+// integer. Everything else works like `JSON`.
 
 const MAY_BE_LARGE = /\d{16}/;
 const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
@@ -16,7 +16,7 @@ export function parse(text) {
   return JSON.parse(marked, revive);
 }
 
-/** Writes a value, or throws a TypeError that says where it holds what JSON has not. */
+/** Writes a value, or throws a TypeError that names the member that JSON cannot express. */
 export function stringify(value) {
   let mark = null;
   const text = JSON.stringify(value, function (key, inner) {

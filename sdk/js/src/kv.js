@@ -1,6 +1,6 @@
-// State that outlives a call; instances do not. `scope` is `tool`, `plugin`, `session` or `agent`.
+// State that outlives a call. Instances do not. `scope` is `tool`, `plugin`, `session` or `agent`.
 //
-// Calls run side by side: what several of them may change goes through `increment` or `replace`.
+// Calls run concurrently. Use `increment` or `replace` for values that several calls change.
 
 import { host } from '#host';
 import { asked } from './asked.js';
@@ -23,24 +23,24 @@ export function getJson(scope, key) {
   return text === null ? null : parse(text);
 }
 
-/** Sets a key to text or bytes, for a while or for good. */
+/** Sets a key to text or bytes, with or without an expiry. */
 export const set = (scope, key, value, { ttlSeconds = null } = {}) =>
   asked(() => host.kv.set(scope, key, utf8.bytes(value), ttlSeconds), describe(key));
 
-/** Sets a key to JSON, for a while or for good. */
+/** Sets a key to JSON, with or without an expiry. */
 export const setJson = (scope, key, value, options) => set(scope, key, stringify(value), options);
 
 /** Removes a key. */
 export const remove = (scope, key) => asked(() => host.kv.remove(scope, key), describe(key));
 
-/** Returns keys with a prefix, sorted, that come after `after`. */
+/** Returns the sorted keys with a prefix that follow `after`. */
 export const keys = (scope, prefix = '', { after = null, limit = 1000 } = {}) =>
   asked(() => host.kv.keys(scope, prefix, after, limit), describe(prefix));
 
-/** Adds to a number, atomically, and returns the sum; an absent key counts as 0. Exact up to 2 to the 53rd. */
+/** Adds atomically to a number and returns the sum. An absent key counts as 0. Exact up to 2^53. */
 export const increment = (scope, key, by = 1) => asked(() => host.kv.increment(scope, key, by), describe(key));
 
-/** Sets a key only if it holds `expected` (null: nothing); tells whether it did. */
+/** Sets a key only if it holds `expected` (null: no value). Returns whether it did. */
 export const replace = (scope, key, expected, value) =>
   asked(() => host.kv.replace(scope, key, expected === null ? null : utf8.bytes(expected), utf8.bytes(value)), describe(key));
 

@@ -1,4 +1,4 @@
-// Lines for the operator. `console.log` goes to the host's log too, without level and fields.
+// Log lines for the operator. `console.log` also writes to the host's log, without level and fields.
 
 import { host } from '#host';
 

@@ -1,4 +1,4 @@
-// What a plugin without tools has in place of a host: reducers are pure.
+// The host of a plugin without tools: none, because reducers are pure.
 
 const nobody = new Proxy({}, {
   get(_, name) {

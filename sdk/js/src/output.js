@@ -1,8 +1,8 @@
-// What a tool may return, and the record that becomes of it.
+// The results of tools, and their conversion to the record of the contract.
 
 import { stringify } from './json.js';
 
-/** A result put together by hand: text for the model, data for programs, images, links, what it cost. */
+/** A result built by hand: text for the model, data for programs, images, links, cost. */
 export class Output {
   constructor(value = '') {
     this.value = value;
@@ -12,7 +12,7 @@ export class Output {
     this.meta = null;
   }
 
-  /** Sets the structured result for programs; what is not an object is wrapped as `{result: …}`. */
+  /** Sets the structured result for programs. A value that is not an object is wrapped as `{result: …}`. */
   structured(data) {
     this.data = data;
     return this;
@@ -28,7 +28,7 @@ export class Output {
     return this.block({ tag: 'image', val: { data: bytes, mimeType } });
   }
 
-  /** Adds sound: bytes and their media type. */
+  /** Adds audio: bytes and their media type. */
   audio(bytes, mimeType) {
     return this.block({ tag: 'audio', val: { data: bytes, mimeType } });
   }
@@ -44,23 +44,23 @@ export class Output {
     return this;
   }
 
-  /** Says what the call cost, in US dollars. */
+  /** Sets the cost of the call, in US dollars. */
   cost(usd) {
     this.costUsd = usd;
     return this;
   }
 
-  /** Adds metadata for the host, an object; the model never sees it. */
+  /** Adds metadata for the host, an object. The model never sees it. */
   metadata(meta) {
     this.meta = meta;
     return this;
   }
 }
 
-/** A result that reads differently for the model and for programs. */
+/** A result with a text for the model and data for programs. */
 export const rendered = (text, data) => new Output(text).structured(data);
 
-/** The record of the contract for what `run` returned: text as it is, everything else as JSON. */
+/** Converts the result of `run` to the record of the contract: text is unchanged, everything else becomes JSON. */
 export function toRecord(result) {
   if (result === undefined || result === null) return record(new Output());
   if (result instanceof Output) return record(result);

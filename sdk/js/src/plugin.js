@@ -1,4 +1,4 @@
-// Tools, reducers, and the exports that become of them.
+// Tools, reducers, and the exports made of them.
 
 import { notAvailable, toRecord as errorRecord, inputError, isOutOfMemory, ToolError } from './errors.js';
 import { toRecord as outputRecord, Output } from './output.js';
@@ -13,13 +13,13 @@ const KINDS = {
   fsRead: 'fs-read', fsWrite: 'fs-write', net: 'net', process: 'process', secret: 'secret', kv: 'kv', env: 'env',
   attachments: 'attachments', clock: 'clock', random: 'random',
 };
-/** The kinds that are granted or not, with what stands where others have a target. */
+/** The kinds without a target, with the value that replaces it. */
 const SWITCHES = { clock: 'wall', random: 'bytes' };
 const KV_SCOPES = ['tool', 'plugin', 'session', 'agent'];
 
 const OPTIONS = ['name', 'title', 'description', 'input', 'output', 'toolset', 'tags', 'maxResultChars', 'timeoutMs', 'needs', 'examples', 'meta', 'run'];
 
-/** Describes a tool. What is wrong with it is an error here, when the plugin is built. */
+/** Describes a tool. A mistake is an error at build time. */
 export function tool(options) {
   const fail = (what) => {
     throw new TypeError(`tool ${JSON.stringify(options?.name ?? '?')}: ${what}`);
@@ -57,7 +57,7 @@ export function tool(options) {
   return Object.freeze({ definition, defaults: input.defaults, run: options.run });
 }
 
-/** A schema of the arguments: a whole one (`type: 'object'`), or its properties, required unless optional. */
+/** The schema of the arguments: complete (`type: 'object'`), or its properties, which are required unless optional. */
 function inputSchema(input, fail) {
   const whole = input.type === 'object';
   const properties = {};
@@ -77,7 +77,7 @@ function inputSchema(input, fail) {
   return { schema, defaults };
 }
 
-/** A schema of the structured result; what is not an object comes under `result`, as the value does. */
+/** The schema of the structured result. Values that are not objects are wrapped under `result`. */
 function outputSchema(output) {
   return output.type === 'object' ? output : { type: 'object', properties: { result: output }, required: ['result'] };
 }
@@ -99,7 +99,7 @@ function capabilities(needs, fail) {
     }));
 }
 
-/** Describes a reducer: it makes results of one tool shorter. `reduce` returns an output, a text, or nothing. */
+/** Describes a reducer, which shortens results of one tool. `reduce` returns an output, a text, or nothing. */
 export function reducer({ tool: toolName, description, reduce }) {
   if (typeof toolName !== 'string' || typeof reduce !== 'function') {
     throw new TypeError('write reducer({ tool: "name", description, reduce(result, context) })');
@@ -107,7 +107,7 @@ export function reducer({ tool: toolName, description, reduce }) {
   return Object.freeze({ definition: { toolName, description: description ?? null }, reduce });
 }
 
-/** Puts a plugin together; the module exports it as its default. */
+/** Creates a plugin, the default export of the module. */
 export function plugin({ tools = [], reducers = [], available = null, reusable = false }) {
   const names = new Set();
   for (const { definition } of tools) {
@@ -118,7 +118,7 @@ export function plugin({ tools = [], reducers = [], available = null, reusable =
   return Object.freeze({ tools: [...tools], reducers: [...reducers], available, reusable: reusable === true });
 }
 
-/** The exports of the contract, by interface; which of them a component has is up to its world. */
+/** The exports of the contract by interface. The world of a component selects from them. */
 export function exported(made, about) {
   return {
     tools: {
@@ -157,13 +157,13 @@ function withDefaults({ defaults }, args) {
 
 const structured = (value) => parse(stringify(value));
 
-/** An exception that is no record of the contract ends the instance; only one that means that goes through. */
+/** An exception that is not a record of the contract ends the instance, so only intended ones pass. */
 function entered(run) {
   try {
     return run();
   } catch (error) {
     if (isOutOfMemory(error)) throw error;
-    // For the operator's log: where it was.
+    // The stack trace, for the operator's log.
     if (error instanceof Error && !(error instanceof ToolError)) globalThis.console?.error(`${error}\n${error.stack}`);
     throw errorRecord(error);
   }
@@ -174,7 +174,7 @@ function check(made, name) {
   if (typeof reason === 'string') throw reason;
 }
 
-/** A reducer gets `{value, structured, …}` or a ToolError, and what it cannot shorten it leaves as it is. */
+/** A reducer gets `{value, structured, …}` or a ToolError, and keeps a result that it cannot shorten. */
 function reduce(made, input, ctx) {
   const found = made.reducers.find(({ definition }) => definition.toolName === ctx.toolName);
   const result = input.tag === 'ok' ? fromOutput(input.val) : fromError(input.val);

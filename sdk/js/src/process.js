@@ -6,8 +6,8 @@ import * as utf8 from './bytes.js';
 import { failed, notAvailable } from './errors.js';
 
 /**
- * Runs a program to its end: `{exitCode, stdout, stderr, truncated}`, with texts. A program that says no by its exit code
- * is no error.
+ * Runs a program to its end: `{exitCode, stdout, stderr, truncated}`, with texts. A failing exit code is not an
+ * error.
  */
 export function run(program, args = [], { cwd = null, env = {}, stdin = null, timeoutMs = null, maxOutputBytes = null } = {}) {
   const command = {

@@ -1,10 +1,10 @@
-// Plays the host in Node, so that tools can be tested as they are: `new Fake({ files: { 'a.csv': '…' } }).call(plugin, 'sum', {…})`.
+// A fake host in Node for tests of tools: `new FakeHost({ files: { 'a.csv': '…' } }).call(plugin, 'sum', {…})`.
 
 import { exported } from './plugin.js';
 import * as utf8 from './bytes.js';
 import { ToolError } from './errors.js';
 
-const NO_FAKE = 'not granted: this is a native test without `Fake`, or without this in the fake';
+const NO_FAKE = 'not granted: this is a native test without `FakeHost`, or without this in the fake';
 
 let current = null;
 
@@ -13,15 +13,15 @@ const denied = () => {
   throw refusal('denied', NO_FAKE);
 };
 
-/** A host for tests. What it is not given, it does not grant. */
-export class Fake {
+/** A host for tests. It grants only what it was given. */
+export class FakeHost {
   constructor({ files, kv, config = {}, secrets, http, process, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
     this.files = files && new Map(Object.entries(files).map(([path, data]) => [path, { data: utf8.bytes(data), version: 1 }]));
     this.kv = kv && new Map(Object.entries(kv).map(([key, data]) => [key, utf8.bytes(data)]));
     Object.assign(this, { config, secrets, http, process, cancelAfter, budgetChars, dryRun, attributes });
-    /** What was reported: `{message, percent, audience}`. */
+    /** Reported progress: `{message, percent, audience}`. */
     this.progress = [];
-    /** What was logged: `{level, message, fields}`. */
+    /** Log lines: `{level, message, fields}`. */
     this.log = [];
   }
 
@@ -48,7 +48,7 @@ export class Fake {
   }
 }
 
-/** The definition of a tool as the host gets it, with its schemas parsed. */
+/** The definition of a tool as the host sees it, with parsed schemas. */
 export function describe(plugin, name) {
   const found = exported(plugin, null).tools.listTools().find((definition) => definition.name === name);
   if (!found) throw new Error(`no tool \`${name}\``);
@@ -66,7 +66,7 @@ function file(path) {
 
 const statOf = ({ data, version }) => ({ kind: 'file', size: data.length, modifiedMs: 0, version: `v${version}` });
 
-/** The interfaces, answered by the fake that runs. */
+/** The interfaces of the active fake host. */
 export const host = {
   context: {
     progress: (message, percent, audience) => current?.progress.push({ message, percent, audience }),

@@ -1,4 +1,4 @@
-// What the build of a plugin says of bad input.
+// Errors of the build for bad input.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 
 const SDK = dirname(dirname(fileURLToPath(import.meta.url)));
 
-/** Builds a module of this text, in a folder whose path is not simple. */
+/** Builds a module with this text, in a folder whose path has special characters. */
 function build(text, read = () => null) {
   const folder = mkdtempSync(join(SDK, 'größe 1 '));
   try {

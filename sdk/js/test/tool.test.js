@@ -1,10 +1,10 @@
-// What `tool` makes of its options, and what a call does.
+// The definitions that `tool` creates, and calls.
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { config, context, failed, files, http, inputError, kv, log, Output, plugin, process, reducer, rendered, secrets, tool } from '@toolbay/sdk';
-import { describe, Fake } from '@toolbay/sdk/testing';
+import { describe, FakeHost } from '@toolbay/sdk/testing';
 import { exported } from '../src/plugin.js';
 
 const forecast = tool({
@@ -71,7 +71,7 @@ test('what is wrong with a tool is said where it is written', () => {
 });
 
 test('every kind of result becomes an output', () => {
-  const value = (result) => new Fake().call(simple(() => result), 't');
+  const value = (result) => new FakeHost().call(simple(() => result), 't');
   assert.deepEqual([value(undefined).value, value('x').value, value('x').structured], ['', 'x', null]);
   assert.deepEqual([value({ a: 1 }).value, value({ a: 1 }).structured], ['{"a":1}', { a: 1 }]);
   assert.deepEqual([value([1]).value, value([1]).structured], ['[1]', { result: [1] }]);
@@ -91,7 +91,7 @@ test('a result that is no JSON is an error that says what it is', () => {
     [new Map(), /a Map, which JSON has not/], [circle, /circular/], [Promise.resolve(1), /returned a promise/],
   ];
   for (const [result, expected] of cases) {
-    assert.throws(() => new Fake().call(simple(() => result), 't'), (error) => {
+    assert.throws(() => new FakeHost().call(simple(() => result), 't'), (error) => {
       assert.equal(error.code, 'execution-failed');
       assert.match(error.message, expected);
       return true;
@@ -102,7 +102,7 @@ test('a result that is no JSON is an error that says what it is', () => {
 test('whatever is thrown is an error of the contract', () => {
   const thrown = (what) => {
     try {
-      new Fake().call(simple(() => { throw what; }), 't');
+      new FakeHost().call(simple(() => { throw what; }), 't');
       return null;
     } catch ({ code, message, subject }) {
       return [code, message, subject];
@@ -114,7 +114,7 @@ test('whatever is thrown is an error of the contract', () => {
   assert.deepEqual(thrown({ a: 1n }), ['execution-failed', 'the tool threw object', null]);
   assert.deepEqual(thrown(null), ['execution-failed', 'the tool threw null', null]);
   assert.deepEqual(thrown(inputError('bad', '/a')), ['input-invalid', 'bad', '/a']);
-  assert.throws(() => new Fake().call(simple(() => ''), 'other'), /no tool `other`/);
+  assert.throws(() => new FakeHost().call(simple(() => ''), 'other'), /no tool `other`/);
 });
 
 test('out of memory is not told to the model: it ends the instance', () => {
@@ -127,8 +127,8 @@ test('defaults fill in what is left out, afresh for each call', () => {
   const made = simple(({ list, n }) => { list.push(n); return list; }, {
     input: { list: { type: 'array', default: [] }, n: { type: 'integer', default: 7 } },
   });
-  assert.equal(new Fake().call(made, 't').value, '[7]');
-  assert.equal(new Fake().call(made, 't', { n: 8 }).value, '[8]');
+  assert.equal(new FakeHost().call(made, 't').value, '[7]');
+  assert.equal(new FakeHost().call(made, 't', { n: 8 }).value, '[8]');
 });
 
 test('a fake host plays and remembers', () => {
@@ -139,13 +139,13 @@ test('a fake host plays and remembers', () => {
     context.checkCancelled();
     return `${config.require('greeting')} ${files.readText(path)} ${kv.increment('plugin', 'n')} ${kv.keys('plugin').join()}`;
   }, { input: { path: { type: 'string' } } });
-  const fake = new Fake({ files: { a: 'wörld' }, kv: {}, config: { greeting: 'hello' } });
+  const fake = new FakeHost({ files: { a: 'wörld' }, kv: {}, config: { greeting: 'hello' } });
   assert.equal(fake.call(made, 't', { path: 'a' }).value, 'hello wörld 1 last,n');
   assert.deepEqual(fake.progress, [{ message: 'reading', percent: 10, audience: 'user' }]);
   assert.deepEqual(fake.log, [{ level: 'info', message: 'reading', fields: { path: 'a' } }]);
   assert.throws(() => fake.call(made, 't', { path: 'b' }), { code: 'execution-failed', subject: 'not-found' });
   const given = { kv: {}, cancelAfter: 0 };
-  assert.throws(() => new Fake(given).call(made, 't', { path: 'a' }), { subject: 'cancelled' });
+  assert.throws(() => new FakeHost(given).call(made, 't', { path: 'a' }), { subject: 'cancelled' });
 });
 
 test('without a fake nothing is granted', () => {
@@ -157,7 +157,7 @@ test('without a fake nothing is granted', () => {
 });
 
 test('a response knows its status', () => {
-  const fake = new Fake({ http: ({ url }) => ({ status: url.endsWith('x') ? 404 : 200, body: '{"n": 9007199254740993}', headers: { 'X-A': '1' } }) });
+  const fake = new FakeHost({ http: ({ url }) => ({ status: url.endsWith('x') ? 404 : 200, body: '{"n": 9007199254740993}', headers: { 'X-A': '1' } }) });
   fake.run(() => {
     const response = http.get('https://a.example/', { json: undefined });
     assert.deepEqual([response.ok().json(), response.header('x-a'), response.header('y')], [{ n: 9007199254740993n }, '1', null]);

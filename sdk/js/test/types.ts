@@ -1,4 +1,4 @@
-// What the types promise; only compiled.
+// Compile-time tests of the types.
 
 import { kv, plugin, tool } from '@toolbay/sdk';
 

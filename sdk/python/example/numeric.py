@@ -1,4 +1,4 @@
-"""Exact arithmetic and statistics: what models are bad at."""
+"""Exact arithmetic and statistics, which models are bad at."""
 
 import ast
 import csv
@@ -17,7 +17,7 @@ BINARY = {
 }
 FUNCTIONS = {"abs": abs, "min": min, "max": max, "round": round, "floor": math.floor, "ceil": math.ceil,
              "gcd": math.gcd, "lcm": math.lcm, "factorial": math.factorial, "comb": math.comb, "sqrt": None}
-# Digits that a result may have: a tower of powers would take all memory.
+# The most digits of a result. A tower of powers would use all memory.
 MOST_DIGITS = 10_000
 
 
@@ -45,12 +45,12 @@ def calculate(
 
 
 def evaluate(node: ast.expr) -> Fraction:
-    """The value of an expression, of which only arithmetic is taken."""
+    """Evaluates an arithmetic expression."""
     match node:
         case ast.Constant(value=bool()):
             pass
         case ast.Constant(value=int() | float() as number):
-            # As it was written, not as a float has it.
+            # As it was written, not as a float.
             return Fraction(str(number))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -evaluate(operand)
@@ -66,7 +66,7 @@ def evaluate(node: ast.expr) -> Fraction:
 
 
 def call(name: str, args: list[Fraction]) -> Fraction:
-    """A function's value; those of whole numbers refuse others."""
+    """Applies a function. Integer functions refuse other numbers."""
     whole = [int(arg) if arg.denominator == 1 else arg for arg in args]
     try:
         if name == "sqrt":
@@ -79,7 +79,7 @@ def call(name: str, args: list[Fraction]) -> Fraction:
 
 
 def square_root(value: Fraction) -> Fraction:
-    """Exact where it is rational, otherwise to 50 digits."""
+    """Exact for rational results, otherwise 50 digits."""
     if value < 0:
         raise ValueError("no root of a negative number")
     scale = 1 if is_square(value.numerator) and is_square(value.denominator) else 10**50
@@ -104,14 +104,14 @@ def power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def bounded(value: Fraction) -> Fraction:
-    """The value, if it is not too long to be written."""
+    """Returns the value, unless it has too many digits."""
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_DIGITS * 4:
         raise input_error(f"the result has more than {MOST_DIGITS} digits", "/expression")
     return value
 
 
 def decimal(value: Fraction, digits: int) -> tuple[str, bool]:
-    """The number with so many digits behind the point, cut, and whether these are all."""
+    """The number truncated to this many decimal places, and whether that is exact."""
     scaled, rest = divmod(abs(value.numerator) * 10**digits, value.denominator)
     whole, behind = divmod(scaled, 10**digits)
     text = f"{'-' if value < 0 else ''}{whole}"
@@ -122,7 +122,7 @@ def decimal(value: Fraction, digits: int) -> tuple[str, bool]:
 
 @dataclass
 class Summary:
-    """What is known of some numbers."""
+    """A summary of numbers."""
 
     count: int
     mean: float | None
@@ -149,7 +149,7 @@ def summarize(
 
 
 def of_column(path: str, column: str | None) -> list[float]:
-    """The numbers of a column; empty cells are left out."""
+    """The numbers of a column, without empty cells."""
     rows = csv.DictReader(files.read_text(path).splitlines())
     names = rows.fieldnames or []
     if column not in names:

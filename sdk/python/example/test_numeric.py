@@ -1,11 +1,11 @@
-"""The tools as they are, with a host that is played."""
+"""Tests of the tools with a fake host."""
 
 import json
 import unittest
 
 import numeric
 from toolbay import ToolError
-from toolbay.testing import Fake
+from toolbay.testing import FakeHost
 
 
 class Calculate(unittest.TestCase):
@@ -30,14 +30,14 @@ class Calculate(unittest.TestCase):
 
 class Summarize(unittest.TestCase):
     def test_numbers_are_summarized(self) -> None:
-        output = Fake().call("summarize", {"numbers": [1, 2, 3, 4]})
+        output = FakeHost().call("summarize", {"numbers": [1, 2, 3, 4]})
         self.assertEqual(json.loads(output.value), {
             "count": 4, "mean": 2.5, "median": 2.5, "standard_deviation": 1.2909944487358056, "least": 1.0, "most": 4.0, "sum": 10.0})
-        self.assertEqual(json.loads(Fake().call("summarize").value)["mean"], None)
+        self.assertEqual(json.loads(FakeHost().call("summarize").value)["mean"], None)
 
     def test_a_column_of_a_file_is_summarized(self) -> None:
         table = "city,people\nBern,134000\nBasel,\nGenf,203000\n"
-        with Fake(files={"c.csv": table}) as fake:
+        with FakeHost(files={"c.csv": table}) as fake:
             self.assertEqual(json.loads(fake.call("summarize", {"path": "c.csv", "column": "people"}).value)["sum"], 337000.0)
             for column, expected in [("size", "there are city, people"), ("city", "`Bern` in line 2")]:
                 with self.assertRaisesRegex(ToolError, expected):

@@ -1,4 +1,4 @@
-"""What the build of a plugin says of bad input."""
+"""Errors of the build for bad input."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def hello(name: str) -> str:
 
 class Build(unittest.TestCase):
     def build(self, text: str | None, name: str = "plugin.py") -> str:
-        """What the command says; it must fail, and not by a traceback."""
+        """The output of the command, which must fail without a traceback."""
         with tempfile.TemporaryDirectory(prefix="toolbay größe ") as folder:
             plugin = Path(folder) / name
             if text is not None:

@@ -1,4 +1,4 @@
-"""What ``@tool`` makes of a function, and what a call does."""
+"""The definitions that ``@tool`` creates, and calls."""
 
 import dataclasses
 import enum
@@ -14,7 +14,7 @@ from toolbay import _tool
 from toolbay._output import output_of
 from toolbay._schema import Unsupported, schema_of
 from toolbay.errors import of_exception
-from toolbay.testing import Fake, describe
+from toolbay.testing import FakeHost, describe
 
 
 class Scale(enum.Enum):
@@ -74,7 +74,7 @@ class Definitions(unittest.TestCase):
         ])
         self.assertEqual(definition["traits"], ("read_only", "untrusted_output"))
         self.assertEqual(json.loads(_tool.PLUGIN.tools["forecast"].meta or ""), {"examples": [{"args": {"place": "x"}, "value": "[1,1,0.0]"}]})
-        output = Fake().call("forecast", {"place": "Bern", "scale": "f"})
+        output = FakeHost().call("forecast", {"place": "Bern", "scale": "f"})
         self.assertEqual((output.value, output.structured_json()), ("[4,1,1.0]", '{"result":[4,1,1.0]}'))
 
     def test_every_hint_has_its_schema(self) -> None:
@@ -161,7 +161,7 @@ class Calls(unittest.TestCase):
     def call(self, function: Any, args: dict[str, Any] | None = None, **fake: Any) -> Output:
         function.__doc__ = "D."
         tool(name="t")(function)
-        return Fake(**fake).call("t", args)
+        return FakeHost(**fake).call("t", args)
 
     def test_arguments_become_what_the_hints_say(self) -> None:
         seen: list[Any] = []
@@ -182,7 +182,7 @@ class Calls(unittest.TestCase):
         tool(name="t", description="D.")(take)
         for args, expected in cases:
             with self.assertRaises(ToolError) as raised:
-                Fake().call("t", args)
+                FakeHost().call("t", args)
             self.assertEqual(raised.exception.code, "input-invalid")
             self.assertIn(expected, raised.exception.message)
 
@@ -240,14 +240,14 @@ class Calls(unittest.TestCase):
 
         talk.__doc__ = "D."
         tool(name="t")(talk)
-        fake = Fake(files={"a": "wörld"}, kv={}, config={"greeting": "hello"})
+        fake = FakeHost(files={"a": "wörld"}, kv={}, config={"greeting": "hello"})
         self.assertEqual(fake.call("t", {"path": "a"}).value, "hello wörld 1 ['last', 'n']")
         self.assertEqual(fake.progress, [("reading", 10, "user")])
         self.assertEqual(fake.log, [("info", "reading", {"path": "a"})])
         for given, args, subject in [({"kv": {}, "cancel_after": 0}, {"path": "a"}, "cancelled"),
                                      ({"kv": {}, "files": {}, "config": {"greeting": "x"}}, {"path": "b"}, "not-found")]:
             with self.assertRaises(ToolError) as raised:
-                Fake(**given).call("t", args)
+                FakeHost(**given).call("t", args)
             self.assertEqual(raised.exception.subject, subject)
 
     def test_without_a_fake_nothing_is_granted(self) -> None:
@@ -259,14 +259,14 @@ class Calls(unittest.TestCase):
             self.assertEqual((raised.exception.code, raised.exception.subject), ("not-available", "denied"))
 
     def test_a_response_knows_its_status(self) -> None:
-        with Fake(http=lambda request: (404, "no") if request.url.endswith("x") else {"n": 2**60}):
+        with FakeHost(http=lambda request: (404, "no") if request.url.endswith("x") else {"n": 2**60}):
             self.assertEqual(http.get("https://a.example/").ok().json(), {"n": 2**60})
             with self.assertRaises(ToolError) as raised:
                 http.post("https://a.example/x", json={"a": 1}).ok()
             self.assertEqual(raised.exception.subject, "404")
 
     def test_a_file_at_another_version_is_stale(self) -> None:
-        with Fake(files={"a": "1"}), self.assertRaises(ToolError) as raised:
+        with FakeHost(files={"a": "1"}), self.assertRaises(ToolError) as raised:
             files.write("a", "2", "v0")
         self.assertEqual((raised.exception.code, raised.exception.subject), ("stale-write", "a"))
 

@@ -1,4 +1,4 @@
-"""The exports of the contract. Only a component has what this imports."""
+"""The exports of the contract. The imports of this module exist only in a component."""
 
 import traceback
 from typing import Any
@@ -18,7 +18,7 @@ def _code(name: str) -> Any:
 
 
 def _text(text: str) -> str:
-    """Without halves of surrogate pairs, which are no text."""
+    """Removes unpaired surrogates, which are not valid text."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -37,7 +37,7 @@ def _block(kind: str, value: Any) -> Any:
         case "link":
             body = types.BlockBody_Link(types.ResourceLink(*value))
         case _:
-            # Handed through by a reducer.
+            # Passed on by a reducer.
             return value
     return types.ContentBlock(body, None)
 
@@ -72,11 +72,11 @@ class Tools:
         try:
             return _output(PLUGIN.call(name, args))
         except MemoryError:
-            # Ends the instance: the host says which limit it was.
+            # Ends the instance. The host names the limit.
             raise
         except (Exception, SystemExit) as error:
             if not isinstance(error, ToolError):
-                # For the operator's log: where it was.
+                # The stack trace, for the operator's log.
                 traceback.print_exception(error)
             raise Err(_error(of_exception(error))) from None
 
@@ -125,7 +125,7 @@ def _from_error(record: Any) -> ToolError:
 
 
 class About:
-    """Interface ``about``; the build sets what it says."""
+    """Interface ``about``. The build sets its values."""
 
     info: dict[str, str | None] = {}
 

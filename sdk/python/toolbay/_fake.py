@@ -1,18 +1,18 @@
-"""The interfaces of the host in an ordinary Python: answered by the `toolbay.testing.Fake` that runs."""
+"""The interfaces of the host in ordinary Python: the active `toolbay.testing.FakeHost` answers."""
 
 import enum
 import json
 from dataclasses import dataclass
 from typing import Any
 
-NO_FAKE = "not granted: this is a native test without `Fake`, or without this in the fake"
+NO_FAKE = "not granted: this is a native test without `FakeHost`, or without this in the fake"
 
 current: Any = None
 
 
 @dataclass(frozen=True)
 class Err(Exception):
-    """What an import says instead of an answer."""
+    """The error of an import."""
 
     value: Any
 
@@ -38,7 +38,7 @@ class Error_NotANumber:
 
 
 def _given(name: str) -> Any:
-    """What the fake has of an interface."""
+    """The functions of an interface that the fake host provides."""
     found = None if current is None else getattr(current, name)
     if found is None:
         raise Err(Error_Denied(NO_FAKE))

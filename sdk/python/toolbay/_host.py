@@ -1,4 +1,4 @@
-"""The host's interfaces: the component's imports, or what `toolbay.testing` plays."""
+"""The host's interfaces: the component's imports, or the fake host of `toolbay.testing`."""
 
 try:
     from componentize_py_types import Err
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def asked(question, describe):
-    """Asks the host; `describe` makes an error of the tool out of the interface's own: its case and its value."""
+    """Calls the host. `describe` converts the interface's error, given as case and value, to an error of the tool."""
     try:
         return question()
     except Err as error:

@@ -1,4 +1,4 @@
-"""JSON texts: read exactly, written without what JSON has not."""
+"""JSON with exact integers and without values that JSON cannot express."""
 
 import dataclasses
 import enum
@@ -13,12 +13,12 @@ def parse(text: str) -> Any:
 
 
 def dump(value: Any) -> str:
-    """Writes a value, or raises a `TypeError` that says where it holds what JSON has not."""
+    """Writes a value, or raises a `TypeError` that names the member that JSON cannot express."""
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def plain(value: Any, where: str = "") -> Any:
-    """The value with data classes and enumerations as what they stand for."""
+    """Converts data classes and enumerations to plain values."""
     if value is None or isinstance(value, (bool, str)) and not isinstance(value, enum.Enum):
         return value
     if isinstance(value, enum.Enum):

@@ -1,4 +1,4 @@
-"""What a tool may return, and what becomes of it."""
+"""The results of tools, and their conversion to the record of the contract."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ _NOTHING = object()
 
 @dataclass
 class Output:
-    """A result put together by hand: text for the model, data for programs, images, links, what it cost."""
+    """A result built by hand: text for the model, data for programs, images, links, cost."""
 
     value: str = ""
     data: Any = _NOTHING
@@ -19,7 +19,7 @@ class Output:
     meta: dict[str, Any] | None = None
 
     def structured(self, data: Any) -> "Output":
-        """Sets the structured result for programs; what is not an object is wrapped as ``{"result": …}``."""
+        """Sets the structured result for programs. A value that is not an object is wrapped as ``{"result": …}``."""
         self.data = data
         return self
 
@@ -34,7 +34,7 @@ class Output:
         return self
 
     def audio(self, data: bytes, mime_type: str) -> "Output":
-        """Adds sound."""
+        """Adds audio."""
         self.content.append(("audio", (bytes(data), mime_type)))
         return self
 
@@ -45,12 +45,12 @@ class Output:
         return self
 
     def cost(self, usd: float) -> "Output":
-        """Says what the call cost, in US dollars."""
+        """Sets the cost of the call, in US dollars."""
         self.cost_usd = usd
         return self
 
     def metadata(self, meta: dict[str, Any]) -> "Output":
-        """Adds metadata for the host; the model never sees it."""
+        """Adds metadata for the host. The model never sees it."""
         self.meta = meta
         return self
 
@@ -64,12 +64,12 @@ class Output:
 
 
 def rendered(text: str, data: Any) -> Output:
-    """A result that reads differently for the model and for programs."""
+    """A result with a text for the model and data for programs."""
     return Output(text, data)
 
 
 def output_of(result: Any) -> Output:
-    """The output for what a function returned: text as it is, everything else as JSON."""
+    """Converts the result of a function to an output: text is unchanged, everything else becomes JSON."""
     if isinstance(result, Output):
         return result
     if result is None:

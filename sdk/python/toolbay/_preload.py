@@ -1,4 +1,4 @@
-"""Modules of the standard library that are there when a call comes.
+"""Modules of the standard library that are loaded before a call.
 
 A component holds what was imported when it was built and has no files to import more from. So what plugins use most is
 imported here, with what it imports late. A plugin's own imports belong to the top of its modules.

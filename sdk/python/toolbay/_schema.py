@@ -1,4 +1,4 @@
-"""JSON Schemas out of type hints, and arguments out of JSON.
+"""Creates JSON Schemas from type hints, and arguments from JSON.
 
 | hint | schema | what the function gets |
 |---|---|---|
@@ -27,7 +27,7 @@ PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 @dataclasses.dataclass(frozen=True)
 class Arg:
-    """What a type does not say of an argument; the names are pydantic's. `schema` is put into the schema as it is."""
+    """Constraints of an argument beyond its type, with pydantic's names. `schema` is merged into the schema unchanged."""
 
     description: str | None = None
     ge: float | None = None
@@ -40,7 +40,7 @@ class Arg:
     schema: dict[str, Any] | None = None
 
     def keys(self, kind: str | None) -> dict[str, Any]:
-        """The keys of a schema of that type."""
+        """The schema keys for that type."""
         size = {"array": "Items", "object": "Properties"}.get(kind or "", "Length")
         pairs = {
             "description": self.description, "minimum": self.ge, "exclusiveMinimum": self.gt, "maximum": self.le,
@@ -51,7 +51,7 @@ class Arg:
 
 
 class Unsupported(TypeError):
-    """A hint that no schema can be made of."""
+    """A type hint without a schema."""
 
 
 def schema_of(hint: Any, seen: tuple[Any, ...] = ()) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _union(members: tuple[Any, ...], seen: tuple[Any, ...]) -> dict[str, Any]:
     schemas = [schema_of(member, seen) for member in members]
     rest = [schema for schema in schemas if schema != {"type": "null"}]
     if len(rest) == 1 and len(schemas) == 2 and isinstance(rest[0].get("type"), str) and "const" not in rest[0]:
-        # As short as it can be said; with `enum`, null has to be among the values.
+        # The shortest form. With `enum`, null must be among the values.
         enumeration = {"enum": [*rest[0]["enum"], None]} if "enum" in rest[0] else {}
         return rest[0] | {"type": [rest[0]["type"], "null"]} | enumeration
     return {"anyOf": schemas}
@@ -130,7 +130,7 @@ def _container(origin: Any, args: tuple[Any, ...], seen: tuple[Any, ...]) -> dic
 
 
 def _described(hint: type, schema: dict[str, Any]) -> dict[str, Any]:
-    """Adds the class's own docstring; the one that `dataclass` makes of the signature says nothing."""
+    """Adds the docstring of the class, unless `dataclass` generated it from the signature."""
     text = hint.__dict__.get("__doc__")
     if text and not (dataclasses.is_dataclass(hint) and text.startswith(f"{hint.__name__}(")) and text != "An enumeration.":
         schema["description"] = inspect.cleandoc(text)
@@ -158,7 +158,7 @@ def _fields(hint: Any, seen: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def output_schema_of(hint: Any) -> dict[str, Any]:
-    """The schema of a result; what is not an object comes under `result`, as the value does."""
+    """The schema of a result. Values that are not objects are wrapped under `result`."""
     schema = schema_of(hint)
     if schema.get("type") == "object":
         return schema
@@ -166,7 +166,7 @@ def output_schema_of(hint: Any) -> dict[str, Any]:
 
 
 def reader_of(hint: Any) -> Callable[[Any, str], Any]:
-    """A function that makes of a JSON value what the hint says; the second argument is where it stands."""
+    """A function that converts a JSON value to the hinted type. Its second argument is the JSON pointer."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Annotated, typing.Required, typing.NotRequired):
         return reader_of(args[0])

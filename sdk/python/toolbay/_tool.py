@@ -1,4 +1,4 @@
-"""``@tool`` and ``@reducer``: what they write down about a function."""
+"""``@tool`` and ``@reducer``: the metadata of functions."""
 
 import inspect
 import re
@@ -16,14 +16,14 @@ TRAITS = (
     "deferred",
 )
 KINDS = ("fs_read", "fs_write", "net", "process", "secret", "kv", "env", "attachments", "clock", "random")
-# The kinds that are granted or not, with what stands where others have a target.
+# The kinds without a target, with the value that replaces it.
 SWITCHES = {"clock": "wall", "random": "bytes"}
 KV_SCOPES = ("tool", "plugin", "session", "agent")
 
 
 @dataclass(frozen=True)
 class Need:
-    """One capability that a tool asks for."""
+    """A capability that a tool requests."""
 
     kind: str
     target: str
@@ -33,7 +33,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Definition:
-    """A tool as the host gets it, and how it is called."""
+    """The definition of a tool, and its function."""
 
     name: str
     title: str | None
@@ -69,7 +69,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class ReducerDefinition:
-    """A reducer as the host gets it, and how it is called."""
+    """The definition of a reducer, and its function."""
 
     tool_name: str
     description: str | None
@@ -77,7 +77,7 @@ class ReducerDefinition:
 
 
 class Plugin:
-    """All that was decorated, in the order in which it was."""
+    """All decorated functions, in order."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Definition] = {}
@@ -102,7 +102,7 @@ def tool(
     needs: dict[str, Any] | typing.Sequence[dict[str, Any]] = (), output: dict[str, Any] | None = None,
     examples: typing.Sequence[dict[str, Any]] = (), meta: dict[str, Any] | None = None, **traits: bool,
 ) -> Any:
-    """Makes a tool of a function, which stays what it is.
+    """Makes a function a tool. The function is unchanged.
 
     The name, the description and the schemas come from the function. Options beside the named ones are the traits:
     `read_only`, `additive`, `idempotent`, `closed_world`, `always_include`, `untrusted_output`, `needs_approval`,
@@ -145,7 +145,7 @@ def tool(
 
 
 def reducer(tool_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a reducer of ``function(result, context)``, for results of the tool of that name.
+    """Makes ``function(result, context)`` a reducer of the results of a tool.
 
     `result` is an `Output` or a `ToolError`. It returns an `Output`, a text or None, which leaves the result as it is.
     """
@@ -158,7 +158,7 @@ def reducer(tool_name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def available(function: Callable[[str], str | None]) -> Callable[[str], str | None]:
-    """Asks ``function(tool)`` whether a tool can be used: a text is the reason why not."""
+    """Calls ``function(tool)`` for the availability of a tool. A returned text is the reason why it is unavailable."""
     PLUGIN.available = function
     return function
 
@@ -195,7 +195,7 @@ def _result(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The text of a docstring, and what its section `Args:` says of each argument."""
+    """The text of a docstring, and the descriptions in its section `Args:`."""
     text = inspect.cleandoc(function.__doc__ or "")
     head, found, section = text.partition("\nArgs:\n")
     if not found:

@@ -1,4 +1,4 @@
-"""Files that came with the conversation turn, and files to hand back."""
+"""Files of the conversation turn, and files that the tool returns."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Makes a component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
+"""Builds the component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
 
 The module is run once here, so that what is wrong with it is said now; then it is put into a CPython that has already
 imported it when a call comes.
@@ -32,7 +32,7 @@ About.info = {info!r}
 
 
 def main() -> int:
-    """Builds what the command line names; 0 if that went well."""
+    """Runs the command line and returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m toolbay.build", description="Make a component of a plugin.")
     parser.add_argument("plugin", type=Path, help="the plugin's module, PLUGIN.py")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 class Failed(Exception):
-    """What is wrong, for the author."""
+    """A mistake of the author."""
 
 
 def build(plugin: Path, output: Path, paths: list[Path]) -> None:
@@ -69,7 +69,7 @@ def build(plugin: Path, output: Path, paths: list[Path]) -> None:
 
 
 def evaluated(plugin: Path, paths: list[Path]) -> Any:
-    """The plugin as this Python sees it, with a host that grants nothing."""
+    """Loads the plugin in this Python, with a host that grants nothing."""
     sys.path[:0] = [str(plugin.parent), *map(str, paths)]
     from toolbay import _tool
 
@@ -86,7 +86,7 @@ def evaluated(plugin: Path, paths: list[Path]) -> Any:
 def componentize(
     folder: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], info: dict[str, str | None]
 ) -> None:
-    """Runs componentize-py on an entry that exports what the plugin has, in a world that has nothing else."""
+    """Runs componentize-py on an entry module, in a world with exactly the exports of the plugin."""
     if not has_componentize():
         raise Failed(f"componentize-py is missing: install it with `{Path(sys.executable).name} -m pip install {COMPONENTIZE}`")
     sealed = "tools" not in names
@@ -106,7 +106,7 @@ def componentize(
 
 
 def run(command: list[str]) -> None:
-    """Runs componentize-py; what it says is told only if it fails."""
+    """Runs componentize-py and shows its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Failed(f"componentize-py: {done.stderr.strip() or done.stdout.strip()}")
@@ -118,14 +118,14 @@ def has_componentize() -> bool:
 
 
 def world(names: list[str], sealed: bool) -> str:
-    """A world with what a plugin exports; what only reduces is not to import anything."""
+    """A world with the exports of a plugin. A plugin with reducers only must not import anything."""
     lines = [] if sealed else ["  include toolbay:plugin/imports@0.1.0;"]
     lines += [f"  export toolbay:plugin/{name}@0.1.0;" for name in names]
     return "package toolbay:built;\n\nworld built {\n" + "\n".join(lines) + "\n}\n"
 
 
 def about_of(plugin: Path) -> dict[str, str | None]:
-    """What the nearest `pyproject.toml` says, for people to read."""
+    """The metadata of the nearest `pyproject.toml`."""
     project: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for folder in plugin.parents:

@@ -1,4 +1,4 @@
-"""Settings the operator wrote for this plugin. Never secret; secrets come from `toolbay.secrets`."""
+"""The operator's settings for this plugin. They are never secret; secrets come from `toolbay.secrets`."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from .errors import not_available
 
 
 def get(key: str, otherwise: Any = None) -> Any:
-    """Returns a setting, or `otherwise` if the operator did not write it."""
+    """Returns a setting, or `otherwise` if the operator did not set it."""
     text = _host.config.get(key)
     return otherwise if text is None else _json.parse(text)
 
 
 def require(key: str) -> Any:
-    """Returns a setting the tool cannot do without."""
+    """Returns a required setting."""
     value = get(key)
     if value is None:
         raise not_available(f"the setting `{key}` is missing", "config")

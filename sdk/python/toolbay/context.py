@@ -1,4 +1,4 @@
-"""The call that is running: what may be known about it, and the two things it may always do."""
+"""The running call: its context, progress and cancellation."""
 
 from typing import Any
 
@@ -12,28 +12,28 @@ def progress(message: str, percent: float | None = None, audience: str = "user")
 
 
 def cancelled() -> bool:
-    """True once the caller gave up. Poll it in long loops."""
+    """True once the caller has cancelled the call. Poll it in long loops."""
     return _host.context.cancelled()
 
 
 def check_cancelled() -> None:
-    """Raises once the caller gave up; for long loops."""
+    """Raises once the caller has cancelled the call. Use it in long loops."""
     if cancelled():
         raise failed("the call was cancelled", "cancelled")
 
 
 def budget_chars() -> int:
-    """Characters the result's text may have before the host cuts it."""
+    """How many characters the result's text may have before the host truncates it."""
     return _host.context.budget_chars()
 
 
 def remaining_ms() -> int | None:
-    """Milliseconds left before the host ends the call."""
+    """Milliseconds until the deadline of the call."""
     return _host.context.remaining_ms()
 
 
 def dry_run() -> bool:
-    """True: say what would be done, do nothing."""
+    """True for a dry run: describe the effect and do nothing."""
     return _host.context.dry_run()
 
 
@@ -48,17 +48,17 @@ def session_id() -> str | None:
 
 
 def session_key() -> str | None:
-    """The session's key for people, such as ``cli:my-repo``."""
+    """The readable key of the session, such as ``cli:my-repo``."""
     return _host.context.session_key()
 
 
 def platform() -> str | None:
-    """Where the conversation takes place: ``cli``, ``mcp``, …"""
+    """The channel of the conversation: ``cli``, ``mcp``, …"""
     return _host.context.platform()
 
 
 def working_dir() -> str | None:
-    """Directory that relative paths are meant against."""
+    """The directory to which relative paths refer."""
     return _host.context.working_dir()
 
 
@@ -83,7 +83,7 @@ def turn() -> int | None:
 
 
 def message_count() -> int | None:
-    """How many messages the session has."""
+    """The number of messages in the session."""
     return _host.context.message_count()
 
 

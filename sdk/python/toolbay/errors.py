@@ -1,10 +1,10 @@
-"""The four ways in which a tool says no. Any other exception becomes ``execution-failed`` with its message."""
+"""The four error classes of a tool. Any other exception becomes ``execution-failed`` with its message."""
 
 CODES = ("input-invalid", "not-available", "execution-failed", "stale-write")
 
 
 class ToolError(Exception):
-    """An error of a tool; its message goes back to the model as it is."""
+    """An error of a tool. The model reads its message unchanged."""
 
     def __init__(self, code: str, message: str, subject: str | None = None, *, cost_usd: float | None = None):
         if code not in CODES:
@@ -17,12 +17,12 @@ class ToolError(Exception):
 
 
 def input_error(message: str, subject: str | None = None) -> ToolError:
-    """The model produced arguments the tool cannot accept; `subject` is a JSON pointer to the argument."""
+    """The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument."""
     return ToolError("input-invalid", message, subject)
 
 
 def not_available(message: str, subject: str | None = None) -> ToolError:
-    """The tool cannot run here and now; `subject` is a short machine-readable reason."""
+    """The tool cannot run now; `subject` is a short machine-readable reason."""
     return ToolError("not-available", message, subject)
 
 
@@ -32,12 +32,12 @@ def failed(message: str, subject: str | None = None) -> ToolError:
 
 
 def stale(message: str, subject: str | None = None) -> ToolError:
-    """What the call wanted to overwrite changed since it was read; `subject` is the path or key."""
+    """The target of a write changed since it was read; `subject` is the path or key."""
     return ToolError("stale-write", message, subject)
 
 
 def of_exception(error: BaseException) -> ToolError:
-    """The error of the contract for whatever was raised."""
+    """Converts an exception to the error of the contract."""
     if isinstance(error, ToolError):
         return error
     if isinstance(error, SystemExit):
@@ -52,7 +52,7 @@ def of_exception(error: BaseException) -> ToolError:
 
 
 def _message(error: BaseException) -> str:
-    # A KeyError's text is the key alone.
+    # The text of a KeyError is only the key.
     if isinstance(error, LookupError) and not isinstance(error, UnicodeError):
         return f"{type(error).__name__}: {error}"
     return str(error) or type(error).__name__

@@ -12,7 +12,7 @@ def read(path: str, offset: int = 0, max_bytes: int | None = None) -> bytes:
 
 
 def read_with_stat(path: str, offset: int = 0, max_bytes: int | None = None) -> Any:
-    """Reads a file and what it is: ``.data`` and ``.stat``."""
+    """Reads a file and its metadata: ``.data`` and ``.stat``."""
     return _ask(path, lambda: _host.files.read(path, offset, max_bytes))
 
 
@@ -25,7 +25,7 @@ def read_text(path: str) -> str:
 
 
 def write(path: str, data: str | bytes, expected_version: str | None = None) -> Any:
-    """Writes a whole file, atomically, and returns what it is now.
+    """Writes a whole file atomically and returns its new metadata.
 
     With `expected_version`, refused as stale unless the file is at that version; without, refused if it changed since
     this session last read it.
@@ -35,7 +35,7 @@ def write(path: str, data: str | bytes, expected_version: str | None = None) -> 
 
 
 def stat(path: str) -> Any:
-    """Returns what a path is: ``.kind``, ``.size``, ``.modified_ms``, ``.version``."""
+    """Returns the metadata of a path: ``.kind``, ``.size``, ``.modified_ms``, ``.version``."""
     return _ask(path, lambda: _host.files.stat(path))
 
 
@@ -45,7 +45,7 @@ def read_dir(path: str) -> list[Any]:
 
 
 def make_dir(path: str) -> None:
-    """Makes a directory."""
+    """Creates a directory."""
     _ask(path, lambda: _host.files.make_dir(path))
 
 
@@ -60,7 +60,7 @@ def _ask(path: str, question: Any) -> Any:
 
 def _describe(path: str, case: str, value: Any) -> ToolError:
     match case:
-        # The host's reason names the path and the policy line that would help.
+        # The host's reason names the path and the policy line that would allow it.
         case "Denied":
             return not_available(value, "denied")
         case "NotFound":

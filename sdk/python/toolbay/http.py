@@ -9,7 +9,7 @@ from .errors import ToolError, failed, not_available
 
 @dataclass
 class Response:
-    """What a server answered, of whatever status. `url` is the one after redirects."""
+    """A response of any status. `url` is the one after redirects."""
 
     status: int
     url: str
@@ -18,7 +18,7 @@ class Response:
     truncated: bool
 
     def ok(self) -> "Response":
-        """Returns the response if its status is 2xx, otherwise raises an error that names it."""
+        """Returns the response if its status is 2xx, otherwise raises an error with the status."""
         if 200 <= self.status < 300:
             return self
         raise failed(f"`{self.url}` answered with status {self.status}", str(self.status))
@@ -28,11 +28,11 @@ class Response:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
     def text(self) -> str:
-        """Returns the body as text; what is not UTF-8 is replaced."""
+        """Returns the body as text. Invalid UTF-8 is replaced."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Reads the body as JSON."""
+        """Parses the body as JSON."""
         return _json.parse(self.text())
 
 
@@ -40,7 +40,7 @@ def request(
     method: str, url: str, *, headers: Mapping[str, str] | None = None, body: str | bytes | None = None,
     json: Any = None, timeout_ms: int | None = None, max_response_bytes: int | None = None,
 ) -> Response:
-    """Sends a request. `json` sets the body and says so."""
+    """Sends a request. `json` sets a JSON body and its content type."""
     pairs = [(key, str(value)) for key, value in (headers or {}).items()]
     if json is not None:
         pairs.append(("content-type", "application/json"))

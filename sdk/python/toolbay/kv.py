@@ -1,6 +1,6 @@
-"""State that outlives a call; instances do not. `scope` is ``tool``, ``plugin``, ``session`` or ``agent``.
+"""State that outlives a call. Instances do not. `scope` is ``tool``, ``plugin``, ``session`` or ``agent``.
 
-Calls run side by side: what several of them may change goes through `increment` or `replace`.
+Calls run concurrently. Use `increment` or `replace` for values that several calls change.
 """
 
 from typing import Any
@@ -27,12 +27,12 @@ def get_json(scope: str, key: str) -> Any:
 
 
 def set(scope: str, key: str, value: str | bytes, ttl_seconds: int | None = None) -> None:
-    """Sets a key to text or bytes, for a while or for good."""
+    """Sets a key to text or bytes, with or without an expiry."""
     _ask(key, lambda: _host.kv.set(_scope(scope), key, _bytes(value), ttl_seconds))
 
 
 def set_json(scope: str, key: str, value: Any, ttl_seconds: int | None = None) -> None:
-    """Sets a key to JSON, for a while or for good."""
+    """Sets a key to JSON, with or without an expiry."""
     set(scope, key, _json.dump(value), ttl_seconds)
 
 
@@ -42,17 +42,17 @@ def remove(scope: str, key: str) -> None:
 
 
 def keys(scope: str, prefix: str = "", after: str | None = None, limit: int = 1000) -> list[str]:
-    """Returns keys with a prefix, sorted, that come after `after`."""
+    """Returns the sorted keys with a prefix that follow `after`."""
     return _ask(prefix, lambda: _host.kv.keys(_scope(scope), prefix, after, limit))
 
 
 def increment(scope: str, key: str, by: int = 1) -> int:
-    """Adds to a number, atomically, and returns the sum; an absent key counts as 0."""
+    """Adds atomically to a number and returns the sum. An absent key counts as 0."""
     return _ask(key, lambda: _host.kv.increment(_scope(scope), key, by))
 
 
 def replace(scope: str, key: str, expected: str | bytes | None, value: str | bytes) -> bool:
-    """Sets a key only if it holds `expected` (None: nothing); tells whether it did."""
+    """Sets a key only if it holds `expected` (None: no value). Returns whether it did."""
     before = None if expected is None else _bytes(expected)
     return _ask(key, lambda: _host.kv.replace(_scope(scope), key, before, _bytes(value)))
 

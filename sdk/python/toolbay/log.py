@@ -1,4 +1,4 @@
-"""Lines for the operator. ``print`` goes to the host's log too, without level and fields."""
+"""Log lines for the operator. ``print`` also writes to the host's log, without level and fields."""
 
 from . import _host
 

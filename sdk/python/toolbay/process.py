@@ -9,7 +9,7 @@ from .errors import ToolError, failed, not_available
 
 @dataclass
 class Completed:
-    """A program that ended; `exit_code` is None if a signal ended it."""
+    """A finished program; `exit_code` is None if a signal ended it."""
 
     exit_code: int | None
     stdout: str
@@ -17,7 +17,7 @@ class Completed:
     truncated: bool
 
     def success(self) -> bool:
-        """Tells whether it ended with exit code 0."""
+        """Returns whether the exit code is 0."""
         return self.exit_code == 0
 
 
@@ -25,7 +25,7 @@ def run(
     program: str, args: Sequence[str] = (), *, cwd: str | None = None, env: Mapping[str, str] | None = None,
     stdin: str | bytes | None = None, timeout_ms: int | None = None, max_output_bytes: int | None = None,
 ) -> Completed:
-    """Runs a program to its end. One that says no by its exit code is no error."""
+    """Runs a program to its end. A failing exit code is not an error."""
     raw = stdin.encode() if isinstance(stdin, str) else stdin
     pairs = list((env or {}).items())
     command = _host.process.Command(program, list(args), cwd, pairs, raw, timeout_ms, max_output_bytes)

@@ -11,7 +11,7 @@ from .errors import ToolError, failed, not_available
 
 
 def get(name: str) -> Any:
-    """Returns a secret, or a stand-in for it: ``.text`` and ``.revealed``."""
+    """Returns a secret, or its placeholder: ``.text`` and ``.revealed``."""
     return _host.asked(lambda: _host.secrets.get(name), lambda case, value: _describe(name, case, value))
 
 

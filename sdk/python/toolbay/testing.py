@@ -1,6 +1,6 @@
-"""Plays the host in an ordinary Python, so that tools can be tested as they are.
+"""A fake host in ordinary Python for tests of tools.
 
-    with Fake(files={"a.csv": "1,2"}) as fake:
+    with FakeHost(files={"a.csv": "1,2"}) as fake:
         assert fake.call("total", {"path": "a.csv"}).value == "3"
 """
 
@@ -15,8 +15,8 @@ HttpResponse = _fake.http.HttpResponse
 Completed = _fake.process.Completed
 
 
-class Fake:
-    """A host for tests. What it is not given, it does not grant."""
+class FakeHost:
+    """A host for tests. It grants only what it was given."""
 
     def __init__(
         self, *, files: dict[str, str | bytes] | None = None, kv: dict[str, bytes] | None = None,
@@ -30,13 +30,13 @@ class Fake:
         self.kv, self.secrets, self.http, self.process = kv, secrets, http, process
         self.config, self.attributes = config or {}, attributes or {}
         self.cancel_after, self.budget_chars, self.dry_run = cancel_after, budget_chars, dry_run
-        #: What was reported: message, percent, audience.
+        #: Reported progress: message, percent, audience.
         self.progress: list[tuple[str, float | None, str]] = []
-        #: What was logged: level, message, fields.
+        #: Log lines: level, message, fields.
         self.log: list[tuple[str, str, dict[str, str]]] = []
         self._before: list[Any] = []
 
-    def __enter__(self) -> "Fake":
+    def __enter__(self) -> "FakeHost":
         self._before.append(_fake.current)
         _fake.current = self
         return self
@@ -45,13 +45,13 @@ class Fake:
         _fake.current = self._before.pop()
 
     def call(self, name: str, args: dict[str, Any] | None = None) -> Output:
-        """Calls a tool as the host does, but for the check against the schema; raises what it raises."""
+        """Calls a tool as the host does, without the check against the schema. Raises the tool's exceptions."""
         with self:
             return PLUGIN.call(name, json.dumps(args or {}))
 
 
 def describe(name: str) -> dict[str, Any]:
-    """The definition of a tool, with its schemas parsed."""
+    """The definition of a tool, with parsed schemas."""
     tool = PLUGIN.tools[name]
     described = {key: getattr(tool, key) for key in ("name", "title", "description", "toolset", "tags", "traits", "needs")}
     output = None if tool.output_schema is None else json.loads(tool.output_schema)

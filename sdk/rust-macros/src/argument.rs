@@ -1,4 +1,4 @@
-//! One argument of a tool: a field of its schema, and how it is read.
+//! An argument of a tool: a field of its schema, and the code that reads it.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,22 +7,22 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, FnArg, Ident, Lit, Pat, PatType, Result, Token, Type};
 
 use crate::docs;
-use crate::limits::{Limits, number_json};
+use crate::limits::{LimitsAttribute, number_json};
 use crate::suggestion;
 
 /// An argument of a `#[tool]` function.
-pub(crate) struct Argument {
+pub(crate) struct ToolArgument {
     name: Ident,
     description: String,
     ty: Type,
     options: ArgumentOptions,
 }
 
-/// What stands between the parentheses of `#[arg(…)]`.
+/// The options between the parentheses of `#[arg(…)]`.
 #[derive(Default)]
 struct ArgumentOptions {
     default: Option<Expr>,
-    limits: Limits,
+    limits: LimitsAttribute,
 }
 
 impl Parse for ArgumentOptions {
@@ -50,15 +50,15 @@ impl Parse for ArgumentOptions {
 }
 
 impl ArgumentOptions {
-    /// Finds what can be seen here to be wrong: the host would refuse each call that leaves the argument out.
+    /// Rejects defaults that violate visible constraints, because the host would refuse each call without the argument.
     fn check(&self, ty: &Type) -> Result<()> {
         self.limits.check_type(ty)?;
         self.default.as_ref().map_or(Ok(()), |default| self.limits.check_default(default))
     }
 }
 
-impl Argument {
-    /// Takes one argument apart and strips it of the attributes that are ours.
+impl ToolArgument {
+    /// Parses one argument and removes our attributes from it.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let FnArg::Typed(PatType { attrs, pat, ty, .. }) = input else {
             return Err(syn::Error::new_spanned(
@@ -87,7 +87,7 @@ impl Argument {
         Ok(Self { name, description, ty: ty.as_ref().clone(), options })
     }
 
-    /// Returns the name as it stands in the JSON.
+    /// Returns the name in the JSON.
     pub(crate) fn json_name(&self) -> String {
         self.name.unraw().to_string()
     }
@@ -113,7 +113,7 @@ impl Argument {
         })
     }
 
-    /// Returns the expression that reads it from the members of a call, where it has this place.
+    /// Returns the expression that reads the argument from the members of a call, at this index.
     pub(crate) fn read(&self, place: usize) -> TokenStream {
         let ty = &self.ty;
         match self.default_expr() {
@@ -122,7 +122,7 @@ impl Argument {
         }
     }
 
-    /// The expression of the default; a literal text becomes what the type is.
+    /// The expression of the default. A string literal is converted to the type.
     fn default_expr(&self) -> Option<TokenStream> {
         Some(match self.options.default.as_ref()? {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => quote!(::core::convert::Into::into(#text)),
@@ -147,11 +147,11 @@ impl Argument {
     }
 }
 
-/// The JSON of a default whose value can be seen here: then the plugin needs no code that writes it.
+/// The JSON of a default that is a literal, so that the plugin needs no code to write it.
 fn literal_json(value: &Expr, ty: &Type) -> Option<String> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Some(value.value.to_string()),
-        // Of another type, a text may be written as something else.
+        // For other types, a string may be written as something else.
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if is_named(ty, "String") => {
             serde_json::to_string(&text.value()).ok()
         }

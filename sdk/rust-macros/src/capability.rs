@@ -1,7 +1,7 @@
-//! The capabilities a tool asks for: `fs_read = "**", reason = "…"`, or `clock`, which has no target.
+//! The capabilities that a tool declares: `fs_read = "**", reason = "…"`, or `clock`, which has no target.
 //!
-//! The kinds are checked here because the host denies a kind it does not know: a slip of the pen would otherwise
-//! make the tool unavailable at run time, far from where it was written.
+//! The macro checks the kinds because the host denies unknown ones: a typo would otherwise make the tool
+//! unavailable at run time, far from its source.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -11,7 +11,7 @@ use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
 
 use crate::suggestion;
 
-/// Attribute key and the contract's name of the kind.
+/// The attribute key, and the contract's name of the kind.
 pub(crate) const KINDS: [(&str, &str); 11] = [
     ("fs_read", "fs-read"),
     ("fs_write", "fs-write"),
@@ -26,31 +26,31 @@ pub(crate) const KINDS: [(&str, &str); 11] = [
     ("invoke", "invoke"),
 ];
 
-/// The kinds that are granted or not, with what stands where others have a target.
+/// The kinds without a target, with the value that replaces the target.
 const SWITCHES: [(&str, &str); 2] = [("clock", "wall"), ("random", "bytes")];
 
-/// The targets a `kv` capability may have.
+/// The valid targets of a `kv` capability.
 const KV_SCOPES: [&str; 4] = ["tool", "plugin", "session", "agent"];
 
-/// One capability as it will stand in the tool's description.
+/// One capability in the description of the tool.
 #[derive(Debug)]
-pub(crate) struct Capability {
+pub(crate) struct CapabilityAttribute {
     kind: &'static str,
     target: String,
     optional: bool,
     reason: Option<String>,
 }
 
-/// All capabilities of one tool, in the order written.
+/// All capabilities of one tool, in source order.
 #[derive(Debug, Default)]
-pub(crate) struct Capabilities {
-    all: Vec<Capability>,
-    /// How many of the last ones a following `reason` explains.
+pub(crate) struct CapabilityAttributes {
+    all: Vec<CapabilityAttribute>,
+    /// The number of last capabilities that a following `reason` explains.
     unexplained: usize,
 }
 
-impl Capabilities {
-    /// Parses what follows `key` if it is a kind of capability; tells whether it was.
+impl CapabilityAttributes {
+    /// Parses the value of `key` if it is a kind of capability. Returns whether it was.
     pub(crate) fn parse(&mut self, key: &Ident, input: ParseStream<'_>, optional: bool) -> Result<bool> {
         let Some((_, kind)) = KINDS.iter().find(|(name, _)| key == name) else { return Ok(false) };
         if let Some((_, target)) = SWITCHES.iter().find(|(switch, _)| switch == kind) {
@@ -59,7 +59,7 @@ impl Capabilities {
                 return Err(syn::Error::new(key.span(), message));
             }
             let target = (*target).to_owned();
-            self.all.push(Capability { kind, target, optional, reason: None });
+            self.all.push(CapabilityAttribute { kind, target, optional, reason: None });
             self.unexplained = 1;
             return Ok(true);
         }
@@ -71,7 +71,7 @@ impl Capabilities {
                 let known = KV_SCOPES.join("`, `");
                 return Err(syn::Error::new(target.span(), format!("unknown kv scope; known are `{known}`")));
             }
-            self.all.push(Capability { kind, target: target.value(), optional, reason: None });
+            self.all.push(CapabilityAttribute { kind, target: target.value(), optional, reason: None });
         }
         Ok(true)
     }
@@ -118,8 +118,8 @@ impl Capabilities {
 
     /// Returns the capabilities as elements of a slice of `CapabilitySpec`.
     pub(crate) fn tokens(&self) -> Vec<TokenStream> {
-        let element = |capability: &Capability| {
-            let Capability { kind, target, optional, reason } = capability;
+        let element = |capability: &CapabilityAttribute| {
+            let CapabilityAttribute { kind, target, optional, reason } = capability;
             let reason = option(reason.as_ref());
             quote! {
                 ::toolbay_sdk::__private::CapabilitySpec {
@@ -131,7 +131,7 @@ impl Capabilities {
     }
 }
 
-/// Returns an `Option` written out.
+/// Returns the source of an `Option`.
 pub(crate) fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
     match value {
         Some(value) => quote!(::core::option::Option::Some(#value)),

@@ -1,4 +1,4 @@
-//! `#[data]`: the derives of serde, the schema, and how the type is read as an argument.
+//! `#[data]`: the derives of serde, the schema, and the code that reads the type as an argument.
 
 mod attributes;
 mod model;
@@ -58,7 +58,7 @@ mod tests {
                 Fahrenheit,
             }
         ));
-        assert!(choice.contains("read_choice") && choice.contains("Shape :: Enum"), "{choice}");
+        assert!(choice.contains("read_choice") && choice.contains("SchemaShape :: Enum"), "{choice}");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Reads doc comments back as text.
+//! Converts doc comments to text.
 
 use syn::{Attribute, Expr, Lit, Meta};
 
 /// Returns the text of the doc comments among `attributes`, if there is any.
 ///
-/// One leading space per line is the comment's, not the author's; blank lines at both ends go.
+/// One leading space per line belongs to the comment. Blank lines at both ends are removed.
 pub(crate) fn text(attributes: &[Attribute]) -> Option<String> {
     let mut lines = Vec::new();
     for attribute in attributes {

@@ -1,16 +1,16 @@
-//! `example(args = "…", value = "…")`: a call that `toolbay test` makes, and what comes of it.
+//! `example(args = "…", value = "…")`: a call that `toolbay test` makes, and its expected result.
 //!
-//! The examples go into the tool's metadata as JSON, checked here: a slip of the pen is an error of the compiler and
-//! not of a test run.
+//! The examples are part of the tool's metadata, as JSON that the macro checks: a typo is a compile error and
+//! not a failure of a test run.
 
 use serde_json::{Map, Value};
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, LitStr, Result, Token};
 
-/// The codes of errors, as the contract has them.
+/// The error codes of the contract.
 const CODES: [&str; 4] = ["input-invalid", "not-available", "execution-failed", "stale-write"];
 
-/// One example, as it stands in the metadata.
+/// One example in the metadata.
 pub(crate) struct Example(pub(crate) Value);
 
 impl Parse for Example {

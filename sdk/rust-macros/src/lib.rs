@@ -1,18 +1,18 @@
 //! The attribute macros of `toolbay-sdk`.
 //!
-//! An author writes functions, doc comments and types; these macros derive the rest. They are used through
-//! `toolbay_sdk::prelude`, never directly: the code they write names `::toolbay_sdk`.
+//! An author writes functions, doc comments and types. These macros derive the rest. Use them through
+//! `toolbay_sdk::prelude`: the code that they generate names `::toolbay_sdk`.
 //!
-//! | macro | on | writes |
+//! | macro | on | generates |
 //! |---|---|---|
-//! | `#[tool]` | a function | a description of the function and a way to call it with JSON |
+//! | `#[tool]` | a function | a description of the function and code that calls it with JSON |
 //! | `#[tools]` | an `impl` block of the settings | the same for its methods with `#[tool]` |
 //! | `#[reducer("tool")]` | a function | the same for a reducer |
-//! | `#[data]` | a struct or enum | `Serialize`, `Deserialize`, its schema, and how it is read as an argument |
+//! | `#[data]` | a struct or enum | `Serialize`, `Deserialize`, its schema, and code that reads it as an argument |
 //! | `plugin!` | once per crate | the component's exports |
 //!
-//! What is described hangs on an empty type with the function's own name: types and functions live in different
-//! name spaces, so `plugin! { tools: [word_count] }` finds both through one path, also through `use`.
+//! The description belongs to an empty type with the name of the function. Types and functions have different
+//! namespaces, so `plugin! { tools: [word_count] }` finds both through one path, also after `use`.
 
 mod argument;
 mod capability;
@@ -30,10 +30,10 @@ mod tool_options;
 
 use proc_macro::TokenStream;
 
-/// Makes a tool of a function.
+/// Makes a function a tool.
 ///
 /// The doc comment becomes the description the model reads, the arguments become the JSON Schema, the return type
-/// (anything that is `IntoOutput`) the output. See the crate documentation of `toolbay-sdk` for a whole program.
+/// (a type that is `IntoOutput`) the output. The crate documentation of `toolbay-sdk` has a complete program.
 ///
 /// | option | meaning |
 /// |---|---|
@@ -41,13 +41,13 @@ use proc_macro::TokenStream;
 /// | `title = "…"` | a title for people |
 /// | `toolset = "…"` | group label |
 /// | `tags = ["…", …]` | further labels |
-/// | `read_only`, `additive`, `idempotent`, `closed_world` | what the tool does to the world |
+/// | `read_only`, `additive`, `idempotent`, `closed_world` | the effects of the tool |
 /// | `untrusted_output`, `needs_approval`, `deferred`, `always_include` | how the host should treat it |
-/// | `max_result_chars = N`, `timeout_ms = N` | limits the tool asks for |
+/// | `max_result_chars = N`, `timeout_ms = N` | limits that the tool requests |
 /// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
 /// | `optional(…)` | capabilities the tool also works without |
-/// | `reason = "…"` | why; explains the capability written right before it |
-/// | `example(args = "{…}", …)` | a call that `toolbay test` makes; it succeeds, or as `value = "…"`, `contains = "…"`, `structured = "{…}"` or `error = "input-invalid"` say; repeatable |
+/// | `reason = "…"` | the reason for the capability right before it |
+/// | `example(args = "{…}", …)` | a call that `toolbay test` makes; it must succeed, or give the `value = "…"`, `contains = "…"`, `structured = "{…}"` or `error = "input-invalid"`; repeatable |
 ///
 /// Arguments take a doc comment and `#[arg(default = …, range(min = …, max = …), length(min = …, max = …),
 /// regex("…"))]`. An argument with a default, or of type `Option<T>`, may be left out.
@@ -56,40 +56,40 @@ pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
     tool::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes tools of methods: each with `#[tool(…)]` in the block is one.
+/// Makes methods tools: each method with `#[tool(…)]` in the block is one.
 ///
-/// `self` is what the operator wrote as the plugin's settings: the type has `#[data]`, is read anew for each call, and its
-/// schema tells the operator what may be set. In `plugin!`, the type stands among the tools.
+/// `self` holds the operator's settings of the plugin. The type has `#[data]`, is read for each call, and its
+/// schema documents the settings. In `plugin!`, the type stands among the tools.
 #[proc_macro_attribute]
 pub fn tools(options: TokenStream, item: TokenStream) -> TokenStream {
     methods::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a reducer of a function: `fn(&ToolResult, &ReduceContext) -> Option<ToolResult>`.
+/// Makes a function a reducer: `fn(&ToolResult, &ReduceContext) -> Option<ToolResult>`.
 ///
-/// The attribute names the tool whose results it takes; a doc comment becomes the reducer's description.
+/// The attribute names the tool whose results it reduces. The doc comment becomes the reducer's description.
 #[proc_macro_attribute]
 pub fn reducer(options: TokenStream, item: TokenStream) -> TokenStream {
     reducer::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Derives `Serialize` and `Deserialize` without `serde` in the author's manifest, and writes down the type's schema.
+/// Derives `Serialize` and `Deserialize` without `serde` in the author's manifest, and generates the type's schema.
 ///
-/// `#[serde(…)]` attributes go below it, as with the derives. Of fields, `#[schemars(…)]` may say more: `range`, `length`,
-/// `regex` as in `#[arg]`, `description = "…"`, and `with = "Type"` for a field whose schema is another type's.
+/// `#[serde(…)]` attributes stand below it, as with the derives. `#[schemars(…)]` adds to fields: `range`, `length`,
+/// `regex` as in `#[arg]`, `description = "…"`, and `with = "Type"` for a field with the schema of another type.
 #[proc_macro_attribute]
 pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
     data::expand(options.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Exports tools and reducers from the component, and what `Cargo.toml` says about the crate.
+/// Exports tools and reducers from the component, with the metadata of `Cargo.toml`.
 ///
-/// `plugin! { tools: [word_count, grep], reducers: [head] }`; a list that would be empty is left out, and then the
-/// component does not have that export either. `available: check` names a function that is asked which tools are
-/// available. `config: Settings` names the type of the operator's settings, which the host checks when it loads the plugin;
-/// that of `#[tools]` need not be named. `offers: "offers.json"` embeds prompts, resources and icons, by a path from `Cargo.toml`.
-/// `reusable: true` declares that one instance may answer several calls, one after the other, which the operator can then
-/// allow within a session: nothing that one call leaves behind may harm the next.
+/// `plugin! { tools: [word_count, grep], reducers: [head] }`. Leave out an empty list; the component then lacks that
+/// export. `available: check` names a function that decides which tools are available.
+/// `config: Settings` names the type of the operator's settings, which the host checks when it loads the plugin. The
+/// type of `#[tools]` need not be named. `offers: "offers.json"` embeds prompts, resources and icons; the path is relative to `Cargo.toml`.
+/// `reusable: true` declares that one instance may serve several calls, one after the other. The operator can then
+/// allow this within a session, so state left by one call must not harm the next.
 #[proc_macro]
 pub fn plugin(input: TokenStream) -> TokenStream {
     plugin::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -1,4 +1,4 @@
-//! What is true of a value beyond its type: `range`, `length` and `regex`.
+//! Constraints on a value beyond its type: `range`, `length` and `regex`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -8,9 +8,9 @@ use syn::{
     Expr, ExprLit, ExprUnary, GenericArgument, Ident, Lit, LitStr, PathArguments, Result, Token, Type, UnOp,
 };
 
-/// The limits of one argument or field.
+/// The constraints of an argument or field.
 #[derive(Default)]
-pub(crate) struct Limits {
+pub(crate) struct LimitsAttribute {
     minimum: Option<Expr>,
     maximum: Option<Expr>,
     min_length: Option<Expr>,
@@ -18,8 +18,8 @@ pub(crate) struct Limits {
     pattern: Option<LitStr>,
 }
 
-impl Limits {
-    /// Parses what follows `key` if it is a limit; tells whether it was.
+impl LimitsAttribute {
+    /// Parses the value of `key` if it is a constraint. Returns whether it was.
     pub(crate) fn parse(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<bool> {
         let key = key.to_string();
         if !matches!(key.as_str(), "range" | "length" | "regex") {
@@ -35,7 +35,7 @@ impl Limits {
         Ok(true)
     }
 
-    /// Refuses what a type, as far as its name tells, cannot be limited by.
+    /// Rejects constraints that do not fit the type, judged by its name.
     pub(crate) fn check_type(&self, ty: &Type) -> Result<()> {
         let Some(name) = last_name(ty) else { return Ok(()) };
         let is_text = matches!(name.as_str(), "String" | "PathBuf" | "char");
@@ -61,7 +61,7 @@ impl Limits {
         }
     }
 
-    /// Refuses a default that the limits refuse, as far as both are literals.
+    /// Rejects a default that violates the constraints, if both are literals.
     pub(crate) fn check_default(&self, default: &Expr) -> Result<()> {
         let value = |expr: &Expr| number_json(expr)?.parse::<f64>().ok();
         let wrong = |what: String| Err(syn::Error::new_spanned(default, what));
@@ -93,7 +93,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Returns them as a `Limits` of the SDK.
+    /// Returns the constraints as a `Limits` of the SDK.
     pub(crate) fn tokens(&self) -> Result<TokenStream> {
         let Self { minimum, maximum, min_length, max_length, pattern } = self;
         let limits = [minimum, maximum, min_length, max_length];
@@ -111,7 +111,7 @@ impl Limits {
     }
 }
 
-/// The name of a type, or of what an `Option` holds.
+/// The name of a type, or of the type inside an `Option`.
 fn last_name(ty: &Type) -> Option<String> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;
@@ -124,7 +124,7 @@ fn last_name(ty: &Type) -> Option<String> {
     }
 }
 
-/// The text that a default is, if it can be seen.
+/// The default as a string, if it is a string literal.
 fn text_of(default: &Expr) -> Option<String> {
     match default {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
@@ -165,7 +165,7 @@ fn pattern(input: ParseStream<'_>) -> Result<LitStr> {
     input.parse()
 }
 
-/// A limit: a literal as JSON, anything else as a constant.
+/// A constraint: a literal as JSON, anything else as a constant.
 fn number(value: Option<&Expr>) -> TokenStream {
     let Some(value) = value else { return quote!(::toolbay_sdk::schema::Limit::None) };
     match number_json(value) {

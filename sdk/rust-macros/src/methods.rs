@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{FnArg, ImplItem, ItemImpl, ReceiverKind, Result};
 
-use crate::tool::{Caller, spec};
+use crate::tool::{CallerArgument, spec};
 use crate::tool_options::ToolOptions;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -46,7 +46,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             let message = "a tool takes `&self`: the settings are the operator's, read anew for each call";
             return Err(syn::Error::new_spanned(receiver, message));
         }
-        specs.push(spec(&options, &method.attrs, &mut method.sig, &Caller::Method(&ty))?);
+        specs.push(spec(&options, &method.attrs, &mut method.sig, &CallerArgument::Method(&ty))?);
     }
     if specs.is_empty() {
         return Err(syn::Error::new_spanned(
@@ -60,7 +60,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
         impl ::toolbay_sdk::__private::Toolset for #ty {
             const TOOLS: &'static [::toolbay_sdk::__private::ToolSpec] = &[#(#specs),*];
-            const SETTINGS: ::core::option::Option<::toolbay_sdk::schema::Of> =
+            const SETTINGS: ::core::option::Option<::toolbay_sdk::schema::SchemaOf> =
                 ::core::option::Option::Some(::toolbay_sdk::schema::of::<#ty>);
         }
     })

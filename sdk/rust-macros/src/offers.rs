@@ -1,7 +1,7 @@
 //! `plugin! { offers: "offers.json" }`: prompts, resources and icons, embedded when the plugin is built.
 //!
-//! The document is as the host reads it (`toolbay_core::tool::offer`), but for one thing: where a text or bytes stand, a
-//! `"file"` may stand instead, a path from the document. The host checks the rest when it loads the plugin.
+//! The host reads the same document, with one difference: instead of a text or bytes, a `"file"` may name a path
+//! relative to the document. The host checks the rest when it loads the plugin.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,9 @@ use quote::quote;
 use serde_json::{Map, Value};
 use syn::{Error, LitStr, Result};
 
-/// The section of the component that the host looks for.
+/// The section of the component that the host reads.
 const SECTION: &str = "toolbay:offers";
-/// Kinds of files by the ends of their names.
+/// MIME types by file extension.
 const KINDS: [(&str, &str); 14] = [
     ("csv", "text/csv"),
     ("gif", "image/gif"),
@@ -32,7 +32,7 @@ const KINDS: [(&str, &str); 14] = [
     ("webp", "image/webp"),
 ];
 
-/// The section, and what makes cargo build again when a file changes.
+/// The section, and code that makes cargo rebuild when a file changes.
 pub(crate) fn expand(file: &LitStr) -> Result<TokenStream> {
     let Some(crate_dir) = std::env::var_os("CARGO_MANIFEST_DIR") else {
         return Err(Error::new(file.span(), "`CARGO_MANIFEST_DIR` is not set: build with cargo"));
@@ -52,28 +52,28 @@ pub(crate) fn expand(file: &LitStr) -> Result<TokenStream> {
     })
 }
 
-/// The document with its files in it, and the files.
+/// The document with its files included, and the files.
 fn embedded(crate_dir: &Path, file: &str) -> std::result::Result<(Vec<u8>, Vec<PathBuf>), String> {
     let path = crate_dir.join(file);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
     let mut document: Value = serde_json::from_str(&text).map_err(|error| format!("`{file}`: {error}"))?;
     let mut reader =
-        Reader { dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: vec![path] };
+        AttributeReader { dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: vec![path] };
     for key in ["resources", "templates"] {
         for one in each(&mut document, key) {
-            reader.take(one, Form::TextOrBlob)?;
+            reader.take(one, OfferForm::TextOrBlob)?;
         }
     }
     for prompt in each(&mut document, "prompts") {
         for message in each(prompt, "messages") {
             if let Some(content) = message.get_mut("content") {
-                reader.take(content, Form::of(content))?;
+                reader.take(content, OfferForm::of(content))?;
             }
         }
     }
     for icons in document.get_mut("icons").and_then(Value::as_object_mut).into_iter().flatten() {
         for icon in icons.1.as_array_mut().into_iter().flatten() {
-            reader.take(icon, Form::DataUri)?;
+            reader.take(icon, OfferForm::DataUri)?;
         }
     }
     Ok((document.to_string().into_bytes(), reader.files))
@@ -83,10 +83,10 @@ fn each<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Val
     value.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// In which form a file's bytes go into the document.
+/// The member that holds the bytes of a file in the document.
 #[derive(Clone, Copy)]
-enum Form {
-    /// `text`, if it is UTF-8, or `blob`.
+enum OfferForm {
+    /// `text` for UTF-8, otherwise `blob`.
     TextOrBlob,
     Text,
     /// `data`.
@@ -95,7 +95,7 @@ enum Form {
     DataUri,
 }
 
-impl Form {
+impl OfferForm {
     fn of(content: &Value) -> Self {
         match content.get("type").and_then(Value::as_str) {
             Some("image" | "audio") => Self::Data,
@@ -104,15 +104,15 @@ impl Form {
     }
 }
 
-/// Reads files beside the document.
-struct Reader {
+/// Reads files relative to the document.
+struct AttributeReader {
     dir: PathBuf,
     files: Vec<PathBuf>,
 }
 
-impl Reader {
-    /// Puts the bytes of a file in the place of its name.
-    fn take(&mut self, holder: &mut Value, form: Form) -> std::result::Result<(), String> {
+impl AttributeReader {
+    /// Replaces the name of a file by its bytes.
+    fn take(&mut self, holder: &mut Value, form: OfferForm) -> std::result::Result<(), String> {
         let Some(holder) = holder.as_object_mut() else { return Ok(()) };
         let Some(file) = holder.remove("file") else { return Ok(()) };
         let Some(file) = file.as_str() else { return Err("`file` is a path".to_owned()) };
@@ -123,18 +123,18 @@ impl Reader {
         self.files.push(path);
         let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
         let (key, value) = match (form, String::from_utf8(bytes)) {
-            (Form::TextOrBlob | Form::Text, Ok(text)) => ("text", text),
-            (Form::Text, Err(_)) => return Err(format!("`{file}` is no text of UTF-8")),
-            (Form::TextOrBlob, Err(error)) => ("blob", base64(error.as_bytes())),
-            (Form::Data, text) => ("data", base64(&bytes_of(text))),
-            (Form::DataUri, text) => {
+            (OfferForm::TextOrBlob | OfferForm::Text, Ok(text)) => ("text", text),
+            (OfferForm::Text, Err(_)) => return Err(format!("`{file}` is no text of UTF-8")),
+            (OfferForm::TextOrBlob, Err(error)) => ("blob", base64(error.as_bytes())),
+            (OfferForm::Data, text) => ("data", base64(&bytes_of(text))),
+            (OfferForm::DataUri, text) => {
                 let Some(kind) = kind else {
                     return Err(format!("of what kind `{file}` is, its name does not say"));
                 };
                 ("src", format!("data:{kind};base64,{}", base64(&bytes_of(text))))
             }
         };
-        if let (Form::TextOrBlob | Form::Data, Some(kind)) = (form, kind) {
+        if let (OfferForm::TextOrBlob | OfferForm::Data, Some(kind)) = (form, kind) {
             say_kind(holder, kind);
         }
         holder.insert(key.to_owned(), Value::String(value));

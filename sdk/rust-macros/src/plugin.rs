@@ -1,4 +1,4 @@
-//! `plugin!`: the component's exports, one per list that is given.
+//! `plugin!`: the component's exports, one for each list.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
@@ -9,12 +9,12 @@ use crate::capability::{list, option};
 use crate::offers;
 use crate::suggestion;
 
-/// What `plugin!` knows.
+/// The keys of `plugin!`.
 const KEYS: [&str; 6] = ["tools", "reducers", "available", "offers", "config", "reusable"];
 
-/// What stands between the braces of `plugin! { … }`.
+/// The content of `plugin! { … }`.
 #[derive(Debug, Default)]
-struct Lists {
+struct PluginLists {
     tools: Vec<Path>,
     reducers: Vec<Path>,
     available: Option<Path>,
@@ -23,7 +23,7 @@ struct Lists {
     reusable: bool,
 }
 
-impl Parse for Lists {
+impl Parse for PluginLists {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let mut lists = Self::default();
         while !input.is_empty() {
@@ -54,7 +54,7 @@ impl Parse for Lists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let Lists { tools, reducers, available, offers, config, reusable } = syn::parse2(input)?;
+    let PluginLists { tools, reducers, available, offers, config, reusable } = syn::parse2(input)?;
     if tools.is_empty() && reducers.is_empty() {
         let message = "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`";
         return Err(syn::Error::new(Span::call_site(), message));

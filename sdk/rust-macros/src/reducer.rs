@@ -1,4 +1,4 @@
-//! `#[reducer("tool")]`: keeps the function and describes it.
+//! `#[reducer("tool")]`: keeps the function and generates its description.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -35,7 +35,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     })
 }
 
-/// A reducer is a plain function of a result and its context; whether the types are right the compiler tells.
+/// A reducer is a plain function of a result and its context. The compiler checks the types.
 fn check_signature(signature: &Signature) -> Result<()> {
     let is_reference =
         |input: &FnArg| matches!(input, FnArg::Typed(typed) if matches!(*typed.ty, Type::Reference(_)));

@@ -1,9 +1,9 @@
-//! The word that was most likely meant.
+//! Suggestions for mistyped words.
 
-/// Most letters in which a slip of the pen differs.
+/// The largest edit distance of a typo.
 const MOST: usize = 2;
 
-/// ": do you mean `…`?" for the known word that is nearest, or nothing.
+/// ": do you mean `…`?" with the nearest known word, or nothing.
 pub(crate) fn of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let nearest = known.into_iter().map(|one| (distance(word, one), one)).min();
     match nearest {
@@ -12,7 +12,7 @@ pub(crate) fn of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> St
     }
 }
 
-/// In how many letters two words differ; two that changed places are one (Damerau, 1964).
+/// The edit distance of two words; swapped neighbours count as one edit (Damerau, 1964).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before: Vec<usize> = Vec::new();

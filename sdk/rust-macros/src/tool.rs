@@ -1,11 +1,11 @@
-//! `#[tool]`: keeps the function and describes it.
+//! `#[tool]`: keeps the function and generates its description.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::{Attribute, Ident, Item, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
 
-use crate::argument::Argument;
+use crate::argument::ToolArgument;
 use crate::docs;
 use crate::tool_options::ToolOptions;
 
@@ -15,7 +15,7 @@ const NAME_CHARS: usize = 48;
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let options: ToolOptions = syn::parse2(options)?;
     let mut function = function(item)?;
-    let spec = spec(&options, &function.attrs, &mut function.sig, &Caller::Function)?;
+    let spec = spec(&options, &function.attrs, &mut function.sig, &CallerArgument::Function)?;
     let (vis, ident) = (&function.vis, &function.sig.ident);
     Ok(quote! {
         #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
@@ -32,7 +32,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     })
 }
 
-/// What the attribute stands above.
+/// The item that the attribute annotates.
 fn function(item: TokenStream) -> Result<ItemFn> {
     let item: Item = syn::parse2(item)?;
     match item {
@@ -45,19 +45,19 @@ fn function(item: TokenStream) -> Result<ItemFn> {
 }
 
 /// How the function of a tool is called.
-pub(crate) enum Caller<'a> {
+pub(crate) enum CallerArgument<'a> {
     /// By its name.
     Function,
-    /// On the settings of the operator, which are of this type.
+    /// As a method of the operator's settings, which have this type.
     Method(&'a Type),
 }
 
-/// Returns the `ToolSpec` of a function, whose arguments are stripped of the attributes that are ours.
+/// Returns the `ToolSpec` of a function, and removes our attributes from its arguments.
 pub(crate) fn spec(
     options: &ToolOptions,
     attributes: &[Attribute],
     signature: &mut Signature,
-    caller: &Caller<'_>,
+    caller: &CallerArgument<'_>,
 ) -> Result<TokenStream> {
     if !signature.generics.params.is_empty() {
         let message =
@@ -73,14 +73,14 @@ pub(crate) fn spec(
     let name = tool_name(options, &signature.ident)?;
     let description = docs::text(attributes).ok_or_else(|| missing_docs(&signature.ident))?;
     let receiver = match caller {
-        Caller::Function => 0,
-        Caller::Method(_) => 1,
+        CallerArgument::Function => 0,
+        CallerArgument::Method(_) => 1,
     };
-    let arguments = signature.inputs.iter_mut().skip(receiver).map(Argument::take);
+    let arguments = signature.inputs.iter_mut().skip(receiver).map(ToolArgument::take);
     let arguments = arguments.collect::<Result<Vec<_>>>()?;
-    let fields = arguments.iter().map(Argument::field).collect::<Result<Vec<_>>>()?;
+    let fields = arguments.iter().map(ToolArgument::field).collect::<Result<Vec<_>>>()?;
     let reads: Vec<_> = arguments.iter().enumerate().map(|(place, argument)| argument.read(place)).collect();
-    let names: Vec<_> = arguments.iter().map(Argument::json_name).collect();
+    let names: Vec<_> = arguments.iter().map(ToolArgument::json_name).collect();
     let option_fields = options.fields();
     let output = match &signature.output {
         ReturnType::Default => quote!(()),
@@ -88,8 +88,8 @@ pub(crate) fn spec(
     };
     let ident = &signature.ident;
     let (before, call) = match caller {
-        Caller::Function => (None, quote!(#ident(#(#reads),*))),
-        Caller::Method(ty) => {
+        CallerArgument::Function => (None, quote!(#ident(#(#reads),*))),
+        CallerArgument::Method(ty) => {
             let before = quote!(let __settings: #ty = ::toolbay_sdk::config::all()?;);
             (Some(before), quote!(<#ty>::#ident(&__settings, #(#reads),*)))
         }

@@ -6,11 +6,11 @@ use serde_json::Value;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, LitInt, LitStr, Result, Token};
 
-use crate::capability::{Capabilities, KINDS, option, strings};
+use crate::capability::{CapabilityAttributes, KINDS, option, strings};
 use crate::example::Example;
 use crate::suggestion;
 
-/// Flags of a tool; the contract's constant is the same word in capitals.
+/// The flags of a tool. The contract's constant is the same word in capitals.
 const TRAITS: [&str; 8] = [
     "read_only",
     "additive",
@@ -26,7 +26,7 @@ const TRAITS: [&str; 8] = [
 const KEYS: [&str; 9] =
     ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason", "example"];
 
-/// What stands between the parentheses of `#[tool(…)]`.
+/// The content of `#[tool(…)]`.
 #[derive(Debug, Default)]
 pub(crate) struct ToolOptions {
     pub(crate) name: Option<LitStr>,
@@ -36,7 +36,7 @@ pub(crate) struct ToolOptions {
     max_result_chars: Option<LitInt>,
     timeout_ms: Option<LitInt>,
     traits: Vec<Ident>,
-    capabilities: Capabilities,
+    capabilities: CapabilityAttributes,
     examples: Vec<Value>,
 }
 
@@ -85,7 +85,7 @@ impl ToolOptions {
         }
     }
 
-    /// Returns the fields of a `ToolSpec` that the options decide.
+    /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
         let Self {
             title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
@@ -112,7 +112,7 @@ impl ToolOptions {
     }
 }
 
-/// Parses `= value` into a slot that must still be empty.
+/// Parses `= value` into an empty slot.
 fn once<T: Parse>(slot: &mut Option<T>, key: &Ident, input: ParseStream<'_>) -> Result<()> {
     input.parse::<Token![=]>()?;
     if slot.replace(input.parse()?).is_some() {
@@ -121,7 +121,7 @@ fn once<T: Parse>(slot: &mut Option<T>, key: &Ident, input: ParseStream<'_>) -> 
     Ok(())
 }
 
-/// Zero would let nothing pass; who wants no limit of the tool's own leaves it out.
+/// Zero would let nothing pass. Leave the option out for no limit.
 fn above_zero(number: Option<&LitInt>) -> Result<()> {
     match number {
         Some(number) if !number.base10_parse::<u32>().is_ok_and(|number| number > 0) => {

@@ -1,11 +1,11 @@
-//! The export `about`: what the crate's `Cargo.toml` says, for people to read, and what the operator may set.
+//! The export `about`: the metadata of the crate's `Cargo.toml`, and the settings that an operator can write.
 
 use std::marker::PhantomData;
 
 use crate::bindings::about_world::exports::toolbay::plugin::about::{Guest, PluginInfo};
-use crate::schema::{Of, settings_schema};
+use crate::schema::{SchemaOf, settings_schema};
 
-/// The `CARGO_PKG_*` variables of the plugin's crate, empty where the manifest says nothing; and the settings.
+/// The `CARGO_PKG_*` variables of the plugin's crate, empty where the manifest has no value, and the settings.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct AboutSpec {
@@ -16,22 +16,22 @@ pub struct AboutSpec {
     pub license: &'static str,
     pub homepage: &'static str,
     pub source: &'static str,
-    /// The type of the settings that `plugin!` names.
-    pub config: Option<Of>,
-    /// Those of its tools, if it names none.
-    pub of_tools: &'static [Option<Of>],
-    /// Whether one instance may answer several calls.
+    /// The settings type that `plugin!` names.
+    pub config: Option<SchemaOf>,
+    /// The settings type of the tools, if `plugin!` names none.
+    pub of_tools: &'static [Option<SchemaOf>],
+    /// Whether one instance may serve several calls.
     pub reusable: bool,
 }
 
-/// Ties an [`AboutSpec`] to the type `plugin!` makes.
+/// Ties an [`AboutSpec`] to the type that `plugin!` generates.
 #[doc(hidden)]
 pub trait AboutPlugin {
     const ABOUT: AboutSpec;
 }
 
-/// The one type of settings that tools are called on: of two, each would refuse what is the other's.
-fn only(of_tools: &[Option<Of>]) -> Option<Of> {
+/// The single settings type of all tools. Two types would each refuse the keys of the other.
+fn only(of_tools: &[Option<SchemaOf>]) -> Option<SchemaOf> {
     let mut all = of_tools.iter().copied().flatten();
     all.next().filter(|_| all.next().is_none())
 }

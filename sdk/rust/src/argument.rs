@@ -1,13 +1,13 @@
-//! Arguments of a tool, out of JSON.
+//! Reads the arguments of a tool from JSON.
 //!
-//! Not by serde: the host checked the text against the schema already, what is left is to take it apart, and serde's
-//! machinery for any format and any message is several times the size of a small plugin. Types that serde alone can
-//! read (enums with data, flattened members, …) still go through it, and only then it is in the component.
+//! This does not use serde: the host has validated the text against the schema, so it only has to be taken apart, and
+//! serde's generic code is several times the size of a small plugin. Types that only serde can read (enums with data,
+//! flattened members, …) still use it, and only then is serde part of the component.
 
 mod reader;
 mod types;
 
-pub use reader::Reader;
+pub use reader::JsonReader;
 
 use crate::schema::Schema;
 use crate::{Error, Result};
@@ -19,23 +19,23 @@ use crate::{Error, Result};
 )]
 pub trait Argument: Schema + Sized {
     /// Reads a value.
-    fn read(json: &mut Reader<'_>) -> Result<Self>;
+    fn read(json: &mut JsonReader<'_>) -> Result<Self>;
 
-    /// Returns what it is if it is left out; by default it may not be.
+    /// Returns the value of an omitted argument. By default an argument is required.
     fn left_out() -> Option<Self> {
         None
     }
 }
 
-/// What is done with members that nobody asked for.
+/// How unknown members are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
-pub enum Unknown {
+pub enum UnknownMembers {
     Refused,
     Skipped,
 }
 
-/// The members of an object, each at the place of its name.
+/// The values of an object's members, in the order of the expected names.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct Members<'a, const COUNT: usize> {
@@ -53,16 +53,16 @@ impl<'a, const COUNT: usize> Members<'a, COUNT> {
 
     /// Reads an object.
     pub fn read(
-        json: &mut Reader<'a>,
+        json: &mut JsonReader<'a>,
         names: &'static [&'static str; COUNT],
-        unknown: Unknown,
+        unknown: UnknownMembers,
     ) -> Result<Self> {
         let mut values = [None; COUNT];
         read_members(json, names, unknown, &mut values)?;
         Ok(Self { names, values })
     }
 
-    /// Takes the member at a place of the names.
+    /// Takes the member at an index of the names.
     pub fn take<T: Argument>(&self, place: usize) -> Result<T> {
         match self.text(place) {
             Some(text) => self.parsed(place, text),
@@ -73,7 +73,7 @@ impl<'a, const COUNT: usize> Members<'a, COUNT> {
         }
     }
 
-    /// Takes the member at a place of the names, or what it is if it is left out.
+    /// Takes the member at an index of the names, or its default if it is omitted.
     pub fn take_or<T: Argument>(&self, place: usize, default: impl FnOnce() -> T) -> Result<T> {
         match self.text(place) {
             Some(text) => self.parsed(place, text),
@@ -82,7 +82,7 @@ impl<'a, const COUNT: usize> Members<'a, COUNT> {
     }
 
     fn parsed<T: Argument>(&self, place: usize, text: &str) -> Result<T> {
-        T::read(&mut Reader::new(text)).map_err(|error| error.below(self.name(place)))
+        T::read(&mut JsonReader::new(text)).map_err(|error| error.below(self.name(place)))
     }
 
     fn text(&self, place: usize) -> Option<&'a str> {
@@ -95,15 +95,15 @@ impl<'a, const COUNT: usize> Members<'a, COUNT> {
 }
 
 fn read_call<'a>(args: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<()> {
-    let read = read_members(&mut Reader::new(args), names, Unknown::Refused, values);
+    let read = read_members(&mut JsonReader::new(args), names, UnknownMembers::Refused, values);
     read.map_err(|error| error.context("invalid arguments"))
 }
 
-/// Reads an object, each value to the place of its name.
+/// Reads an object into slots, one for each name.
 fn read_members<'a>(
-    json: &mut Reader<'a>,
+    json: &mut JsonReader<'a>,
     names: &[&str],
-    unknown: Unknown,
+    unknown: UnknownMembers,
     values: &mut [Option<&'a str>],
 ) -> Result<()> {
     json.object(&mut |key, json| {
@@ -111,7 +111,7 @@ fn read_members<'a>(
         let place = names.iter().position(|name| *name == key);
         match place.and_then(|place| values.get_mut(place)) {
             Some(slot) => *slot = Some(value),
-            None if unknown == Unknown::Refused => {
+            None if unknown == UnknownMembers::Refused => {
                 return Err(Error::input(format!("unknown field `{key}`, expected {}", one_of(names))));
             }
             None => {}
@@ -120,17 +120,17 @@ fn read_members<'a>(
     })
 }
 
-/// Reads one of some texts, and returns its place among them.
+/// Reads one of several strings and returns its index.
 #[doc(hidden)]
-pub fn read_choice(json: &mut Reader<'_>, names: &[&str]) -> Result<usize> {
+pub fn read_choice(json: &mut JsonReader<'_>, names: &[&str]) -> Result<usize> {
     let text = json.string()?;
     let place = names.iter().position(|name| *name == text);
     place.ok_or_else(|| Error::input(format!("unknown variant `{text}`, expected {}", one_of(names))))
 }
 
-/// Reads a value as serde does.
+/// Reads a value with serde.
 #[doc(hidden)]
-pub fn read_by_serde<T: serde::de::DeserializeOwned>(json: &mut Reader<'_>) -> Result<T> {
+pub fn read_by_serde<T: serde::de::DeserializeOwned>(json: &mut JsonReader<'_>) -> Result<T> {
     serde_json::from_str(json.value()?).map_err(|error| Error::input(error.to_string()))
 }
 

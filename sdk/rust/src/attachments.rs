@@ -1,4 +1,4 @@
-//! Files that came with the conversation turn, and files to hand back.
+//! Files of the conversation turn, and files that the tool returns.
 
 use crate::bindings::imports::toolbay::plugin::attachments::AttachmentError;
 use crate::host::attachments as host;

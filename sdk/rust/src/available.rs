@@ -1,10 +1,10 @@
-//! The export `availability`: a function of the author's that says which tools are available.
+//! The export `availability`: a function of the author that decides which tools are available.
 
 use std::marker::PhantomData;
 
 use crate::bindings::availability_world::exports::toolbay::plugin::availability::Guest;
 
-/// Ties the check of a crate to the type `plugin!` makes.
+/// Ties the check of a crate to the type that `plugin!` generates.
 #[doc(hidden)]
 pub trait AvailabilityPlugin {
     const CHECK: fn(&str) -> Result<(), String>;

@@ -1,15 +1,15 @@
-//! Settings the operator wrote for this plugin. Never secret; secrets come from [`crate::secrets`].
+//! Settings that the operator wrote for this plugin. Settings are never secret; secrets come from [`crate::secrets`].
 
 use serde::de::DeserializeOwned;
 
-use crate::argument::{Argument, Reader};
+use crate::argument::{Argument, JsonReader};
 use crate::host::config as host;
 use crate::schema::quote;
 use crate::{Error, Result};
 
-/// Returns a setting; `None` if the operator did not write it.
+/// Returns a setting; `None` if the operator did not set it.
 ///
-/// A setting of another type makes the tool not available: the operator has to mend it, the model cannot.
+/// A setting of another type makes the tool unavailable, because only the operator can fix it.
 pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
     let Some(text) = host::get(key) else { return Ok(None) };
     match serde_json::from_str(&text) {
@@ -20,14 +20,14 @@ pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
     }
 }
 
-/// Returns a setting the tool cannot do without.
+/// Returns a required setting.
 pub fn require<T: DeserializeOwned>(key: &str) -> Result<T> {
     get(key)?.ok_or_else(|| Error::not_available(format!("the setting `{key}` is missing")).at("config"))
 }
 
 /// Returns all settings as one value.
 ///
-/// Settings that do not fit the type make the tool not available: the operator has to mend them, the model cannot.
+/// Settings of another type make the tool unavailable, because only the operator can fix them.
 pub fn all<T: Argument>() -> Result<T> {
     let mut text = String::from("{");
     for key in host::keys() {
@@ -40,7 +40,7 @@ pub fn all<T: Argument>() -> Result<T> {
         text.push_str(&value);
     }
     text.push('}');
-    T::read(&mut Reader::new(&text)).map_err(|error| {
+    T::read(&mut JsonReader::new(&text)).map_err(|error| {
         Error::not_available(format!("the settings are not usable: {}", error.message())).at("config")
     })
 }

@@ -1,7 +1,7 @@
-//! The call that is running: what may be known about it, and the two things it may always do.
+//! The running call: its context, progress and cancellation.
 //!
-//! Every call has an instance of its own, so these functions need no handle. A getter answers `None` when the host does
-//! not know or does not want to tell.
+//! Every call has its own instance, so these functions need no handle. A getter returns `None` if the host does not know
+//! the value or does not reveal it.
 
 use serde::de::DeserializeOwned;
 
@@ -10,37 +10,37 @@ use crate::{Error, Result};
 
 pub use crate::bindings::imports::toolbay::plugin::context::Audience;
 
-/// Reports progress to the person in the conversation; `percent` is 0 to 100.
+/// Reports progress to the user of the conversation; `percent` is 0 to 100.
 pub fn progress(message: &str, percent: impl Into<Option<f32>>) {
     progress_to(Audience::User, message, percent);
 }
 
-/// Reports progress to somebody else.
+/// Reports progress to another audience.
 pub fn progress_to(audience: Audience, message: &str, percent: impl Into<Option<f32>>) {
     host::progress(message, percent.into(), audience);
 }
 
-/// Returns true once the caller gave up. Poll it in long loops.
+/// Returns true once the caller has cancelled the call. Poll it in long loops.
 pub fn cancelled() -> bool {
     host::cancelled()
 }
 
-/// Returns an error once the caller gave up, for use with `?` in long loops.
+/// Returns an error once the caller has cancelled the call, for use with `?` in long loops.
 pub fn check_cancelled() -> Result<()> {
     if cancelled() { Err(Error::failed("the call was cancelled").at("cancelled")) } else { Ok(()) }
 }
 
-/// Returns how many characters the output's value may have before the host cuts it.
+/// Returns how many characters the output may have before the host truncates it.
 pub fn budget_chars() -> u32 {
     host::budget_chars()
 }
 
-/// Returns how many milliseconds are left before the host ends the call.
+/// Returns the milliseconds until the deadline of the call.
 pub fn remaining_ms() -> Option<u64> {
     host::remaining_ms()
 }
 
-/// Returns true if the tool should say what it would do, and do nothing.
+/// Returns true for a dry run: the tool should describe its effect and do nothing.
 pub fn dry_run() -> bool {
     host::dry_run()
 }
@@ -55,17 +55,17 @@ pub fn session_id() -> Option<String> {
     host::session_id()
 }
 
-/// Returns the session's key for people, such as `cli:my-repo`.
+/// Returns the readable key of the session, such as `cli:my-repo`.
 pub fn session_key() -> Option<String> {
     host::session_key()
 }
 
-/// Returns where the conversation takes place: `cli`, `mcp`, `telegram`, …
+/// Returns the channel of the conversation: `cli`, `mcp`, `telegram`, …
 pub fn platform() -> Option<String> {
     host::platform()
 }
 
-/// Returns the directory that relative paths are meant against.
+/// Returns the directory to which relative paths refer.
 pub fn working_dir() -> Option<String> {
     host::working_dir()
 }
@@ -90,12 +90,12 @@ pub fn turn() -> Option<u32> {
     host::turn()
 }
 
-/// Returns how many messages the session has.
+/// Returns the number of messages in the session.
 pub fn message_count() -> Option<u32> {
     host::message_count()
 }
 
-/// Returns an attribute the host defined (`memory-scope`, `traceparent`, …), if there is one of that type.
+/// Returns an attribute that the host defined (`memory-scope`, `traceparent`, …), if it has that type.
 pub fn attribute<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_str(&host::attribute(name)?).ok()
 }

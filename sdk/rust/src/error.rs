@@ -1,7 +1,7 @@
-//! [`Error`]: how a tool says no.
+//! [`Error`]: how a tool reports a failure.
 //!
-//! It is not a `std::error::Error` itself, because then the conversion from every such error, which makes `?` work,
-//! could not exist beside it.
+//! It does not implement `std::error::Error`, because that would conflict with the conversion from every such error, which
+//! makes `?` work.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::types::{ErrorCode, ToolError};
 /// The result of a tool.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of a tool; its message goes back to the model as it is.
+/// An error of a tool. The model reads its message unchanged.
 ///
 /// The four constructors are the four classes of the contract. Any `std::error::Error` becomes
 /// [`Error::failed`] through `?`.
@@ -18,12 +18,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error(Box<ToolError>);
 
 impl Error {
-    /// The model produced arguments the tool cannot accept; say which with [`Error::at`].
+    /// The arguments of the model are unacceptable. Name the argument with [`Error::at`].
     pub fn input(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InputInvalid, message)
     }
 
-    /// The tool cannot run here and now: a grant, a key or a program is missing, a quota is used up.
+    /// The tool cannot run now: a grant, a key or a program is missing, or a quota is used up.
     pub fn not_available(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotAvailable, message)
     }
@@ -33,7 +33,7 @@ impl Error {
         Self::new(ErrorCode::ExecutionFailed, message)
     }
 
-    /// What the call wanted to overwrite changed since it was read; name it with [`Error::at`].
+    /// The target of a write changed since it was read. Name it with [`Error::at`].
     pub fn stale(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::StaleWrite, message)
     }
@@ -42,9 +42,9 @@ impl Error {
         Self(Box::new(ToolError { code, message: message.into(), subject: None, cost_usd: None }))
     }
 
-    /// Sets what the error is about.
+    /// Sets the subject of the error.
     ///
-    /// That is a JSON pointer to the argument for [`Error::input`], a short machine-readable reason for
+    /// The subject is a JSON pointer to the argument for [`Error::input`], a short machine-readable reason for
     /// [`Error::not_available`], the path or key for [`Error::stale`], a cause for [`Error::failed`].
     #[must_use]
     pub fn at(mut self, subject: impl Into<String>) -> Self {
@@ -52,20 +52,20 @@ impl Error {
         self
     }
 
-    /// Sets what the attempt cost, in US dollars.
+    /// Sets the cost of the attempt, in US dollars.
     #[must_use]
     pub fn cost_usd(mut self, cost: f64) -> Self {
         self.0.cost_usd = Some(cost);
         self
     }
 
-    /// Says before the text what it is about.
+    /// Puts a context before the message.
     pub(crate) fn context(mut self, what: &str) -> Self {
         self.0.message = format!("{what}: {}", self.0.message);
         self
     }
 
-    /// Puts a step before the JSON pointer, if the subject is one or there is none.
+    /// Prepends a step to the JSON pointer, if the subject is a pointer or missing.
     pub(crate) fn below(self, step: &str) -> Self {
         let rest = self.0.subject.as_deref().unwrap_or_default();
         let pointer = format!("/{}{rest}", step.replace('~', "~0").replace('/', "~1"));
@@ -77,12 +77,12 @@ impl Error {
         self.0.code
     }
 
-    /// Returns the text the model reads.
+    /// Returns the message that the model reads.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Returns what the error is about, if that was said.
+    /// Returns the subject, if there is one.
     pub fn subject(&self) -> Option<&str> {
         self.0.subject.as_deref()
     }
@@ -105,9 +105,9 @@ impl<E: std::error::Error> From<E> for Error {
     }
 }
 
-/// Takes what the host says of a call as the tool's own error.
+/// Converts the error of a nested call to an error of the tool.
 pub(crate) fn from_record(error: ToolError) -> Error {
-    // What that call cost was that call's.
+    // The cost of the nested call belongs to that call.
     Error(Box::new(ToolError { cost_usd: None, ..error }))
 }
 
@@ -139,18 +139,18 @@ mod tests {
     #[test]
     fn a_std_error_becomes_execution_failed_with_its_causes() {
         #[derive(Debug)]
-        struct Outer(std::num::ParseIntError);
-        impl fmt::Display for Outer {
+        struct ErrorContext(std::num::ParseIntError);
+        impl fmt::Display for ErrorContext {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("cannot read the port")
             }
         }
-        impl std::error::Error for Outer {
+        impl std::error::Error for ErrorContext {
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
                 Some(&self.0)
             }
         }
-        let error = Error::from(Outer("x".parse::<u8>().unwrap_err()));
+        let error = Error::from(ErrorContext("x".parse::<u8>().unwrap_err()));
         assert_eq!(error.code(), ErrorCode::ExecutionFailed);
         assert_eq!(error.message(), "cannot read the port: invalid digit found in string");
     }

@@ -1,6 +1,6 @@
 //! Files under the operator's globs, with a guard against blind overwrites.
 //!
-//! | the host says | the tool's error | subject |
+//! | error of the host | error of the tool | subject |
 //! |---|---|---|
 //! | denied | `not-available` | `denied` |
 //! | not found | `execution-failed` | `not-found` |
@@ -29,20 +29,20 @@ pub fn read_text(path: &str) -> Result<String> {
     String::from_utf8(read(path)?.data).map_err(|_| not_text(path))
 }
 
-/// Reads a file piece by piece.
+/// Reads a file in chunks.
 pub fn chunks(path: &str, chunk_bytes: u64) -> Chunks<'_> {
     Chunks { path, chunk_bytes, offset: 0, stat: None, done: false }
 }
 
-/// Writes a whole file, atomically, and returns what it is now.
+/// Writes a whole file atomically and returns its new metadata.
 ///
-/// With `expected_version`, refused as stale unless the file is at that version; without, refused if it changed since
-/// this session last read it.
+/// With `expected_version`, the write fails as stale unless the file is at that version. Without, it fails if the file
+/// changed since this session last read it.
 pub fn write(path: &str, data: impl AsRef<[u8]>, expected_version: Option<&str>) -> Result<FileStat> {
     host::write(path, data.as_ref(), expected_version).map_err(|error| describe(path, error))
 }
 
-/// Returns what a path is.
+/// Returns the metadata of a path.
 pub fn stat(path: &str) -> Result<FileStat> {
     host::stat(path).map_err(|error| describe(path, error))
 }
@@ -52,7 +52,7 @@ pub fn read_dir(path: &str) -> Result<Vec<DirEntry>> {
     host::read_dir(path).map_err(|error| describe(path, error))
 }
 
-/// Makes a directory.
+/// Creates a directory.
 pub fn make_dir(path: &str) -> Result<()> {
     host::make_dir(path).map_err(|error| describe(path, error))
 }
@@ -62,14 +62,14 @@ pub fn remove(path: &str) -> Result<()> {
     host::remove(path).map_err(|error| describe(path, error))
 }
 
-/// Returns the error for a file that should hold text and does not.
+/// Returns the error for a file that is not UTF-8 text.
 pub fn not_text(path: &str) -> Error {
     Error::failed(format!("`{path}` is not UTF-8 text")).at("not-text")
 }
 
-/// The pieces of a file, from [`chunks`].
+/// The chunks of a file, from [`chunks`].
 ///
-/// A file that changes between two pieces ends it with an error, for the pieces would not be of one file.
+/// The iterator ends with an error if the file changes between two chunks.
 #[derive(Debug)]
 pub struct Chunks<'a> {
     path: &'a str,
@@ -80,7 +80,7 @@ pub struct Chunks<'a> {
 }
 
 impl Chunks<'_> {
-    /// Returns what the file is, once a piece was read.
+    /// Returns the metadata of the file, once a chunk was read.
     pub fn stat(&self) -> Option<&FileStat> {
         self.stat.as_ref()
     }
@@ -113,7 +113,7 @@ impl Iterator for Chunks<'_> {
 fn describe(path: &str, error: FileError) -> Error {
     match error {
         FileError::Denied(reason) => {
-            // The host's reason names the path and the policy line that would help.
+            // The host's reason names the path and the policy line that would allow it.
             Error::not_available(reason).at("denied")
         }
         FileError::NotFound => Error::failed(format!("`{path}` does not exist")).at("not-found"),

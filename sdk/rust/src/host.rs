@@ -1,17 +1,17 @@
-//! Off wasm there is no host to import from: each import asks the [`Fake`](crate::testing::Fake) of this thread.
+//! The host for native builds: each import calls the [`FakeHost`](crate::testing::FakeHost) of this thread.
 //!
-//! Same modules, names and signatures as the generated imports, so that the rest of the crate does not know the
-//! difference. Without a fake, and for what a fake does not play, the answer is the one of a host that grants nothing.
+//! Modules, names and signatures match the generated imports, so the rest of the crate does not see the difference.
+//! Without a fake host, and for everything that it does not provide, the answer is that of a host without grants.
 
-const NO_FAKE: &str = "not granted: this is a native test without `Fake::run`, or without this in the fake";
+const NO_FAKE: &str = "not granted: this is a native test without `FakeHost::run`, or without this in the fake";
 const NOT_FAKED: &str = "not granted: the fake host has none of this";
 
 pub(crate) mod context {
     use crate::bindings::imports::toolbay::plugin::context::Audience;
-    use crate::testing::{Progress, with_fake};
+    use crate::testing::{ReportedProgress, with_fake};
 
     pub(crate) fn progress(message: &str, percent: Option<f32>, audience: Audience) {
-        with_fake(|fake| fake.progress.push(Progress { message: message.to_owned(), percent, audience }));
+        with_fake(|fake| fake.progress.push(ReportedProgress { message: message.to_owned(), percent, audience }));
     }
 
     pub(crate) fn cancelled() -> bool {

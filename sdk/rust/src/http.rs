@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 pub use crate::bindings::imports::toolbay::plugin::http_client::HttpResponse as Response;
 
-/// A request that is being put together.
+/// A request under construction.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request(HttpRequest);
@@ -26,7 +26,7 @@ pub fn post(url: impl Into<String>) -> Request {
     request("POST", url)
 }
 
-/// Starts a request of any method.
+/// Starts a request with any method.
 pub fn request(method: &str, url: impl Into<String>) -> Request {
     Request(HttpRequest {
         method: method.to_owned(),
@@ -51,19 +51,19 @@ impl Request {
         self
     }
 
-    /// Sets the body to JSON, and says so.
+    /// Sets a JSON body and its content type.
     pub fn json(self, body: &impl Serialize) -> Result<Self> {
         let body = serde_json::to_vec(body)?;
         Ok(self.header("content-type", "application/json").body(body))
     }
 
-    /// Sets how long the exchange may take.
+    /// Sets the timeout of the exchange.
     pub fn timeout_ms(mut self, timeout_ms: u32) -> Self {
         self.0.timeout_ms = Some(timeout_ms);
         self
     }
 
-    /// Sets where the response's body is cut.
+    /// Sets the size limit of the response's body.
     pub fn max_response_bytes(mut self, max_response_bytes: u64) -> Self {
         self.0.max_response_bytes = Some(max_response_bytes);
         self
@@ -76,7 +76,7 @@ impl Request {
 }
 
 impl Response {
-    /// Returns the response if its status is 2xx, otherwise an error that names it.
+    /// Returns the response if its status is 2xx, otherwise an error with the status.
     pub fn ok(self) -> Result<Self> {
         match self.status {
             200..300 => Ok(self),
@@ -93,12 +93,12 @@ impl Response {
         Some(value)
     }
 
-    /// Returns the body as text; what is not UTF-8 is replaced.
+    /// Returns the body as text. Invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Reads the body as JSON.
+    /// Parses the body as JSON.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(serde_json::from_slice(&self.body)?)
     }

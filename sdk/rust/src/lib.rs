@@ -1,9 +1,9 @@
-//! Write Toolbay plugins in Rust: functions, doc comments and types, nothing else.
+//! Write Toolbay plugins in Rust, with functions, doc comments and types.
 //!
 //! ```
 //! use toolbay_sdk::prelude::*;
 //!
-//! /// How often a word occurs.
+//! /// The number of words.
 //! #[data]
 //! pub struct WordCount {
 //!     words: usize,
@@ -14,7 +14,7 @@
 //! pub fn word_count(
 //!     /// The text.
 //!     text: String,
-//!     /// Count only words of at least that many letters.
+//!     /// Count only words with at least this many letters.
 //!     #[arg(default = 1, range(min = 1, max = 100))]
 //!     min_letters: usize,
 //! ) -> Result<Json<WordCount>> {
@@ -37,11 +37,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! With `crate-type = ["cdylib", "rlib"]`, `cargo build --target wasm32-wasip2 --release` makes a component of that which
-//! the host can load; `cargo test` runs the functions as they are, and [`testing`] plays the host for them. Put
-//! `strip = true`, `lto = true` and `opt-level = "s"` into the release profile: it is a tenth of the size.
+//! With `crate-type = ["cdylib", "rlib"]`, `cargo build --target wasm32-wasip2 --release` builds a component that
+//! the host can load. `cargo test` runs the functions natively, and [`testing`] provides a fake host. Put
+//! `strip = true`, `lto = true` and `opt-level = "s"` into the release profile to get a tenth of the size.
 //!
-//! A tool without a doc comment does not compile, because a model cannot choose what it cannot read about:
+//! A tool without a doc comment does not compile, because a model chooses tools by their descriptions:
 //!
 //! ```compile_fail
 //! # use toolbay_sdk::prelude::*;
@@ -51,8 +51,8 @@
 //! }
 //! ```
 //!
-//! Which tools are available may depend on the operator's settings. A function in `plugin! { …, available: check }` is
-//! asked for each tool, and a tool it has a reason against is not listed:
+//! Availability may depend on the operator's settings. The function in `plugin! { …, available: check }` is called for
+//! each tool. A tool for which it returns a reason is not listed:
 //!
 //! ```
 //! # use toolbay_sdk::{config, prelude::*};
@@ -70,18 +70,18 @@
 //! # fn main() {}
 //! ```
 //!
-//! It sees the settings and nothing else.
+//! The function sees the settings and nothing else.
 //!
-//! Tools that all read the same settings can be methods of their type:
+//! Tools that share the same settings can be methods of the settings type:
 //!
 //! ```
 //! use toolbay_sdk::prelude::*;
-//! use toolbay_sdk::testing::{Fake, call_method};
+//! use toolbay_sdk::testing::{FakeHost, call_method};
 //!
-//! /// What the operator may set.
+//! /// The settings of the operator.
 //! #[data]
 //! struct Greeting {
-//!     /// How people are greeted.
+//!     /// The word of the greeting.
 //!     word: String,
 //! }
 //!
@@ -91,7 +91,7 @@
 //!     #[tool(read_only)]
 //!     fn greet(
 //!         &self,
-//!         /// Who.
+//!         /// The person's name.
 //!         name: String,
 //!     ) -> String {
 //!         format!("{} {name}", self.word)
@@ -101,19 +101,19 @@
 //! plugin! { tools: [Greeting] }
 //!
 //! # fn main() {
-//! let fake = Fake::new().config("word", "Salut");
+//! let fake = FakeHost::new().config("word", "Salut");
 //! let output = fake.run(|| call_method::<Greeting>("greet", json!({"name": "Ada"}))).unwrap();
 //! assert_eq!(output.value, "Salut Ada");
-//! let error = Fake::new().run(|| call_method::<Greeting>("greet", json!({"name": "Ada"}))).unwrap_err();
+//! let error = FakeHost::new().run(|| call_method::<Greeting>("greet", json!({"name": "Ada"}))).unwrap_err();
 //! assert_eq!(error.subject(), Some("config"));
 //! # }
 //! ```
 //!
-//! What a component imports is what its code uses of these modules, and the host compares that with what was granted:
+//! A component imports the modules that its code uses. The host compares the imports with the grants:
 //!
-//! | module | what for | capability |
+//! | module | purpose | capability |
 //! |---|---|---|
-//! | [`context`] | progress, cancellation, budget, who asks | none |
+//! | [`context`] | progress, cancellation, budget, caller | none |
 //! | [`log`] | lines for the operator | none |
 //! | [`config`] | the operator's settings | none |
 //! | [`files`] | files, with a guard against blind overwrites | `fs_read`, `fs_write` |
@@ -160,13 +160,13 @@ pub use serde_json;
 pub use toolbay_sdk_macros::{data, plugin, reducer, tool, tools};
 pub use types::ToolResult;
 
-/// What the macros write names these; nothing here is for authors, and it may change at any time.
+/// The macros use these items. They are not for authors and may change at any time.
 #[doc(hidden)]
 pub mod __private {
     pub use serde;
 
     pub use crate::about::{AboutPlugin, AboutSpec, ExportedAbout};
-    pub use crate::argument::{Members, Unknown, read_by_serde, read_choice};
+    pub use crate::argument::{Members, UnknownMembers, read_by_serde, read_choice};
     pub use crate::available::{AvailabilityPlugin, ExportedAvailability};
     pub use crate::bindings::about_world::{self, export_about};
     pub use crate::bindings::availability_world::{self, export_availability};

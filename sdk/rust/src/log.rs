@@ -4,27 +4,27 @@ use crate::host::log as host;
 
 pub use crate::bindings::imports::toolbay::plugin::log::Level;
 
-/// Writes a line that helps nobody but the author.
+/// Writes a trace line, for the author only.
 pub fn trace(message: impl AsRef<str>) {
     write(Level::Trace, message, &[]);
 }
 
-/// Writes a line that helps to find a fault.
+/// Writes a debug line, which helps to find a fault.
 pub fn debug(message: impl AsRef<str>) {
     write(Level::Debug, message, &[]);
 }
 
-/// Writes a line about the ordinary course of things.
+/// Writes an info line about normal operation.
 pub fn info(message: impl AsRef<str>) {
     write(Level::Info, message, &[]);
 }
 
-/// Writes a line about something odd that did not stop the tool.
+/// Writes a warning about an unexpected event that did not stop the tool.
 pub fn warn(message: impl AsRef<str>) {
     write(Level::Warn, message, &[]);
 }
 
-/// Writes a line about something that stopped the tool.
+/// Writes an error line about a failure that stopped the tool.
 pub fn error(message: impl AsRef<str>) {
     write(Level::Error, message, &[]);
 }

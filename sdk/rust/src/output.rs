@@ -1,4 +1,4 @@
-//! What a tool gives back: [`Output`], built by hand or out of plain values through [`IntoOutput`].
+//! The result of a tool: [`Output`], built by hand or from plain values through [`IntoOutput`].
 
 use serde::Serialize;
 
@@ -9,12 +9,12 @@ use crate::types::{Blob, BlockBody, ContentBlock, ResourceLink};
 pub use crate::types::ToolOutput as Output;
 
 impl Output {
-    /// Makes an output of the text the model reads.
+    /// Creates an output with the text that the model reads.
     pub fn new(value: impl Into<String>) -> Self {
         Self { value: value.into(), structured: None, content: Vec::new(), cost_usd: None, meta: None }
     }
 
-    /// Adds the structured result for programs; what is not a JSON object is wrapped as `{"result": …}`.
+    /// Adds the structured result for programs. A value that is not a JSON object is wrapped as `{"result": …}`.
     pub fn structured(mut self, data: &impl Serialize) -> Result<Self, Error> {
         self.structured = Some(object_text(&serde_json::to_string(data)?));
         Ok(self)
@@ -46,14 +46,14 @@ impl Output {
         }))
     }
 
-    /// Says what the call cost, in US dollars.
+    /// Sets the cost of the call, in US dollars.
     #[must_use]
     pub fn cost_usd(mut self, cost: f64) -> Self {
         self.cost_usd = Some(cost);
         self
     }
 
-    /// Adds metadata for the host; the model never sees it.
+    /// Adds metadata for the host. The model never sees it.
     pub fn meta(mut self, meta: &impl Serialize) -> Result<Self, Error> {
         self.meta = Some(object_text(&serde_json::to_string(meta)?));
         Ok(self)
@@ -64,22 +64,22 @@ impl Output {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Json<T>(pub T);
 
-/// A result that reads differently for the model and for programs: a text, and data whose type gives the output schema.
+/// A result with a text for the model and data for programs. The type of the data gives the output schema.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rendered<T> {
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
-    /// What programs read.
+    /// The data for programs.
     pub data: T,
 }
 
-/// What a tool may return.
+/// A type that a tool may return.
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     note = "return a `String`, `Json<T>` of a type with `#[data]`, `Rendered<T>`, `Output`, or a `Result` of one of them"
 )]
 pub trait IntoOutput {
-    /// Turns the value into the output of the tool, or into its error.
+    /// Converts the value to the output of the tool, or to its error.
     fn into_output(self) -> Result<Output, Error>;
 
     /// Returns the JSON Schema of the structured result, if there is one.
@@ -144,7 +144,7 @@ impl<T: IntoOutput, E: Into<Error>> IntoOutput for Result<T, E> {
     }
 }
 
-/// Returns a JSON text that is an object, with the one given under `result` if it is not.
+/// Returns a JSON object. A text that is not an object is wrapped under `result`.
 fn object_text(json: &str) -> String {
     if json.starts_with('{') { json.to_owned() } else { format!("{{\"result\":{json}}}") }
 }

@@ -1,4 +1,4 @@
-//! What nearly every plugin needs.
+//! The items that most plugins need.
 
 pub use crate::serde_json::json;
 pub use crate::{Error, IntoOutput, Json, Output, ReduceContext, Rendered, Result, ToolResult};

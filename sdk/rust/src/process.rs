@@ -2,15 +2,15 @@
 //!
 //! ```
 //! use toolbay_sdk::process::{Command, Completed};
-//! use toolbay_sdk::testing::Fake;
+//! use toolbay_sdk::testing::FakeHost;
 //!
-//! let fake = Fake::new().program("git", |_| Completed::of(0, " M notes.txt\n", ""));
+//! let fake = FakeHost::new().program("git", |_| Completed::of(0, " M notes.txt\n", ""));
 //! let done = fake.run(|| Command::new("git").args(["status", "--short"]).run()).unwrap();
 //! assert!(done.success());
 //! assert_eq!(fake.commands()[0].args, ["status", "--short"]);
 //! ```
 //!
-//! | the host says | the tool's error | subject |
+//! | error of the host | error of the tool | subject |
 //! |---|---|---|
 //! | denied | `not-available` | `denied` |
 //! | not found | `not-available` | `missing-binary` |
@@ -52,7 +52,7 @@ impl Command {
         self
     }
 
-    /// Sets the folder in which it starts: one that the tool may read or write.
+    /// Sets the working directory: a folder that the tool may read or write.
     #[must_use]
     pub fn cwd(mut self, folder: impl Into<String>) -> Self {
         self.cwd = Some(folder.into());
@@ -66,50 +66,50 @@ impl Command {
         self
     }
 
-    /// Sets what it reads from standard input; otherwise that is empty.
+    /// Sets the standard input, which is otherwise empty.
     #[must_use]
     pub fn stdin(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(data.into());
         self
     }
 
-    /// Sets how long it may take, in milliseconds; the host may allow less.
+    /// Sets the timeout, in milliseconds. The host may allow less.
     #[must_use]
     pub fn timeout_ms(mut self, timeout_ms: u32) -> Self {
         self.timeout_ms = Some(timeout_ms);
         self
     }
 
-    /// Sets how many bytes of each of its streams are wanted; the host may allow less.
+    /// Sets how many bytes of each output stream to capture. The host may allow less.
     #[must_use]
     pub fn max_output_bytes(mut self, bytes: u32) -> Self {
         self.max_output_bytes = Some(bytes);
         self
     }
 
-    /// Runs the program to its end. A program that says no by its exit code is `Ok`; see [`Completed::success`].
+    /// Runs the program to its end. A failing exit code is `Ok`; see [`Completed::success`].
     pub fn run(&self) -> Result<Completed> {
         host::run(self).map_err(|error| describe(&self.program, error))
     }
 }
 
 impl Completed {
-    /// Makes the answer of a program, for tests: its exit code and its two streams.
+    /// Creates a result for tests: the exit code and the two output streams.
     pub fn of(exit_code: i32, stdout: impl Into<Vec<u8>>, stderr: impl Into<Vec<u8>>) -> Self {
         Self { exit_code: Some(exit_code), stdout: stdout.into(), stderr: stderr.into(), truncated: false }
     }
 
-    /// Tells whether the program ended with exit code 0.
+    /// Returns whether the exit code is 0.
     pub fn success(&self) -> bool {
         self.exit_code == Some(0)
     }
 
-    /// Returns what it wrote to standard output; what is not UTF-8 is replaced.
+    /// Returns the standard output. Invalid UTF-8 is replaced.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Returns what it wrote to standard error; what is not UTF-8 is replaced.
+    /// Returns the standard error. Invalid UTF-8 is replaced.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }

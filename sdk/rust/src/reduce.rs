@@ -1,4 +1,4 @@
-//! What `#[reducer]` writes down about a function, and the export made of it.
+//! The metadata that `#[reducer]` generates for a function, and the export made of it.
 
 use std::marker::PhantomData;
 
@@ -8,14 +8,14 @@ use crate::types::ToolResult;
 pub use crate::bindings::reducers_world::exports::toolbay::plugin::reducers::ReduceContext;
 
 impl ReduceContext {
-    /// Returns one argument of the call that made the result, if it was given and is of that type.
+    /// Returns an argument of the call that made the result, if it was given and has that type.
     pub fn arg<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
         let mut args: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&self.args).ok()?;
         serde_json::from_value(args.remove(name)?).ok()
     }
 }
 
-/// A reducer as its macro wrote it down.
+/// The metadata of a reducer.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct ReducerSpec {
@@ -30,7 +30,7 @@ pub trait Reducer {
     const SPEC: ReducerSpec;
 }
 
-/// Ties the reducers of a crate to the type `plugin!` makes.
+/// Ties the reducers of a crate to the type that `plugin!` generates.
 #[doc(hidden)]
 pub trait ReducerPlugin {
     const REDUCERS: &'static [ReducerSpec];

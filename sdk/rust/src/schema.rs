@@ -1,12 +1,12 @@
 //! JSON Schemas (2020-12) as constants.
 //!
-//! `#[tool]` and `#[data]` write down what they see as a tree of constants. Text is made of it only when the host asks
-//! which tools there are, by one loop for all types: no code of schemas is on the way of a call, and none is compiled
-//! anew for each type. That is most of what a small plugin would otherwise consist of
+//! `#[tool]` and `#[data]` generate a tree of constants. One loop for all types turns it into text, and only when the host
+//! queries the tools. Calls therefore run no schema code, and no schema code is compiled for each type. Such code would
+//! be the largest part of a small plugin
 //! (`docs/decisions/0028-small-plugins.md`).
 //!
-//! The text says what a validator needs and no more, since each byte of it stands in every prompt: no `$schema`, no
-//! title, no names of Rust's number types. Properties keep the order in which they are written, which is the order in
+//! The text has only what a validator needs, because each byte of it stands in every prompt: no `$schema`, no title, no
+//! names of Rust's number types. Properties keep the order of their fields, which is the order in
 //! which models fill them in.
 
 mod text;
@@ -17,17 +17,17 @@ pub use text::{input_schema, output_schema, settings_schema};
 
 /// A type that has a JSON Schema.
 ///
-/// `#[data]` implements it. By hand it is written for a type whose JSON is another than its fields tell:
+/// `#[data]` implements it. Implement it by hand for a type whose JSON differs from its fields:
 ///
 /// ```
-/// use toolbay_sdk::schema::{Node, Schema, Shape};
+/// use toolbay_sdk::schema::{Node, Schema, SchemaShape};
 ///
 /// struct Day(String);
 ///
 /// impl Schema for Day {
 ///     const SCHEMA: Node = Node {
 ///         description: "A day, such as 2026-02-03.",
-///         ..Node::new(Shape::String { format: "date" })
+///         ..Node::new(SchemaShape::String { format: "date" })
 ///     };
 /// }
 /// ```
@@ -36,117 +36,117 @@ pub use text::{input_schema, output_schema, settings_schema};
     note = "write `#[data]` above the type's definition; for a type of another crate, `#[schemars(with = \"…\")]` above the field"
 )]
 pub trait Schema {
-    /// What the schema says.
+    /// The schema of the type.
     const SCHEMA: Node;
 }
 
-/// Returns the schema of a type. A function, so that a type can hold itself.
+/// Returns the schema of a type. It is a function so that a type can contain itself.
 pub fn of<T: Schema + ?Sized>() -> &'static Node {
     const { &T::SCHEMA }
 }
 
 /// The schema of some type.
-pub type Of = fn() -> &'static Node;
+pub type SchemaOf = fn() -> &'static Node;
 
 /// A schema.
 #[derive(Debug, Clone, Copy)]
 pub struct Node {
-    /// The type's name, for a type that can hold itself; otherwise empty.
+    /// The type's name, for a type that can contain itself; otherwise empty.
     pub name: &'static str,
-    /// What it is, for the model; empty if nothing is said.
+    /// The description for the model, possibly empty.
     pub description: &'static str,
-    /// What it looks like.
-    pub shape: Shape,
+    /// The shape of the values.
+    pub shape: SchemaShape,
 }
 
 impl Node {
     /// A schema without a name and a description.
-    pub const fn new(shape: Shape) -> Self {
+    pub const fn new(shape: SchemaShape) -> Self {
         Self { name: "", description: "", shape }
     }
 }
 
-/// What a JSON value looks like.
+/// The shape of a JSON value.
 #[derive(Debug, Clone, Copy)]
-pub enum Shape {
-    /// Anything.
+pub enum SchemaShape {
+    /// Any value.
     Any,
-    /// Nothing but `null`.
+    /// Only `null`.
     Null,
     /// `true` or `false`.
     Boolean,
     /// A whole number.
     Integer {
-        /// The smallest, if the type has one.
+        /// The minimum, if the type has one.
         minimum: Option<i64>,
-        /// The largest, if the type has one.
+        /// The maximum, if the type has one.
         maximum: Option<i64>,
     },
     /// A number.
     Number,
-    /// A text.
+    /// A string.
     String {
-        /// Its `format`; empty: any text.
+        /// The `format` of the string, possibly empty.
         format: &'static str,
     },
-    /// One of these texts.
+    /// One of these strings.
     Enum(&'static [&'static str]),
-    /// This text.
+    /// This string.
     Const(&'static str),
-    /// An array of values that look the same.
+    /// An array with elements of one shape.
     Array {
-        /// What they look like.
-        items: Of,
-        /// Whether none comes twice.
+        /// The shape of the elements.
+        items: SchemaOf,
+        /// Whether the elements are unique.
         unique: bool,
-        /// How many there are, if the type says.
+        /// The number of elements, if it is fixed.
         length: Option<u64>,
     },
-    /// An array of so many values that look like this.
-    Tuple(&'static [Of]),
-    /// An object with any keys, and values that look the same.
-    Map(Of),
+    /// An array with one shape for each element.
+    Tuple(&'static [SchemaOf]),
+    /// An object with arbitrary keys and values of one shape.
+    Map(SchemaOf),
     /// An object with these keys.
     Object {
-        /// Its members.
+        /// The members.
         fields: &'static [Field],
-        /// Whether there are no others.
+        /// Whether other keys are forbidden.
         closed: bool,
     },
-    /// The other, or `null`.
-    Nullable(Of),
-    /// As the other, with a description of its own.
-    Same(Of),
+    /// The other schema, or `null`.
+    Nullable(SchemaOf),
+    /// The other schema with its own description.
+    Same(SchemaOf),
     /// Exactly one of these.
     OneOf(&'static [Node]),
-    /// One or more of these.
+    /// At least one of these.
     AnyOf(&'static [Node]),
 }
 
 /// A member of an object, or an argument of a tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its key.
+    /// The key.
     pub name: &'static str,
-    /// What it is, for the model; empty: what its type says.
+    /// The description for the model. If it is empty, the description of the type applies.
     pub description: &'static str,
-    /// What it looks like.
-    pub schema: Of,
-    /// What is true of it beyond its type.
+    /// The schema of the value.
+    pub schema: SchemaOf,
+    /// Constraints beyond the type.
     pub limits: Limits,
-    /// What it is if it is left out.
+    /// The value of an omitted member.
     pub default: DefaultValue,
-    /// Whether it is there in what is read.
+    /// Whether the member is present in input.
     pub input: Presence,
-    /// Whether it is there in what is written.
+    /// Whether the member is present in output.
     pub output: Presence,
-    /// Whether its members stand in its place.
+    /// Whether its members are flattened into the object.
     pub flatten: bool,
 }
 
 impl Field {
-    /// A member that is always there.
-    pub const fn new(name: &'static str, schema: Of) -> Self {
+    /// A required member.
+    pub const fn new(name: &'static str, schema: SchemaOf) -> Self {
         Self {
             name,
             description: "",
@@ -160,40 +160,40 @@ impl Field {
     }
 }
 
-/// Whether a member is there.
+/// Whether a member is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Never.
     Absent,
-    /// It may be left out.
+    /// Optional.
     Optional,
-    /// Always; but what can be `null` may be left out of what is read.
+    /// Required, except that a nullable member may be missing from input.
     Required,
 }
 
-/// What a member is if it is left out.
+/// The default of a member.
 #[derive(Debug, Clone, Copy)]
 pub enum DefaultValue {
-    /// Nothing is said about it.
+    /// No default.
     None,
     /// This JSON.
     Json(&'static str),
-    /// The JSON that the function makes.
+    /// The JSON that the function returns.
     Made(fn() -> Option<String>),
 }
 
-/// What is true of a value beyond its type.
+/// Constraints on a value beyond its type.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The smallest number.
+    /// The minimum of a number.
     pub minimum: Limit,
-    /// The largest number.
+    /// The maximum of a number.
     pub maximum: Limit,
-    /// The fewest characters of a text, or elements of an array.
+    /// The minimum number of characters of a string, or of elements of an array.
     pub min_length: Limit,
-    /// The most of them.
+    /// The maximum number of characters or elements.
     pub max_length: Limit,
-    /// A regular expression that the text matches; empty: none.
+    /// A regular expression that the string must match, possibly empty.
     pub pattern: &'static str,
 }
 
@@ -211,7 +211,7 @@ impl Limits {
 /// A number of a schema.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
-    /// There is none.
+    /// No constraint.
     None,
     /// A whole number.
     Whole(i64),

@@ -1,7 +1,7 @@
 //! Credentials by name.
 //!
-//! What [`get`] returns is usually not the value but a token good for one call, which the host swaps for the value in the
-//! headers of requests to the hosts the operator bound it to. Code that puts it into a header works either way.
+//! [`get`] usually returns a placeholder that is valid for one call. The host replaces it with the value in the
+//! headers of requests to the hosts that the operator bound it to. Code that puts it into a header works either way.
 
 use crate::bindings::imports::toolbay::plugin::secrets::SecretError;
 use crate::host::secrets as host;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 pub use crate::bindings::imports::toolbay::plugin::secrets::Secret;
 
-/// Returns a secret, or a stand-in for it.
+/// Returns a secret, or its placeholder.
 pub fn get(name: &str) -> Result<Secret> {
     host::get(name).map_err(|error| match error {
         SecretError::Denied(reason) => {

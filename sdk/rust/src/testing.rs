@@ -1,14 +1,14 @@
-//! A fake host for native tests, and a way to call a tool by its JSON.
+//! A fake host for native tests, and functions that call a tool with JSON.
 //!
 //! ```
 //! use toolbay_sdk::prelude::*;
-//! use toolbay_sdk::testing::Fake;
+//! use toolbay_sdk::testing::FakeHost;
 //! use toolbay_sdk::{context, files};
 //!
 //! /// Count the lines of a file.
 //! #[tool(read_only, fs_read = "**")]
 //! fn count_lines(
-//!     /// Where the file is.
+//!     /// The path of the file.
 //!     path: String,
 //! ) -> Result<String> {
 //!     let count = files::read_text(&path)?.lines().count();
@@ -16,7 +16,7 @@
 //!     Ok(count.to_string())
 //! }
 //!
-//! let fake = Fake::new().file("notes.txt", "one\ntwo\n");
+//! let fake = FakeHost::new().file("notes.txt", "one\ntwo\n");
 //! assert_eq!(fake.run(|| count_lines("notes.txt".to_owned())).unwrap(), "2");
 //! assert_eq!(fake.progress()[0].message, "counted");
 //! ```
@@ -53,12 +53,12 @@ pub(crate) use fake_tools::FakeTools;
 
 /// A progress event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
-    /// What was said.
+pub struct ReportedProgress {
+    /// The message.
     pub message: String,
-    /// How far the call was, 0 to 100.
+    /// The progress, 0 to 100.
     pub percent: Option<f32>,
-    /// Whom it was said to.
+    /// The audience.
     pub audience: Audience,
 }
 
@@ -73,9 +73,9 @@ pub struct LogLine {
     pub fields: Vec<(String, String)>,
 }
 
-/// What a fake host knows and remembers.
+/// The configuration and the recordings of a fake host.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct FakeState {
     pub(crate) files: FakeFiles,
     pub(crate) kv: FakeKv,
     pub(crate) process: FakeProcess,
@@ -87,38 +87,38 @@ pub(crate) struct State {
     pub(crate) working_dir: Option<String>,
     pub(crate) budget_chars: u32,
     pub(crate) dry_run: bool,
-    /// How many more times `cancelled` says no.
+    /// How many more times `cancelled` returns false.
     pub(crate) polls_left: Option<u32>,
-    pub(crate) progress: Vec<Progress>,
+    pub(crate) progress: Vec<ReportedProgress>,
     pub(crate) log: Vec<LogLine>,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<RefCell<State>>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<RefCell<FakeState>>>> = const { RefCell::new(None) };
 }
 
-/// Asks the fake host of this thread, if one is running.
-pub(crate) fn with_fake<T>(ask: impl FnOnce(&mut State) -> T) -> Option<T> {
+/// Calls the fake host of this thread, if one is running.
+pub(crate) fn with_fake<T>(ask: impl FnOnce(&mut FakeState) -> T) -> Option<T> {
     CURRENT.with_borrow(Clone::clone).map(|state| ask(&mut state.borrow_mut()))
 }
 
-/// A host that plays files, state, programs, requests, other tools, secrets, settings, the context and the log; everything
-/// else it denies.
+/// A host that provides files, state, programs, requests, other tools, secrets, settings, the context and the log. It
+/// denies everything else.
 ///
-/// All calls of one fake are one session: what it remembers of files read guards later writes.
+/// All calls of one fake host belong to one session, so files that were read guard later writes.
 #[derive(Clone)]
-pub struct Fake(Rc<RefCell<State>>);
+pub struct FakeHost(Rc<RefCell<FakeState>>);
 
-impl Default for Fake {
+impl Default for FakeHost {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Fake {
-    /// Makes a host with no files and no settings, and a budget of 20 000 characters.
+impl FakeHost {
+    /// Creates a host without files and settings, and with a budget of 20,000 characters.
     pub fn new() -> Self {
-        Self(Rc::new(RefCell::new(State {
+        Self(Rc::new(RefCell::new(FakeState {
             files: FakeFiles::default(),
             kv: FakeKv::default(),
             process: FakeProcess::default(),
@@ -136,7 +136,7 @@ impl Fake {
         })))
     }
 
-    /// Adds a file, or changes it behind the back of whoever read it.
+    /// Adds a file, or changes it as another process would.
     #[must_use]
     pub fn file(self, path: &str, data: impl AsRef<[u8]>) -> Self {
         self.set_file(path, data);
@@ -157,40 +157,40 @@ impl Fake {
         self
     }
 
-    /// Bounds the bytes of all keys and values of the key-value store.
+    /// Limits the total bytes of keys and values of the key-value store.
     #[must_use]
     pub fn kv_bytes(self, bytes: usize) -> Self {
         self.0.borrow_mut().kv.limit(bytes);
         self
     }
 
-    /// Lets time pass for entries of the key-value store.
+    /// Advances the clock for entries of the key-value store.
     pub fn pass_seconds(&self, seconds: u64) {
         self.0.borrow_mut().kv.pass(seconds);
     }
 
-    /// Adds a program, played by a function; every other is denied.
+    /// Adds a program that a function implements. All others are denied.
     #[must_use]
     pub fn program(self, name: &str, answer: impl Fn(&Command) -> Completed + 'static) -> Self {
         self.0.borrow_mut().process.add(name, Box::new(answer));
         self
     }
 
-    /// Answers requests of that method and address; all others are denied.
+    /// Answers requests with that method and URL. All others are denied.
     #[must_use]
     pub fn http(self, method: &str, url: &str, response: crate::http::Response) -> Self {
         self.0.borrow_mut().http.answer(method, url, response);
         self
     }
 
-    /// Adds a tool that may be called, played by a function of its arguments; every other is denied.
+    /// Adds a callable tool that a function of its arguments implements. All others are denied.
     #[must_use]
     pub fn tool(self, name: &str, answer: impl Fn(&serde_json::Value) -> Result<Invoked> + 'static) -> Self {
         self.0.borrow_mut().tools.add(name, Box::new(answer));
         self
     }
 
-    /// Returns the calls of other tools so far, those that were denied included.
+    /// Returns the calls of other tools so far, including denied ones.
     pub fn invocations(&self) -> Vec<Invocation> {
         self.0.borrow().tools.calls()
     }
@@ -228,21 +228,21 @@ impl Fake {
         self
     }
 
-    /// Sets the characters the output may have.
+    /// Sets the budget of the output, in characters.
     #[must_use]
     pub fn budget_chars(self, budget_chars: u32) -> Self {
         self.0.borrow_mut().budget_chars = budget_chars;
         self
     }
 
-    /// Makes it a dry run.
+    /// Makes the call a dry run.
     #[must_use]
     pub fn dry_run(self) -> Self {
         self.0.borrow_mut().dry_run = true;
         self
     }
 
-    /// Cancels the call after it asked that many times.
+    /// Cancels the call after this many checks.
     #[must_use]
     pub fn cancelled_after(self, polls: u32) -> Self {
         self.0.borrow_mut().polls_left = Some(polls);
@@ -251,34 +251,34 @@ impl Fake {
 
     /// Runs code with this host.
     pub fn run<T>(&self, code: impl FnOnce() -> T) -> T {
-        /// Puts the host before this one back, also if the code panics.
-        struct Restore(Option<Rc<RefCell<State>>>);
-        impl Drop for Restore {
+        /// Restores the previous host, also if the code panics.
+        struct RestoreHost(Option<Rc<RefCell<FakeState>>>);
+        impl Drop for RestoreHost {
             fn drop(&mut self) {
                 CURRENT.set(self.0.take());
             }
         }
-        let _restore = Restore(CURRENT.replace(Some(Rc::clone(&self.0))));
+        let _restore = RestoreHost(CURRENT.replace(Some(Rc::clone(&self.0))));
         code()
     }
 
-    /// Changes a file between two runs, as somebody else would.
+    /// Changes a file between two runs, as another process would.
     pub fn set_file(&self, path: &str, data: impl AsRef<[u8]>) {
         self.0.borrow_mut().files.put(path, data.as_ref());
     }
 
-    /// Returns what a file holds now, if it exists and is text.
+    /// Returns the current text of a file, if it exists and is text.
     pub fn text(&self, path: &str) -> Option<String> {
         self.0.borrow().files.text(path)
     }
 
-    /// Returns the commands that were run so far, those that were denied included.
+    /// Returns the commands so far, including denied ones.
     pub fn commands(&self) -> Vec<Command> {
         self.0.borrow().process.commands()
     }
 
     /// Returns the progress events so far.
-    pub fn progress(&self) -> Vec<Progress> {
+    pub fn progress(&self) -> Vec<ReportedProgress> {
         self.0.borrow().progress.clone()
     }
 
@@ -288,30 +288,30 @@ impl Fake {
     }
 }
 
-impl fmt::Debug for Fake {
+impl fmt::Debug for FakeHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Fake").field(&self.0.borrow()).finish()
+        f.debug_tuple("FakeHost").field(&self.0.borrow()).finish()
     }
 }
 
 /// Calls a tool as the host does, with JSON: `call::<word_count>(json!({"text": "a b"}))`.
 ///
-/// What the schema forbids beyond the types (ranges, lengths, patterns) is not checked here; the host checks it.
+/// Constraints of the schema beyond the types (ranges, lengths, patterns) are not checked here. The host checks them.
 pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
     (T::SPEC.call)(&json_text(&args))
 }
 
-/// Calls a tool of a type with `#[tools]`, by its name.
+/// Calls a tool of a type with `#[tools]` by its name.
 pub fn call_method<T: Toolset>(name: &str, args: impl Serialize) -> Result<Output> {
     call_named(&[T::TOOLS], name, &json_text(&args))
 }
 
-/// Returns what the host is told about a tool.
+/// Returns the definition of a tool as the host sees it.
 pub fn describe<T: Tool>() -> ToolDef {
     definition(&T::SPEC)
 }
 
-/// Returns what the host is told about all tools of the plugin that `plugin!` made of a crate.
+/// Returns the definitions of all tools of the plugin that `plugin!` generated.
 pub fn plugin_tools<P: ToolPlugin>() -> Vec<ToolDef> {
     P::TOOLS.iter().copied().flatten().map(definition).collect()
 }

@@ -1,4 +1,4 @@
-//! What `#[tool]` writes down about a function, and the export made of it.
+//! The metadata that `#[tool]` generates for a function, and the export made of it.
 
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest;
 use crate::error::into_record;
-use crate::schema::{Field, Of, input_schema};
+use crate::schema::{Field, SchemaOf, input_schema};
 use crate::types::{Capability, ToolDef, ToolError, ToolOutput, ToolTraits};
 use crate::{Error, IntoOutput, Output};
 
-/// A tool as its macro wrote it down.
+/// The metadata of a tool.
 #[derive(Debug, Clone, Copy)]
 #[doc(hidden)]
 pub struct ToolSpec {
@@ -52,7 +52,7 @@ pub trait Tool {
     const SPEC: ToolSpec;
 }
 
-/// One tool, or all that the methods of a type are.
+/// One tool, or all tools of a type with methods.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no tool",
@@ -60,20 +60,20 @@ pub trait Tool {
 )]
 pub trait Toolset {
     const TOOLS: &'static [ToolSpec];
-    /// The type of the settings that they are called on, if they are.
-    const SETTINGS: Option<Of> = None;
+    /// The settings type of a type with methods.
+    const SETTINGS: Option<SchemaOf> = None;
 }
 
 impl<T: Tool> Toolset for T {
     const TOOLS: &'static [ToolSpec] = &[T::SPEC];
 }
 
-/// Refuses two tools of one name while the plugin is compiled.
+/// Rejects two tools of one name at compile time.
 #[doc(hidden)]
 pub const fn check_names(toolsets: &[&[ToolSpec]]) {
-    let mut names = Names { toolsets, toolset: 0, tool: 0 };
+    let mut names = NameList { toolsets, toolset: 0, tool: 0 };
     while let Some(name) = names.next() {
-        let mut others = Names { ..names };
+        let mut others = NameList { ..names };
         while let Some(other) = others.next() {
             assert!(
                 !same(name.as_bytes(), other.as_bytes()),
@@ -83,14 +83,14 @@ pub const fn check_names(toolsets: &[&[ToolSpec]]) {
     }
 }
 
-/// The names of tools, one after the other, as far as that goes in a constant.
-struct Names<'a> {
+/// The names of tools, in order, as a constant.
+struct NameList<'a> {
     toolsets: &'a [&'a [ToolSpec]],
     toolset: usize,
     tool: usize,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameList<'a> {
     #[allow(
         clippy::indexing_slicing,
         reason = "in a constant there are no iterators; a mistake is one of the compiler's"
@@ -117,13 +117,13 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
     place == one.len() && place == other.len()
 }
 
-/// Ties the tools of a crate to the type `plugin!` makes.
+/// Ties the tools of a crate to the type that `plugin!` generates.
 #[doc(hidden)]
 pub trait ToolPlugin {
     const TOOLS: &'static [&'static [ToolSpec]];
 }
 
-/// Returns the tool's definition as the host gets it.
+/// Returns the definition of the tool for the host.
 pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
     let capability = |spec: &CapabilitySpec| Capability {
         kind: spec.kind.to_owned(),
@@ -168,13 +168,13 @@ pub fn output_schema<T: IntoOutput>() -> Option<String> {
 #[doc(hidden)]
 pub fn finish<F: Future<Output: IntoOutput>>(future: F) -> Result<Output, Error> {
     /// Whether somebody said that it is worth asking again.
-    struct Woken(AtomicBool);
-    impl Wake for Woken {
+    struct WakeFlag(AtomicBool);
+    impl Wake for WakeFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let woken = Arc::new(WakeFlag(AtomicBool::new(false)));
     let waker = Waker::from(Arc::clone(&woken));
     let mut future = pin!(future);
     loop {

@@ -62,7 +62,7 @@ mod outline {
 
     #[cfg(test)]
     mod tests {
-        use toolbay_sdk::testing::{Fake, call};
+        use toolbay_sdk::testing::{FakeHost, call};
 
         use super::*;
 
@@ -75,7 +75,7 @@ mod outline {
 
         #[test]
         fn headings_are_found() {
-            let fake = Fake::new().file("plan.md", "# Plan\n\ntext\n\n## Steps\n").deny("secret");
+            let fake = FakeHost::new().file("plan.md", "# Plan\n\ntext\n\n## Steps\n").deny("secret");
             assert_eq!(fake.run(|| headings("plan.md".to_owned())).unwrap(), "# Plan\n## Steps");
             let error = fake.run(|| headings("secret/plan.md".to_owned())).unwrap_err();
             assert_eq!(error.subject(), Some("denied"));
@@ -107,7 +107,7 @@ mod availability {
     #[test]
     fn without_the_setting_there_is_a_reason() {
         assert_eq!(search(), "");
-        let fake = toolbay_sdk::testing::Fake::new();
+        let fake = toolbay_sdk::testing::FakeHost::new();
         assert!(fake.run(|| check("x__search")).unwrap_err().starts_with("`x__search` needs"));
     }
 }
@@ -122,7 +122,7 @@ mod process {
             assert_eq!(done.exit_code, Some(0));
             Ok(())
         }
-        assert!(toolbay_sdk::testing::Fake::new().run(status).is_err());
+        assert!(toolbay_sdk::testing::FakeHost::new().run(status).is_err());
     }
 }
 
@@ -157,7 +157,7 @@ mod settings {
                 "type": ["integer", "null"], "description": "How many headings are shown.", "minimum": 1, "maximum": 500,
             }},
         }));
-        let fake = toolbay_sdk::testing::Fake::new().config("headings", 3);
+        let fake = toolbay_sdk::testing::FakeHost::new().config("headings", 3);
         assert_eq!(fake.run(shown).unwrap(), "3");
     }
 }

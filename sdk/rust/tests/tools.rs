@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json::{self, Value};
-use toolbay_sdk::testing::{Fake, call, describe};
+use toolbay_sdk::testing::{FakeHost, call, describe};
 use toolbay_sdk::types::{ErrorCode, ToolTraits};
 use toolbay_sdk::{config, context, files, log};
 
@@ -247,7 +247,7 @@ fn talkative(path: String) -> Result<String> {
 
 #[test]
 fn a_fake_host_plays_and_remembers() {
-    let fake = Fake::new().file("a", "world").config("greeting", "hello");
+    let fake = FakeHost::new().file("a", "world").config("greeting", "hello");
     assert_eq!(fake.run(|| talkative("a".to_owned())).unwrap(), "hello world");
     assert_eq!((fake.progress()[0].message.as_str(), fake.progress()[0].percent), ("starting", Some(10.0)));
     assert_eq!(fake.log()[0].fields, [("path".to_owned(), "a".to_owned())]);
@@ -268,7 +268,7 @@ fn without_a_fake_nothing_is_granted() {
 
 #[test]
 fn file_errors_are_tool_errors() {
-    let fake = Fake::new().file("a", "1").file("b/c", "2").deny("b");
+    let fake = FakeHost::new().file("a", "1").file("b/c", "2").deny("b");
     fake.run(|| {
         let cases = [
             (files::read("b/c").unwrap_err(), ErrorCode::NotAvailable, Some("denied")),

@@ -1,32 +1,32 @@
-//! A client of a server over stdio that believes nothing: a server that ends, fails or waits too long is an error.
+//! A client of an untrusted server over stdio: a server that ends, fails or is too slow is an error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::Server;
+use super::PeerServer;
 use crate::floor::ARGS;
-use crate::process::{Running, status_kib};
+use crate::process::{RunningProgram, status_kib};
 
 const ERA: &str = "2025-11-25";
 const IN_FLIGHT: usize = 64;
-/// After this time without an end a step has failed: some lose requests without a word.
+/// The timeout of a step. Some servers lose requests silently.
 const MOST: Duration = Duration::from_secs(60);
-/// Some tell of a tool before they can call it.
+/// Some servers list a tool before they can call it.
 const AGAIN: Duration = Duration::from_millis(2);
 
-pub(super) struct Session {
-    child: Running,
+pub(super) struct PeerSession {
+    child: RunningProgram,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     tool: String,
     next: u64,
 }
 
-impl Session {
-    /// Starts the server and waits until the tool answers.
-    pub(super) fn open(server: &Server) -> Result<Self, String> {
+impl PeerSession {
+    /// Starts the server and waits until the tool works.
+    pub(super) fn open(server: &PeerServer) -> Result<Self, String> {
         let (program, args) = server.command.split_first().ok_or("no command")?;
         let mut command = Command::new(program);
         command.args(args).envs(&server.env);
@@ -34,12 +34,12 @@ impl Session {
         let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
         let input = child.stdin.take().ok_or("no input")?;
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().ok_or("no output")?);
-        let mut session = Self { child: Running(child), input, output, tool: server.tool.clone(), next: 0 };
+        let mut session = Self { child: RunningProgram(child), input, output, tool: server.tool.clone(), next: 0 };
         session.within(Self::greet)?;
         Ok(session)
     }
 
-    /// MB of it that are resident.
+    /// The resident memory in MB.
     pub(super) fn resident_mb(&self) -> Option<f64> {
         Some(status_kib(self.child.0.id(), "VmRSS")? as f64 / 1024.0)
     }
@@ -59,7 +59,7 @@ impl Session {
         })
     }
 
-    /// Calls a second.
+    /// Calls per second.
     pub(super) fn in_flight(&mut self, span: Duration) -> Result<f64, String> {
         self.within(|session| {
             let (start, mut answered, mut waiting) = (Instant::now(), 0u32, 0);
@@ -79,7 +79,7 @@ impl Session {
         })
     }
 
-    /// Does something with the server and ends the server when it takes too long, so that what waits for it goes on.
+    /// Runs a step with the server, and stops the server if it takes too long, so that the step ends.
     fn within<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let (done, wait) = channel::<()>();
         let pid = self.child.0.id().to_string();
@@ -128,7 +128,7 @@ impl Session {
         self.input.write_all(format!("{text}\n").as_bytes()).map_err(|error| format!("it ended: {error}"))
     }
 
-    /// The next answer; what it tells unasked is passed over.
+    /// The next response. Notifications are skipped.
     fn answer(&mut self) -> Result<String, String> {
         loop {
             let mut line = String::new();
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// Whether it is the text, and no error that quotes it.
+/// Whether the result has this text and is not an error that quotes it.
 fn right(answer: &str) -> Result<(), String> {
     let wrong = answer.contains("\"isError\":true") || !answer.contains("\"result\"");
     if wrong || !answer.contains("Lorem ipsum") { Err(cut(answer)) } else { Ok(()) }

@@ -1,1 +1,1 @@
-//! Nothing but a test: the bindings that the Rust SDK keeps are what `wit-bindgen` writes.
+//! Has one test: the committed bindings of the Rust SDK match the output of `wit-bindgen`.

@@ -1,5 +1,5 @@
-//! The bindings in `sdk/rust/src/bindings` are what `wit-bindgen` writes from the contract. They are kept, so that a plugin's
-//! build needs neither the generator nor what it is made of.
+//! The bindings in `sdk/rust/src/bindings` match what `wit-bindgen` generates from the contract. They are committed, so
+//! that a plugin's build needs neither the generator nor its dependencies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use wit_bindgen_core::{Files, WorldGenerator as _};
 use wit_bindgen_rust::{Opts, WithOption};
 
 const TYPES: &str = "crate::bindings::imports::toolbay::plugin::types";
-/// Stands above what is generated.
+/// The header of a generated file.
 const HEAD: &str = "// Written by wit-bindgen from `wit/`. A test compares; see `tests/bindings` for how to write it anew.\n\n";
 
-/// The file, its world, and how it is written.
+/// The file, its world, and the options of the generator.
 fn worlds() -> [(&'static str, &'static str, Opts); 5] {
     let export = |macro_name: &str| Opts {
         with: vec![("toolbay:plugin/types@0.1.0".to_owned(), WithOption::Path(TYPES.to_owned()))],

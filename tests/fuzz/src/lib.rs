@@ -1,12 +1,12 @@
-//! Fuzzing on the stable toolchain: whatever reads bytes that others wrote is fed with bytes that are nearly right.
+//! Fuzzing on the stable toolchain: parsers of untrusted bytes get nearly valid input.
 //!
-//! There is no coverage to steer by. Inputs are made from seeds (`corpus/<target>`, one input a file, and what the
-//! targets make themselves), cut, joined, flipped and repeated, with words of the seeds as a dictionary. A run is a
-//! function of its seed number. A target says more than "no panic": what is shown is read back, what two rules share
-//! lies in both, two readers agree. An input that breaks that, takes too long or too much memory is written to a file
-//! and ends the run.
+//! Coverage does not guide the search. Inputs are made from seeds (`corpus/<target>`, one input per file, and seeds of
+//! the targets), which are cut, joined, flipped and repeated, with words of the seeds as a dictionary. A run is
+//! deterministic for its seed number. A target checks more than "no panic": printed values parse again, the
+//! intersection of two rules lies in both, two parsers agree. An input that breaks a property, or takes too much time
+//! or memory, is written to a file and ends the run.
 //!
-//! `cargo xtask fuzz [--seconds N] [TARGET]` runs it; the tests run each target for two seconds.
+//! `cargo xtask fuzz [--seconds N] [TARGET]` runs it. The tests run each target for two seconds.
 
 #![allow(clippy::indexing_slicing, clippy::panic, reason = "a failure is to stop the run")]
 
@@ -19,42 +19,42 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mutate::Mutator;
-pub use targets::{TARGETS, Target};
+pub use targets::{TARGETS, FuzzTarget};
 
-/// Most that the process may grow while a target runs, in MiB.
+/// How much the process may grow while a target runs, in MiB.
 const MOST_MIB: u64 = 1024;
 
-/// What a run came to.
+/// The totals of a run.
 #[derive(Debug)]
-pub struct Run {
+pub struct FuzzRun {
     /// Inputs that were tried.
     pub inputs: u64,
-    /// Inputs that were taken for good, so that the properties were checked on them.
+    /// Inputs that the target accepted, so that their properties were checked.
     pub taken: u64,
-    /// The longest that one took.
+    /// The longest time of one input.
     pub longest: Duration,
 }
 
-/// What a target made of an input.
+/// The verdict of a target on an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It was refused, as it may be.
+pub enum FuzzVerdict {
+    /// The target refused the input, which is allowed.
     Refused,
-    /// It was taken, and every property held.
+    /// The target accepted the input, and every property held.
     Taken,
 }
 
 /// Runs one target for a time.
 ///
 /// # Errors
-/// The first input that fails, with the file that it was written to.
-pub fn run(target: &Target, span: Duration, seed: u64) -> Result<Run, String> {
+/// The first input that fails, with the file it was written to.
+pub fn run(target: &FuzzTarget, span: Duration, seed: u64) -> Result<FuzzRun, String> {
     let seeds = seeds(target);
-    // The seeds themselves come first, as they are.
+    // The seeds come first, unchanged.
     let mut given = seeds.clone().into_iter();
     let mut mutator = Mutator::new(seeds, target.most_bytes, seed);
     let (start, before) = (Instant::now(), resident_mib());
-    let mut run = Run { inputs: 0, taken: 0, longest: Duration::ZERO };
+    let mut run = FuzzRun { inputs: 0, taken: 0, longest: Duration::ZERO };
     loop {
         let input = match given.next() {
             Some(input) => input,
@@ -62,7 +62,7 @@ pub fn run(target: &Target, span: Duration, seed: u64) -> Result<Run, String> {
             None => return Ok(run),
         };
         let (mut verdict, mut took) = attempt(target, &input);
-        // A loaded machine may have been elsewhere: only what is slow again is slow.
+        // On a loaded machine one input may seem slow, so a slow input is tried again.
         if verdict.is_ok() && took > target.most_time {
             (verdict, took) = attempt(target, &input);
             if verdict.is_ok() && took > target.most_time {
@@ -75,22 +75,22 @@ pub fn run(target: &Target, span: Duration, seed: u64) -> Result<Run, String> {
         run.inputs += 1;
         run.longest = run.longest.max(took);
         match verdict {
-            Ok(Verdict::Taken) => run.taken += 1,
-            Ok(Verdict::Refused) => {}
+            Ok(FuzzVerdict::Taken) => run.taken += 1,
+            Ok(FuzzVerdict::Refused) => {}
             Err(problem) => return Err(report(target, &input, &problem)),
         }
     }
 }
 
-fn attempt(target: &Target, input: &[u8]) -> (Result<Verdict, String>, Duration) {
+fn attempt(target: &FuzzTarget, input: &[u8]) -> (Result<FuzzVerdict, String>, Duration) {
     let start = Instant::now();
     let verdict = catch_unwind(AssertUnwindSafe(|| (target.run)(input)))
         .unwrap_or_else(|_| Err("it panicked; the message is on stderr".to_owned()));
     (verdict, start.elapsed())
 }
 
-/// Writes a failing input where the next run finds it, and says so.
-fn report(target: &Target, input: &[u8], problem: &str) -> String {
+/// Writes a failing input to the folder of the next run, and prints the path.
+fn report(target: &FuzzTarget, input: &[u8], problem: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/fuzz");
     let number = input.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -103,7 +103,7 @@ fn report(target: &Target, input: &[u8], problem: &str) -> String {
 }
 
 /// The seeds of a target: its own and the files of its folder.
-fn seeds(target: &Target) -> Vec<Vec<u8>> {
+fn seeds(target: &FuzzTarget) -> Vec<Vec<u8>> {
     let mut seeds = (target.seeds)();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let entries = fs::read_dir(folder).into_iter().flatten();
@@ -113,7 +113,7 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The resident size of this process; zero where the system does not tell.
+/// The resident size of this process; zero where the system does not report it.
 fn resident_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

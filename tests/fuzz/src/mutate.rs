@@ -1,6 +1,6 @@
 //! Makes inputs from seeds.
 
-/// Bytes that parsers branch on.
+/// Bytes on which parsers branch.
 const SPECIAL: &[&str] = &[
     "\0",
     "\n",
@@ -81,7 +81,7 @@ impl Mutator {
         Self { seeds, words, most, state: seed | 1 }
     }
 
-    /// A number below `most` (xorshift; most is small against 2 to the 64th).
+    /// A number below `most` (xorshift; the bias is negligible because `most` is small).
     fn below(&mut self, most: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -94,7 +94,7 @@ impl Mutator {
         self.seeds[n].clone()
     }
 
-    /// A part of `of`: where it begins and ends.
+    /// A range of `of`.
     fn part(&mut self, of: usize) -> (usize, usize) {
         let from = self.below(of + 1);
         let most = if self.below(4) == 0 { of - from } else { (of - from).min(16) };
@@ -115,7 +115,7 @@ impl Mutator {
         let (from, to) = self.part(input.len());
         match self.below(8) {
             0 => drop(input.drain(from..to)),
-            // Most of a word's time something is written over, which keeps lengths as they were.
+            // In most cases a word overwrites bytes, which keeps lengths unchanged.
             1 if to > from => {
                 let bit = 1u8 << self.below(8);
                 input[from] ^= bit;

@@ -1,4 +1,4 @@
-//! What is fuzzed, and what must hold whatever comes.
+//! The fuzzed parsers, and the properties that must hold for every input.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -12,46 +12,46 @@ use toolbay::core::tool::schema::Schema;
 use toolbay::policy::capability::attachment::AttachmentRule;
 use toolbay::policy::capability::environment::EnvRule;
 use toolbay::policy::capability::invoke_rule::InvokeRule;
-use toolbay::policy::capability::kv::Scope;
+use toolbay::policy::capability::kv::KvScope;
 use toolbay::policy::capability::net::NetRule;
 use toolbay::policy::capability::program::ProgramRule;
-use toolbay::policy::capability::reach::Reach;
+use toolbay::policy::capability::path_rule::PathRule;
 use toolbay::policy::capability::secret::SecretRule;
 use toolbay::policy::limits::table::LimitTable as _;
 use toolbay::policy::name::{QualifiedName, ToolName};
-use toolbay::policy::rule::{Rule, covers, meet_all};
+use toolbay::policy::rule::{GrantRule, covers, intersect_lists};
 use toolbay::policy::{quantity, text};
 use toolbay::{Host, PluginId, Policy};
 
-use crate::Verdict::{self, Refused, Taken};
+use crate::FuzzVerdict::{self, Refused, Taken};
 
-/// One thing that reads bytes of others.
+/// A parser of untrusted bytes.
 #[derive(Debug)]
-pub struct Target {
-    /// Its name, and that of its folder of seeds.
+pub struct FuzzTarget {
+    /// The name of the target and of its folder of seeds.
     pub name: &'static str,
-    /// Tries one input; the error is a property that does not hold.
-    pub run: fn(&[u8]) -> Result<Verdict, String>,
-    /// Seeds beside those of the folder.
+    /// Tries one input. The error is a violated property.
+    pub run: fn(&[u8]) -> Result<FuzzVerdict, String>,
+    /// Further seeds.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Largest input.
+    /// The largest input, in bytes.
     pub most_bytes: usize,
-    /// Longest that an input may take.
+    /// The longest time for one input.
     pub most_time: Duration,
 }
 
-const fn target(name: &'static str, run: fn(&[u8]) -> Result<Verdict, String>, most_bytes: usize) -> Target {
-    Target { name, run, seeds: Vec::new, most_bytes, most_time: Duration::from_secs(1) }
+const fn target(name: &'static str, run: fn(&[u8]) -> Result<FuzzVerdict, String>, most_bytes: usize) -> FuzzTarget {
+    FuzzTarget { name, run, seeds: Vec::new, most_bytes, most_time: Duration::from_secs(1) }
 }
 
 /// All targets.
-pub const TARGETS: &[Target] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     target("policy", policy, 4096),
-    target("rule-reach", rule::<Reach>, 2048),
+    target("rule-reach", rule::<PathRule>, 2048),
     target("rule-net", rule::<NetRule>, 2048),
     target("rule-program", rule::<ProgramRule>, 2048),
     target("rule-secret", rule::<SecretRule>, 2048),
-    target("rule-kv", rule::<Scope>, 2048),
+    target("rule-kv", rule::<KvScope>, 2048),
     target("rule-env", rule::<EnvRule>, 2048),
     target("rule-attachment", rule::<AttachmentRule>, 2048),
     target("rule-invoke", rule::<InvokeRule>, 2048),
@@ -61,12 +61,12 @@ pub const TARGETS: &[Target] = &[
     target("json", json_texts, 64 << 10),
     target("schema", schema, 8192),
     target("manifest", manifest, 8192),
-    // A component is compiled for each, so few inputs come through.
-    Target { seeds: tool_lines, most_time: LOAD, ..target("definitions", definitions, 4000) },
-    Target { seeds: components, most_time: LOAD, ..target("load", load, 256 << 10) },
+    // Each input is compiled as a component, so the number of inputs is low.
+    FuzzTarget { seeds: tool_lines, most_time: LOAD, ..target("definitions", definitions, 4000) },
+    FuzzTarget { seeds: components, most_time: LOAD, ..target("load", load, 256 << 10) },
 ];
 
-/// Longest that loading may take: compiling a small component takes a second where nothing else runs.
+/// The longest time for loading. Compiling a small component takes a second on an idle machine.
 const LOAD: Duration = Duration::from_secs(20);
 
 fn workspace() -> &'static Path {
@@ -81,13 +81,13 @@ fn must(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Errors go to people and models: bounded, and nothing in them that a terminal obeys.
+/// People and models read errors, so an error is bounded and contains no terminal control characters.
 fn sound_error(error: &str) -> Result<(), String> {
     must(error.chars().count() <= 20_000, || format!("an error of {} characters", error.chars().count()))?;
     must(!error.contains('\u{1b}'), || format!("an escape sequence in an error: {error:.200?}"))
 }
 
-fn policy(input: &[u8]) -> Result<Verdict, String> {
+fn policy(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
     let read = || Policy::parse(&source, Path::new("/etc/toolbay"), Some(workspace()));
     match (read(), read()) {
@@ -106,8 +106,8 @@ fn policy(input: &[u8]) -> Result<Verdict, String> {
     }
 }
 
-/// The laws of [`Rule`], for two lines.
-fn rule<R: Rule + Debug>(input: &[u8]) -> Result<Verdict, String> {
+/// The laws of `GrantRule`, for two lines.
+fn rule<R: GrantRule + Debug>(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
     let mut lines = source.splitn(3, '\n');
     let mut next = || R::parse(lines.next().unwrap_or(""), workspace());
@@ -117,36 +117,36 @@ fn rule<R: Rule + Debug>(input: &[u8]) -> Result<Verdict, String> {
     }
     let Ok(a) = a else { return Ok(Refused) };
     alone(&a)?;
-    // A line of a policy is one line, and holds nothing that a terminal obeys unless the rule does.
+    // A line of a policy is one line. It has terminal control characters only if the rule has them.
     let controls = |text: &str| text.chars().filter(|c| c.is_control()).count();
-    for shown in [a.show(workspace()), a.ask_for(workspace())] {
+    for shown in [a.show(workspace()), a.proposed_line(workspace())] {
         must(controls(&shown) <= controls(&source), || format!("{a:?} is shown as {shown:?}"))?;
     }
     let Ok(b) = b else { return Ok(Taken) };
     alone(&b)?;
-    let (both, other_way) = (a.meet(&b), b.meet(&a));
+    let (both, other_way) = (a.intersect(&b), b.intersect(&a));
     must(both == other_way, || format!("{a:?} and {b:?} meet in {both:?}, the other way in {other_way:?}"))?;
     if let Some(both) = &both {
         alone(both)?;
         must(covers(&a, both) && covers(&b, both), || format!("{both:?} is not in both of {a:?} and {b:?}"))?;
     }
     if let Ok(c) = c {
-        let lists = meet_all(&[a.clone(), b.clone()], std::slice::from_ref(&c));
+        let lists = intersect_lists(&[a.clone(), b.clone()], std::slice::from_ref(&c));
         let inside = |rule: &R| covers(&c, rule) && (covers(&a, rule) || covers(&b, rule));
         must(lists.iter().all(inside), || format!("{lists:?} of {a:?}, {b:?} and {c:?}"))?;
     }
     Ok(Taken)
 }
 
-fn alone<R: Rule + Debug>(rule: &R) -> Result<(), String> {
-    let met = rule.meet(rule);
+fn alone<R: GrantRule + Debug>(rule: &R) -> Result<(), String> {
+    let met = rule.intersect(rule);
     must(met.as_ref() == Some(rule), || format!("{rule:?} meets itself in {met:?}"))?;
     let shown = rule.show(workspace());
     let read = R::parse(&shown, workspace());
     must(read.as_ref() == Ok(rule), || format!("{rule:?} is shown as {shown:?} and read back as {read:?}"))
 }
 
-fn name(input: &[u8]) -> Result<Verdict, String> {
+fn name(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
     let (id, tool) = source.split_once('\n').unwrap_or((&source, "tool"));
     let (id, tool) = match (PluginId::new(id), ToolName::new(tool)) {
@@ -164,29 +164,29 @@ fn name(input: &[u8]) -> Result<Verdict, String> {
     Ok(Taken)
 }
 
-fn quantities(input: &[u8]) -> Result<Verdict, String> {
+fn quantities(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
-    let (bytes, duration) = (quantity::bytes(&source), quantity::duration(&source));
+    let (bytes, duration) = (quantity::parse_bytes(&source), quantity::parse_duration(&source));
     if let Ok(bytes) = bytes {
         let shown = quantity::show_bytes(bytes);
-        must(quantity::bytes(&shown) == Ok(bytes), || format!("{bytes} is shown as {shown}"))?;
+        must(quantity::parse_bytes(&shown) == Ok(bytes), || format!("{bytes} is shown as {shown}"))?;
     }
     if let Ok(duration) = duration {
         let shown = quantity::show_duration(duration);
-        must(quantity::duration(&shown) == Ok(duration), || format!("{duration:?} is shown as {shown}"))?;
+        must(quantity::parse_duration(&shown) == Ok(duration), || format!("{duration:?} is shown as {shown}"))?;
     }
     Ok(if bytes.is_ok() || duration.is_ok() { Taken } else { Refused })
 }
 
-fn one_line(input: &[u8]) -> Result<Verdict, String> {
+fn one_line(input: &[u8]) -> Result<FuzzVerdict, String> {
     let shown = text::one_line(&lossy(input), 100);
     must(!shown.chars().any(char::is_control), || format!("{shown:?}"))?;
-    // A character that is written out takes up to ten.
+    // An escaped character takes up to ten bytes.
     must(shown.chars().count() <= 1100, || format!("{} characters", shown.chars().count()))?;
     Ok(Taken)
 }
 
-fn json_texts(input: &[u8]) -> Result<Verdict, String> {
+fn json_texts(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
     let (parsed, checked) = (json::parse(&source), json::check(&source));
     must(parsed.is_ok() == checked.is_ok(), || {
@@ -197,15 +197,15 @@ fn json_texts(input: &[u8]) -> Result<Verdict, String> {
     let again =
         json::parse(&written).map_err(|e| format!("what was read is written so that it is not read: {e}"))?;
     must(again == value, || format!("{written:.200} is another value"))?;
-    // Whoever reads less strictly reads the same.
+    // A more lenient parser must read the same value.
     let lax: serde_json::Value =
         serde_json::from_str(&source).map_err(|e| format!("only we read it: {e}"))?;
     must(lax == value, || "others read another value".to_owned())?;
     Ok(Taken)
 }
 
-/// A schema, and behind a NUL a value for it.
-fn schema(input: &[u8]) -> Result<Verdict, String> {
+/// A schema and, after a NUL, a value for it.
+fn schema(input: &[u8]) -> Result<FuzzVerdict, String> {
     let source = lossy(input);
     let (schema, value) = source.split_once('\0').unwrap_or((&source, "{}"));
     let (input, output) = (Schema::input(schema), Schema::output(schema));
@@ -219,7 +219,7 @@ fn schema(input: &[u8]) -> Result<Verdict, String> {
     };
     let stored = serde_json::to_string(schema.value()).map_err(|e| e.to_string())?;
     let again =
-        Schema::accepted_before(json::parse(&stored).map_err(|e| format!("stored, it is not read: {e}"))?);
+        Schema::from_trusted(json::parse(&stored).map_err(|e| format!("stored, it is not read: {e}"))?);
     let Ok(value) = json::parse(value) else { return Ok(Taken) };
     let (first, second) = (schema.check(&value), again.check(&value));
     must(first == second, || format!("{first:?}, and from the cache {second:?}"))?;
@@ -236,7 +236,7 @@ struct Sandbox {
     host: Host,
 }
 
-/// One host for all inputs: what one leaves behind, the next one meets.
+/// One host for all inputs, so that state left by one input affects the next.
 fn sandbox() -> Result<&'static Sandbox, String> {
     static SANDBOX: OnceLock<Result<Sandbox, String>> = OnceLock::new();
     let make = || {
@@ -250,13 +250,13 @@ fn sandbox() -> Result<&'static Sandbox, String> {
     SANDBOX.get_or_init(make).as_ref().map_err(Clone::clone)
 }
 
-fn load(input: &[u8]) -> Result<Verdict, String> {
+fn load(input: &[u8]) -> Result<FuzzVerdict, String> {
     let Sandbox { runtime, host } = sandbox()?;
     let id = PluginId::new("fuzzed").map_err(|e| e.to_string())?;
     let loaded = runtime.block_on(host.load_bytes(id.clone(), input.to_vec()));
     let there = host.plugin("fuzzed").is_some();
     must(there == loaded.is_ok(), || format!("loaded: {}, registered: {there}", loaded.is_ok()))?;
-    must(host.free_places() == 64, || "a place stays taken".to_owned())?;
+    must(host.available_call_permits() == 64, || "a place stays taken".to_owned())?;
     let tools: Vec<_> = host
         .registry()
         .snapshot()
@@ -288,7 +288,7 @@ fn components() -> Vec<Vec<u8>> {
 /// The buffer of `hostile_metadata_any`.
 const MARK: &[u8] = b"<buffer of hostile_metadata_any>";
 
-fn definitions(input: &[u8]) -> Result<Verdict, String> {
+fn definitions(input: &[u8]) -> Result<FuzzVerdict, String> {
     static GUEST: OnceLock<(Vec<u8>, usize)> = OnceLock::new();
     let (guest, at) = GUEST.get_or_init(|| {
         let bytes = std::fs::read(guest_artifacts::HOSTILE_METADATA_ANY).unwrap_or_default();
@@ -296,7 +296,7 @@ fn definitions(input: &[u8]) -> Result<Verdict, String> {
         (bytes, at)
     });
     let mut component = guest.clone();
-    // Behind the mark a line of its own; cut to what the buffer holds.
+    // Text after the mark on its own line, cut to the size of the buffer.
     let input: Vec<u8> =
         std::iter::once(b'\n').chain(input.iter().copied()).take(4096 - MARK.len()).collect();
     let from = at.saturating_add(MARK.len());
@@ -317,8 +317,8 @@ fn tool_lines() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// The file beside a component. Whatever it says, what a model wrote does not become an option or end a text.
-fn manifest(input: &[u8]) -> Result<Verdict, String> {
+/// The manifest file of a component. For every such file, arguments of a model cannot become an option or end a text.
+fn manifest(input: &[u8]) -> Result<FuzzVerdict, String> {
     let manifest = match Manifest::parse(&lossy(input)) {
         Ok(manifest) => manifest,
         Err(error) => return sound_error(&error).map(|()| Refused),

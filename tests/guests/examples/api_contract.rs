@@ -1,5 +1,5 @@
-//! The plugin that the contract suite (`tests/contract`) is run against, in Rust. What it is in the other languages is
-//! beside the suite: they have the same tools, word for word.
+//! The plugin of the contract suite (`tests/contract`) in Rust. The versions in other languages are
+//! beside the suite and have the same tools, word for word.
 
 use toolbay_sdk::kv::{self, Scope};
 use toolbay_sdk::prelude::*;

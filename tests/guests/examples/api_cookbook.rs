@@ -1,5 +1,5 @@
-//! The plugin of the book's cookbook: each module is a recipe, as `docs/how-to/cookbook.md` shows it. Written with the SDK,
-//! as plugins are.
+//! The plugin of the cookbook: each module is a recipe of `docs/how-to/cookbook.md`. It uses the SDK, as
+//! plugins do.
 
 mod tracker {
     use toolbay_sdk::prelude::*;

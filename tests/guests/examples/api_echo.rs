@@ -1,4 +1,4 @@
-//! Every way to answer, and everything a tool may ask about its call.
+//! Every kind of result, and every getter of the call context.
 
 use guest::host::{config, context, log};
 use guest::types::{
@@ -97,7 +97,7 @@ fn long(args: &Args) -> Answer {
     })
 }
 
-/// `n` events for `audience`, with the percentage that is done.
+/// `n` events for `audience`, with the percentage.
 fn progress(args: &Args) -> Answer {
     let audience = match args.text("audience", "user") {
         "internal" => context::Audience::Internal,
@@ -112,7 +112,7 @@ fn progress(args: &Args) -> Answer {
     text(format!("{events} events"))
 }
 
-/// All the getters, as JSON; `attribute` names the attribute to ask for.
+/// All getters as JSON; `attribute` names the attribute to read.
 fn ctx(args: &Args) -> Answer {
     structured(&json!({
         "cancelled": context::cancelled(),
@@ -133,12 +133,12 @@ fn ctx(args: &Args) -> Answer {
     }))
 }
 
-/// Each setting of the operator as the JSON text it came as.
+/// Each setting of the operator as its JSON text.
 fn settings() -> guest::Value {
     config::keys().into_iter().map(|key| (key.clone(), json!(config::get(&key)))).collect()
 }
 
-/// `n` lines, with `message`, at each level in turn.
+/// `n` lines with `message`, at each level in turn.
 fn write_log(args: &Args) -> Answer {
     use log::Level::{Debug, Error, Info, Trace, Warn};
     let message = args.text("message", "line");

@@ -1,5 +1,5 @@
-//! What the official conformance suite wants of a server, as far as a plugin can be it: tools with every kind of
-//! content, prompts, resources and templates. Written with the SDK, as plugins are.
+//! The server that the official conformance suite expects, as far as a plugin can provide it: tools with every kind of
+//! content, prompts, resources and templates. It uses the SDK, as plugins do.
 
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::types::{Blob, BlockBody, EmbeddedResource, ResourceBody};
@@ -7,7 +7,7 @@ use toolbay_sdk::{context, data};
 
 /// One red pixel.
 const PICTURE: &[u8] = include_bytes!("../everything/pixel.png");
-/// Silence, as short as it can be.
+/// The shortest silence.
 const SOUND: &[u8] = include_bytes!("../everything/silence.wav");
 
 /// Returns a text.

@@ -1,5 +1,5 @@
-//! A little of every interface of the contract. `tests/data/released` keeps what this was when a version was released: it
-//! must load and answer in every host after it.
+//! One use of every interface of the contract. `tests/data/released` keeps the component of each released version, which
+//! must load and answer in every later host.
 
 use guest::host::http_client::{HttpRequest, fetch};
 use guest::host::process::{self, Command};
@@ -24,7 +24,7 @@ guest::reducers!(["fail"], |input, context| {
 
 guest::availability!(|tool| if tool == "gone" { Err("it is gone".to_owned()) } else { Ok(()) });
 
-/// What each interface answers.
+/// The result of each interface.
 fn everything(args: &Args) -> Answer {
     log::write(log::Level::Info, "at work", &[("key".to_owned(), args.text("key", "").to_owned())]);
     context::progress("at work", Some(50.0), context::Audience::User);

@@ -1,4 +1,4 @@
-//! Declares that its instances may be used again, and remembers how often they were. Written with the SDK.
+//! Declares that its instances may be reused, and counts their calls. It uses the SDK.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

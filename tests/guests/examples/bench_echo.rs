@@ -1,3 +1,3 @@
-//! The least a component can do: what is measured is the host. Not even JSON is read.
+//! The smallest component, to measure the host. It does not even parse JSON.
 
 guest::tools_by!(|| vec![guest::definition("echo")], |_, args| guest::text(args));

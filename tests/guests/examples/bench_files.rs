@@ -1,11 +1,11 @@
-//! Reads one file again and again, to be measured.
+//! Reads one file repeatedly, to be measured.
 
 use guest::host::files;
 use guest::{Answer, Args, text, tool};
 
 guest::tools!(tool("read", read).needs(&[("fs-read", "**", false)]));
 
-/// `path`, `n` times; answers how many bytes it got.
+/// Reads `path` `n` times and returns the number of bytes.
 fn read(args: &Args) -> Answer {
     let mut bytes = 0;
     for _ in 0..args.number("n", 1) {

@@ -1,4 +1,4 @@
-//! As `bench_echo`, with a wish for everything and a use for nothing: what a grant costs that is not used.
+//! Like `bench_echo`, but declares every capability and uses none, to measure the cost of unused grants.
 
 use guest::{Capability, ToolDef, definition, text};
 

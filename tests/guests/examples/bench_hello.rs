@@ -1,4 +1,4 @@
-//! What `toolbay new` makes, from the template itself.
+//! The plugin of `toolbay new`, from the template itself.
 
 #[rustfmt::skip]
 #[path = "../../../host/cli/templates/rust/tool.rs"]

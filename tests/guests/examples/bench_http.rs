@@ -1,4 +1,4 @@
-//! Fetches one URL again and again, without a JSON library.
+//! Fetches one URL repeatedly, without a JSON library.
 
 use guest::host::http_client::{HttpRequest, fetch};
 use guest::{Answer, raw_tool, text};

@@ -1,4 +1,4 @@
-//! Attachments through `toolbay:plugin/attachments`. What the host refuses is an answer too.
+//! Attachments through `toolbay:plugin/attachments`. A refusal of the host is a normal result.
 
 use guest::host::attachments::{self, Attachment, AttachmentError};
 use guest::types::{BlockBody, ContentBlock, ResourceLink};
@@ -10,13 +10,13 @@ guest::tools!(
     tool("all", all).needs(ALL),
     tool("read", read).needs(ALL),
     tool("create", create).needs(ALL),
-    // Makes `times` of `bytes` each; answers how many were made and what ended it.
+    // Creates `times` attachments of `bytes` each. Returns how many were created, and the error that ended it.
     tool("flood", flood).needs(ALL),
     tool("images", read).needs(&[("attachments", "read image/*", true)]),
     tool("undeclared_all", all),
     tool("undeclared_read", read),
     tool("undeclared_create", create),
-    // Hands back a link to what it made.
+    // Returns a link to the attachment that it created.
     tool("link", link).needs(ALL),
 );
 

@@ -1,4 +1,4 @@
-//! Tools that declare this and that, for what is agreed to, narrowed and recorded.
+//! Tools with various declarations, for tests of consent, narrowing and records.
 
 use guest::host::kv::{self, Scope};
 use guest::host::secrets;
@@ -9,7 +9,7 @@ guest::tools!(
     tool("keep", keep).needs(&[("kv", "tool", false)]),
     tool("keep_anywhere", keep).needs(&[("kv", "from-profile", true), ("fs-read", "**", true)]),
     tool("read", |_| text("read")).needs(&[("fs-read", "**", false)]),
-    // What it is refused is its own text, `what`.
+    // Returns a refusal as the text `what`.
     tool("ask", ask).needs(&[("clock", "", true)]),
 );
 
@@ -22,7 +22,7 @@ fn keep(_: &Args) -> Answer {
 
 fn ask(args: &Args) -> Answer {
     for number in 0..args.number("times", 1) {
-        // Refused, whatever it is: this tool declares no secret.
+        // Refused in any case, because this tool declares no secret.
         _ = secrets::get(&format!("{number}{}", args.text("what", "")));
     }
     text("asked")

@@ -1,4 +1,4 @@
-//! Looks at what it sees of the world: variables, time, chance. Each tool declares something else.
+//! Reads its environment: variables, clock, randomness. Each tool declares something else.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -28,7 +28,7 @@ fn look(_: &Args) -> Answer {
     let (start, ticks) = (Instant::now(), monotonic_clock::now());
     std::thread::sleep(Duration::from_millis(20));
     let mut unlucky = 0;
-    // Code that draws until a number is small enough comes to an end.
+    // Rejection sampling must terminate.
     while random::get_random_u64() > u64::MAX / 16 {
         unlucky += 1;
     }

@@ -1,4 +1,4 @@
-//! Files through `toolbay:plugin/files`. What the host refuses is an answer too: `{"error": "denied", …}`.
+//! Files through `toolbay:plugin/files`. A refusal of the host is a normal result: `{"error": "denied", …}`.
 
 use guest::host::files::{self, FileError, FileKind, FileStat};
 use guest::{Answer, Args, Value, json, structured, tool};
@@ -14,9 +14,9 @@ guest::tools!(
     tool("read_dir", read_dir).needs(BOTH),
     tool("make_dir", |args| said(files::make_dir(path(args)).map(|()| json!({})))).needs(BOTH),
     tool("remove", |args| said(files::remove(path(args)).map(|()| json!({})))).needs(BOTH),
-    // Read, then write what was read: the guard knows the version by itself.
+    // Reads, then writes the same text: the guard knows the version.
     tool("append", append).needs(BOTH),
-    // Many in one call, counted by what came of each.
+    // Many operations in one call, counted by outcome.
     tool("read_many", |args| many(args, |path, _| files::read(path, 0, None)
         .map(|file| text_of(&file.data))))
     .needs(BOTH),
@@ -28,7 +28,7 @@ guest::tools!(
     tool("make_many", |args| many(args, |path, n| files::make_dir(&numbered(path, n))
         .map(|()| "ok".to_owned())))
     .needs(BOTH),
-    // Read, wait until there is a file `until`, then write.
+    // Reads, waits for the file `until`, then writes.
     tool("read_wait_write", read_wait_write).needs(BOTH),
     tool("read_only", read).needs(READ),
     tool("write_only", write).needs(WRITE),
@@ -41,7 +41,7 @@ fn path(args: &Args) -> &str {
     args.text("path", "")
 }
 
-/// `path`, from `offset`, at most `max_bytes`.
+/// Reads at most `max_bytes` of `path` from `offset`.
 fn read(args: &Args) -> Answer {
     let most = args.all().get("max_bytes").and_then(Value::as_u64);
     said(files::read(path(args), args.number("offset", 0), most).map(|file| {
@@ -51,7 +51,7 @@ fn read(args: &Args) -> Answer {
     }))
 }
 
-/// `text` into `path`, if it is at `expected_version`.
+/// Writes `text` to `path`, if the file is at `expected_version`.
 fn write(args: &Args) -> Answer {
     let expected = args.all().get("expected_version").and_then(Value::as_str);
     said(files::write(path(args), args.text("text", "").as_bytes(), expected).map(|stat| shown(&stat)))
@@ -65,7 +65,7 @@ fn text_of(data: &[u8]) -> String {
     String::from_utf8_lossy(data).into_owned()
 }
 
-/// Runs `act` `n` times with `path`, and counts the answers; of an error what it says.
+/// Runs `act` with `path` `n` times, and counts the outcomes by error.
 fn many(args: &Args, act: impl Fn(&str, u64) -> Result<String, FileError>) -> Answer {
     let mut counts = std::collections::BTreeMap::<String, u64>::new();
     for n in 0..args.number("n", 100) {

@@ -1,4 +1,4 @@
-//! Calls of other tools through `toolbay:plugin/tool-invoke`. What the host refuses is an answer too.
+//! Calls of other tools through `toolbay:plugin/tool-invoke`. A refusal of the host is a normal result.
 
 use guest::host::tool_invoke::{self, Callable, Invocation, Invoked};
 use guest::{Answer, Args, ToolError, Value, json, structured, tool};
@@ -7,15 +7,15 @@ const ALL: &[(&str, &str, bool)] = &[("invoke", "*", true)];
 
 guest::tools!(
     tool("list", list).needs(ALL),
-    // Makes the calls in `calls` (`[[name, args], …]`), all at once.
+    // Makes the calls in `calls` (`[[name, args], …]`) concurrently.
     tool("invoke", invoke).needs(ALL),
-    // Makes the same call `times`, one after the other; answers how often it was answered and the first refusal.
+    // Makes the same call `times` times in sequence. Returns the number of results and the first refusal.
     tool("again", again).needs(ALL),
-    // Makes the same call `times`, at once.
+    // Makes the same call `times` times concurrently.
     tool("many", many).needs(ALL),
-    // One call whose arguments are no JSON, or `bytes` long.
+    // One call whose arguments are invalid JSON, or `bytes` long.
     tool("raw", raw).needs(ALL),
-    // Needs its grant.
+    // Requires its grant.
     tool("needs", list).needs(&[("invoke", "neighbour__*", false)]),
     tool("undeclared", invoke),
 );

@@ -1,4 +1,4 @@
-//! State through `toolbay:plugin/kv`. What the host refuses is an answer too: `{"error": "denied", …}`.
+//! State through `toolbay:plugin/kv`. A refusal of the host is a normal result: `{"error": "denied", …}`.
 
 use guest::host::kv::{self, KvError, Scope};
 use guest::{Answer, Args, Value, json, structured, tool};
@@ -8,16 +8,16 @@ const ALL: &[(&str, &str, bool)] =
 
 guest::tools!(
     tool("do", run).needs(ALL),
-    // The same with another name: the scope `tool` is another one.
+    // The same under another name, because the scope `tool` differs.
     tool("other", run).needs(ALL),
     tool("only_tool", run).needs(&[("kv", "tool", true)]),
     tool("undeclared", run),
     tool("must", run).needs(&[("kv", "plugin", false)]),
-    // Adds one, `times` times, by `increment`.
+    // Adds one `times` times with `increment`.
     tool("count", count).needs(ALL),
-    // Adds one, `times` times, by `get` and `replace`; tells how often it lost the race.
+    // Adds one `times` times with `get` and `replace`. Returns how often it lost the race.
     tool("swap", swap).needs(ALL),
-    // `get` of one key, `times` times.
+    // Reads one key `times` times.
     tool("gets", gets).needs(ALL),
 );
 
@@ -30,7 +30,7 @@ fn scope(args: &Args) -> Scope {
     }
 }
 
-/// The text `name`, or as many bytes as `name_bytes` says.
+/// The text `name`, or a text of `name_bytes` bytes.
 fn text(args: &Args, name: &str) -> String {
     match args.number(&format!("{name}_bytes"), 0) {
         0 => args.text(name, "").to_owned(),

@@ -1,4 +1,4 @@
-//! Reaches for state where there is none: while it says what it is, and while it reduces.
+//! Tries to use state during metadata queries and reductions, where there is none.
 
 use guest::host::kv::{self, KvError, Scope};
 use guest::{ErrorCode, definition, fail};

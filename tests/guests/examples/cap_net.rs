@@ -1,4 +1,4 @@
-//! HTTP through `toolbay:plugin/http-client`. What the host refuses is an answer too: `{"error": "denied", …}`.
+//! HTTP through `toolbay:plugin/http-client`. A refusal of the host is a normal result: `{"error": "denied", …}`.
 
 use guest::host::http_client::{HttpError, HttpRequest, fetch};
 use guest::host::secrets;
@@ -10,15 +10,15 @@ const WITH_SECRET: &[(&str, &str, bool)] = &[ALL[0], ALL[1], ("secret", "KEY", t
 
 guest::tools!(
     tool("fetch", |args| structured(&once(args.all()))).needs(ALL),
-    // Each request of the list `all`, in order.
+    // Sends each request of the list `all` in order.
     tool("fetch_all", |args| {
         let all = args.all()["all"].as_array().cloned().unwrap_or_default();
         structured(&json!({ "all": all.iter().map(once).collect::<Vec<_>>() }))
     })
     .needs(ALL),
-    // The same request `n` times; answers what the last one came to and how many went well.
+    // Sends the same request `n` times. Returns the last response and the number of successes.
     tool("repeat", repeat).needs(ALL),
-    // `fetch` with the secret `KEY` where `{KEY}` stands.
+    // Like `fetch`, with the secret `KEY` in place of `{KEY}`.
     tool("fetch_secret", |args| {
         let key = secrets::get("KEY").map(|secret| secret.text).unwrap_or_default();
         structured(&once(&args.all().to_string().replace("{KEY}", &key).parse().unwrap()))

@@ -1,4 +1,4 @@
-//! Programs through `toolbay:plugin/process`. What the host refuses is an answer too: `{"error": "denied", …}`.
+//! Programs through `toolbay:plugin/process`. A refusal of the host is a normal result: `{"error": "denied", …}`.
 
 use guest::host::process::{self, Command, Completed, ProcessError};
 use guest::{Answer, Args, Value, json, structured, tool};
@@ -8,10 +8,10 @@ const ALL: &[(&str, &str, bool)] =
 
 guest::tools!(
     tool("run", run).needs(ALL),
-    // Several in one call.
+    // Several programs in one call.
     tool("runs", runs).needs(ALL),
     tool("no_files", run).needs(&[("process", "*", true)]),
-    // Asks for less than all.
+    // Requests less than all output.
     tool("named", run).needs(&[("process", "echo", true), ("fs-read", "**", true)]),
     tool("exact", run).needs(&[("process", "echo hello <arg>", true)]),
     tool("must", run).needs(&[("process", "echo hello *", false)]),
@@ -23,7 +23,7 @@ fn run(args: &Args) -> Answer {
     structured(&said(process::run(&command(args))))
 }
 
-/// As `run`, `count` times one after the other; answers with the last.
+/// Like `run`, `count` times in sequence; returns the last result.
 fn runs(args: &Args) -> Answer {
     let command = command(args);
     let mut last = None;
@@ -38,7 +38,7 @@ fn command(args: &Args) -> Command {
     let number = |key: &str| args.all().get(key).and_then(Value::as_u64).map(|n| n as u32);
     let listed = args.all().get("args").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut list: Vec<String> = listed.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    // Arguments too large to be sent here: made on the spot.
+    // Arguments that are too large to be passed in: created here.
     if let Some(bytes) = number("long_arg") {
         list.push("x".repeat(bytes as usize));
     }

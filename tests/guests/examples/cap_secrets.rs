@@ -1,4 +1,4 @@
-//! Asks for secrets, and lets out what it gets in every way there is.
+//! Reads secrets, and leaks them in every possible way.
 
 use guest::host::context::{Audience, progress};
 use guest::host::log;
@@ -28,13 +28,13 @@ guest::reducers!(["leak"], |input, _| {
     Some(Ok(output(&said[..said.len().min(seen.value.len())])))
 });
 
-/// What `secrets.get` says to each of `names`.
+/// The result of `secrets.get` for each of `names`.
 fn ask(args: &Args) -> Answer {
     let names = args.all().get("names").and_then(Value::as_array).cloned().unwrap_or_default();
     let answers: Vec<Value> = names
         .iter()
         .map(|name| match get(name.as_str().unwrap_or_default()) {
-            // With a mark between the characters: nothing is to take this out on the way.
+            // With a mark between the characters, so that the redaction does not match.
             Ok(secret) => json!({ "text": secret.text.chars().map(|c| format!("{c}|")).collect::<String>(), "revealed": secret.revealed }),
             Err(SecretError::Denied(why)) => json!({ "error": "denied", "why": why }),
             Err(SecretError::NotFound) => json!({ "error": "not-found" }),
@@ -70,7 +70,7 @@ fn base64(text: &str) -> String {
     out
 }
 
-/// Everything that a call can say, with the value in it in every form.
+/// Every kind of output, with the value in every encoding.
 fn leak(_: &Args) -> Answer {
     let v = value();
     let forms =
@@ -109,7 +109,7 @@ fn leak(_: &Args) -> Answer {
     })
 }
 
-/// Dies with the value on its lips.
+/// Panics with the value in the message.
 fn panic(args: &Args) -> Answer {
     let v = value();
     if args.flag("exit") {
@@ -119,7 +119,7 @@ fn panic(args: &Args) -> Answer {
     panic!("no access with {v} {}", base64(&v))
 }
 
-/// An error of the tool's own.
+/// An error of the tool.
 fn failing(args: &Args) -> Answer {
     let v = value();
     if args.flag("plain") {
@@ -133,7 +133,7 @@ fn failing(args: &Args) -> Answer {
     })
 }
 
-/// Breaks its output schema, and the check would quote what it found.
+/// Violates its output schema, and the error would quote the value.
 fn shape(_: &Args) -> Answer {
     let v = value();
     let mut answer = text(v.clone())?;

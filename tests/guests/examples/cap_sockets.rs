@@ -1,4 +1,4 @@
-//! Raw connections through `std::net`, and what a guest must not do with them.
+//! Raw connections through `std::net`, and operations that a guest may not do.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -10,7 +10,7 @@ use guest::{Answer, Args, json, structured, tool};
 const ALL: &[(&str, &str, bool)] = &[("net", "tcp://*:*", true), ("net", "udp://*:*", true)];
 
 guest::tools!(
-    // Says `text` to `host`:`port` and answers what comes back.
+    // Sends `text` to `host`:`port` and returns the response.
     tool("tcp", tcp).needs(ALL),
     tool("udp", udp).needs(ALL),
     tool("look_up", look_up).needs(ALL),
@@ -25,7 +25,7 @@ guest::tools!(
         )
     })
     .needs(ALL),
-    // Connects `n` times and keeps all open.
+    // Opens `n` connections and keeps them open.
     tool("many", many).needs(ALL),
     tool("undeclared", tcp),
 );

@@ -1,4 +1,4 @@
-//! Files through `std::fs`: what the preopened folders allow. Each answer is `{"ok": …}` or `{"error": "<kind>: …"}`.
+//! Files through `std::fs` in preopened folders. Each result is `{"ok": …}` or `{"error": "<kind>: …"}`.
 
 use std::ffi::{CString, c_char, c_int};
 use std::{fs, io};
@@ -29,7 +29,7 @@ guest::tools!(
         .needs(BOTH),
     tool("truncate", |args| done(truncate(args))).needs(BOTH),
     tool("set_times", |args| done(set_times(args))).needs(BOTH),
-    // Many in one call: how many went well, and the first error.
+    // Many operations in one call: the number of successes, and the first error.
     tool("write_many", |args| many(args, |path| fs::write(path, args.text("text", "x")))).needs(BOTH),
     tool("mkdir_many", |args| many(args, fs::create_dir)).needs(BOTH),
     tool("append_many", |args| {
@@ -41,7 +41,7 @@ guest::tools!(
         })
     })
     .needs(BOTH),
-    // With nothing declared there must be nothing.
+    // Without a declaration there must be no folder.
     tool("undeclared", |args| said(fs::read(path(args)).map(|data| json!(data.len())))),
 );
 
@@ -101,7 +101,7 @@ fn set_times(args: &Args) -> io::Result<()> {
     file.set_modified(std::time::SystemTime::UNIX_EPOCH)
 }
 
-/// `std` has it for this target only in nightly.
+/// `std` has this for the target only in nightly.
 fn make_symlink(original: &str, link: &str) -> io::Result<()> {
     unsafe extern "C" {
         fn symlink(original: *const c_char, link: *const c_char) -> c_int;

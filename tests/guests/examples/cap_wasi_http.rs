@@ -1,4 +1,4 @@
-//! HTTP through `wasi:http`, as a component not written for Toolbay does it.
+//! HTTP through `wasi:http`, like a component that was not written for Toolbay.
 
 use guest::host::secrets;
 use guest::wasip2::http::outgoing_handler::handle;
@@ -20,17 +20,17 @@ guest::tools!(
     }))
     .needs(ALL),
     tool("fetch_secret", fetch_secret).needs(WITH_SECRET),
-    // Starts `n` requests, then answers what became of each.
+    // Starts `n` requests, then returns each outcome.
     tool("at_once", at_once).needs(ALL),
     // Starts requests and drops them, without end.
     tool("start_and_drop", |args| loop {
         drop(std::hint::black_box(start(args.all())));
     })
     .needs(ALL),
-    // What the fields refuse.
+    // Header fields that the host refuses.
     tool("fields", fields).needs(ALL),
     tool("grow_fields", grow_fields).needs(ALL),
-    // Writes nothing into a body, again and again.
+    // Writes empty chunks to a body, repeatedly.
     tool("empty_writes", empty_writes).needs(ALL),
     tool("undeclared", |args| structured(&match fetch(args.all()) {
         Ok(value) => value,
@@ -141,7 +141,7 @@ fn receive(response: &FutureIncomingResponse) -> Result<Value, String> {
     Ok(json!({ "status": response.status(), "headers": headers, "len": len, "body": text, "broken": broken }))
 }
 
-/// Opens what `early` says, then fetches with the secret `KEY` where `{KEY}` stands, then reads what was open.
+/// Opens the streams that `early` names, fetches with the secret `KEY` in place of `{KEY}`, then reads the streams.
 fn fetch_secret(args: &Args) -> Answer {
     let open = |args: &Value| {
         let (response, body) = start(args)?;
@@ -167,7 +167,7 @@ fn at_once(args: &Args) -> Answer {
             response.subscribe().block();
             response.get().unwrap().unwrap().map_err(|e| shown(&e))
         })
-        // All stay open until the last one is there.
+        // All stay open until the last one exists.
         .collect::<Vec<Result<_, String>>>()
         .into_iter()
         .map(|one| {

@@ -1,4 +1,4 @@
-//! The least a component of plain WIT can do. Every host of such components can run it: what is measured is the host.
+//! The smallest component with plain WIT. Every host of such components can run it, to measure the host.
 
 wit_bindgen::generate!({
     inline: r#"

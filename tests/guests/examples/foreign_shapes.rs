@@ -1,5 +1,5 @@
-//! A component that knows nothing of this host: plain WIT, plain `wit-bindgen`. Each function of `shapes` gives back what
-//! it got, so that a value's way there and back can be seen; the others behave well or badly.
+//! A plain component: plain WIT, plain `wit-bindgen`. Each function of `shapes` returns its argument, to test the
+//! conversion in both directions. The other functions behave well or badly.
 
 wit_bindgen::generate!({
     inline: r#"
@@ -52,7 +52,7 @@ wit_bindgen::generate!({
             export spin: func();
             export trap: func();
             export allocate: func(mebibytes: u32) -> u32;
-            // Not `read`: an export by itself is a symbol of the core module, and there is one of libc of that name.
+            // Not `read`: the export becomes a symbol of the core module, and libc has one of that name.
             export read-file: func(path: string) -> result<string, string>;
             export now: func() -> u64;
         }

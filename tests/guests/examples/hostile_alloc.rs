@@ -1,4 +1,4 @@
-//! Takes memory until there is no more.
+//! Allocates until memory runs out.
 
 use guest::{Answer, Args, text, tool};
 
@@ -6,14 +6,14 @@ guest::tools!(tool("grow", grow), tool("reserve", reserve), tool("hold", hold), 
 
 const MIB: usize = 1 << 20;
 
-/// Allocates until the allocator gives up, which aborts.
+/// Allocates until the allocator fails, which aborts.
 fn grow(_: &Args) -> Answer {
     loop {
         std::hint::black_box(vec![1u8; MIB].leak());
     }
 }
 
-/// Allocates until the allocator gives up, takes the no for an answer and tells how many MiB it got.
+/// Allocates until the allocator fails, survives, and returns the number of MiB.
 fn reserve(_: &Args) -> Answer {
     let mut blocks = 0usize;
     loop {
@@ -27,13 +27,13 @@ fn reserve(_: &Args) -> Answer {
     }
 }
 
-/// Holds `mib` MiB at once and lets go.
+/// Allocates `mib` MiB at once and frees them.
 fn hold(args: &Args) -> Answer {
     let block = std::hint::black_box(vec![1u8; args.number("mib", 16) as usize * MIB]);
     text(block.len().to_string())
 }
 
-/// Asks for more than there is, and then ends by `then`: `die` at once, `grow` by less and die, or call a function by a wrong `signature`.
+/// Requests more memory than exists, then ends by `then`: `die` at once, `grow` by less and die, or call a function by a wrong `signature`.
 fn refused(args: &Args) -> Answer {
     let mut block: Vec<u8> = Vec::new();
     assert!(block.try_reserve_exact(1 << 30).is_err(), "a gibibyte was had");

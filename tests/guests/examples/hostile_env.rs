@@ -1,4 +1,4 @@
-//! Looks at everything that a program can see without being given anything.
+//! Reads everything that a program can see without a grant.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -10,7 +10,7 @@ use guest::{Answer, Args, Value, json, structured, tool};
 
 guest::tools!(tool("look", look), tool("clock", clock));
 
-/// Environment, arguments, stdin, files and network, each with what came of it.
+/// Environment, arguments, stdin, files and network, each with its outcome.
 fn look(_: &Args) -> Answer {
     let mut stdin = Vec::new();
     let stdin = std::io::stdin().read_to_end(&mut stdin);
@@ -65,7 +65,7 @@ fn lookup(name: &str) -> std::io::Result<Value> {
     Ok(name.to_socket_addrs()?.map(|address| json!(address.to_string())).collect())
 }
 
-/// What differs from call to call, unless the host froze it.
+/// Values that differ from call to call, unless the host fixes them.
 fn clock(_: &Args) -> Answer {
     let start = Instant::now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

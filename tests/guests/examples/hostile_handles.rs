@@ -1,4 +1,4 @@
-//! Opens handles and never closes one, until the host says no.
+//! Opens handles without closing any, until the host refuses.
 
 use guest::wasip2::cli::{stdin::get_stdin, stdout::get_stdout};
 use guest::wasip2::clocks::monotonic_clock::subscribe_duration;
@@ -11,7 +11,7 @@ guest::tools!(
     tool("sockets", |args| leak(args, || create_tcp_socket(IpAddressFamily::Ipv4).ok())),
 );
 
-/// Leaks `n` handles (ten million, if nothing is said) and tells how many it got.
+/// Leaks `n` handles (ten million by default) and returns how many it got.
 fn leak<T>(args: &Args, open: fn() -> Option<T>) -> Answer {
     let mut opened = 0u64;
     while opened < args.number("n", 10_000_000) {

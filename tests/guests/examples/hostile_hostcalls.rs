@@ -1,4 +1,4 @@
-//! Keeps the host busy: a loop of calls that cost the guest nearly nothing, or one with a lot in it.
+//! Keeps the host busy: a loop of cheap host calls, or one large call.
 
 use guest::host::{config, context, log};
 use guest::{Answer, Args, text, tool};
@@ -32,7 +32,7 @@ guest::tools!(
     tool("big_attribute", |args| text(format!("{:?}", context::attribute(&"x".repeat(bytes(args)))))),
 );
 
-/// `n` times, or for ever.
+/// `n` times, or without end.
 fn repeat(args: &Args, call: fn()) -> Answer {
     let times = args.number("n", u64::MAX);
     for _ in 0..times {
@@ -41,7 +41,7 @@ fn repeat(args: &Args, call: fn()) -> Answer {
     text(times.to_string())
 }
 
-/// `mib` MiB: 10, if nothing is said.
+/// `mib` MiB: 10 by default.
 fn bytes(args: &Args) -> usize {
     args.number("mib", 10) as usize * (1 << 20)
 }

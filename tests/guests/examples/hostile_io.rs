@@ -1,4 +1,4 @@
-//! Asks WASI for more than it should give at once: long writes, long reads, many files, links out.
+//! Makes extreme WASI calls: long writes, long reads, many files, links out.
 
 use guest::wasip2::cli::stdin::get_stdin;
 use guest::wasip2::cli::stdout::get_stdout;
@@ -42,7 +42,7 @@ guest::tools!(
     tool("dotdot", dotdot).needs(BOTH),
 );
 
-/// Reads with the largest lengths and offsets from `path`, which is a file of the first folder.
+/// Reads with the largest lengths and offsets from `path`, a file of the first folder.
 fn read_far(args: &Args) -> Answer {
     let (dir, _) = get_directories().pop().unwrap();
     let file = dir
@@ -56,7 +56,7 @@ fn read_far(args: &Args) -> Answer {
     )
 }
 
-/// Makes a file of `size` bytes without writing any, and reads it in one go.
+/// Creates a sparse file of `size` bytes, and reads it in one call.
 fn sparse(args: &Args) -> Answer {
     let file =
         std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(args.text("path", ""));
@@ -68,7 +68,7 @@ fn sparse(args: &Args) -> Answer {
     structured(&json!({ "grown": format!("{grown:?}"), "read": format!("{read:?}") }))
 }
 
-/// Opens `path` as often as it may, holds all of it for `ms`.
+/// Opens `path` as often as allowed, and keeps all handles for `ms`.
 fn open_many(args: &Args) -> Answer {
     let mut open = Vec::new();
     while open.len() < args.number("n", 10_000) as usize {
@@ -81,7 +81,7 @@ fn open_many(args: &Args) -> Answer {
     text(open.len().to_string())
 }
 
-/// Asks the first folder for `path` and tells what came of it, without what `std` does to paths.
+/// Opens `path` in the first folder without `std`'s path handling, and returns the outcome.
 fn dotdot(args: &Args) -> Answer {
     let (dir, _) = get_directories().pop().unwrap();
     let flags = if args.flag("write") {

@@ -1,8 +1,8 @@
-//! `list-tools` answers what stands in a buffer of the component, which whoever has the file can write over.
+//! `list-tools` returns the content of a buffer that anyone with the file can overwrite.
 
 use guest::{Capability, ToolDef, ToolTraits, definition};
 
-/// Begins with a mark by which it is found.
+/// Begins with a marker by which tests find it.
 #[used]
 static BUFFER: [u8; 4096] = {
     let (mut buffer, mark, mut n) = ([b' '; 4096], b"<buffer of hostile_metadata_any>", 0);
@@ -13,9 +13,9 @@ static BUFFER: [u8; 4096] = {
     buffer
 };
 
-/// Lines of the buffer behind its first: one tool for each, its fields between tabs.
+/// The lines after the first: one tool each, with fields separated by tabs.
 fn tools() -> Vec<ToolDef> {
-    // Not what the compiler saw there.
+    // The volatile read keeps the compiler from using the initial value.
     let buffer: Vec<u8> =
         BUFFER.iter().map(|byte| unsafe { std::ptr::from_ref(byte).read_volatile() }).collect();
     let text = String::from_utf8_lossy(&buffer).into_owned();

@@ -1,4 +1,4 @@
-//! A capability whose kind and reason hold what a terminal would obey.
+//! A capability whose kind and reason contain terminal control characters.
 
 use guest::{Capability, ToolDef, definition};
 

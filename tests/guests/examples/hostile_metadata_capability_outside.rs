@@ -1,4 +1,4 @@
-//! Capabilities of files that lie outside of everything, or that no host understands.
+//! File capabilities outside every folder, or that no host understands.
 
 use guest::{Capability, ToolDef, definition};
 

@@ -1,4 +1,4 @@
-//! A capability whose target holds what ends a path.
+//! A capability whose target contains a path terminator.
 
 use guest::{Capability, ToolDef, definition};
 

@@ -1,4 +1,4 @@
-//! A capability that no host has: needed by one tool, wished for by another.
+//! An unknown capability: required by one tool, optional for another.
 
 use guest::{Capability, ToolDef, definition};
 

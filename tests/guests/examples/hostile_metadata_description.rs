@@ -1,4 +1,4 @@
-//! A description of a megabyte with what a terminal or a model would obey.
+//! A description of a megabyte with text that a terminal or a model would obey.
 
 guest::metadata!(|| {
     let description =

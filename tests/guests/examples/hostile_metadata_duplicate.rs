@@ -1,3 +1,3 @@
-//! Two tools of one name.
+//! Two tools with one name.
 
 guest::metadata!(|| vec![guest::definition("twice"), guest::definition("once"), guest::definition("twice")]);

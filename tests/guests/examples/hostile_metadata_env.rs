@@ -1,4 +1,4 @@
-//! `list-tools` describes where it runs: the answer must be the same everywhere and always.
+//! `list-tools` describes its environment: the result must be the same everywhere and always.
 
 use std::time::{Instant, SystemTime};
 

@@ -1,3 +1,3 @@
-//! `list-tools` ends the program.
+//! `list-tools` exits the program.
 
 guest::metadata!(|| std::process::exit(0));

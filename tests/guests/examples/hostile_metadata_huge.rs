@@ -1,3 +1,3 @@
-//! `list-tools` answers 64 MiB: as much as the memory it may have.
+//! `list-tools` returns 64 MiB, the memory limit.
 
 guest::metadata!(|| vec![guest::ToolDef { description: "x".repeat(64 << 20), ..guest::definition("huge") }]);

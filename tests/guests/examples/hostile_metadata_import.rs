@@ -1,4 +1,4 @@
-//! `list-tools` calls what only a running call may.
+//! `list-tools` calls an import that only a running call may use.
 
 use guest::host::{context, kv};
 

@@ -1,3 +1,3 @@
-//! `list-tools` answers 32 MiB: more than may cross to the host, less than the memory it may have.
+//! `list-tools` returns 32 MiB: above the transfer limit, below the memory limit.
 
 guest::metadata!(|| vec![guest::ToolDef { description: "x".repeat(32 << 20), ..guest::definition("large") }]);

@@ -1,4 +1,4 @@
-//! A tool that asks for more than anybody may have, and one that asks for nothing.
+//! A tool that requests more than the maximum of each limit, and one that requests nothing.
 
 guest::metadata!(|| {
     let asks = |name: &str, number| guest::ToolDef {

@@ -1,4 +1,4 @@
-//! A tool that asks for more than anybody may have.
+//! A tool that requests more than the maximum of each limit.
 
 guest::metadata!(|| vec![guest::ToolDef {
     max_result_chars: Some(u32::MAX),

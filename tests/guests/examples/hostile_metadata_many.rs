@@ -1,3 +1,3 @@
-//! `list-tools` answers 10 000 tools.
+//! `list-tools` returns 10,000 tools.
 
 guest::metadata!(|| (0..10_000).map(|number| guest::definition(format!("tool_{number}"))).collect());

@@ -1,3 +1,3 @@
-//! A name of nothing.
+//! An empty name.
 
 guest::metadata!(|| vec![guest::definition("")]);

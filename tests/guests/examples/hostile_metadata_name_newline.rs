@@ -1,4 +1,4 @@
-//! A name with a line in it that is not its own.
+//! A name with a second line.
 
 guest::metadata!(|| vec![
     guest::definition("safe"),

@@ -1,4 +1,4 @@
-//! A schema of the output that is not JSON.
+//! An output schema that is not JSON.
 
 guest::metadata!(|| vec![guest::ToolDef {
     output_schema: Some("{type: object".into()),

@@ -1,4 +1,4 @@
-//! A reducer for a tool that cannot be.
+//! A reducer for an impossible tool.
 
 guest::tools!(guest::tool("own", |_| guest::text("own")));
 

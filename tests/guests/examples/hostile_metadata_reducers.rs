@@ -1,4 +1,4 @@
-//! `list-reducers` answers what it must not: duplicates, itself, nothing.
+//! `list-reducers` returns invalid names: duplicates, itself, an empty name.
 
 guest::tools!(guest::tool("own", |_| guest::text("own")));
 

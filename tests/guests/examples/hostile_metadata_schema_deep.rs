@@ -1,4 +1,4 @@
-//! A schema of 100 000 levels.
+//! A schema with 100,000 levels.
 
 guest::metadata!(|| {
     let (open, close) = (r#"{"type":"object","not":"#.repeat(100_000), "}".repeat(100_000));

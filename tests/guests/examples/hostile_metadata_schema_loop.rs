@@ -1,4 +1,4 @@
-//! A schema that is its own definition.
+//! A schema that refers to itself.
 
 guest::metadata!(|| {
     let input_schema = r##"{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}"##;

@@ -1,4 +1,4 @@
-//! A schema whose pattern takes for ever on the wrong text.
+//! A schema with a pattern that backtracks forever on the wrong text.
 
 guest::metadata!(|| {
     let input_schema = r#"{"type":"object","properties":{"a":{"type":"string","pattern":"^(a+)+$"}}}"#.into();

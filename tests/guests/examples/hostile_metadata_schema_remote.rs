@@ -1,4 +1,4 @@
-//! A schema that points to another machine.
+//! A schema with a reference to another machine.
 
 guest::metadata!(|| {
     let input_schema =

@@ -1,4 +1,4 @@
-//! Tags and a toolset with what a terminal or a model would obey.
+//! Tags and a toolset with text that a terminal or a model would obey.
 
 guest::metadata!(|| {
     let bad = || String::from("a\u{1b}[2J\u{7}\0\r\n\u{202e}b");

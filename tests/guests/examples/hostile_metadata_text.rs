@@ -1,4 +1,4 @@
-//! Small texts in all places, with what a terminal or a model would obey.
+//! Short texts in all fields, with content that a terminal or a model would obey.
 
 guest::metadata!(|| {
     let bad = || String::from("a\u{1b}[2J\u{7}\0\r\n\u{202e}b");

@@ -1,4 +1,4 @@
-//! A title with what a terminal or a model would obey.
+//! A title with text that a terminal or a model would obey.
 
 guest::metadata!(|| vec![guest::ToolDef {
     title: Some("a\u{1b}[2J\u{7}\0\r\n\u{202e}b".into()),

@@ -1,4 +1,4 @@
-//! Tools that together ask for more than is compared with a policy.
+//! Tools that together declare more than the host compares with a policy.
 
 guest::metadata!(|| {
     let wish = |n: usize| guest::Capability {

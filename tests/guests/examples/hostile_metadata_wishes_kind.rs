@@ -1,4 +1,4 @@
-//! A tool that asks for more of one kind than is compared with a policy.
+//! A tool that declares more of one kind than the host compares with a policy.
 
 guest::metadata!(|| {
     let wish = |n: usize| guest::Capability {

@@ -1,4 +1,4 @@
-//! Waits, with next to no fuel.
+//! Waits, with almost no fuel.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use guest::{Answer, Args, text, tool};
 
 guest::tools!(tool("sleep", sleep), tool("naps", naps), tool("poll", poll));
 
-/// One wait of `ms`: an hour, if nothing is said.
+/// Waits `ms` once: an hour by default.
 fn sleep(args: &Args) -> Answer {
     std::thread::sleep(Duration::from_millis(args.number("ms", 3_600_000)));
     text("slept")
 }
 
-/// Waits of a millisecond, for ever.
+/// Waits a millisecond at a time, without end.
 fn naps(_: &Args) -> Answer {
     loop {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Asks for ever whether a second is over that never begins.
+/// Polls without end for a second that never starts.
 fn poll(_: &Args) -> Answer {
     loop {
         std::hint::black_box(subscribe_duration(1_000_000_000).ready());

@@ -1,4 +1,4 @@
-//! Remembers, where nothing must be remembered: each answer must be `1`.
+//! Counts its calls in a global, which must never survive: each result must be `1`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

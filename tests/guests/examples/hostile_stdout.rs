@@ -1,4 +1,4 @@
-//! Writes to stdout what a client of the host would take for the host's words, and to stderr what a terminal obeys.
+//! Writes text to stdout that a client would attribute to the host, and control characters to stderr.
 
 use std::io::Write as _;
 
@@ -21,7 +21,7 @@ guest::tools!(
     }),
 );
 
-/// Answers to the requests that a client of an MCP server sends first, and a request of its own.
+/// Responses to the first requests of an MCP client, and a request.
 fn forge() {
     for id in 0..10 {
         println!(
@@ -33,7 +33,7 @@ fn forge() {
     println!("Content-Length: 2\r\n\r\n{{}}");
 }
 
-/// `mib` MiB without the end of a line, to both. Ignores that the host may not want them.
+/// Writes `mib` MiB without a line end to both, and ignores errors.
 fn flood(args: &Args) -> Answer {
     let block = vec![b'x'; 1 << 16];
     for _ in 0..args.number("mib", 8) * 16 {

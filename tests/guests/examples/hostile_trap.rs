@@ -1,4 +1,4 @@
-//! Ends in every way but by an answer.
+//! Ends in every way except a result.
 
 use guest::{Answer, Args, ErrorCode, fail, tool};
 
@@ -35,7 +35,7 @@ fn beyond() -> u8 {
     unsafe { address.read_volatile() }
 }
 
-/// Calls a function as if it were another.
+/// Calls a function with a wrong type.
 fn wrong_signature() -> u64 {
     let wrong = unsafe { std::mem::transmute::<fn(u64) -> u64, fn(f32, f64) -> u64>(dig) };
     std::hint::black_box(wrong)(1.0, 1.0)

@@ -1,4 +1,4 @@
-//! Says that it only computes, and asks for secrets, time and chance all the same.
+//! Declares no capability, but uses secrets, clock and randomness.
 
 use guest::host::secrets::get;
 use guest::wasip2::random::random::get_random_u64;

@@ -1,5 +1,5 @@
-//! Asks for as much as the bounds let it, in words that are slow to compare: with each other when it is loaded, with
-//! the arguments of a program and with a path when a tool is called. Each tool also asks for what it cannot have.
+//! Declares as much as the limits allow, in patterns that are slow to compare: with each other at load, and with
+//! the arguments of a program and with a path in a call. Each tool also requests something that it cannot get.
 
 use guest::host::files;
 use guest::host::process::{self, Command, ProcessError};
@@ -7,7 +7,7 @@ use guest::{Answer, Capability, ToolDef, Value, definition, fail, json, structur
 
 guest::tools_by!(list, call);
 
-/// Of each kind.
+/// Declarations of each kind.
 const MOST: usize = 32;
 
 fn list() -> Vec<ToolDef> {

@@ -1,4 +1,4 @@
-//! An ordinary program that knows nothing of this host. Its first argument says what it does.
+//! A command line program that does not know this host. Its first argument selects its behaviour.
 
 use std::io::{Read, Write};
 use std::process::exit;

@@ -1,4 +1,4 @@
-//! A tool, and a reducer that does with its answer what the call's argument `reduce` says.
+//! A tool, and a reducer that treats its result as the call's argument `reduce` says.
 
 use guest::host::{context, kv};
 use guest::wasip2::random::random::get_random_u64;
@@ -50,7 +50,7 @@ fn sleep() -> Option<Answer> {
     }
 }
 
-/// The answer without its last character, and changed.
+/// The text without its last character, changed.
 fn shorter(input: Answer, change: fn(ToolOutput) -> ToolOutput) -> Answer {
     input.map(|mut output| {
         output.value.pop();

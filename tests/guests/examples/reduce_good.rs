@@ -1,4 +1,4 @@
-//! A tool, and a reducer that halves what it answers.
+//! A tool, and a reducer that halves its result.
 
 use guest::{ToolOutput, produce};
 

@@ -1,8 +1,8 @@
-//! Work that only computes, to be measured: in guests, and in the benchmarks as a program of the machine.
+//! Pure computations to be measured, in guests and natively in the benchmarks.
 
 use std::collections::BTreeMap;
 
-/// Recursion: nearly each instruction is near a call.
+/// Recursion: most instructions are near a call.
 pub fn fib(n: u32) -> u64 {
     if n < 2 { u64::from(n) } else { fib(n - 1) + fib(n - 2) }
 }
@@ -65,7 +65,7 @@ fn compress(state: &mut [u32; 8], block: &[u8]) {
     }
 }
 
-/// A JSON text of `records` records, some hundred bytes each.
+/// A JSON text of `records` records, each a few hundred bytes long.
 pub fn records(records: usize) -> String {
     let record = |n: usize| {
         format!(
@@ -77,7 +77,7 @@ pub fn records(records: usize) -> String {
     format!("[{}]", (0..records).map(record).collect::<Vec<_>>().join(","))
 }
 
-/// Reads such a text; tells how many members it has.
+/// Parses such a text and returns the number of members.
 pub fn members(text: &str) -> usize {
     let read: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
     read.iter().map(BTreeMap::len).sum()

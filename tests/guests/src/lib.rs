@@ -1,9 +1,9 @@
-//! What the guests share: the contract's bindings, and macros that turn a few functions into a component.
+//! Code that the guests share: the contract's bindings, and macros that turn functions into a component.
 //!
 //! Each guest is an example of this package, built for `wasm32-wasip2` by the build script of `guest-artifacts`. The
-//! first part of its name says what it is for: `api_` shows the contract, `cap_` uses a capability, `hostile_` does what
-//! a plugin must not, `reduce_` holds reducers, `bench_` is measured. Most use the bindings and not the SDK: a guest has
-//! to be able to answer what the SDK would never let it.
+//! first part of its name states its purpose: `api_` shows the contract, `cap_` uses a capability, `hostile_` misbehaves,
+//! `reduce_` has reducers, `bench_` is measured. Most guests use the bindings instead of the SDK, because a guest must
+//! be able to return what the SDK prevents.
 //!
 //! ```ignore
 //! use guest::{Answer, Args, text, tool};
@@ -16,10 +16,10 @@
 //! ```
 
 mod bindings {
-    //! What `wit-bindgen` writes from `wit/`: the imports, and one world for each export, sharing its types.
+    //! The output of `wit-bindgen` for `wit/`: the imports, and one world for each export, with shared types.
     #![allow(clippy::all, reason = "generated code")]
 
-    /// Everything a plugin may import; what a guest does not call does not reach its component.
+    /// Everything that a plugin may import. Unused imports do not become part of a component.
     pub mod imports {
         wit_bindgen::generate!({
             path: "../../wit",
@@ -75,10 +75,10 @@ pub use types::{Capability, ErrorCode, ToolDef, ToolError, ToolOutput, ToolTrait
 /// The interfaces of WASI.
 pub use wasip2;
 
-/// What a tool answers.
+/// The result of a tool.
 pub type Answer = Result<ToolOutput, ToolError>;
 
-/// The arguments of a call, read one by one with a default: the schema has no opinion.
+/// The arguments of a call, read one by one with a default, because the schema allows anything.
 pub struct Args(Value);
 
 impl Args {
@@ -97,7 +97,7 @@ impl Args {
         self.0.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// All of them.
+    /// All arguments.
     pub fn all(&self) -> &Value {
         &self.0
     }
@@ -117,9 +117,9 @@ pub struct Tool {
 
 #[derive(Clone, Copy)]
 enum Run {
-    /// With the arguments read.
+    /// A function of the parsed arguments.
     Args(fn(&Args) -> Answer),
-    /// With the JSON text as it came: no JSON library in the component.
+    /// A function of the JSON text, without a JSON library in the component.
     Raw(fn(String) -> Answer),
 }
 
@@ -128,7 +128,7 @@ pub const fn tool(name: &'static str, run: fn(&Args) -> Answer) -> Tool {
     Tool::new(name, Run::Args(run))
 }
 
-/// A tool that takes any object as the text it came as.
+/// A tool that takes any object as text.
 pub const fn raw_tool(name: &'static str, run: fn(String) -> Answer) -> Tool {
     Tool::new(name, Run::Raw(run))
 }
@@ -154,12 +154,12 @@ impl Tool {
         Self { needs, ..self }
     }
 
-    /// Says that the output holds text of others.
+    /// Declares that the output contains text of others.
     pub const fn untrusted(self) -> Self {
         Self { untrusted: true, ..self }
     }
 
-    /// What `list-tools` says about it.
+    /// The definition for `list-tools`.
     #[doc(hidden)]
     pub fn define(&self) -> ToolDef {
         ToolDef {
@@ -181,7 +181,7 @@ impl Tool {
     }
 }
 
-/// A definition with nothing wrong about it, to be spoilt.
+/// A valid definition, to be broken.
 pub fn definition(name: impl Into<String>) -> ToolDef {
     ToolDef {
         name: name.into(),
@@ -217,18 +217,18 @@ pub fn output(value: impl Into<String>) -> ToolOutput {
     ToolOutput { value: value.into(), structured: None, content: Vec::new(), cost_usd: None, meta: None }
 }
 
-/// Answers with text.
+/// Returns text.
 pub fn text(value: impl Into<String>) -> Answer {
     Ok(output(value))
 }
 
-/// Answers with JSON, as text and as `structured`.
+/// Returns JSON, as text and as `structured`.
 pub fn structured(value: &Value) -> Answer {
     let json = value.to_string();
     Ok(ToolOutput { structured: Some(json.clone()), ..output(json) })
 }
 
-/// The tool of the guests with reducers: answers `n` characters, with `structured`, or fails if `fail`.
+/// The tool of the guests with reducers: returns `n` characters with `structured`, or fails if `fail`.
 pub fn produce(args: &Args) -> Answer {
     let value: String = ('a'..='z').cycle().take(args.number("n", 1000) as usize).collect();
     if args.flag("fail") {
@@ -238,12 +238,12 @@ pub fn produce(args: &Args) -> Answer {
     Ok(ToolOutput { structured, ..output(value) })
 }
 
-/// Answers with an error.
+/// Returns an error.
 pub fn fail(code: ErrorCode, message: impl Into<String>) -> Answer {
     Err(ToolError { code, message: message.into(), subject: None, cost_usd: None })
 }
 
-/// Makes the component: the tools, each as [`tool`] or [`raw_tool`] gives it.
+/// Exports the tools, each made with [`tool`] or [`raw_tool`].
 #[macro_export]
 macro_rules! tools {
     ($($tool:expr),+ $(,)?) => {
@@ -252,7 +252,7 @@ macro_rules! tools {
     };
 }
 
-/// Makes the component with a `list-tools` and a `call` of its own.
+/// Exports a custom `list-tools` and `call`.
 #[macro_export]
 macro_rules! tools_by {
     ($list:expr, $call:expr $(,)?) => {
@@ -275,7 +275,7 @@ macro_rules! tools_by {
     };
 }
 
-/// Makes the component whose only fault is what `list-tools` answers.
+/// Exports a component whose only fault is the result of `list-tools`.
 #[macro_export]
 macro_rules! metadata {
     ($list:expr) => {
@@ -283,7 +283,7 @@ macro_rules! metadata {
     };
 }
 
-/// Adds reducers: the tools they are for, and one function for them all.
+/// Adds reducers: their tools, and one function for all.
 #[macro_export]
 macro_rules! reducers {
     ([$($tool:expr),* $(,)?], $reduce:expr) => {
@@ -305,7 +305,7 @@ macro_rules! reducers {
     };
 }
 
-/// Adds the check whether a tool is available.
+/// Adds the availability check.
 #[macro_export]
 macro_rules! availability {
     ($check:expr) => {
@@ -323,7 +323,7 @@ macro_rules! availability {
     };
 }
 
-/// What the macros write names these.
+/// The macros use these items.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::bindings::availability_world::exports::toolbay::plugin::availability::Guest as Availability;

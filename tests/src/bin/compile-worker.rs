@@ -1,4 +1,4 @@
-//! A program that can be a compile worker and nothing else, for the tests.
+//! A program that only serves as a compile worker, for the tests.
 
 fn main() -> std::io::Result<()> {
     assert_eq!(std::env::args().nth(1).as_deref(), Some(toolbay::COMPILE_WORKER), "started by a test");

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz [--seconds N] [--seed N] [TARGET | FILE]`: runs all targets, one, or one input that failed before.
+//! `cargo xtask fuzz [--seconds N] [--seed N] [TARGET | FILE]`: runs all targets, one target, or one failed input.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use fuzz::{TARGETS, Target, run};
+use fuzz::{TARGETS, FuzzTarget, run};
 
 fn main() -> ExitCode {
     match go() {
@@ -36,7 +36,7 @@ fn go() -> Result<()> {
     if let Some(file) = wanted.as_deref().filter(|name| Path::new(name).is_file()) {
         return again(Path::new(file));
     }
-    let targets: Vec<&Target> =
+    let targets: Vec<&FuzzTarget> =
         TARGETS.iter().filter(|target| wanted.as_deref().is_none_or(|name| name == target.name)).collect();
     if targets.is_empty() {
         let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
@@ -61,7 +61,7 @@ fn go() -> Result<()> {
     Ok(())
 }
 
-/// Runs an input once more; its file is named after its target.
+/// Runs an input again. Its file is named after its target.
 fn again(file: &Path) -> Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let target = TARGETS.iter().find(|target| name.starts_with(target.name)).context("of which target?")?;

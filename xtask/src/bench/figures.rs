@@ -1,11 +1,11 @@
-//! The figures of a run: which there have to be, and what of two runs may be compared.
+//! The figures of a run: the required ones, and the comparable ones.
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Map, Value};
 
 use super::machine;
 
-/// What every quick run has to measure.
+/// The figures that every quick run must measure.
 const HEADLINE: [&str; 14] = [
     "floor_fresh_us",
     "library_fresh_us",
@@ -23,7 +23,7 @@ const HEADLINE: [&str; 14] = [
     "quiet_p99_us",
 ];
 
-/// Of two runs, only these are compared: each is of two sides that took turns in one run.
+/// Only these figures of two runs are compared: each is a ratio of two sides that alternated in one run.
 const RATIOS: [(&str, &str, &str); 4] = [
     ("a fresh call, to bare wasmtime", "library_fresh_us", "floor_fresh_us"),
     ("two workers, to two bare threads", "library_two_workers_per_s", "floor_two_threads_per_s"),
@@ -42,7 +42,7 @@ pub(crate) fn write(file: &str, figures: &Map<String, Value>) -> Result<()> {
     std::fs::write(file, text).with_context(|| format!("cannot write `{file}`"))
 }
 
-/// An error that names the headline figures that are missing, or are no figures.
+/// An error that names the headline figures that are missing or not numbers.
 pub(crate) fn complete(figures: &Map<String, Value>) -> Result<()> {
     let there = |name: &str| figures.get(name).and_then(Value::as_f64).is_some_and(|value| value > 0.0);
     let missing: Vec<&str> = HEADLINE.into_iter().filter(|name| !there(name)).collect();
@@ -52,7 +52,7 @@ pub(crate) fn complete(figures: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Prints the ratios of two runs side by side; refuses if one of them was on a loaded machine.
+/// Prints the ratios of two runs side by side. Refuses a run on a loaded machine.
 pub(crate) fn compare(earlier: &Map<String, Value>, now: &Map<String, Value>) -> Result<()> {
     for (run, figures) in [("the earlier run", earlier), ("this run", now)] {
         if let Some(why) = machine::loaded(figures) {
@@ -108,7 +108,7 @@ mod tests {
             let error = compare(&loaded, &figures()).unwrap_err().to_string();
             assert!(error.contains("in the earlier run"), "{error}");
         }
-        // Figures of before this was kept.
+        // Figures of versions that did not record this.
         assert!(compare(&Map::new(), &figures()).is_err());
     }
 }

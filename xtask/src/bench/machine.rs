@@ -1,4 +1,4 @@
-//! What else the machine did while something was measured: the figures of a busy machine are worse, and of no use beside
+//! Measures the load of the machine during a run. Figures of a busy machine are worse and cannot be compared with
 //! those of another run.
 
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
 
-/// Percent of the processors' time that others may take before and after a run.
+/// The percentage of CPU time that other processes may take before and after a run.
 const BUSY_PERCENT: f64 = 10.0;
-/// Percent of it that the hypervisor may give to others during the run.
+/// The percentage of CPU time that the hypervisor may give to others during the run.
 const STOLEN_PERCENT: f64 = 2.0;
-/// Beyond this load average of the last minute something was at work, be it our own compiler a moment ago.
+/// Above this load average of the last minute, other work was running, or a compiler a moment ago.
 const LOADED: f64 = 0.7;
-/// How long it is looked whether others compute now.
+/// How long the current load is measured.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What the kernel says of the machine.
+/// The load of the machine, from the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine {
     /// Load average of the last minute.
     load: f64,
-    /// Percent of the processors' time that was taken just now.
+    /// The percentage of CPU time that is in use now.
     busy: f64,
-    /// Ticks of all processors that the hypervisor gave to others; a tick is 10 ms.
+    /// Ticks that the hypervisor gave to other machines; a tick is 10 ms.
     stolen: f64,
 }
 
-/// Under what conditions a run was made.
+/// The conditions of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Conditions {
     load: f64,
-    /// The busier of before and after, in percent.
+    /// The higher load of before and after, in percent.
     busy: f64,
     stolen: f64,
 }
 
 impl Machine {
-    /// Looks, and says it when others compute.
+    /// Measures the load, and prints a warning if other processes compute.
     pub(crate) fn before() -> Result<Self> {
         let now = Self::now()?;
         if now.load > LOADED || now.busy > BUSY_PERCENT {
@@ -58,7 +58,7 @@ impl Machine {
         Ok(Self { load: load.context("no load in `/proc/loadavg`")?, busy, stolen })
     }
 
-    /// What the machine did since.
+    /// The conditions since the start.
     pub(crate) fn until_now(self, time: Duration) -> Result<Conditions> {
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let after = Self::now()?;
@@ -68,7 +68,7 @@ impl Machine {
 }
 
 impl Conditions {
-    /// In words.
+    /// A description for people.
     pub(crate) fn told(&self) -> String {
         format!(
             "the load average before was {}, others took {:.0} % of the processors' time before or after, the hypervisor {:.1} % meanwhile",
@@ -76,7 +76,7 @@ impl Conditions {
         )
     }
 
-    /// As they stand beside the figures.
+    /// The form that stands beside the figures.
     pub(crate) fn figures(&self) -> Map<String, Value> {
         let one = |value: f64| Value::from((value * 10.0).round() / 10.0);
         [("load_before", self.load), ("busy_percent", self.busy), ("stolen_percent", self.stolen)]
@@ -86,7 +86,7 @@ impl Conditions {
     }
 }
 
-/// Why the figures of a run cannot stand beside those of another, if so.
+/// The reason why the figures cannot be compared with those of another run, if there is one.
 pub(crate) fn loaded(figures: &Map<String, Value>) -> Option<String> {
     let figure = |name: &str| figures.get(name).and_then(Value::as_f64);
     match (figure("busy_percent"), figure("stolen_percent")) {
@@ -105,11 +105,11 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read `{path}`"))
 }
 
-/// Idle, all and stolen ticks since the machine started.
+/// The idle, total and stolen ticks since the machine started.
 fn ticks(stat: &str) -> Result<(f64, f64, f64)> {
     let line = stat.lines().next().unwrap_or_default();
     let ticks: Vec<f64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
-    // user, nice, system, idle, waiting for disks, interrupts, soft interrupts, stolen; guests are in the first two.
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in the first two.
     let of = |at: usize| ticks.get(at).copied();
     let idle = of(3).zip(of(4)).map(|(idle, waiting)| idle + waiting).context("no times in `/proc/stat`")?;
     Ok((idle, ticks.iter().take(8).sum(), of(7).unwrap_or_default()))

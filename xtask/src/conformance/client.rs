@@ -7,21 +7,21 @@ use anyhow::{Context as _, Result, bail};
 
 /// The client under test, an example of the package of tests.
 const CLIENT: &str = "mcp_client";
-/// The scenarios of the suite that do not apply or do not pass, with the reason; strict: one that passes is an error.
+/// The scenarios that do not apply or do not pass, with the reason. A listed scenario that passes is an error.
 pub(crate) const EXPECTED: &str = "tests/conformance/client-expected.txt";
-/// Milliseconds that one scenario may take.
+/// The timeout of one scenario, in milliseconds.
 const TIMEOUT_MS: &str = "60000";
 
-/// What became of the scenarios of one revision.
+/// The outcome of the scenarios of one revision.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// Scenarios that went otherwise than the file says, with what they did.
+    /// Scenarios whose outcome contradicts the file, with their output.
     pub(crate) surprises: Vec<String>,
 }
 
-/// Scenarios of a revision that the bridge is run against: all that the revision requires of a client.
+/// The scenarios of a revision: all that it requires of a client.
 fn scenarios(suite: &[String], revision: &str) -> Result<Vec<String>> {
     let (program, rest) = suite.split_first().context("no command of the suite")?;
     let listed = Command::new(program).args(rest).args(["list", "--requirements", revision]).output()?;
@@ -36,7 +36,7 @@ fn scenarios(suite: &[String], revision: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The lines of the file for a revision: scenario or prefix ending in `*`, and why.
+/// The lines of the file for a revision: scenario or prefix ending in `*`, and the reason.
 fn expected(workspace: &Path, revision: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(workspace.join(EXPECTED)).with_context(|| EXPECTED.to_owned())?;
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use xtask::wasm;
 
-use super::Bench;
+use super::PeerBench;
 use crate::foreign::{python_with, shell};
 use crate::test;
 
@@ -27,7 +27,7 @@ const LOG: &str = "error";
 
 /// The bare MCP library as the baseline, and Toolbay with its own echo and with the plain WIT component that other peers
 /// run too.
-pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn ours(bench: &mut PeerBench<'_>) -> Result<()> {
     let release = wasm::target_dir(bench.workspace).join("release");
     let suffix = std::env::consts::EXE_SUFFIX;
     let bare = release.join("examples").join(format!("bare{suffix}"));
@@ -55,7 +55,7 @@ pub(super) fn ours(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn python(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn python(bench: &mut PeerBench<'_>) -> Result<()> {
     let folder = bench.workspace.join("tests/peers/python");
     let python = python_with(&bench.folder.join("python"), &folder)?;
     let name = format!("Python, {}", version(&folder)?);
@@ -64,7 +64,7 @@ pub(super) fn python(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Installs a package that contains the program itself.
-pub(super) fn wassette(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn wassette(bench: &mut PeerBench<'_>) -> Result<()> {
     let folder = bench.workspace.join("tests/peers/wassette");
     let python = python_with(&bench.folder.join("wassette"), &folder)?;
     let find = "import wassette_cli, pathlib; print(pathlib.Path(wassette_cli.__file__).parent / 'wassette')";
@@ -87,7 +87,7 @@ pub(super) fn wassette(bench: &mut Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn toolregistry(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn toolregistry(bench: &mut PeerBench<'_>) -> Result<()> {
     let folder = bench.workspace.join("tests/peers/toolregistry");
     let python = python_with(&bench.folder.join("toolregistry"), &folder)?;
     bench.batch(&format!("{}, threads", version(&folder)?), &[&python, &folder.join("batch.py")]);
@@ -95,7 +95,7 @@ pub(super) fn toolregistry(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// This peer is on no package registry. A variable names its checkout, which needs Node and the package `tsx`.
-pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn ethos(bench: &mut PeerBench<'_>) -> Result<()> {
     let checkout = std::env::var("TOOLBAY_ETHOS")
         .context("no package registry has it; set `TOOLBAY_ETHOS` to a checkout")?;
     let tsx = PathBuf::from(format!("{checkout}/node_modules/tsx/dist/esm/index.mjs"));
@@ -106,7 +106,7 @@ pub(super) fn ethos(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// Compiles once, for a long time: 700 packages, with a separate wasmtime and cloud clients among them.
-pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn hyper_mcp(bench: &mut PeerBench<'_>) -> Result<()> {
     let root = bench.folder.join("hyper-mcp");
     let program = root.join("bin").join(format!("hyper-mcp{}", std::env::consts::EXE_SUFFIX));
     // Cargo keeps a list of what it installed.
@@ -134,7 +134,7 @@ pub(super) fn hyper_mcp(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// The library in a small program.
-pub(super) fn extism(bench: &mut Bench<'_>) -> Result<()> {
+pub(super) fn extism(bench: &mut PeerBench<'_>) -> Result<()> {
     let plugin = extism_plugin(bench)?;
     let target = bench.folder.join("extism");
     let mut build = quiet_cargo(bench.workspace);
@@ -148,7 +148,7 @@ pub(super) fn extism(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// The echo as a module for Extism: compiled for the installed target and linked without its adapter.
-fn extism_plugin(bench: &Bench<'_>) -> Result<PathBuf> {
+fn extism_plugin(bench: &PeerBench<'_>) -> Result<PathBuf> {
     wasm::ensure_target()?;
     let target = bench.folder.join("extism-plugin");
     let mut build = quiet_cargo(bench.workspace);
@@ -170,7 +170,7 @@ fn quiet_cargo(workspace: &Path) -> Command {
     command
 }
 
-fn guest(bench: &Bench<'_>, name: &str) -> Result<PathBuf> {
+fn guest(bench: &PeerBench<'_>, name: &str) -> Result<PathBuf> {
     let guests = wasm::guests(bench.workspace)?;
     let found = guests.into_iter().find(|guest| guest.name == name);
     found.map(|guest| guest.file).with_context(|| format!("no guest `{name}`"))

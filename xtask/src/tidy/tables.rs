@@ -1,13 +1,13 @@
 //! The architecture as data: which package may depend on which.
 //!
-//! A new package is an error until its line is here, so that whoever adds it says once what it may know. Tests may know
+//! A new package is an error until it has a line here, so its author states what it may depend on. Tests may depend on
 //! everything.
 
-/// Each name with the names it may mention.
+/// Each name with the names that it may mention.
 pub(super) type Table = &'static [(&'static str, &'static [&'static str])];
 
-/// What each package may depend on, of the packages here. A folder ending in `/*` stands for all in it. Tests of a
-/// package may depend on anything.
+/// The packages of the workspace that each package may depend on. A folder ending in `/*` stands for all its packages.
+/// Tests of a package may depend on anything.
 pub(super) const PACKAGES: Table = &[
     ("host/policy", &[]),
     ("host/core", &["toolbay-policy"]),
@@ -25,10 +25,10 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-vendor",
         ],
     ),
-    // An adapter never depends on another adapter, and not on what runs the tools.
+    // An adapter never depends on another adapter or on the runtime.
     ("host/mcp", &["toolbay-core", "toolbay-discovery", "toolbay-policy"]),
     ("host/openapi", &["toolbay-core", "toolbay-policy"]),
-    // For authors of plugins, whose tests run what they wrote in the host.
+    // For plugin authors, whose tests run their plugin in the host.
     ("host/testing", &["toolbay"]),
     (
         "host/cli",
@@ -51,7 +51,7 @@ pub(super) const PACKAGES: Table = &[
     ("tests/artifacts", &["xtask"]),
     ("tests/benches", &["toolbay", "guest-artifacts"]),
     ("tests/bindings", &[]),
-    // What is measured beside this project, and no part of it.
+    // Programs that are measured beside this project.
     ("tests/peers/*", &[]),
     ("tests/fuzz", &["toolbay", "guest-artifacts"]),
     (

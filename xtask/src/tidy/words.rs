@@ -89,7 +89,7 @@ const TYPES: [&str; 60] = [
 /// Names that no function may have.
 const FUNCTIONS: [&str; 8] = ["apart", "becomes", "hear", "rests", "tell", "tell_once", "told", "works"];
 
-/// What is not searched: history, this list, and texts of others.
+/// Files that are not searched: history, this list, and texts of others.
 const EXCLUDED: [&str; 6] = [
     "docs/decisions/",
     "xtask/src/tidy/words.rs",

@@ -1,74 +1,74 @@
-//! The command line of those who write plugins.
+//! The arguments of the commands for plugin authors.
 
 use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use crate::author::language::Language;
+use crate::author::language::PluginLanguage;
 
-/// What is made.
+/// The arguments of `toolbay new`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NewArgs {
-    /// The plugin's name, which is its id and its folder; a path makes the folder elsewhere.
+    /// The plugin's name: its id and its folder. A path creates the folder elsewhere.
     #[arg(value_name = "NAME", value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
-    /// The language it is written in.
-    #[arg(long, value_enum, value_name = "LANGUAGE", default_value_t = Language::Rust)]
-    pub(crate) lang: Language,
-    /// Begin with a reducer, which makes results of other tools shorter, instead of a tool.
+    /// The plugin's language.
+    #[arg(long, value_enum, value_name = "LANGUAGE", default_value_t = PluginLanguage::Rust)]
+    pub(crate) lang: PluginLanguage,
+    /// Start with a reducer, which shortens results of other tools, instead of a tool.
     #[arg(long)]
     pub(crate) reducer: bool,
 }
 
-/// What is built, and how.
+/// The arguments of `toolbay build`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BuildArgs {
     /// The project's folder. Default: the current directory, or the nearest project above it.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
-    /// Build it small and fast, to be given away.
+    /// Build the release: small and fast.
     #[arg(long, short)]
     pub(crate) release: bool,
-    /// Only build it: the plugin directory stays as it is.
+    /// Build only, and leave the plugin directory unchanged.
     #[arg(long)]
     pub(crate) no_install: bool,
-    /// Take the place of another project's plugin of the same id.
+    /// Replace another project's plugin of the same id.
     #[arg(long, conflicts_with = "no_install")]
     pub(crate) replace: bool,
 }
 
-/// What is tested.
+/// The arguments of `toolbay test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestArgs {
     /// The project's folder. Default: the current directory, or the nearest project above it.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
-    /// Only the examples of the tools.
+    /// Run only the examples of the tools.
     #[arg(long)]
     pub(crate) examples: bool,
-    /// Call the examples on the component that is to be given away.
+    /// Call the examples on the release.
     #[arg(long, short)]
     pub(crate) release: bool,
 }
 
-/// What is built again and again.
+/// The arguments of `toolbay dev`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
     /// The project's folder. Default: the current directory, or the nearest project above it.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
-    /// Build what is to be given away; slower.
+    /// Build the release, which takes longer.
     #[arg(long, short)]
     pub(crate) release: bool,
 }
 
-/// What is packed, and where to.
+/// The arguments of `toolbay pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PackArgs {
     /// The project's folder. Default: the current directory, or the nearest project above it.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
-    /// The file to write. Default: the plugin's id and `.wasm`, here.
+    /// The file to write. Default: `ID.wasm` in the current directory.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
 }

@@ -1,49 +1,45 @@
-//! `toolbay build`: what was built is loaded once before it takes a place, so that nothing broken replaces what works.
+//! `toolbay build`: a component is loaded once before it is installed, so that a broken one does not replace a working one.
 
 use std::io::Write;
 
 use anyhow::{Context, Result};
 
 use super::install;
-use super::language::Profile;
-use super::project::{Component, Project};
+use super::language::BuildProfile;
+use super::project::{BuiltComponent, Project};
 use crate::author::args::BuildArgs;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, PolicyFile, Purpose};
-use crate::output::{self, HEAD};
-use crate::{Verdict, host_failed};
+use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::output::format;
+use crate::output::{self, HEADING};
+use crate::{CommandStatus, host_failure};
 
-pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<Verdict> {
+pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
-    let profile = if args.release { Profile::Release } else { Profile::Dev };
+    let profile = if args.release { BuildProfile::Release } else { BuildProfile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
-        output::complain("it does not compile: mend what is said above; what was built before stays");
-        return Ok(Verdict::Bad);
+        output::print_error("the build failed; the installed plugin stays");
+        return Ok(CommandStatus::Failed);
     };
     let shown = component.file.display();
     let bytes =
-        component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(host_failed)?.len();
-    writeln!(
-        output::out(),
-        "{HEAD}{}{HEAD:#}: {} KiB ({bytes} bytes), {shown}",
-        component.id,
-        bytes.div_ceil(1024)
-    )?;
+        component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(host_failure)?.len();
+    writeln!(output::stdout(), "{HEADING}{}{HEADING:#}: {}, {shown}", component.id, format::size(bytes))?;
     if !args.no_install {
-        if let Err(problem) = loads(setup, &component).await? {
-            output::complain(&format!("it is not placed, and what was there before stays: {problem}"));
-            return Ok(Verdict::Bad);
+        if let Err(problem) = check_loads(setup, &component).await? {
+            output::print_error(&format!("the component does not load and is not installed: {problem}"));
+            return Ok(CommandStatus::Failed);
         }
         let placed = install::install(setup, &project, &component, args.replace)?;
-        output::note(&format!("placed as {}", placed.display()));
+        output::print_note(&format!("installed as `{}`", placed.display()));
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// Whether a host takes the component, under a policy that grants nothing; or why not.
-async fn loads(setup: &SetupArgs, component: &Component) -> Result<Result<(), String>> {
-    let nothing = PolicyFile::of_text(setup, "version = 1".to_owned())?.policy()?;
-    let host = setup::host_for(setup, nothing, Purpose::Look)?;
+/// Loads the component under a policy that grants nothing. Returns why that fails.
+async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Result<(), String>> {
+    let nothing = PolicyFile::from_text(setup, "version = 1".to_owned())?.policy()?;
+    let host = setup::host_for(setup, nothing, HostPurpose::Inspect)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;
     Ok(loaded.map(drop).map_err(|error| error.to_string()))
 }

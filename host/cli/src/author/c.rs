@@ -4,17 +4,17 @@ use anyhow::Result;
 use toolbay::PluginId;
 
 use super::embedded;
-use super::language::Language;
-use super::project::{Component, Metadata, Project};
+use super::language::PluginLanguage;
+use super::project::{BuiltComponent, Project, ProjectMetadata};
 use super::python::python;
 use super::script;
-use super::template::{Plan, TemplateFile};
+use super::template::{TemplateFile, TemplatePlan};
 
-/// The file by which a project is known, and the plugin itself.
-const MARKER: &str = Language::C.marker();
+/// The file that identifies a project: the plugin's source.
+const MARKER: &str = PluginLanguage::C.marker();
 
-/// The files of a new project, with the SDK it is written against.
-pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
+/// The files of a new project, including the SDK.
+pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
     let named = |text: &str| text.replace("{{name}}", plan.name);
     let source = if plan.reducer {
         include_str!("../../templates/c/reducer.c")
@@ -30,14 +30,14 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
     files
 }
 
-/// Builds the component, whose id is the folder's name.
-pub(super) fn build(project: &Project) -> Result<Option<Component>> {
+/// Builds the component. Its id is the folder's name.
+pub(super) fn build(project: &Project) -> Result<Option<BuiltComponent>> {
     let name = project.folder.file_name().and_then(|name| name.to_str());
     let id: PluginId = script::id(&project.folder, name)?;
     script::build(project, id, python(project)?.args(["vendor/toolbay/build.py", MARKER]))
 }
 
-/// There is no manifest: what it says of itself is in the source, and in the component.
-pub(super) fn metadata() -> Metadata {
-    Metadata::default()
+/// Empty: a C project has no manifest. Its metadata is in the source and the component.
+pub(super) fn metadata() -> ProjectMetadata {
+    ProjectMetadata::default()
 }

@@ -1,7 +1,7 @@
-//! The parts of a component's file: how large each is, and the custom sections that say what it is.
+//! The parts of a component's file: their sizes, and the custom sections with its metadata.
 //!
-//! Sections of the names that the tools of WebAssembly use (`version`, `description`, `licenses`, `source`, `homepage`,
-//! `authors`, and `.dep-v0` for the list of dependencies) are read by those tools too. A host runs nothing of them.
+//! WebAssembly tools read the same sections: `version`, `description`, `licenses`, `source`, `homepage`, `authors`, and
+//! `.dep-v0` for the dependencies. A host does not execute them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,24 +10,24 @@ use anyhow::Result;
 use wasm_encoder::{ComponentSection as _, CustomSection};
 use wasmparser::{Parser, Payload};
 
-/// What a component's file is made of.
+/// The parts of a component's file.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
-    /// Bytes of all functions, of all core modules.
+pub(crate) struct ComponentParts {
+    /// Bytes of the functions of all core modules.
     pub(crate) code: u64,
     /// Bytes of constant data.
     pub(crate) data: u64,
-    /// Custom sections by name, with their bytes, wherever they stand.
+    /// Bytes of the custom sections by name, at every nesting level.
     pub(crate) custom: BTreeMap<String, u64>,
     /// Bytes of everything else: types, imports, exports, tables.
     pub(crate) rest: u64,
-    /// Names of the interfaces that it exports.
+    /// Names of the exported interfaces.
     pub(crate) exports: Vec<String>,
 }
 
-impl Parts {
-    /// Takes a file apart.
-    pub(crate) fn of(bytes: &[u8]) -> Result<Self> {
+impl ComponentParts {
+    /// Parses a component's file.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut parts = Self::default();
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -52,7 +52,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Versions of the contract that it speaks, from the names of what it exports.
+    /// The contract version of its exports; `None`: it does not use the contract.
     pub(crate) fn contract(&self) -> Option<&str> {
         self.exports
             .iter()
@@ -65,8 +65,8 @@ fn length(range: &std::ops::Range<usize>) -> u64 {
     range.len() as u64
 }
 
-/// The component with these custom sections at its end, instead of those of the same names that it had at its top.
-pub(crate) fn with(bytes: &[u8], sections: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
+/// Appends custom sections to a component and removes its top-level sections of the same names.
+pub(crate) fn with_sections(bytes: &[u8], sections: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len());
     let (mut done, mut depth) = (0, 0_usize);
     for payload in Parser::new(0).parse_all(bytes) {
@@ -110,21 +110,22 @@ mod tests {
     #[test]
     fn sections_are_added_found_and_replaced() {
         let long = vec![b'x'; 300];
-        let one = with(EMPTY, &[("version", b"1".to_vec()), ("toolbay:readme", long.clone())]).unwrap();
+        let one =
+            with_sections(EMPTY, &[("version", b"1".to_vec()), ("toolbay:readme", long.clone())]).unwrap();
         assert_eq!(section(&one, "version"), Some(&b"1"[..]));
         assert_eq!(section(&one, "toolbay:readme"), Some(long.as_slice()));
         assert_eq!(section(&one, "other"), None);
-        let two = with(&one, &[("version", b"2".to_vec())]).unwrap();
+        let two = with_sections(&one, &[("version", b"2".to_vec())]).unwrap();
         assert_eq!(section(&two, "version"), Some(&b"2"[..]));
-        let parts = Parts::of(&two).unwrap();
+        let parts = ComponentParts::parse(&two).unwrap();
         assert_eq!(parts.custom.keys().collect::<Vec<_>>(), ["toolbay:readme", "version"]);
     }
 
     #[test]
-    fn what_is_no_component_is_an_error() {
-        assert!(with(b"\0asm", &[]).is_err());
-        assert!(with(b"\0asm\x0d\0\x01\0\0\x7f", &[]).is_err());
-        assert!(with(b"\0asm\x0d\0\x01\0\0\xff\xff\xff\xff\xff\xff", &[]).is_err());
-        assert!(Parts::of(b"junk").is_err());
+    fn invalid_components_are_errors() {
+        assert!(with_sections(b"\0asm", &[]).is_err());
+        assert!(with_sections(b"\0asm\x0d\0\x01\0\0\x7f", &[]).is_err());
+        assert!(with_sections(b"\0asm\x0d\0\x01\0\0\xff\xff\xff\xff\xff\xff", &[]).is_err());
+        assert!(ComponentParts::parse(b"junk").is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! `toolbay dev`: builds when a source changes, and shows what becomes of it and who calls it.
+//! `toolbay dev`: builds when a source changes, and shows the changes and the calls.
 //!
-//! It serves nothing itself: a `toolbay serve` or `toolbay call` of the same user runs the plugin, and takes the new
-//! component out of the plugin directory as it takes any other. The calls that are shown are those of the audit.
+//! It serves nothing itself. A `toolbay serve` or `toolbay call` of the same user loads the new component from the plugin
+//! directory. The calls come from the audit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,53 +11,54 @@ use anyhow::{Result, anyhow, bail};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
-use toolbay::{Host, WatchOptions, Watched};
-use toolbay_core::registry::event::Event;
-use toolbay_policy::text::visible;
+use toolbay::{Host, WatchOptions, WatchedFile};
+use toolbay_core::registry::event::HostEvent;
+use toolbay_policy::text::escape_hidden;
 
 use super::build;
 use super::project::Project;
 use crate::author::args::{BuildArgs, DevArgs};
 use crate::command::LiveCalls;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, Purpose};
+use crate::command::setup::{self, HostPurpose};
 use crate::output;
-use crate::{Verdict, host_failed};
+use crate::output::format::count_noun;
+use crate::{CommandStatus, host_failure};
 
-/// How long a source must have been the same before it is built: an editor writes in several steps.
+/// How long a source must be unchanged before a build: an editor writes in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often the sources are looked at without a hint, and the audit.
+/// How often the sources are polled without a notification, and the audit.
 const LOOK: Duration = Duration::from_millis(500);
-/// Folders that hold what is made, not what is written.
+/// Folders of generated files.
 const MADE: [&str; 4] = ["target", "node_modules", "dist", "__pycache__"];
-/// Most files that are watched: a project is not a disk.
+/// Most watched files. More means that the folder is not one project.
 const MAX_FILES: usize = 2000;
 
-pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict> {
+pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
-    let host = setup::host(setup, Purpose::Look)?;
+    let host = setup::host(setup, HostPurpose::Inspect)?;
     let mut calls = LiveCalls::new(setup)?;
     let mut events = host.events().stream();
     loop {
-        // Before it is built: what changes from here on is built again.
+        // Watched before the build, so that a change during it starts another one.
         let changed = Arc::new(Notify::new());
         let files = sources(&project.folder)?;
         let watched = files.into_iter().map(|file| {
             let changed = Arc::clone(&changed);
-            Watched::file(file, move |_| changed.notify_one())
+            WatchedFile::file(file, move |_| changed.notify_one())
         });
         let files = watched.collect();
         build_once(setup, &project, args.release).await?;
         let options = WatchOptions { settle: SETTLE, poll: LOOK, files };
-        let _watch = host.watch(&setup::plugin_place(setup)?, options).await;
+        let _watch = host.watch(&setup::plugin_folder(setup)?, options).await;
         loop {
             tokio::select! {
                 () = changed.notified() => break,
-                _ = tokio::signal::ctrl_c() => return Ok(Verdict::Good),
+                _ = tokio::signal::ctrl_c() => return Ok(CommandStatus::Success),
                 event = events.recv() => match event {
-                    Ok(event) => tell(&host, &event),
-                    Err(RecvError::Lagged(missed)) => output::note(&format!("{missed} events were too many to show")),
-                    Err(RecvError::Closed) => return Ok(Verdict::Good),
+                    Ok(event) => report_event(&host, &event),
+                    Err(RecvError::Lagged(missed)) => output::print_note(&format!("{missed} events were skipped")),
+                    Err(RecvError::Closed) => return Ok(CommandStatus::Success),
                 },
                 () = tokio::time::sleep(LOOK) => calls.show()?,
             }
@@ -65,35 +66,41 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<Verdict> {
     }
 }
 
-/// Builds and places the component; what is wrong with it is said, and the next change is waited for.
+/// Builds and installs the component. A failure is reported, and `dev` waits for the next change.
 async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<()> {
     let args =
         BuildArgs { project: Some(project.folder.clone()), release, no_install: false, replace: false };
     let (setup, runtime) = (setup.clone(), Handle::current());
-    // A compiler runs in it, for which no async thread is to wait.
+    // A compiler runs inside, which must not block an async thread.
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
-    built.map_err(|error| host_failed(anyhow!(error)))?.map(drop)
+    built.map_err(|error| host_failure(anyhow!(error)))?.map(drop)
 }
 
-/// What the component became in the host.
-fn tell(host: &Host, event: &Event) {
+/// Reports what the host made of the component.
+fn report_event(host: &Host, event: &HostEvent) {
     match event {
-        Event::Registered { tools, source } => output::note(&format!("{source}: {} tools", tools.len())),
-        Event::Replaced { tools, source, diff } => {
-            output::note(&format!("{source}: {} tools", tools.len()));
+        HostEvent::Registered { tools, source } => {
+            output::print_note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
+        }
+        HostEvent::Replaced { tools, source, diff } => {
+            output::print_note(&format!("{source}: {}", count_noun(tools.len(), "tool", "tools")));
             for change in diff.changes() {
-                output::note(&format!("  {} {}", change.tool, visible(&change.what)));
+                output::print_note(&format!("  {} {}", change.tool, escape_hidden(&change.what)));
             }
         }
-        Event::Unregistered { source, .. } => output::note(&format!("{source} is gone")),
-        Event::NotLoaded { file, problem, .. } => output::complain(&format!("{file}: {}", visible(problem))),
-        Event::Held { plugin, reason, .. } => output::complain(&format!("{plugin}: {}", visible(reason))),
+        HostEvent::Unregistered { source, .. } => output::print_note(&format!("{source} is gone")),
+        HostEvent::NotLoaded { file, problem, .. } => {
+            output::print_error(&format!("{file}: {}", escape_hidden(problem)))
+        }
+        HostEvent::ConsentRequired { plugin, reason, .. } => {
+            output::print_error(&format!("{plugin}: {}", escape_hidden(reason)))
+        }
         other => tracing::debug!(?other, plugins = host.plugins().len(), "told"),
     }
 }
 
-/// The files that are written by hand, and the folders with them: a new file is a change of its folder. What a build
-/// itself writes (the lock file, and so the project's own folder) is not among them.
+/// The source files and their folders: a new file changes its folder. Files that a build writes are left out: the lock
+/// file, and therefore the project's own folder.
 fn sources(project: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![project.to_path_buf()];
@@ -124,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_is_no_source() {
+    fn generated_files_are_not_sources() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["src/lib.rs", "Cargo.toml", "Cargo.lock", "target/x.wasm", ".git/HEAD", "tests/a.txt"] {
             let file = dir.path().join(name);

@@ -1,4 +1,3 @@
-//! The sources of the SDKs, which `toolbay new` puts into a project: for each a list of its files, path and text. Written by
-//! the build script.
+//! The sources of the SDKs for `toolbay new`: a list of paths and texts for each. The build script generates it.
 
 include!(concat!(env!("OUT_DIR"), "/sdk.rs"));

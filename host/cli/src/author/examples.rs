@@ -4,10 +4,10 @@
 //! {"examples": [{"args": {"name": "world"}, "value": "Hello, world!"}]}
 //! ```
 //!
-//! What comes of a call is compared with what the example says of it: `value` (the whole text), `contains` (a part of
-//! it), `structured`, or `error` (the code); without any it has to succeed. Each call has a session of its own. The
-//! policy is the one that is named with `--config`; without one the plugin gets all that its tools declare, and its
-//! workspace is a copy of `tests/workspace`, made anew for each call.
+//! The result of a call is compared with the example's `value` (the whole text), `contains` (a part of it), `structured`
+//! or `error` (the code). Without any of them the call must succeed. Each call has its own session. The policy is that of
+//! `--config`. Without one, the plugin is granted all that its tools declare, and its workspace is a fresh copy of
+//! `tests/workspace` for each call.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,28 +21,28 @@ use serde_json::Value;
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
-use toolbay_core::registry::Entry;
-use toolbay_policy::text::visible;
+use toolbay_core::registry::ToolEntry;
+use toolbay_policy::text::escape_hidden;
 
-use super::project::{Component, Project};
+use super::project::{BuiltComponent, Project};
 use crate::command::approval;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, Purpose};
-use crate::command::{self as cmd, declared};
-use crate::output::{self, GOOD, WRONG};
-use crate::{Verdict, host_failed};
+use crate::command::setup::{self, HostPurpose};
+use crate::command::{self as cmd, policy_for_declared};
+use crate::output::{self, FAILURE, SUCCESS};
+use crate::{CommandStatus, host_failure};
 
-/// Where the files lie that examples work on, below the project.
+/// The folder of the project with the files for the examples.
 const WORKSPACE: &str = "tests/workspace";
 
-/// What metadata may say; other keys are others' business.
+/// The examples in a tool's metadata. Other keys are ignored.
 #[derive(Default, Deserialize)]
-struct Metadata {
+struct ExampleMetadata {
     #[serde(default)]
     examples: Vec<Example>,
 }
 
-/// A call, and what comes of it.
+/// A call and its expected result.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Example {
@@ -53,39 +53,47 @@ struct Example {
     error: Option<String>,
 }
 
-/// Calls all examples, and tells of each on stdout.
-pub(super) async fn run(setup: &SetupArgs, project: &Project, component: &Component) -> Result<Verdict> {
-    let folder = Folder::new(&project.folder.join(WORKSPACE)).map_err(host_failed)?;
+/// Calls all examples and reports each on stdout.
+pub(super) async fn run(
+    setup: &SetupArgs,
+    project: &Project,
+    component: &BuiltComponent,
+) -> Result<CommandStatus> {
+    let folder = ExampleWorkspace::new(&project.folder.join(WORKSPACE)).map_err(host_failure)?;
     let mut setup = setup.clone();
     if setup.config.is_none() {
         setup.workspace = Some(folder.path.clone());
     }
-    let Some(host) = load(&setup, component).await? else { return Ok(Verdict::Bad) };
+    let Some(host) = load(&setup, component).await? else { return Ok(CommandStatus::Failed) };
     let tools = cmd::tools(&host, &component.id);
     let (mut passed, mut failed) = (0, 0);
-    let mut out = output::out();
+    let mut out = output::stdout();
     for entry in &tools {
         let name = &entry.def.name;
         let examples = match examples_of(entry) {
             Ok(examples) => examples,
             Err(problem) => {
                 failed += 1;
-                writeln!(out, "examples of {name} ... {WRONG}FAILED{WRONG:#}\n    {}", visible(&problem))?;
+                writeln!(
+                    out,
+                    "examples of {name} ... {FAILURE}FAILED{FAILURE:#}\n    {}",
+                    escape_hidden(&problem)
+                )?;
                 continue;
             }
         };
         for (number, example) in (1..).zip(&examples) {
-            folder.fill().map_err(host_failed)?;
+            folder.fill().map_err(host_failure)?;
             let problem = call(&host, entry, example).await;
             match problem {
                 None => {
                     passed += 1;
-                    writeln!(out, "example {number} of {name} ... {GOOD}ok{GOOD:#}")?;
+                    writeln!(out, "example {number} of {name} ... {SUCCESS}ok{SUCCESS:#}")?;
                 }
                 Some(problem) => {
                     failed += 1;
-                    writeln!(out, "example {number} of {name} ... {WRONG}FAILED{WRONG:#}")?;
-                    for line in visible(&problem).lines() {
+                    writeln!(out, "example {number} of {name} ... {FAILURE}FAILED{FAILURE:#}")?;
+                    for line in escape_hidden(&problem).lines() {
                         writeln!(out, "    {line}")?;
                     }
                 }
@@ -94,43 +102,47 @@ pub(super) async fn run(setup: &SetupArgs, project: &Project, component: &Compon
     }
     writeln!(out, "\nexamples: {passed} passed, {failed} failed")?;
     if passed + failed == 0 {
-        output::note("no tool has an example; see `example(…)` of `#[tool]`");
+        output::print_note("no tool has an example; see `example(…)` of `#[tool]`");
     }
-    Ok(if failed == 0 { Verdict::Good } else { Verdict::Bad })
+    Ok(if failed == 0 { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-/// A host with the component, and with what it declares granted unless a policy was named.
-async fn load(setup: &SetupArgs, component: &Component) -> Result<Option<Host>> {
+/// A host with the component. Without `--config` it is granted what it declares.
+async fn load(setup: &SetupArgs, component: &BuiltComponent) -> Result<Option<Host>> {
     let file = setup::PolicyFile::find(setup)?;
     if setup.config.is_some() {
-        return loaded(setup, file.policy()?, component).await;
+        return load_component(setup, file.policy()?, component).await;
     }
     let nothing = Policy::deny_all(setup.workspace.as_deref().unwrap_or(Path::new("/")));
-    let Some(asked) = loaded(setup, nothing, component).await? else { return Ok(None) };
+    let Some(asked) = load_component(setup, nothing, component).await? else { return Ok(None) };
     let id = &component.id;
-    let policy = declared(setup, &asked, id)?;
-    loaded(setup, policy, component).await
+    let policy = policy_for_declared(setup, &asked, id)?;
+    load_component(setup, policy, component).await
 }
 
-async fn loaded(setup: &SetupArgs, policy: Policy, component: &Component) -> Result<Option<Host>> {
-    let host = setup::host_for(setup, policy, Purpose::Look)?;
+async fn load_component(
+    setup: &SetupArgs,
+    policy: Policy,
+    component: &BuiltComponent,
+) -> Result<Option<Host>> {
+    let host = setup::host_for(setup, policy, HostPurpose::Inspect)?;
     match host.load_file(component.id.clone(), &component.file).await {
         Ok(_) => Ok(Some(host)),
         Err(error) => {
-            output::complain(&format!("{}: {error}", component.id));
+            output::print_error(&format!("{}: {error}", component.id));
             Ok(None)
         }
     }
 }
 
-fn examples_of(entry: &Entry) -> Result<Vec<Example>, String> {
+fn examples_of(entry: &ToolEntry) -> Result<Vec<Example>, String> {
     let Some(meta) = &entry.def.meta else { return Ok(Vec::new()) };
-    let read: Result<Metadata, _> = serde_json::from_str(meta.get());
-    read.map(|meta| meta.examples).map_err(|error| format!("they are not as they should be: {error}"))
+    let read: Result<ExampleMetadata, _> = serde_json::from_str(meta.get());
+    read.map(|meta| meta.examples).map_err(|error| format!("the examples are malformed: {error}"))
 }
 
-/// Makes the call; returns how what came of it differs.
-async fn call(host: &Host, entry: &Entry, example: &Example) -> Option<String> {
+/// Makes the call. Returns how its result differs from the example.
+async fn call(host: &Host, entry: &ToolEntry, example: &Example) -> Option<String> {
     let mut session = Session::default();
     if let Some(approver) = approval::approver(true, false) {
         session = session.with_approver(approver);
@@ -180,13 +192,13 @@ fn difference(delivered: &CallResult, example: &Example) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// A workspace for calls, gone when this is dropped.
-struct Folder {
+/// A temporary workspace for the calls, deleted on drop.
+struct ExampleWorkspace {
     path: PathBuf,
     from: PathBuf,
 }
 
-impl Folder {
+impl ExampleWorkspace {
     fn new(from: &Path) -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("toolbay-test-{}", std::process::id()));
         let folder = Self { path, from: from.to_path_buf() };
@@ -194,7 +206,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Makes it what the project's folder is now.
+    /// Fills the workspace with the files of the project's folder.
     fn fill(&self) -> anyhow::Result<()> {
         let fill = || {
             if self.path.exists() {
@@ -207,7 +219,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ExampleWorkspace {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.path).ok();
     }

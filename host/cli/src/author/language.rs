@@ -1,12 +1,12 @@
-//! The languages that plugins are written in.
+//! The languages of plugins.
 //!
-//! A new one is a variant, a module beside `rust`, and an arm in each of the matches here and in `toolchain`.
+//! A new language takes a variant, a module like `rust`, and an arm in each match here and in `toolchain`.
 
 use std::path::Path;
 
-/// A language that the command knows.
+/// A language of plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Language {
+pub(crate) enum PluginLanguage {
     /// Rust, with cargo.
     Rust,
     /// JavaScript or TypeScript, with Node and npm.
@@ -17,20 +17,20 @@ pub(crate) enum Language {
     C,
 }
 
-/// Whether a component is made to be tried or to be given away.
+/// The profile of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
-    /// Built fast.
+pub(crate) enum BuildProfile {
+    /// Fast to build.
     Dev,
     /// Small and fast.
     Release,
 }
 
-impl Language {
-    /// All of them, in the order in which a folder is asked whose it is.
+impl PluginLanguage {
+    /// All languages, in the order of detection.
     pub(crate) const ALL: [Self; 4] = [Self::Rust, Self::Js, Self::Python, Self::C];
 
-    /// Its name, for people.
+    /// The name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -40,7 +40,7 @@ impl Language {
         }
     }
 
-    /// The file by which a project is known.
+    /// The file that identifies a project.
     pub(crate) const fn marker(self) -> &'static str {
         match self {
             Self::Rust => "Cargo.toml",
@@ -50,8 +50,8 @@ impl Language {
         }
     }
 
-    /// The language of the project in this folder, if it is one.
-    pub(crate) fn of(folder: &Path) -> Option<Self> {
+    /// The language of the project in a folder; `None`: the folder is not a project.
+    pub(crate) fn detect(folder: &Path) -> Option<Self> {
         Self::ALL.into_iter().find(|language| folder.join(language.marker()).is_file())
     }
 }

@@ -1,4 +1,4 @@
-//! What `check` says about plugins that load. What some client or vendor will not take is `toolbay_core::tool::portable`'s.
+//! Findings of `check` about plugins that load. `toolbay_core::tool::client_compat` finds what clients and vendors reject.
 
 pub(crate) mod reducers;
 
@@ -6,24 +6,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use toolbay::{Host, PluginInfo};
-use toolbay_core::registry::Entry;
+use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::ToolDef;
-use toolbay_core::tool::portable;
-use toolbay_policy::capability::{CapabilityKind, Undeclared, imports_everything, undeclared};
+use toolbay_core::tool::client_compat;
+use toolbay_policy::capability::{CapabilityKind, UndeclaredImport, imports_everything, undeclared_imports};
 use toolbay_policy::unusable_target;
 
-use crate::author::component::Parts;
+use crate::author::component::ComponentParts;
 
-/// Bytes of code that are compiled before anybody notices: about a second of one core for each MiB, once on each machine.
+/// Bytes of code whose compilation goes unnoticed: each MiB takes about a second of one core, once on each machine.
 const UNNOTICED_BYTES: u64 = 2 << 20;
 
-/// How a finding begins that makes a plugin unsound.
+/// The prefix of a finding that makes a plugin unsound.
 pub(crate) const ERROR: &str = "error: ";
 
 /// Findings about one tool.
 pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     let name = def.name.as_str();
-    let mut found: Vec<String> = portable::findings(def).into_iter().map(|finding| finding.text).collect();
+    let mut found: Vec<String> =
+        client_compat::findings(def).into_iter().map(|finding| finding.text).collect();
     for wish in &def.capabilities {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
             found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
@@ -32,7 +33,7 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
             found.push(format!("{ERROR}`{name}` asks for `{kind}` of `{target}`: {problem}"));
         } else if wish.reason.is_none() {
             found.push(format!(
-                "`{name}` gives no reason for `{}` of `{}`; an operator has to decide about it",
+                "`{name}` gives no reason for `{}` of `{}`, which the operator needs to decide",
                 wish.kind.as_str(),
                 wish.target
             ));
@@ -42,7 +43,7 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
 }
 
 /// Findings about the file of a plugin.
-pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
+pub(crate) fn file(parts: &ComponentParts, bytes: u64) -> Vec<String> {
     let mut found = Vec::new();
     let of_debugging = |name: &str| name == "name" || name.starts_with(".debug_");
     let debugging: u64 =
@@ -65,11 +66,12 @@ pub(crate) fn file(parts: &Parts, bytes: u64) -> Vec<String> {
     found
 }
 
-/// What a component that does not know the contract imports and is not granted: no interface tells it, or its caller.
-pub(crate) fn ungranted(host: &Host, tools: &[Arc<Entry>]) -> Option<String> {
+/// The imports of a plain component that the policy does not grant. No interface reports that to the component or its
+/// caller.
+pub(crate) fn ungranted_imports(host: &Host, tools: &[Arc<ToolEntry>]) -> Option<String> {
     let explained: Vec<_> =
         tools.iter().filter_map(|tool| host.explain(tool.def.name.as_str(), None)).collect();
-    let refused = explained.iter().flat_map(|tool| &tool.wishes).filter(|wish| wish.refused.is_some());
+    let refused = explained.iter().flat_map(|tool| &tool.capabilities).filter(|wish| wish.refused.is_some());
     let kinds: BTreeSet<String> =
         refused.map(|wish| format!("`{}`", wish.capability.kind.as_str())).collect();
     let first = explained.first().filter(|_| !kinds.is_empty())?;
@@ -82,8 +84,8 @@ pub(crate) fn ungranted(host: &Host, tools: &[Arc<Entry>]) -> Option<String> {
     ))
 }
 
-/// Findings about a plugin as a whole. One that does not speak the contract says who made it in the file beside it.
-pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
+/// Findings about a plugin as a whole. A plain component has its metadata in the file beside it.
+pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
     let mut found = Vec::new();
     let place = match (parts.contract(), &info.file) {
         (None, Some(file)) => {
@@ -105,8 +107,10 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &Parts) -> Vec<String> {
         }
     }
     let everything = imports_everything(&info.imports);
-    for Undeclared { import, kinds, of_contract } in undeclared(&info.imports, &info.capabilities) {
-        // Every program of some languages imports it.
+    for UndeclaredImport { import, kinds, is_contract: of_contract } in
+        undeclared_imports(&info.imports, &info.capabilities)
+    {
+        // Programs of some languages always import it.
         if kinds == [&CapabilityKind::Env] {
             continue;
         }

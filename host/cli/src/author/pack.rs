@@ -1,9 +1,9 @@
-//! `toolbay pack`: a component to be given away, with what says what it is inside of it.
+//! `toolbay pack`: a component for distribution, with its metadata in custom sections.
 //!
 //! | section | holds |
 //! |---|---|
-//! | `version`, `description`, `authors`, `licenses`, `homepage`, `source` | what the project's manifest says |
-//! | `.dep-v0` | what it is made of: names and versions, as auditing tools read them (JSON, zlib) |
+//! | `version`, `description`, `authors`, `licenses`, `homepage`, `source` | the values of the project's manifest |
+//! | `.dep-v0` | the dependencies with their versions, in the format of auditing tools (JSON, zlib) |
 //! | `toolbay:readme`, `toolbay:licence` | the files `README.md` and `LICENSE` |
 //! | `toolbay:icon` | `icon.png`, `icon.webp` or `icon.jpg` |
 
@@ -17,61 +17,68 @@ use flate2::write::ZlibEncoder;
 use serde_json::{Value, json};
 
 use super::install;
-use super::language::Profile;
-use super::project::{Dependency, Metadata, Project};
+use super::language::BuildProfile;
+use super::project::{Dependency, Project, ProjectMetadata};
 use crate::author::args::PackArgs;
 use crate::author::component;
-use crate::output::{self, DIM, HEAD};
-use crate::{Verdict, host_failed};
+use crate::output::format;
+use crate::output::{self, DIM, HEADING};
+use crate::{CommandStatus, host_failure};
 
-/// The list of dependencies; the name that auditing tools look for.
+/// The section of the dependencies, under the name that auditing tools expect.
 pub(crate) const DEPENDENCIES: &str = ".dep-v0";
-/// The files that are taken along: the first that is there, under which name, and how large it may be, in bytes. They
-/// are read by people, so what is larger is something else.
+/// The files to include: the possible names, of which the first one found is taken, its section, and its most bytes.
+/// People read these files, so a larger one is a mistake.
 const FILES: [(&[&str], &str, u64); 3] = [
     (&["README.md"], "toolbay:readme", 256 << 10),
     (&["LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "COPYING"], "toolbay:licence", 256 << 10),
     (&["icon.png", "icon.webp", "icon.jpg"], "toolbay:icon", 64 << 10),
 ];
 
-pub(crate) fn run(args: &PackArgs) -> Result<Verdict> {
+pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
     let metadata = project.language.metadata(&project)?;
-    let Some(built) = project.language.build(&project, Profile::Release)? else {
-        output::complain("it does not compile: mend what is said above; nothing was packed");
-        return Ok(Verdict::Bad);
+    let Some(built) = project.language.build(&project, BuildProfile::Release)? else {
+        output::print_error("the build failed; nothing was packed");
+        return Ok(CommandStatus::Failed);
     };
-    let mut sections = described(&metadata);
+    let mut sections = metadata_sections(&metadata);
     let packed =
-        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(host_failed)?;
+        dependencies(&metadata.dependencies).context("the list of dependencies").map_err(host_failure)?;
     sections.push((DEPENDENCIES, packed));
     sections.extend(files(&project.folder)?);
     let bytes =
-        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failed)?;
-    let bytes = component::with(&bytes, &sections).map_err(host_failed)?;
+        fs::read(&built.file).with_context(|| format!("`{}`", built.file.display())).map_err(host_failure)?;
+    let bytes = component::with_sections(&bytes, &sections).map_err(host_failure)?;
     let target = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.wasm", built.id)));
-    install::replace_file(&target, |part| fs::write(part, &bytes)).with_context(|| {
+    install::replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
         format!("`{}` cannot be written: name another file with --out FILE", target.display())
     })?;
-    let mut out = output::out();
-    writeln!(out, "{HEAD}{}{HEAD:#}: {} KiB, {}", built.id, bytes.len().div_ceil(1024), target.display())?;
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "{HEADING}{}{HEADING:#}: {}, {}",
+        built.id,
+        format::size(bytes.len() as u64),
+        target.display()
+    )?;
     for (name, data) in &sections {
-        writeln!(out, "  {DIM}{name:16}{DIM:#} {} bytes", data.len())?;
+        writeln!(out, "  {DIM}{name:16}{DIM:#} {}", format::size(data.len() as u64))?;
     }
     for (missing, what) in [
-        (metadata.licenses.is_empty(), "a licence: others may not use it without one"),
+        (metadata.licenses.is_empty(), "a licence, without which others may not use the plugin"),
         (metadata.description.is_empty(), "a description"),
-        (metadata.source.is_empty(), "where its source is"),
+        (metadata.source.is_empty(), "the source repository"),
     ] {
         if missing {
-            output::note(&format!("the manifest does not say {what}"));
+            output::print_note(&format!("the manifest does not name {what}"));
         }
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-fn described(metadata: &Metadata) -> Vec<(&'static str, Vec<u8>)> {
-    let Metadata { version, description, authors, licenses, homepage, source, .. } = metadata;
+fn metadata_sections(metadata: &ProjectMetadata) -> Vec<(&'static str, Vec<u8>)> {
+    let ProjectMetadata { version, description, authors, licenses, homepage, source, .. } = metadata;
     let all = [
         ("version", version),
         ("description", description),
@@ -84,7 +91,7 @@ fn described(metadata: &Metadata) -> Vec<(&'static str, Vec<u8>)> {
     said.map(|(name, text)| (name, text.as_bytes().to_vec())).collect()
 }
 
-/// The list as `.dep-v0` has it.
+/// The dependencies in the format of `.dep-v0`.
 fn dependencies(all: &[Dependency]) -> std::io::Result<Vec<u8>> {
     let packages = all.iter().enumerate().map(|(place, one)| {
         let mut package = json!({"name": one.name, "version": one.version, "source": one.source});
@@ -118,7 +125,7 @@ fn files(folder: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
         let bytes = read?;
         if bytes.len() as u64 > most {
             bail!(
-                "`{}` has {} bytes; at most {most} are packed: make it shorter, or move it away",
+                "`{}` has {} bytes, and at most {most} can be packed; shorten it, or move it away",
                 file.display(),
                 bytes.len()
             );

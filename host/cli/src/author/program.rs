@@ -1,8 +1,8 @@
-//! Programs of the author's toolchain.
+//! Finds programs of the author's toolchain.
 
 use std::path::{Path, PathBuf};
 
-/// Where a program is: on the path, or in one of these folders.
+/// Finds a program on `PATH`, or in one of the folders.
 pub(crate) fn find(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_run_is_no_program() {
+    fn a_file_that_is_not_executable_is_not_found() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("toolbay-no-such-program");

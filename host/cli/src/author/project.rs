@@ -1,78 +1,77 @@
-//! The project that a command is about, and the component that comes of it.
+//! The project of a command, and its built component.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use toolbay::PluginId;
 
-use super::language::Language;
+use super::language::PluginLanguage;
 
 /// A folder with the sources of one plugin.
 #[derive(Debug)]
 pub(crate) struct Project {
-    /// Where it is, absolute.
+    /// The absolute path.
     pub(crate) folder: PathBuf,
-    /// What it is written in.
-    pub(crate) language: Language,
+    /// The language.
+    pub(crate) language: PluginLanguage,
 }
 
-/// What was built.
+/// A built component.
 #[derive(Debug)]
-pub(crate) struct Component {
-    /// Under which id it is to run.
+pub(crate) struct BuiltComponent {
+    /// The id of its plugin.
     pub(crate) id: PluginId,
-    /// Where it is.
+    /// The file.
     pub(crate) file: PathBuf,
 }
 
-/// What a project's manifest says of it; empty where it says nothing.
+/// The metadata of a project's manifest; empty texts where it has none.
 #[derive(Debug, Default)]
-pub(crate) struct Metadata {
+pub(crate) struct ProjectMetadata {
     /// Version.
     pub(crate) version: String,
-    /// What it is for.
+    /// Description.
     pub(crate) description: String,
-    /// Who wrote it.
+    /// Authors.
     pub(crate) authors: String,
-    /// Its licence, an SPDX expression.
+    /// Licence, as an SPDX expression.
     pub(crate) licenses: String,
-    /// Where to read about it.
+    /// Homepage.
     pub(crate) homepage: String,
-    /// Where its source is.
+    /// URL of the source.
     pub(crate) source: String,
-    /// What it is made of, itself first.
+    /// The dependencies; the first is the project itself.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// A part of a plugin that others wrote, or the plugin itself.
+/// A dependency of a plugin, or the plugin itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     /// Its name.
     pub(crate) name: String,
     /// Its version.
     pub(crate) version: String,
-    /// Where it comes from: `crates.io`, `git`, `local`, …
+    /// The source: `crates.io`, `git`, `local`, …
     pub(crate) source: &'static str,
-    /// The places of its own dependencies in the list.
+    /// Indexes of its own dependencies in the list.
     pub(crate) dependencies: Vec<usize>,
 }
 
 impl Project {
-    /// The project in a folder that was named; without one, in the current directory or the nearest above it.
+    /// Finds the project in the named folder; without one, in the current directory or the nearest parent.
     pub(crate) fn find(named: Option<&Path>) -> Result<Self> {
         let start = named.unwrap_or(Path::new("."));
         let start =
             start.canonicalize().with_context(|| format!("there is no folder `{}`", start.display()))?;
         let above = if named.is_some() { 1 } else { usize::MAX };
         let found = start.ancestors().take(above).find_map(|folder| {
-            let language = Language::of(folder)?;
+            let language = PluginLanguage::detect(folder)?;
             Some(Self { folder: folder.to_path_buf(), language })
         });
         found.ok_or_else(|| {
-            let markers = Language::ALL.map(|language| format!("`{}`", language.marker())).join(", ");
+            let markers = PluginLanguage::ALL.map(|language| format!("`{}`", language.marker())).join(", ");
             anyhow!(
-                "`{}` is no project of a plugin: it has none of {markers}. Go into one, name one, or make one with \
-                 `toolbay new NAME`",
+                "`{}` is not a plugin project: it has none of {markers}; name a project, or create one with `toolbay new NAME`",
                 start.display()
             )
         })

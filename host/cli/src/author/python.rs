@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
-use super::language::Language;
+use super::language::PluginLanguage;
 use super::program;
-use super::project::{Component, Dependency, Metadata, Project};
+use super::project::{BuiltComponent, Dependency, Project, ProjectMetadata};
 use super::script;
-use super::template::{Plan, TemplateFile};
+use super::template::{TemplateFile, TemplatePlan};
 
-/// The file by which a project is known.
-const MARKER: &str = Language::Python.marker();
+/// The file that identifies a project.
+const MARKER: &str = PluginLanguage::Python.marker();
 /// The plugin's module.
 const SOURCE: &str = "plugin.py";
 
-/// The files of a new project, with the SDK it is written against.
-pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
+/// The files of a new project, including the SDK.
+pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
     let named = |text: &str| text.replace("{{name}}", plan.name);
     let (source, test) = if plan.reducer {
         (
@@ -44,7 +44,7 @@ pub(super) fn template(plan: &Plan<'_>) -> Vec<TemplateFile> {
 }
 
 /// Builds the component.
-pub(super) fn build(project: &Project) -> Result<Option<Component>> {
+pub(super) fn build(project: &Project) -> Result<Option<BuiltComponent>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), text(&manifest, "name"))?;
     script::build(project, id, python(project)?.args(["-m", "toolbay.build", SOURCE]))
@@ -55,8 +55,8 @@ pub(super) fn test(project: &Project) -> Result<bool> {
     script::run(project, python(project)?.args(["-m", "unittest", "discover"]))
 }
 
-/// What the manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata> {
+/// The metadata of the manifest.
+pub(super) fn metadata(project: &Project) -> Result<ProjectMetadata> {
     let manifest = manifest(project)?;
     let owned = |key: &str| text(&manifest, key).unwrap_or_default().to_owned();
     let authors = manifest.get("project").and_then(|table| table.get("authors")).and_then(Item::as_array);
@@ -64,7 +64,7 @@ pub(super) fn metadata(project: &Project) -> Result<Metadata> {
         authors.into_iter().flatten().filter_map(|one| one.as_inline_table()?.get("name")?.as_str());
     let own =
         Dependency { name: owned("name"), version: owned("version"), source: "local", dependencies: vec![] };
-    Ok(Metadata {
+    Ok(ProjectMetadata {
         version: owned("version"),
         description: owned("description"),
         authors: authors.collect::<Vec<_>>().join(", "),
@@ -84,13 +84,13 @@ fn text<'a>(manifest: &'a DocumentMut, key: &str) -> Option<&'a str> {
     manifest.get("project")?.get(key)?.as_str()
 }
 
-/// Python, the project's own if it has one, which finds the SDK.
+/// Python with the SDK on its path: that of the project's `.venv`, or the system's.
 pub(super) fn python(project: &Project) -> Result<Command> {
     let own: PathBuf = project.folder.join(".venv/bin");
     let found =
         Some(own.join("python")).filter(|file| file.exists()).or_else(|| program::find("python3", &[]));
     let python = found
-        .context("there is no `python3` on the path: install Python 3.11 or later from https://python.org")?;
+        .context("there is no `python3` on `PATH`; install Python 3.11 or later from https://python.org")?;
     let mut command = Command::new(python);
     command.env("PYTHONPATH", project.folder.join("vendor")).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)

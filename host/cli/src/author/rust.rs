@@ -7,12 +7,12 @@ mod sdk;
 
 use anyhow::Result;
 
-use super::language::Profile;
-use super::project::{Component, Metadata, Project};
-use super::template::{Plan, TemplateFile};
-use crate::host_failed;
+use super::language::BuildProfile;
+use super::project::{BuiltComponent, Project, ProjectMetadata};
+use super::template::{TemplateFile, TemplatePlan};
+use crate::host_failure;
 
-/// Names that cargo or the compiler keep for themselves, beside the key words.
+/// Names that cargo or the compiler reserve, apart from keywords.
 const RESERVED: [&str; 11] = [
     "alloc",
     "build",
@@ -26,7 +26,7 @@ const RESERVED: [&str; 11] = [
     "toolbay_sdk",
     "toolbay_sdk_macros",
 ];
-/// The key words of Rust, those that are kept for later included.
+/// The keywords of Rust, including reserved ones.
 const KEY_WORDS: [&str; 52] = [
     "Self", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
     "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
@@ -35,20 +35,20 @@ const KEY_WORDS: [&str; 52] = [
     "where", "while", "yield",
 ];
 
-/// Why a name cannot be a crate's.
+/// Checks a name against the rules of cargo.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(format!("`{name}` cannot name a crate, which starts with a letter"));
+        return Err(format!("`{name}` cannot name a crate: the name of a crate starts with a letter"));
     }
     let ident = name.replace('-', "_");
     if KEY_WORDS.contains(&ident.as_str()) || RESERVED.contains(&ident.as_str()) {
-        return Err(format!("`{name}` cannot name a crate: the word has a meaning of its own in Rust"));
+        return Err(format!("`{name}` cannot name a crate: Rust reserves the word"));
     }
     Ok(())
 }
 
-/// The files of a new crate, with the SDK it is written against.
-pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>> {
+/// The files of a new crate, including the SDK.
+pub(super) fn template(plan: &TemplatePlan<'_>) -> Result<Vec<TemplateFile>> {
     let named = |text: &str| text.replace("{{name}}", plan.name);
     let (source, about) = if plan.reducer {
         (include_str!("../../templates/rust/reducer.rs"), "Shortens results of a tool")
@@ -63,21 +63,21 @@ pub(super) fn template(plan: &Plan<'_>) -> Result<Vec<TemplateFile>> {
         TemplateFile::new(".gitignore", "/target\n"),
         TemplateFile::new("Cargo.lock", lock::subset(sdk::lock(), &sdk::NAMES)),
     ];
-    files.extend(sdk::vendored().map_err(host_failed)?);
+    files.extend(sdk::vendored().map_err(host_failure)?);
     Ok(files)
 }
 
 /// Builds the crate's component.
-pub(super) fn build(project: &Project, profile: Profile) -> Result<Option<Component>> {
+pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<BuiltComponent>> {
     let toolchain = cargo::Toolchain::find(&project.folder)?;
     let package = toolchain.package()?;
     let id = package.id()?;
     toolchain.ensure_target()?;
-    Ok(toolchain.build(&package, profile)?.map(|file| Component { id, file }))
+    Ok(toolchain.build(&package, profile)?.map(|file| BuiltComponent { id, file }))
 }
 
-/// What the crate's manifest says of it.
-pub(super) fn metadata(project: &Project) -> Result<Metadata> {
+/// The metadata of the manifest.
+pub(super) fn metadata(project: &Project) -> Result<ProjectMetadata> {
     Ok(cargo::Toolchain::find(&project.folder)?.package()?.metadata())
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_cargo_refuses_is_refused_here() {
+    fn names_that_cargo_refuses_are_refused() {
         for name in ["9lives", "fn", "test", "proc-macro", "toolbay-sdk"] {
             assert!(check_name(name).unwrap_err().contains(name), "{name}");
         }

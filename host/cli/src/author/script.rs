@@ -1,5 +1,5 @@
-//! What the languages other than Rust have in common: the SDK lies in `vendor/`, and builds the component by a script of
-//! its own, which says on stderr what is wrong with the plugin.
+//! Shared by the languages other than Rust: the SDK in `vendor/` has a script that builds the component and reports
+//! errors on stderr.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,36 +7,40 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use toolbay::PluginId;
 
-use super::project::{Component, Project};
+use super::project::{BuiltComponent, Project};
 use super::template::TemplateFile;
-use crate::host_failed;
+use crate::host_failure;
 
-/// The files of an SDK, below a folder of the project.
+/// The files of an SDK in a folder of the project.
 pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)]) -> Vec<TemplateFile> {
     sdk.iter().map(|(path, text)| TemplateFile::new(format!("{folder}/{path}"), *text)).collect()
 }
 
-/// Runs the SDK's script, which is to make the component; `None`: it said why it cannot.
-pub(super) fn build(project: &Project, id: PluginId, command: &mut Command) -> Result<Option<Component>> {
+/// Builds the component with the SDK's script; `None`: the script reported an error.
+pub(super) fn build(
+    project: &Project,
+    id: PluginId,
+    command: &mut Command,
+) -> Result<Option<BuiltComponent>> {
     let file = project.folder.join("target").join(format!("{id}.wasm"));
     command.arg("-o").arg(&file);
-    Ok(run(project, command)?.then_some(Component { id, file }))
+    Ok(run(project, command)?.then_some(BuiltComponent { id, file }))
 }
 
-/// Runs a program in the project's folder; tells whether it ended well. What it says goes to the terminal.
+/// Runs a program in the project's folder with its output on the terminal. Returns whether it succeeded.
 pub(super) fn run(project: &Project, command: &mut Command) -> Result<bool> {
     let program = PathBuf::from(command.get_program());
     let status = command.current_dir(&project.folder).stdin(Stdio::null()).status();
     let status =
-        status.with_context(|| format!("cannot run `{}`", program.display())).map_err(host_failed)?;
+        status.with_context(|| format!("cannot run `{}`", program.display())).map_err(host_failure)?;
     Ok(status.success())
 }
 
-/// The id of a plugin, of the name that its manifest gives it.
+/// The plugin's id from the name in its manifest.
 pub(super) fn id(manifest: &Path, name: Option<&str>) -> Result<PluginId> {
     let shown = manifest.display();
-    let name = name.with_context(|| format!("`{shown}` has no name: it is the plugin's id"))?;
-    PluginId::new(name).with_context(|| format!("the name in `{shown}` is no plugin's id"))
+    let name = name.with_context(|| format!("`{shown}` has no name, which is the plugin's id"))?;
+    PluginId::new(name).with_context(|| format!("the name in `{shown}` is not a plugin id"))
 }
 
 /// Reads a manifest.

@@ -1,25 +1,25 @@
-//! A new project on disk: whole, or not at all.
+//! Writes a new project to disk atomically.
 
 use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What is to be made.
+/// The project to create.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct TemplatePlan<'a> {
     /// The plugin's name, which is also its id.
     pub(crate) name: &'a str,
-    /// A reducer instead of a tool.
+    /// Whether it starts with a reducer instead of a tool.
     pub(crate) reducer: bool,
 }
 
 /// A file of a template.
 #[derive(Debug)]
 pub(crate) struct TemplateFile {
-    /// Relative to the project, with `/`.
+    /// The path relative to the project, with `/`.
     pub(crate) path: String,
-    /// What stands in it.
+    /// The content.
     pub(crate) text: Cow<'static, str>,
 }
 
@@ -30,9 +30,9 @@ impl TemplateFile {
     }
 }
 
-/// Writes the files into a folder that is not there yet.
+/// Writes the files into a new folder.
 ///
-/// They are written beside it and renamed: a full disk leaves nothing.
+/// A temporary folder is renamed at the end, so that a full disk leaves nothing behind.
 pub(crate) fn write(folder: &Path, files: &[TemplateFile]) -> io::Result<()> {
     let name = folder.file_name().ok_or_else(|| io::Error::other("it has no name"))?;
     let part = folder.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
@@ -44,7 +44,7 @@ pub(crate) fn write(folder: &Path, files: &[TemplateFile]) -> io::Result<()> {
     });
     let done = written.and_then(|()| fs::rename(&part, folder));
     if done.is_err() {
-        // The reason is told; that even the rest could not be removed would hide it.
+        // The first error is returned; a failed clean-up would hide it.
         fs::remove_dir_all(&part).ok();
     }
     done
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_can_not_be_written_leaves_nothing() {
+    fn a_failed_write_leaves_no_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("größe 1");
         let good = TemplateFile::new("a/b.txt", "text");

@@ -1,13 +1,13 @@
-//! What each language does to make, build, test and describe a project.
+//! How each language creates, builds, tests and describes a project.
 
 use anyhow::Result;
 
-use super::language::{Language, Profile};
-use super::project::{Component, Metadata, Project};
-use super::template::{Plan, TemplateFile};
+use super::language::{BuildProfile, PluginLanguage};
+use super::project::{BuiltComponent, Project, ProjectMetadata};
+use super::template::{TemplateFile, TemplatePlan};
 use super::{c, javascript, python, rust};
 
-impl Language {
+impl PluginLanguage {
     /// Why a valid plugin ID cannot name a project in this language; `None` if it can.
     pub(crate) fn check_name(self, name: &str) -> Result<(), String> {
         match self {
@@ -18,7 +18,7 @@ impl Language {
     }
 
     /// The files of a new project.
-    pub(crate) fn template(self, plan: &Plan<'_>) -> Result<Vec<TemplateFile>> {
+    pub(crate) fn template(self, plan: &TemplatePlan<'_>) -> Result<Vec<TemplateFile>> {
         match self {
             Self::Rust => rust::template(plan),
             Self::Js => Ok(javascript::template(plan)),
@@ -27,30 +27,30 @@ impl Language {
         }
     }
 
-    /// Builds the component of a project; `None`: it does not compile, and stderr has the reason.
-    pub(crate) fn build(self, project: &Project, profile: Profile) -> Result<Option<Component>> {
+    /// Builds the component of a project; `None`: the build failed, and the compiler wrote why to stderr.
+    pub(crate) fn build(self, project: &Project, profile: BuildProfile) -> Result<Option<BuiltComponent>> {
         match self {
             Self::Rust => rust::build(project, profile),
-            // Their builds know one profile.
+            // These builds have one profile.
             Self::Js => javascript::build(project),
             Self::Python => python::build(project),
             Self::C => c::build(project),
         }
     }
 
-    /// Runs the project's own tests; tells whether they passed. What they say goes to the terminal.
+    /// Runs the project's tests with their output on the terminal. Returns whether they passed.
     pub(crate) fn test(self, project: &Project) -> Result<bool> {
         match self {
             Self::Rust => rust::test(project),
             Self::Js => javascript::test(project),
             Self::Python => python::test(project),
-            // No C runs here: its tools are tried by calling them.
+            // C projects have no tests on the host; their examples are called instead.
             Self::C => Ok(true),
         }
     }
 
-    /// What a project says of itself, for whom it is given to.
-    pub(crate) fn metadata(self, project: &Project) -> Result<Metadata> {
+    /// The metadata of a project for distribution.
+    pub(crate) fn metadata(self, project: &Project) -> Result<ProjectMetadata> {
         match self {
             Self::Rust => rust::metadata(project),
             Self::Js => javascript::metadata(project),

@@ -1,4 +1,4 @@
-//! Who is asked whether a call may happen: the person at the terminal, or whoever wrote the command line.
+//! Approval of calls: by the person at the terminal, or by a flag of the command line.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -8,79 +8,79 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use tokio::sync::Mutex;
-use toolbay::{Answer, Approver, Question};
+use toolbay::{ApprovalReply, ApprovalRequest, Approver};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_policy::text::visible;
+use toolbay_policy::text::escape_hidden;
 
-/// The terminal of this process, whatever stdin and stdout are.
+/// The controlling terminal. stdin and stdout may be pipes.
 const TERMINAL: &str = "/dev/tty";
-/// Longest arguments that are shown, in characters.
+/// Most characters of arguments that a question shows.
 const MAX_SHOWN: usize = 2000;
-/// Longest answer that is read, in bytes.
+/// Most bytes of a reply.
 const MAX_LINE: usize = 1000;
-/// How often the terminal is looked at for an answer.
+/// How often the terminal is polled for a reply.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// Who answers, by the command line; `None`: there is nobody.
+/// The approver for the flags of a command; `None`: there is no flag and no terminal.
 pub(crate) fn approver(yes: bool, deny: bool) -> Option<Arc<dyn Approver>> {
     if yes {
-        return Some(Arc::new(Settled(Answer::Yes)));
+        return Some(Arc::new(FixedApprover(ApprovalReply::Yes)));
     }
     if deny {
-        return Some(Arc::new(Settled(Answer::No(Some("`--deny` was given".to_owned())))));
+        return Some(Arc::new(FixedApprover(ApprovalReply::No(Some("`--deny` was given".to_owned())))));
     }
     let terminal =
         open_terminal().inspect_err(|error| tracing::debug!(%error, "there is no terminal")).ok()?;
-    Some(Arc::new(Person { terminal: Mutex::new(terminal) }))
+    Some(Arc::new(TerminalApprover { terminal: Mutex::new(terminal) }))
 }
 
-/// Without blocking: a question can be taken back, and no thread is left that swallows the next answer.
+/// Opens the terminal without blocking: a call that is cancelled leaves no thread that swallows the next reply.
 fn open_terminal() -> std::io::Result<File> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
     File::options().read(true).write(true).custom_flags(flags).open(TERMINAL)
 }
 
-/// Whoever wrote the command line has answered.
+/// Answers every request as the command line says.
 #[derive(Debug)]
-struct Settled(Answer);
+struct FixedApprover(ApprovalReply);
 
-impl Approver for Settled {
-    fn ask<'a>(&'a self, _: &'a Question) -> BoxFuture<'a, Answer> {
+impl Approver for FixedApprover {
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         Box::pin(std::future::ready(self.0.clone()))
     }
 }
 
-/// The person at the terminal, who is asked one thing at a time.
+/// Asks the person at the terminal, one request at a time.
 #[derive(Debug)]
-struct Person {
+struct TerminalApprover {
     terminal: Mutex<File>,
 }
 
-impl Approver for Person {
-    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
+impl Approver for TerminalApprover {
+    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         Box::pin(async move {
             let mut terminal = self.terminal.lock().await;
             let answer = ask(&mut terminal, question).await;
-            answer.unwrap_or_else(|error| Answer::No(Some(format!("the terminal is gone: {error}"))))
+            answer.unwrap_or_else(|error| ApprovalReply::No(Some(format!("the terminal is gone: {error}"))))
         })
     }
 }
 
-async fn ask(terminal: &mut File, question: &Question) -> std::io::Result<Answer> {
-    // What was typed before the question is no answer to it.
+async fn ask(terminal: &mut File, question: &ApprovalRequest) -> std::io::Result<ApprovalReply> {
+    // Input from before the question does not answer it.
     while matches!(terminal.read(&mut [0; 256]), Ok(1..)) {}
-    let mut text = shown(question);
+    let mut text = format_request(question);
     loop {
         write(terminal, &text).await?;
-        if let Some(answer) = understood(&read_line(terminal).await?) {
+        if let Some(answer) = parse_reply(&read_line(terminal).await?) {
             return Ok(answer);
         }
         text = "y, n or a: ".to_owned();
     }
 }
 
-/// The question, in which nothing moves the cursor or hides: the arguments are a model's.
-fn shown(question: &Question) -> String {
+/// The question. A model wrote the arguments, so control and invisible characters are escaped.
+fn format_request(question: &ApprovalRequest) -> String {
     let args = question.args.to_string();
     let total = args.chars().count();
     let mut head: String = args.chars().take(MAX_SHOWN).collect();
@@ -89,19 +89,19 @@ fn shown(question: &Question) -> String {
     }
     format!(
         "{} ({}) wants to run: {}\n  {}\nallow it? [y]es, [n]o, [a]lways in this run: ",
-        visible(&question.tool),
-        visible(&question.source),
-        visible(&question.reason).replace('\n', " "),
-        visible(&head).replace('\n', " "),
+        escape_hidden(&question.tool),
+        escape_hidden(&question.source),
+        escape_hidden(&question.reason).replace('\n', " "),
+        escape_hidden(&head).replace('\n', " "),
     )
 }
 
-/// What an answer means; `None`: nothing.
-fn understood(line: &str) -> Option<Answer> {
+/// Parses a reply; `None`: it is not one.
+fn parse_reply(line: &str) -> Option<ApprovalReply> {
     match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Some(Answer::Yes),
-        "a" | "always" => Some(Answer::Always),
-        "n" | "no" => Some(Answer::No(None)),
+        "y" | "yes" => Some(ApprovalReply::Yes),
+        "a" | "always" => Some(ApprovalReply::Always),
+        "n" | "no" => Some(ApprovalReply::No(None)),
         _ => None,
     }
 }
@@ -138,15 +138,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_shows_what_would_hide() {
-        let question = Question {
+    fn a_question_escapes_invisible_characters() {
+        let question = ApprovalRequest {
             call_id: "1".to_owned(),
             tool: "p__t".to_owned(),
             source: "plugin:p".to_owned(),
             args: serde_json::json!({"path": "a\u{202e}b\u{1b}[2Jc\n", "long": "x".repeat(5000)}),
             reason: "rule 1 of the policy says `ask`".to_owned(),
         };
-        let text = shown(&question);
+        let text = format_request(&question);
         assert!(!text.contains(['\u{202e}', '\u{1b}']), "{text}");
         assert!(
             text.contains("p__t (plugin:p) wants to run: rule 1") && text.contains("characters)"),
@@ -156,16 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_is_an_answer() {
+    fn only_valid_replies_are_accepted() {
         for (line, expect) in [
-            ("y\n", Some(Answer::Yes)),
-            (" YES \n", Some(Answer::Yes)),
-            ("a\n", Some(Answer::Always)),
-            ("n\n", Some(Answer::No(None))),
+            ("y\n", Some(ApprovalReply::Yes)),
+            (" YES \n", Some(ApprovalReply::Yes)),
+            ("a\n", Some(ApprovalReply::Always)),
+            ("n\n", Some(ApprovalReply::No(None))),
             ("\n", None),
             ("yess\n", None),
         ] {
-            assert_eq!(understood(line), expect);
+            assert_eq!(parse_reply(line), expect);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod examples;
 mod mcp;
 mod openapi;
 mod policy;
@@ -12,8 +13,8 @@ pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
-use clap::{Parser, Subcommand, ValueHint};
-use toolbay_policy::quantity::duration as parse_duration;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use toolbay_policy::quantity::parse_duration;
 use toolbay_vendor::Vendor;
 
 /// Runs the tools of LLM agents from WebAssembly components, in a sandbox.
@@ -26,46 +27,59 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// Where plugins, policy and cache are; the same for all commands.
+impl Args {
+    /// Parses the words of this process.
+    ///
+    /// # Errors
+    /// Wrong words; or a help page, which is printed.
+    pub(crate) fn parse_command_line() -> Result<Self, clap::Error> {
+        let matches = Self::command_with_examples().try_get_matches()?;
+        Self::from_arg_matches(&matches)
+    }
+
+    /// The command line with an example on each help page.
+    pub(crate) fn command_with_examples() -> clap::Command {
+        examples::add_to(Self::command())
+    }
+}
+
+/// The options of all commands: where plugins, the policy and the cache are.
 #[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Common options")]
 pub(crate) struct SetupArgs {
     /// Directory of plugins: every `.wasm` file in it is loaded. Default: `toolbay/plugins` in the user's data
     /// directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_PLUGINS", value_hint = ValueHint::DirPath)]
     pub(crate) plugins: Option<PathBuf>,
-    /// The policy, which says what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration
-    /// directory, if it is there; otherwise nothing is granted. Never looked for in the current directory.
+    /// The policy: what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration directory. Without
+    /// that file nothing is granted. The current directory is never searched.
     #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// What `$workspace` means in the policy, instead of what the policy says. Without a policy: the current
-    /// directory.
+    /// The directory that `$workspace` means, instead of the policy's. Default without a policy: the current directory.
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
     /// Directory of compiled code, writable by this user only. Default: `toolbay` in the user's cache directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_CACHE", value_hint = ValueHint::DirPath)]
     pub(crate) cache_dir: Option<PathBuf>,
-    /// Compile at every start and keep nothing on disk.
+    /// Compile at every start and cache nothing on disk.
     #[arg(long, global = true, conflicts_with = "cache_dir")]
     pub(crate) no_cache: bool,
-    /// Let the policy grant this path, which plugins never get otherwise: key files, histories, `/proc`, the host's own
-    /// files. Can be given several times.
+    /// Let the policy grant this protected path: key files, shell histories, `/proc`, the host's own files. Repeatable.
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) allow_protected_path: Vec<PathBuf>,
-    /// Directory of what outlives a run: consents, the audit, the state of plugins. Default: `toolbay` in the user's
-    /// state directory.
+    /// Directory of consents, the audit and the state of plugins. Default: `toolbay` in the user's state directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
     /// How long to wait for other processes that write to the state directory, for instance `5s`.
     #[arg(long, global = true, value_name = "DURATION", env = "TOOLBAY_STATE_WAIT", default_value = "30s", value_parser = parse_duration)]
     pub(crate) state_wait: Duration,
-    /// Where the audit is: one JSON line for each call and each decision. Default: `audit.jsonl` in the state
-    /// directory.
+    /// File of the audit: one JSON line for each call and each decision. Default: `audit.jsonl` in the state directory.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) audit: Option<PathBuf>,
-    /// Keep no audit.
+    /// Write no audit.
     #[arg(long, global = true, conflicts_with = "audit")]
     pub(crate) no_audit: bool,
-    /// The profile of the policy under which tools are listed, called and explained.
+    /// The profile of the policy that bounds the tools of this command.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
@@ -86,73 +100,79 @@ pub(crate) enum Command {
         /// Print the full definitions as JSON.
         #[arg(long)]
         json: bool,
-        /// Also list tools that cannot be called here, with the reason.
+        /// List every tool with its status, grouped by plugin.
         #[arg(long, short)]
         all: bool,
     },
     /// List the prompts that plugins ship.
     Prompts {
-        /// Print them as JSON, with their arguments.
+        /// Print JSON, with the arguments of each prompt.
         #[arg(long)]
         json: bool,
     },
-    /// List the resources that plugins ship, and the templates of such.
+    /// List the resources and resource templates that plugins ship.
     Resources {
-        /// Print them as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Call one tool and print its result.
     Call(CallArgs),
-    /// Run many calls in parallel and print one JSON line for each, in their order.
+    /// Run many calls in parallel and print one JSON line for each, in order.
     Batch(BatchArgs),
-    /// Measure how long calls of one tool take: it is called so many times, and does each time what it does.
+    /// Measure how long calls of one tool take. Each call has its usual effects.
     Bench(BenchArgs),
-    /// Print a result that was too long and was cut, or a part of it.
+    /// Print a saved result that was too long for its call, or a part of it.
     Output(OutputArgs),
-    /// Show what a plugin is, what it asks for and what it is granted.
+    /// Describe a plugin: its file, its tools, the capabilities it asks for and those it is granted.
     Inspect {
         /// A plugin's id, or a `.wasm` file.
         plugin: String,
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show all that is known of each tool: source, version, digest, tags, and whether it is on.
+    /// Show the state of the host: plugins, tools, policy, servers, audit and sandbox.
     Status {
-        /// Print it as JSON.
+        /// List each tool instead, with its state, source, version, digest, tags and flags.
+        #[arg(long)]
+        tools: bool,
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Switch tools on again.
+    /// Enable tools again.
     Enable(SwitchArgs),
-    /// Switch tools off: they are not listed, and calls are refused with the reason. Kept in the state directory.
+    /// Disable tools: they are not listed, and calls are refused with the reason. The state directory records it.
     Disable {
         #[command(flatten)]
         which: SwitchArgs,
-        /// Why; told to whoever calls one of them.
+        /// The reason that callers are told.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,
     },
-    /// Show why a tool may do what it may: what is declared, granted and refused, and every limit.
+    /// Show what a tool may do and why: what it declares, what the policy grants, and what becomes of a call.
     Explain {
         /// The tool's name, as `list --all` shows it.
         tool: String,
-        /// Print it as JSON.
+        /// Show each limit with its value, where it is set and how to raise it.
+        #[arg(long)]
+        limits: bool,
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Agree to a plugin, and write the lines that it asks for into the policy.
+    /// Grant a plugin what it asks for: add the lines to the policy and record the consent.
     Grant {
         /// A plugin's id, or a `.wasm` file.
         plugin: String,
         #[command(flatten)]
         decision: PluginDecisionArgs,
-        /// Write only what this tool asks for.
+        /// Grant only what this tool asks for.
         #[arg(long, value_name = "NAME")]
         tool: Option<String>,
     },
-    /// Take a plugin's lines out of the policy again, and forget that it was agreed to.
+    /// Remove the grants of a plugin from the policy, and its consent.
     Revoke {
         /// The plugin's id.
         plugin: String,
@@ -161,11 +181,14 @@ pub(crate) enum Command {
     },
     /// Show the audit.
     Log(LogArgs),
-    /// Check that plugins load and that clients and vendors will take their tools.
+    /// Check that plugins load, and that MCP clients and model vendors accept their tools.
     Check {
         /// Plugin ids or `.wasm` files.
         #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
         targets: Vec<String>,
+        /// Print the findings as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Check the policy, or print its schema.
     Policy {
@@ -177,7 +200,7 @@ pub(crate) enum Command {
         /// Words for what the tool should do, or its name.
         #[arg(required = true, num_args = 1..)]
         query: Vec<String>,
-        /// Show at most so many.
+        /// The most results to show.
         #[arg(long, value_name = "TOOLS", default_value_t = 10)]
         limit: usize,
         /// Print what was found as JSON, as `tool_search` gives it to models.
@@ -186,65 +209,65 @@ pub(crate) enum Command {
     },
     /// Print the definitions of tools in the format of a model vendor.
     Schemas(SchemasArgs),
-    /// Compare two versions of a plugin: what it means for who calls its tools, and what it newly asks for.
+    /// Compare two versions of a plugin: what breaks callers, and which capabilities are new.
     Diff {
-        /// A plugin's id, or a `.wasm` file.
+        /// The old version: a plugin's id, or a `.wasm` file.
         old: String,
-        /// The same, of the new version.
+        /// The new version.
         new: String,
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Serve the tools over MCP, on stdin and stdout or over HTTP.
     Serve {
         /// Serve over HTTP, at `/mcp` and `/mcp/<profile>`: an address such as `127.0.0.1:8080`, a port of this machine,
-        /// or `systemd` for the sockets of a unit. Can be given several times. Who may use it, `[serve]` of the policy says.
+        /// or `systemd` for the sockets of a unit. Repeatable. `[serve]` of the policy decides who may connect.
         #[arg(long, value_name = "ADDR")]
         http: Vec<String>,
-        /// List only tools that find, describe and call others, and those that are always listed.
+        /// List only the tools that find, describe and call others, and those with `always_include`.
         #[arg(long)]
         lazy: bool,
     },
-    /// Take tools of other MCP servers: write them into the policy, list and check them.
+    /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]
         command: McpCommand,
     },
-    /// Print, or write, how an MCP client starts `toolbay serve` with the plugins and the policy of this command line.
+    /// Print or write the configuration with which an MCP client starts `toolbay serve`.
     Setup {
         #[command(subcommand)]
         command: SetupCommand,
     },
-    /// Use a service that an OpenAPI document describes: its operations become tools.
+    /// Turn the operations of an OpenAPI document into tools.
     #[command(name = "openapi")]
     OpenApi {
         #[command(subcommand)]
         command: OpenApiCommand,
     },
-    /// Look at what plugins keep, and remove it.
+    /// Show and remove what plugins store in the key-value storage.
     Kv {
         #[command(subcommand)]
         command: KvCommand,
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long, global = true)]
         json: bool,
     },
-    /// Make a project of a new plugin.
+    /// Create the project of a new plugin.
     New(NewArgs),
-    /// Build the plugin of a project, and put it into the plugin directory.
+    /// Build the plugin of a project and install it into the plugin directory.
     Build(BuildArgs),
-    /// Test the plugin of a project: its own tests, then the examples of its tools against the built component.
+    /// Run the tests of a project, then the examples of its tools on the built component.
     Test(TestArgs),
-    /// Build a project again whenever a source changes, and show what becomes of it and who calls it.
+    /// Build a project whenever a source changes, and show what changed and who calls it.
     Dev(DevArgs),
-    /// Build the component of a project with what says what it is inside: metadata, licence, dependencies, README, icon.
+    /// Build the release of a project with its metadata, licence, dependencies, README and icon inside.
     Pack(PackArgs),
     /// Write a Markdown page for each tool of a plugin.
     Docs {
         /// A plugin's id, or a `.wasm` file.
         plugin: String,
-        /// The folder of the pages. Default: they are printed.
+        /// The folder for the pages. Default: stdout.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
     },
@@ -255,31 +278,31 @@ pub(crate) enum Command {
     },
 }
 
-/// Which definitions, and how.
+/// The arguments of `toolbay schemas`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemasArgs {
-    /// The tools; without any, all that are listed at first.
+    /// The tools. Default: all that a client is listed first.
     #[arg(value_name = "TOOL")]
     pub(crate) tools: Vec<String>,
     /// The format: `openai-chat`, `openai-responses`, `anthropic`, `gemini` or `mcp`.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Vendor,
-    /// Strict mode, for each tool whose schema it can say exactly.
+    /// Use strict mode for each tool whose schema it can express exactly.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Print an object with the definitions, what the format could not hold, and which tools are not strict.
+    /// Print an object with the definitions, what the format cannot express, and the tools that are not strict.
     #[arg(long)]
     pub(crate) report: bool,
 }
 
-/// What to do with the state of plugins.
+/// The commands below `toolbay kv`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KvCommand {
     /// List a plugin's entries, of all scopes.
     List {
         /// The plugin's id.
         plugin: String,
-        /// Show at most so many.
+        /// The most results to show.
         #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
         limit: usize,
     },
@@ -287,12 +310,12 @@ pub(crate) enum KvCommand {
     Get(EntryArgs),
     /// Remove one entry.
     Remove(EntryArgs),
-    /// Remove everything a plugin keeps.
+    /// Remove everything a plugin stores.
     Clear {
         /// The plugin's id.
         plugin: String,
     },
-    /// Show how much each plugin keeps.
+    /// Show how much each plugin stores.
     Usage,
     /// Write a consistent copy to a new file while the store is in use. The copy can replace `kv.redb`.
     Backup {
@@ -302,7 +325,7 @@ pub(crate) enum KvCommand {
     },
 }
 
-/// Which entry.
+/// One entry of the key-value storage.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EntryArgs {
     /// The plugin's id.
@@ -312,34 +335,34 @@ pub(crate) struct EntryArgs {
     /// The scope: `tool`, `plugin`, `session` or `agent`.
     #[arg(long, default_value = "plugin")]
     pub(crate) scope: String,
-    /// Whose entry it is, as `list` shows it: the tool, the session, `agent:ID` or `personality:ID`.
+    /// The owner of the entry, as `list` shows it: the tool, the session, `agent:ID` or `personality:ID`.
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) owner: String,
 }
 
-/// Files for a call, and from it.
+/// The attachments of a call.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachmentArgs {
-    /// Attach a file; tools that were granted its media type can read it. May be given several times.
+    /// Attach a file for tools that are granted its media type. Repeatable.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) attach: Vec<PathBuf>,
-    /// Write the attachments that the tool makes into this directory. Nothing is overwritten.
+    /// Write the attachments that the tool creates into this directory. Nothing is overwritten.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) save_attachments: Option<PathBuf>,
 }
 
-/// How a decision is taken.
+/// How the operator decides.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DecisionArgs {
-    /// Do not ask; needed where there is no terminal.
+    /// Agree without a question; required without a terminal.
     #[arg(long, short)]
     pub(crate) yes: bool,
-    /// Show what would be done, do nothing.
+    /// Show what would change, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// How a decision about a plugin is taken.
+/// How the operator decides about a plugin.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginDecisionArgs {
     #[command(flatten)]
@@ -347,86 +370,89 @@ pub(crate) struct PluginDecisionArgs {
     /// Only these lists of the policy: `net,fs_read`.
     #[arg(long, value_name = "LISTS", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
+    /// Print the decision as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-/// What of the audit is shown.
+/// The arguments of `toolbay log`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct LogArgs {
-    /// Go on with what is written from now on.
+    /// Keep showing new records until interrupted.
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Calls of this tool.
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: Option<String>,
-    /// Calls of and decisions about this plugin.
+    /// Calls of this plugin and decisions about it.
     #[arg(long, value_name = "ID")]
     pub(crate) plugin: Option<String>,
     /// Calls of this session.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// Calls that ended so: `ok`, an error code, a fault, or `host_failed`.
+    /// Calls with this outcome: `ok`, an error code, a fault, or `host_failed`.
     #[arg(long, value_name = "OUTCOME", conflicts_with = "failed")]
     pub(crate) outcome: Option<String>,
-    /// Calls that did not end well.
+    /// Calls that did not succeed.
     #[arg(long)]
     pub(crate) failed: bool,
-    /// Calls that were refused something, and plugins that were.
+    /// Calls and plugins that were refused something.
     #[arg(long)]
     pub(crate) refused: bool,
-    /// From this time on: `10m` ago (`s`, `m`, `h`, `d`), or `2026-02-03T04:05:06Z`.
+    /// Records since a time: `10m` ago (`s`, `m`, `h`, `d`), or `2026-02-03T04:05:06Z`.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// At most so many of the last ones.
+    /// The most records to show: the last ones.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Print the lines as they are in the file.
+    /// Print the records as JSON lines.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Count them by tool and outcome.
-    #[arg(long, conflicts_with_all = ["follow", "json"])]
+    /// Count the calls by tool and outcome.
+    #[arg(long, conflicts_with = "follow")]
     pub(crate) stats: bool,
 }
 
-/// Which tools are switched.
+/// The tools to enable or disable.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct SwitchArgs {
     /// Names of tools, as `list --all` shows them.
     #[arg(value_name = "NAME")]
     pub(crate) tools: Vec<String>,
-    /// All tools of a namespace, also those that come later: a plugin's id, for instance. Can be given several times.
+    /// All tools of a namespace, such as a plugin's id, including later ones. Repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Vec<String>,
-    /// The tools that have this tag now; of several, one is enough. Can be given several times.
+    /// The tools that have this tag now. Repeatable; one matching tag is enough.
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
-    /// Of several tags, only the tools that have all of them.
+    /// Require all tags.
     #[arg(long, requires = "tag")]
     pub(crate) all_tags: bool,
 }
 
-/// How calls are run, and who answers when one is to be approved. Without a flag the terminal is asked; without a terminal
-/// the call is refused.
+/// How calls run, and who approves those that need it. Without a flag the terminal asks; without a terminal the call is
+/// refused.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TurnArgs {
-    /// Characters that all results may have together.
+    /// The most characters of all results together.
     #[arg(long, value_name = "CHARS", default_value_t = toolbay_core::call::DEFAULT_BUDGET_CHARS)]
     pub(crate) budget: usize,
-    /// Check everything, run nothing.
+    /// Check the call, and run nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// The session that the calls belong to. What is cut from results is kept for it: `toolbay output`.
+    /// The session of the calls. It saves results that are cut; `toolbay output` prints them.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
-    /// Approve every call that the policy wants asked about. What it denies stays denied.
+    /// Approve every call for which the policy requires approval. What the policy denies stays denied.
     #[arg(long, short, conflicts_with = "deny")]
     pub(crate) yes: bool,
-    /// Refuse every call that the policy wants asked about.
+    /// Refuse every call for which the policy requires approval.
     #[arg(long)]
     pub(crate) deny: bool,
 }
 
-/// One call.
+/// The arguments of `toolbay call`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// The tool's name, as `list` shows it.
@@ -441,12 +467,12 @@ pub(crate) struct CallArgs {
     pub(crate) attachments: AttachmentArgs,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    /// Print the full result as JSON, with usage, cost and the reason of a failure.
+    /// Print the result as JSON, with usage, cost and the reason for a failure.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Many calls.
+/// The arguments of `toolbay batch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BatchArgs {
     /// JSON lines, or one JSON array, of `{"id": "1", "tool": "text__word_count", "args": {…}}`; `-` is stdin.
@@ -454,12 +480,12 @@ pub(crate) struct BatchArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) turn: TurnArgs,
-    /// Print one JSON object: all results, and what they cost together.
+    /// Print one JSON object: all results and their total cost.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What is measured.
+/// The arguments of `toolbay bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// The tool's name, as `list` shows it.
@@ -470,7 +496,7 @@ pub(crate) struct BenchArgs {
     /// Read the arguments from a file; `-` is stdin.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) args_file: Option<PathBuf>,
-    /// How many calls are made one after the other, and again as one batch.
+    /// The number of calls, made one after the other and again as one batch.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) calls: u32,
     #[command(flatten)]
@@ -480,40 +506,40 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
-/// Which kept result, and what of it.
+/// The arguments of `toolbay output`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutputArgs {
-    /// The id, as the cut result names it. Without one: list what is kept for the session.
+    /// The id that the cut result names. Default: list the saved results of the session.
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// The session of the call.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: String,
-    /// The first lines.
+    /// Print the first lines.
     #[arg(long, value_name = "N", group = "part", requires = "id")]
     pub(crate) head: Option<usize>,
-    /// The last lines.
+    /// Print the last lines.
     #[arg(long, value_name = "N", group = "part", requires = "id")]
     pub(crate) tail: Option<usize>,
-    /// Lines from one to another, counted from 1: `10:20`, `10:`, `:20`.
+    /// Print a range of lines, counted from 1: `10:20`, `10:`, `:20`.
     #[arg(long, value_name = "A:B", group = "part", requires = "id")]
     pub(crate) range: Option<String>,
-    /// Characters from one to another, counted from 1.
+    /// Print a range of characters, counted from 1.
     #[arg(long, value_name = "A:B", group = "part", requires = "id")]
     pub(crate) chars: Option<String>,
-    /// The lines that hold these words.
+    /// Print the lines that contain a text.
     #[arg(long, value_name = "TEXT", group = "part", requires = "id")]
     pub(crate) grep: Option<String>,
-    /// `--grep` is a regular expression.
+    /// Read `--grep` as a regular expression.
     #[arg(long, requires = "grep")]
     pub(crate) regex: bool,
-    /// Capital letters do not count.
+    /// Ignore case.
     #[arg(long, short, requires = "grep")]
     pub(crate) ignore_case: bool,
-    /// Lines shown before and after each that `--grep` found.
+    /// The number of lines to print around each match.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "grep")]
     pub(crate) around: usize,
-    /// How long it is.
+    /// Print the size.
     #[arg(long, group = "part", requires = "id")]
     pub(crate) size: bool,
     /// Print the list as JSON.
@@ -527,7 +553,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Args::command().debug_assert();
     }
 }

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result};
 use toolbay::open_regular;
 use toolbay_core::session::attachment::{Attachments, MemoryAttachments, check_name};
-use toolbay_policy::capability::attachment::UNKNOWN_MEDIA;
+use toolbay_policy::capability::attachment::UNKNOWN_MEDIA_TYPE;
 
 use crate::command::args::AttachmentArgs;
-use crate::{host_failed, output};
+use crate::output::format::count_noun;
+use crate::{host_failure, output};
 
-/// Most bytes of a file that is attached; they are held in memory.
+/// Most bytes of an attached file. They are held in memory.
 const MAX_BYTES: u64 = 64 << 20;
-/// Most names that are tried for a file before it is given up.
+/// Most names that are tried for a saved file.
 const MAX_TRIES: u32 = 1000;
-/// Bytes of a name that are kept, so that a number still fits.
+/// Bytes of a name that are kept, which leaves room for a number.
 const NAME_BYTES: usize = 200;
 
-/// Media types by the end of a file's name; everything else is bytes.
+/// Media types by file extension; every other file is `application/octet-stream`.
 const MEDIA: [(&str, &str); 21] = [
     ("css", "text/css"),
     ("csv", "text/csv"),
@@ -45,15 +46,15 @@ const MEDIA: [(&str, &str); 21] = [
     ("zip", "application/zip"),
 ];
 
-/// The files of one call.
+/// The attachments of one call.
 #[derive(Debug)]
-pub(crate) struct Files<'a> {
+pub(crate) struct CallAttachments<'a> {
     kept: Arc<MemoryAttachments>,
     save: Option<&'a Path>,
 }
 
-impl<'a> Files<'a> {
-    /// Reads what is attached.
+impl<'a> CallAttachments<'a> {
+    /// Reads the attached files.
     pub(crate) fn read(args: &'a AttachmentArgs) -> Result<Self> {
         let kept = Arc::new(MemoryAttachments::new());
         for path in &args.attach {
@@ -70,32 +71,30 @@ impl<'a> Files<'a> {
         Ok(Self { kept, save: args.save_attachments.as_deref() })
     }
 
-    /// What the call gets.
-    pub(crate) fn turn(&self) -> Arc<dyn Attachments> {
+    /// The attachments for the turn of the call.
+    pub(crate) fn for_turn(&self) -> Arc<dyn Attachments> {
         Arc::clone(&self.kept) as _
     }
 
-    /// Writes what was made, if that is wanted; otherwise says that it is lost.
+    /// Writes the attachments that the tool created, or reports how to keep them.
     pub(crate) fn save(&self) -> Result<()> {
         let created = self.kept.created();
         let Some(dir) = self.save else {
             if !created.is_empty() {
-                let count = created.len();
-                output::note(&format!(
-                    "{count} attachments were made; keep them with --save-attachments DIR"
-                ));
+                let count = count_noun(created.len(), "attachment", "attachments");
+                output::print_note(&format!("the tool created {count}; keep them with `--save-attachments DIR`"));
             }
             return Ok(());
         };
         let saved = || {
             std::fs::create_dir_all(dir)?;
             for (about, data) in created {
-                let path = write_new(dir, &file_name(&about.name), &data)?;
-                output::note(&format!("attachment:{} is saved as {}", about.id, path.display()));
+                let path = write_new(dir, &safe_file_name(&about.name), &data)?;
+                output::print_note(&format!("attachment:{} is saved as {}", about.id, path.display()));
             }
             anyhow::Ok(())
         };
-        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(host_failed)
+        saved().with_context(|| format!("--save-attachments `{}`", dir.display())).map_err(host_failure)
     }
 }
 
@@ -108,11 +107,11 @@ fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 fn media_of(name: &str) -> &'static str {
     let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase()).unwrap_or_default();
-    MEDIA.iter().find(|(known, _)| *known == end).map_or(UNKNOWN_MEDIA, |(_, media)| media)
+    MEDIA.iter().find(|(known, _)| *known == end).map_or(UNKNOWN_MEDIA_TYPE, |(_, media)| media)
 }
 
-/// A name that is no path, hides nothing and is no option of a command.
-fn file_name(name: &str) -> String {
+/// A name that is not a path, has no invisible characters and does not look like an option.
+fn safe_file_name(name: &str) -> String {
     let harmless = |c: char| c == '.' || check_name(c.encode_utf8(&mut [0; 4])).is_ok();
     let plain: String = name.chars().map(|c| if harmless(c) { c } else { '_' }).collect();
     let end = plain.floor_char_boundary(NAME_BYTES);
@@ -120,7 +119,7 @@ fn file_name(name: &str) -> String {
     if plain.is_empty() || plain.starts_with(['.', '-']) { format!("_{plain}") } else { plain.to_owned() }
 }
 
-/// Writes a file that is not there yet. A link of that name is not followed: it is there.
+/// Writes a new file. An existing link of that name counts as a file and is not followed.
 fn write_new(dir: &Path, name: &str, data: &[u8]) -> anyhow::Result<PathBuf> {
     let (stem, end) =
         name.rsplit_once('.').map_or((name, String::new()), |(stem, end)| (stem, format!(".{end}")));
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_in_its_folder_and_shows_what_it_is() {
+    fn saved_names_stay_in_the_folder_and_are_visible() {
         for (name, safe) in [
             ("report.pdf", "report.pdf"),
             ("../../etc/passwd", "_.._.._etc_passwd"),
@@ -154,11 +153,11 @@ mod tests {
             ("", "_"),
             ("a\u{202e}b\n", "a_b_"),
         ] {
-            let made = file_name(name);
+            let made = safe_file_name(name);
             assert!(check_name(&made).is_ok(), "{name:?}: {made:?}");
             assert_eq!(made, safe, "{name:?}");
         }
-        assert!(file_name(&"ü".repeat(300)).len() <= NAME_BYTES + 1);
+        assert!(safe_file_name(&"ü".repeat(300)).len() <= NAME_BYTES + 1);
     }
 
     #[test]
@@ -173,8 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn the_media_type_is_told_by_the_name() {
-        for (name, media) in [("A.PNG", "image/png"), ("x", UNKNOWN_MEDIA), ("a.b.json", "application/json")]
+    fn the_media_type_follows_the_extension() {
+        for (name, media) in
+            [("A.PNG", "image/png"), ("x", UNKNOWN_MEDIA_TYPE), ("a.b.json", "application/json")]
         {
             assert_eq!(media_of(name), media);
         }

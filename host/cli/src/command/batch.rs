@@ -12,28 +12,28 @@ use toolbay_core::pipeline;
 
 use crate::command::args::{BatchArgs, SetupArgs};
 use crate::command::servers;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::{Verdict, host_failed, output};
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::{CommandStatus, host_failure, output};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Call {
+struct BatchLine {
     id: Option<String>,
     tool: String,
-    /// The arguments as they stand: what is wrong with them is told by the call's result.
+    /// The arguments as written. The result of the call reports mistakes in them.
     args: Option<Box<RawValue>>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<Verdict> {
+pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandStatus> {
     let file = &asked.file;
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
-    let host = setup::loaded(setup, Tell::Problems, Purpose::Run).await?;
+    let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
     let mut turn = asked.turn.context();
-    // One file is one session: a write after a read in an earlier line of it is guarded.
+    // One file is one session, so a write after a read in an earlier line is guarded.
     turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
     let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
-    let servers = servers::attach_for(&host, &named).await;
+    let servers = servers::connect_for(&host, &named).await;
     let results = host.call_all(&super::view(setup, &host)?, calls, turn).await;
     servers.close().await;
     let shown = results.iter().map(output::result_json);
@@ -48,7 +48,7 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<Verdict>
     } else {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         for result in shown {
-            output::json_line(&mut out, &result)?;
+            output::write_json_line(&mut out, &result)?;
         }
         out.flush()?;
     }
@@ -56,14 +56,14 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<Verdict>
         Err(Failure::Host(message)) => Some(message),
         _ => None,
     }) {
-        return Err(host_failed(anyhow!(message.clone())));
+        return Err(host_failure(anyhow!(message.clone())));
     }
-    Ok(if results.iter().all(|r| r.result.is_ok()) { Verdict::Good } else { Verdict::Bad })
+    Ok(if results.iter().all(|r| r.result.is_ok()) { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-/// An array, or a call in each line.
+/// Parses an array, or one call in each line.
 fn parse(text: &str) -> anyhow::Result<Vec<ToolCall>> {
-    let calls: Vec<Call> = if text.trim_start().starts_with('[') {
+    let calls: Vec<BatchLine> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text)?
     } else {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -71,7 +71,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<ToolCall>> {
             .map(|(n, line)| serde_json::from_str(line).with_context(|| format!("line {}", n + 1)))
             .collect::<Result<_, _>>()?
     };
-    let number = |(n, call): (usize, Call)| {
+    let number = |(n, call): (usize, BatchLine)| {
         let args = call.args.map_or_else(String::new, |args| args.get().to_owned());
         ToolCall::new(call.id.unwrap_or_else(|| (n + 1).to_string()), call.tool, args)
     };
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let error = format!("{:#}", parse("{\"tool\":\"a\"}\n{\"tol\":\"a\"}").err().unwrap());
         assert!(error.contains("line 2") && error.contains("tol"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! `toolbay bench`: how long calls of one tool take, here and now.
+//! `toolbay bench`: how long calls of one tool take on this machine.
 
 mod machine;
 
@@ -13,42 +13,49 @@ use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
 
 use crate::command::args::{BenchArgs, SetupArgs};
+use crate::command::call_error;
 use crate::command::servers;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::{Verdict, output};
-use machine::{Before, Conditions};
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::output::table::{Cell, TextTable};
+use crate::output::{DIM, format};
+use crate::{CommandStatus, output};
+use machine::{MachineLoad, MachineSample};
 
-/// Calls that are not counted: the first one maps or compiles the code, the next ones fill caches.
+/// Calls before the measurement: the first one maps or compiles the code, the next ones fill caches.
 const WARM_UP: u32 = 3;
 
-/// What was measured.
-struct Measured {
-    /// One call after the other, sorted.
+/// The measurement of one tool.
+struct BenchResult {
+    /// The times of calls made one after the other, sorted.
     times: Vec<Duration>,
-    /// Calls a second of one batch.
+    /// Calls per second of one batch.
     batch: f64,
-    /// What one call used.
+    /// The resources that one call used.
     usage: Usage,
-    /// What else the machine did, where it can be told.
-    conditions: Option<Conditions>,
+    /// The load of the machine, where the kernel reports it.
+    conditions: Option<MachineLoad>,
 }
 
-pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<Verdict> {
+pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<CommandStatus> {
     let text = super::arguments(asked.json_args.take(), asked.args_file.take())?;
-    let host = setup::loaded(setup, Tell::Problems, Purpose::Run).await?;
-    let servers = servers::attach_for(&host, &[asked.tool.as_str()]).await;
+    let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
+    let servers = servers::connect_for(&host, &[asked.tool.as_str()]).await;
     let view = super::view(setup, &host)?;
-    let bench = Bench { view, host: &host, turn: asked.turn.context(), asked: &asked, text: &text };
+    let bench = BenchRun { view, host: &host, turn: asked.turn.context(), asked: &asked, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {
-        Ok(measured) => show(&asked, &measured).map(|()| Verdict::Good),
-        // Of calls that fail it is not the time that matters.
-        Err(failed) => Ok(output::result(&failed).map(|()| Verdict::Bad)?),
+        Ok(measured) => show(&asked, &measured).map(|()| CommandStatus::Success),
+        Err(failed) => {
+            if let Err(failure) = &failed.result {
+                call_error::print(&failed, failure, &host, &bench.view, setup);
+            }
+            Ok(CommandStatus::Failed)
+        }
     }
 }
 
-struct Bench<'a> {
+struct BenchRun<'a> {
     host: &'a Host,
     view: View,
     turn: TurnContext,
@@ -56,28 +63,31 @@ struct Bench<'a> {
     text: &'a str,
 }
 
-impl Bench<'_> {
-    async fn run(&self) -> Result<Measured, Box<CallResult>> {
+impl BenchRun<'_> {
+    async fn run(&self) -> Result<BenchResult, Box<CallResult>> {
         for _ in 0..WARM_UP {
-            self.calls(1).await?;
+            self.run_batch(1).await?;
         }
-        let before = Before::now();
+        let before = MachineSample::take();
         let (mut times, mut usage) = (Vec::new(), Usage::default());
         for _ in 0..self.asked.calls {
             let start = Instant::now();
-            let done = self.calls(1).await?;
+            let done = self.run_batch(1).await?;
             times.push(start.elapsed());
             usage = done.first().map_or(usage, |done| done.usage);
         }
         times.sort_unstable();
         let start = Instant::now();
-        self.calls(self.asked.calls).await?;
+        self.run_batch(self.asked.calls).await?;
         let batch = f64::from(self.asked.calls) / start.elapsed().as_secs_f64();
-        Ok(Measured { times, batch, usage, conditions: before.and_then(|before| before.until_now()) })
+        Ok(BenchResult { times, batch, usage, conditions: before.and_then(|before| before.load_since()) })
     }
 
-    /// So many calls as one batch; the first that fails, if one does.
-    async fn calls(&self, count: u32) -> Result<Vec<CallResult>, Box<CallResult>> {
+    /// Runs `count` calls as one batch.
+    ///
+    /// # Errors
+    /// The first call that failed.
+    async fn run_batch(&self, count: u32) -> Result<Vec<CallResult>, Box<CallResult>> {
         let call = |n: u32| ToolCall::new(n.to_string(), &*self.asked.tool, self.text);
         let turn = self.turn.clone();
         let mut done = self.host.call_all(&self.view, (1..=count).map(call).collect(), turn).await;
@@ -88,24 +98,27 @@ impl Bench<'_> {
     }
 }
 
-impl Measured {
-    /// The time that so many of a hundred calls took at most.
-    fn at(&self, percent: usize) -> Duration {
+impl BenchResult {
+    /// The time within which a percentage of the calls ended.
+    fn percentile(&self, percent: usize) -> Duration {
         let at = (self.times.len() * percent).div_ceil(100).saturating_sub(1);
         self.times.get(at).copied().unwrap_or_default()
     }
 }
 
-fn show(asked: &BenchArgs, measured: &Measured) -> Result<()> {
+fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
     let us = |time: Duration| (time.as_secs_f64() * 1e7).round() / 10.0;
-    let (p50, p99, most) = (us(measured.at(50)), us(measured.at(99)), us(measured.at(100)));
+    let (p50, p99, most) =
+        (us(measured.percentile(50)), us(measured.percentile(99)), us(measured.percentile(100)));
     let (batch, usage) = (measured.batch.round(), &measured.usage);
     let conditions = measured.conditions;
-    let fault = conditions.and_then(Conditions::fault);
+    let fault = conditions.and_then(MachineLoad::disturbance);
     if let Some(fault) = &fault {
-        output::note(&format!("{fault}: figures of a busy machine cannot stand beside those of another run"));
+        output::print_note(&format!(
+            "{fault}; do not compare these figures with those of another run"
+        ));
     }
-    let mut out = output::out();
+    let mut out = output::stdout();
     if asked.json {
         let all = json!({
             "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
@@ -117,16 +130,19 @@ fn show(asked: &BenchArgs, measured: &Measured) -> Result<()> {
         return Ok(());
     }
     let memory = quantity::show_bytes(usage.peak_memory_bytes);
+    let time = |percent| format::time(measured.percentile(percent));
+    let mut table = TextTable::new(["", ""]);
     for (what, value) in [
-        ("half of the calls took at most", format!("{p50} us")),
-        ("99 of 100 took at most", format!("{p99} us")),
-        ("the longest took", format!("{most} us")),
-        ("as one batch", format!("{batch} calls/s")),
-        ("the guest took, of one call", format!("{} us", usage.wall_us)),
-        ("its fuel", usage.fuel.map_or_else(|| "not counted".to_owned(), |fuel| fuel.to_string())),
-        ("its memory at most", memory),
+        ("median", time(50)),
+        ("99 of 100 at most", time(99)),
+        ("longest", time(100)),
+        ("as one batch", format!("{} calls/s", format::grouped(batch as u64))),
+        ("guest time of a call", format::time(Duration::from_micros(usage.wall_us))),
+        ("fuel of a call", usage.fuel.map_or_else(|| "not counted".to_owned(), format::grouped)),
+        ("memory at most", memory),
     ] {
-        writeln!(out, "{what:<32}{value:>16}")?;
+        table.push([Cell::styled(DIM, what), value.into()]);
     }
+    table.print()?;
     Ok(())
 }

@@ -3,63 +3,139 @@
 use std::io::Write;
 
 use anyhow::Result;
+use serde::Serialize;
 use toolbay::PluginInfo;
-use toolbay_policy::text::visible;
+use toolbay_policy::text::escape_hidden;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::author::lint;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, Purpose};
-use crate::output::{self, GOOD, HEAD, WRONG};
+use crate::command::setup::{self, HostPurpose};
+use crate::output::format::count_noun;
+use crate::output::{self, FAILURE, HEADING, SUCCESS, WARNING};
 
-pub(crate) async fn run(args: &SetupArgs, plugins: &[String]) -> Result<Verdict> {
-    let mut verdict = Verdict::Good;
+pub(crate) async fn run(args: &SetupArgs, plugins: &[String], json: bool) -> Result<CommandStatus> {
+    let mut results = Vec::new();
     for plugin in plugins {
-        let shown = visible(plugin);
-        let (host, info) = match setup::named(args, setup::policy(args)?, plugin).await? {
-            Ok(found) => found,
-            Err(problem) => {
-                verdict = Verdict::Bad;
-                writeln!(
-                    output::out(),
-                    "{HEAD}{shown}{HEAD:#}: {WRONG}refused{WRONG:#}: {}",
-                    visible(&problem)
-                )?;
-                continue;
-            }
-        };
-        let tools = super::tools(&host, &info.id);
-        let parts = super::inspect::parts(&info);
-        let mut findings = lint::plugin(&info, &parts);
-        findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
-        findings.extend(lint::file(&parts, info.bytes));
-        if parts.contract().is_none() {
-            findings.extend(lint::ungranted(&host, &tools));
+        let result = check(args, plugin).await?;
+        if !json {
+            result.print()?;
         }
-        let reducing = reducers(args, &info).await?;
-        if !reducing.is_empty() || findings.iter().any(|finding| finding.starts_with(lint::ERROR)) {
-            verdict = Verdict::Bad;
-        }
-        findings.extend(reducing);
-        let (count, reducers) = (tools.len(), info.reducers.len());
-        let mut out = output::out();
-        writeln!(
-            out,
-            "{HEAD}{shown}{HEAD:#}: {GOOD}loads{GOOD:#}, {count} tools, {reducers} reducers, {} findings",
-            findings.len()
-        )?;
-        for finding in findings {
-            writeln!(out, "  {}", visible(&finding))?;
-        }
+        results.push(result);
     }
-    Ok(verdict)
+    if json {
+        output::print_json(&results)?;
+    }
+    let is_sound = results.iter().all(CheckResult::is_sound);
+    Ok(if is_sound { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-/// What is wrong with its reducers, which are run for it where they may: in a host of their own.
+/// What the checks of one plugin found.
+#[derive(Debug, Serialize)]
+struct CheckResult {
+    /// The plugin as the command line names it.
+    plugin: String,
+    /// Whether it loads.
+    loads: bool,
+    tools: usize,
+    reducers: usize,
+    findings: Vec<CheckFinding>,
+}
+
+#[derive(Debug, Serialize)]
+struct CheckFinding {
+    level: CheckLevel,
+    message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum CheckLevel {
+    Warning,
+    /// The plugin is not sound.
+    Error,
+}
+
+impl CheckFinding {
+    fn new(text: String) -> Self {
+        match text.strip_prefix(lint::ERROR) {
+            Some(message) => Self { level: CheckLevel::Error, message: message.to_owned() },
+            None => Self { level: CheckLevel::Warning, message: text },
+        }
+    }
+}
+
+impl CheckResult {
+    fn refused(plugin: &str, message: String) -> Self {
+        let findings = vec![CheckFinding { level: CheckLevel::Error, message }];
+        Self { plugin: plugin.to_owned(), loads: false, tools: 0, reducers: 0, findings }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.findings.iter().all(|finding| finding.level != CheckLevel::Error)
+    }
+
+    /// Prints a line for the plugin, and one for each finding.
+    fn print(&self) -> std::io::Result<()> {
+        let shown = escape_hidden(&self.plugin);
+        let terminal = output::stdout_is_terminal();
+        let mut out = output::stdout();
+        let tools = count_noun(self.tools, "tool", "tools");
+        let reducers = count_noun(self.reducers, "reducer", "reducers");
+        let findings = count_noun(self.findings.len(), "finding", "findings");
+        let (style, state) = match self.loads {
+            true => (SUCCESS, format!("loads, {tools}, {reducers}, {findings}")),
+            false => (FAILURE, "refused".to_owned()),
+        };
+        if terminal {
+            writeln!(out, "{HEADING}{shown}{HEADING:#}: {style}{state}{style:#}")?;
+        } else {
+            writeln!(out, "{shown}\t{state}")?;
+        }
+        for CheckFinding { level, message } in &self.findings {
+            let (style, level) = match level {
+                CheckLevel::Warning => (WARNING, "warning"),
+                CheckLevel::Error => (FAILURE, "error"),
+            };
+            let message = escape_hidden(message);
+            if terminal {
+                writeln!(out, "  {style}{level}:{style:#} {}", message.replace('\n', "\n    "))?;
+            } else {
+                writeln!(out, "{shown}\t{level}\t{}", message.replace(['\n', '\t'], " "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
+    let (host, info) = match setup::load_plugin(args, setup::policy(args)?, plugin).await? {
+        Ok(found) => found,
+        Err(problem) => return Ok(CheckResult::refused(plugin, problem)),
+    };
+    let tools = super::tools(&host, &info.id);
+    let parts = super::inspect::parts(&info);
+    let mut findings = lint::plugin(&info, &parts);
+    findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
+    findings.extend(lint::file(&parts, info.bytes));
+    if parts.contract().is_none() {
+        findings.extend(lint::ungranted_imports(&host, &tools));
+    }
+    findings.extend(reducers(args, &info).await?);
+    Ok(CheckResult {
+        plugin: plugin.to_owned(),
+        loads: true,
+        tools: tools.len(),
+        reducers: info.reducers.len(),
+        findings: findings.into_iter().map(CheckFinding::new).collect(),
+    })
+}
+
+/// Findings about the reducers of a plugin. They run in a separate host whose policy lets them.
 async fn reducers(args: &SetupArgs, info: &PluginInfo) -> Result<Vec<String>> {
     let Some(file) = info.file.as_ref().filter(|_| !info.reducers.is_empty()) else { return Ok(Vec::new()) };
-    let policy = setup::PolicyFile::of_text(args, lint::reducers::policy(info))?.policy()?;
-    let host = setup::host_for(args, policy, Purpose::Look)?;
+    let policy = setup::PolicyFile::from_text(args, lint::reducers::policy(info))?.policy()?;
+    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     match host.load_file(info.id.clone(), file).await {
         Ok(_) => Ok(lint::reducers::findings(&host, &info.id).await),
         Err(error) => Ok(vec![format!("error: its reducers cannot be run: {error}")]),

@@ -1,4 +1,4 @@
-//! `toolbay setup`: how an MCP client starts this program, printed, or merged into the client's own file.
+//! `toolbay setup`: prints how an MCP client starts this program, or merges it into the client's file.
 
 mod bundle;
 mod client;
@@ -14,39 +14,42 @@ use crate::command::args::{ClientArgs, SetupArgs, SetupCommand};
 use crate::command::policy_file;
 use crate::command::setup;
 use crate::output;
-use crate::{Verdict, host_failed};
-use client::Client;
+use crate::{CommandStatus, host_failure};
+use client::ClientKind;
 
-pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Verdict> {
+pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<CommandStatus> {
     match command {
-        SetupCommand::ClaudeDesktop(client) => set_up(args, Client::ClaudeDesktop, client),
-        SetupCommand::ClaudeCode(client) => set_up(args, Client::ClaudeCode, client),
-        SetupCommand::Vscode(client) => set_up(args, Client::Vscode, client),
-        SetupCommand::Cursor(client) => set_up(args, Client::Cursor, client),
-        SetupCommand::Zed(client) => set_up(args, Client::Zed, client),
-        SetupCommand::Codex(client) => set_up(args, Client::Codex, client),
+        SetupCommand::ClaudeDesktop(client) => set_up(args, ClientKind::ClaudeDesktop, client),
+        SetupCommand::ClaudeCode(client) => set_up(args, ClientKind::ClaudeCode, client),
+        SetupCommand::Vscode(client) => set_up(args, ClientKind::Vscode, client),
+        SetupCommand::Cursor(client) => set_up(args, ClientKind::Cursor, client),
+        SetupCommand::Zed(client) => set_up(args, ClientKind::Zed, client),
+        SetupCommand::Codex(client) => set_up(args, ClientKind::Codex, client),
         SetupCommand::ServerJson(asked) => {
-            print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failed)?)
+            print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failure)?)
         }
         SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
     }
 }
 
-fn print(text: &str) -> Result<Verdict> {
+fn print(text: &str) -> Result<CommandStatus> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdict> {
-    let start = Start::of(args)?;
+fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<CommandStatus> {
+    let start = ServerCommand::from_args(args)?;
     let entry = client.entry(&start);
     if !asked.write {
         let alone = client.merged("", &asked.name, &entry)?;
-        output::note(&format!("for `{}`; `--write` merges it in", place(client, asked)?.display()));
+        output::print_note(&format!(
+            "for `{}`; `--write` merges it in",
+            client_file(client, asked)?.display()
+        ));
         return print(&alone);
     }
-    let file = place(client, asked)?;
+    let file = client_file(client, asked)?;
     let before = match std::fs::read_to_string(&file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -58,20 +61,20 @@ fn set_up(args: &SetupArgs, client: Client, asked: &ClientArgs) -> Result<Verdic
         .merged(before.as_deref().unwrap_or_default(), &asked.name, &entry)
         .with_context(|| format!("`{}`; nothing was written", file.display()))?;
     if before.as_ref() == Some(&merged) {
-        output::note(&format!("`{}` has it already", file.display()));
-        return Ok(Verdict::Good);
+        output::print_note(&format!("`{}` is up to date", file.display()));
+        return Ok(CommandStatus::Success);
     }
     if let Some(text) = &before {
-        let kept = keep(&file, text).with_context(|| format!("a copy of `{}`", file.display()))?;
-        output::note(&format!("what was there is kept in `{}`", kept.display()));
+        let kept = back_up(&file, text).with_context(|| format!("a copy of `{}`", file.display()))?;
+        output::print_note(&format!("the previous file is saved as `{}`", kept.display()));
     }
-    policy_file::replace(&file, before.as_deref(), &merged, client.shown())?;
-    output::note(&format!("written to `{}`; start {} anew", file.display(), client.shown()));
-    Ok(Verdict::Good)
+    policy_file::replace(&file, before.as_deref(), &merged, client.display_name())?;
+    output::print_note(&format!("written to `{}`; restart {}", file.display(), client.display_name()));
+    Ok(CommandStatus::Success)
 }
 
-/// Keeps what a file holds beside it, under a name that nothing has.
-fn keep(file: &Path, text: &str) -> Result<PathBuf> {
+/// Copies a file to a new name beside it.
+fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
     /// Copies that are kept of one file.
     const MOST: usize = 100;
     for n in 0..MOST {
@@ -87,7 +90,7 @@ fn keep(file: &Path, text: &str) -> Result<PathBuf> {
                 out.sync_all()?;
                 return Ok(kept);
             }
-            // The same text is kept once.
+            // An equal copy is kept once.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 if std::fs::read_to_string(&kept).is_ok_and(|there| there == text) {
                     return Ok(kept);
@@ -96,40 +99,40 @@ fn keep(file: &Path, text: &str) -> Result<PathBuf> {
             Err(error) => return Err(anyhow!(error).context(format!("`{}`", kept.display()))),
         }
     }
-    Err(anyhow!("`{}` has {MOST} copies beside it already: take some away", file.display()))
+    Err(anyhow!("`{}` already has {MOST} backups; remove some", file.display()))
 }
 
-fn place(client: Client, asked: &ClientArgs) -> Result<PathBuf> {
-    let here = std::env::current_dir().context("the current directory is gone").map_err(host_failed)?;
+fn client_file(client: ClientKind, asked: &ClientArgs) -> Result<PathBuf> {
+    let here = std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
     if let Some(file) = &asked.file {
         return Ok(here.join(file));
     }
     client.file(&here)
 }
 
-/// How this program is started.
+/// The command line that starts this program.
 #[derive(Debug)]
-struct Start {
+struct ServerCommand {
     command: String,
     args: Vec<String>,
 }
 
-impl Start {
-    /// With the plugins, the policy and the profile of this command line, as absolute paths: clients start servers from
-    /// a directory of their own.
-    fn of(args: &SetupArgs) -> Result<Self> {
-        let here = std::env::current_dir().context("the current directory is gone").map_err(host_failed)?;
+impl ServerCommand {
+    /// Uses the plugins, the policy and the profile of this command line, with absolute paths: clients start servers in
+    /// another directory.
+    fn from_args(args: &SetupArgs) -> Result<Self> {
+        let here = std::env::current_dir().context("the current directory is gone").map_err(host_failure)?;
         let text = |path: &Path| {
             let path = here.join(path);
-            let path = toolbay_policy::capability::reach::normalise(&path).unwrap_or(path);
+            let path = toolbay_policy::capability::path_rule::normalize(&path).unwrap_or(path);
             let text = path.to_str().map(ToOwned::to_owned);
             text.with_context(|| format!("`{}` is not UTF-8, and the client's file is", path.display()))
         };
-        let program = std::env::current_exe().context("this program has no path").map_err(host_failed)?;
+        let program = std::env::current_exe().context("this program has no path").map_err(host_failure)?;
         let mut words = vec!["serve".to_owned()];
         let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
-        add("--plugins", text(&setup::plugin_place(args)?)?);
-        // The policy must be sound and have the profile: a client shows a server that does not start as nothing at all.
+        add("--plugins", text(&setup::plugin_folder(args)?)?);
+        // Checks the policy and the profile now, because a client does not show why a server fails to start.
         let policy = setup::PolicyFile::find(args)?;
         setup::profile(args, &policy.policy()?)?;
         if let Some(file) = policy.file {

@@ -1,4 +1,4 @@
-//! `toolbay diff`: what a new version of a plugin means for who calls its tools and for who grants it something.
+//! `toolbay diff`: what a new version of a plugin changes for callers of its tools and for the operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -8,55 +8,56 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::diff::{Difference, Impact, compare};
-use toolbay_policy::text::{one_line, visible};
+use toolbay_policy::text::one_line;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 
-/// Longest place or target that a line shows, in characters.
+/// Most characters of a path or target in a row.
 const MAX_SHOWN: usize = 120;
 
-/// What is compared of one version.
-struct Version {
+/// The compared parts of one version.
+struct PluginVersion {
     tools: BTreeMap<String, Arc<ToolDef>>,
     reducers: BTreeSet<String>,
     imports: BTreeSet<String>,
-    /// Kind and target of what is asked for, with the tools that do.
+    /// Kind and target of each declared capability, with the tools that declare it.
     wishes: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DiffReport {
     impact: Impact,
     added: Vec<String>,
     removed: Vec<String>,
-    changed: Vec<Changed>,
+    changed: Vec<ChangedTool>,
     reducers_added: Vec<String>,
     reducers_removed: Vec<String>,
-    capabilities_added: Vec<Wish>,
-    capabilities_removed: Vec<Wish>,
+    capabilities_added: Vec<DeclaredCapability>,
+    capabilities_removed: Vec<DeclaredCapability>,
     imports_added: Vec<String>,
     imports_removed: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Changed {
+struct ChangedTool {
     tool: String,
     impact: Impact,
     differences: Vec<Difference>,
 }
 
 #[derive(Debug, Serialize)]
-struct Wish {
+struct DeclaredCapability {
     kind: String,
     target: String,
     tools: Vec<String>,
 }
 
-pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<Verdict> {
-    let report = Report::of(&read(args, old).await?, &read(args, new).await?);
+pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> Result<CommandStatus> {
+    let report = DiffReport::compare(&read(args, old).await?, &read(args, new).await?);
     if json {
         output::print_json(&report)?;
     } else {
@@ -65,13 +66,13 @@ pub(crate) async fn run(args: &SetupArgs, old: &str, new: &str, json: bool) -> R
     Ok(report.verdict())
 }
 
-async fn read(args: &SetupArgs, plugin: &str) -> Result<Version> {
-    let named = setup::named(args, setup::policy(args)?, plugin).await?;
+async fn read(args: &SetupArgs, plugin: &str) -> Result<PluginVersion> {
+    let named = setup::load_plugin(args, setup::policy(args)?, plugin).await?;
     let (host, info) = named.map_err(|problem| anyhow!("`{plugin}`: {problem}"))?;
     let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     let mut tools = BTreeMap::new();
     for entry in super::tools(&host, &info.id) {
-        // Without the plugin's id, which is the file's name and may be another one.
+        // Without the plugin's id, which comes from the file's name and may differ.
         let name = entry.def.bare().to_owned();
         for wish in &entry.def.capabilities {
             let key = (wish.kind.as_str().to_owned(), wish.target.clone());
@@ -80,23 +81,23 @@ async fn read(args: &SetupArgs, plugin: &str) -> Result<Version> {
         tools.insert(name, Arc::clone(&entry.def));
     }
     let (reducers, imports) = (info.reducers.into_iter().collect(), info.imports.into_iter().collect());
-    Ok(Version { tools, reducers, imports, wishes })
+    Ok(PluginVersion { tools, reducers, imports, wishes })
 }
 
-impl Report {
-    fn of(old: &Version, new: &Version) -> Self {
-        let tools = |version: &Version| version.tools.keys().cloned().collect::<BTreeSet<String>>();
+impl DiffReport {
+    fn compare(old: &PluginVersion, new: &PluginVersion) -> Self {
+        let tools = |version: &PluginVersion| version.tools.keys().cloned().collect::<BTreeSet<String>>();
         let (before, after) = (tools(old), tools(new));
         let change = |name: &String| {
             let diff = compare(old.tools.get(name)?, new.tools.get(name)?);
             let impact = diff.impact();
-            (!diff.differences.is_empty()).then(|| Changed {
+            (!diff.differences.is_empty()).then(|| ChangedTool {
                 tool: name.clone(),
                 impact,
                 differences: diff.differences,
             })
         };
-        let changed: Vec<Changed> = before.iter().filter_map(change).collect();
+        let changed: Vec<ChangedTool> = before.iter().filter_map(change).collect();
         let removed = minus(&before, &after);
         let gone = if removed.is_empty() { Impact::Compatible } else { Impact::Breaking };
         let impact = changed.iter().map(|one| one.impact).max().unwrap_or(gone).max(gone);
@@ -114,49 +115,67 @@ impl Report {
         }
     }
 
-    /// Good: whoever called the old one can call the new one, and nobody has to grant more.
-    fn verdict(&self) -> Verdict {
+    /// Success if every caller of the old version can call the new one and the operator has nothing more to grant.
+    fn verdict(&self) -> CommandStatus {
         let more = !self.capabilities_added.is_empty();
-        if self.impact == Impact::Compatible && !more { Verdict::Good } else { Verdict::Bad }
+        if self.impact == Impact::Compatible && !more {
+            CommandStatus::Success
+        } else {
+            CommandStatus::Failed
+        }
     }
 
     fn show(&self) -> std::io::Result<()> {
-        let mut out = output::out();
-        let mut list = |what: &str, names: &[String]| {
-            names.iter().try_for_each(|name| {
-                writeln!(out, "{DIM}{what:18}{DIM:#} {NAME}{}{NAME:#}", one_line(name, MAX_SHOWN))
-            })
+        let mut table = TextTable::new(["CHANGE", "WHAT", "DETAIL"]);
+        let mut row = |change: &str, what: &str, detail: String| {
+            table.push([
+                Cell::styled(DIM, change),
+                Cell::styled(NAME, one_line(what, MAX_SHOWN)),
+                detail.into(),
+            ]);
         };
-        list("tool added", &self.added)?;
-        list("tool removed", &self.removed)?;
-        list("reducer added", &self.reducers_added)?;
-        list("reducer removed", &self.reducers_removed)?;
-        list("import added", &self.imports_added)?;
-        list("import removed", &self.imports_removed)?;
-        for (what, wishes) in
-            [("asks newly for", &self.capabilities_added), ("asks no more for", &self.capabilities_removed)]
-        {
-            for Wish { kind, target, tools } in wishes {
-                let (target, tools) = (one_line(target, MAX_SHOWN), tools.join(", "));
-                writeln!(out, "{DIM}{what:18}{DIM:#} {kind} of {target} {DIM}({tools}){DIM:#}")?;
+        let lists = [
+            ("tool added", &self.added),
+            ("tool removed", &self.removed),
+            ("reducer added", &self.reducers_added),
+            ("reducer removed", &self.reducers_removed),
+            ("import added", &self.imports_added),
+            ("import removed", &self.imports_removed),
+        ];
+        for (change, names) in lists {
+            names.iter().for_each(|name| row(change, name, String::new()));
+        }
+        let capabilities = [
+            ("capability added", &self.capabilities_added),
+            ("capability removed", &self.capabilities_removed),
+        ];
+        for (change, declared) in capabilities {
+            for DeclaredCapability { kind, target, tools } in declared {
+                row(change, &format!("{kind} of {target}"), tools.join(", "));
             }
         }
-        for Changed { tool, impact, differences } in &self.changed {
-            writeln!(out, "{DIM}{:18}{DIM:#} {NAME}{tool}{NAME:#}: {impact}", "tool changed")?;
+        for ChangedTool { tool, impact, differences } in &self.changed {
+            row("tool changed", tool, impact.to_string());
             for one in differences {
                 let at = if one.at.is_empty() { "arguments" } else { &one.at };
                 let change = serde_json::to_value(one.change).unwrap_or_default();
                 let change = change.as_str().unwrap_or_default().replace('_', " ");
-                writeln!(out, "  {} {DIM}{change}, {}{DIM:#}", one_line(at, MAX_SHOWN), one.impact)?;
+                row("", &format!("  {at}"), format!("{change}, {}", one.impact));
             }
         }
+        table.print()?;
         let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
-            (Verdict::Good, _) => (GOOD, ""),
-            (Verdict::Bad | Verdict::Wrong, true) => (WRONG, ""),
-            (Verdict::Bad | Verdict::Wrong, false) => (WRONG, ", and it asks for more"),
+            (CommandStatus::Success, _) => (SUCCESS, ""),
+            (CommandStatus::Failed | CommandStatus::InvalidFile, true) => (FAILURE, ""),
+            (CommandStatus::Failed | CommandStatus::InvalidFile, false) => {
+                (FAILURE, ", and it asks for more")
+            }
         };
-        writeln!(out, "{HEAD}impact{HEAD:#} {style}{}{style:#}{}", self.impact, visible(more))?;
-        out.flush()
+        let mut out = output::stdout();
+        if output::stdout_is_terminal() {
+            return writeln!(out, "{HEADING}impact{HEADING:#} {style}{}{style:#}{more}", self.impact);
+        }
+        writeln!(out, "impact\t{}{more}", self.impact)
     }
 }
 
@@ -164,10 +183,10 @@ fn minus(one: &BTreeSet<String>, other: &BTreeSet<String>) -> Vec<String> {
     one.difference(other).cloned().collect()
 }
 
-/// What one version asks for and the other does not, and which tools do.
-fn wishes(one: &Version, other: &Version) -> Vec<Wish> {
+/// The capabilities that only `one` declares, with the tools that declare them.
+fn wishes(one: &PluginVersion, other: &PluginVersion) -> Vec<DeclaredCapability> {
     let new = one.wishes.iter().filter(|(wish, _)| !other.wishes.contains_key(*wish));
-    new.map(|((kind, target), tools)| Wish {
+    new.map(|((kind, target), tools)| DeclaredCapability {
         kind: kind.clone(),
         target: target.clone(),
         tools: tools.iter().cloned().collect(),

@@ -7,21 +7,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use toolbay_core::registry::Entry;
-use toolbay_policy::text::visible;
+use toolbay_core::registry::ToolEntry;
+use toolbay_policy::text::escape_hidden;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::output;
+use crate::output::format::count_noun;
 
-/// The page of the settings; no tool has a name with a dot.
+/// The name of the settings page. A tool's name has no dot, so it is free.
 const SETTINGS: &str = "settings.config";
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<Verdict> {
-    let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
-        return Ok(Verdict::Bad);
-    };
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<CommandStatus> {
+    let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let id = info.id;
     let settings = info.about.and_then(|about| about.config_schema);
     let settings = settings.map(|schema| (SETTINGS.to_owned(), settings_page(id.as_str(), &schema)));
@@ -30,9 +29,9 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
     let pages = settings.into_iter().chain(tools);
     let Some(folder) = out else {
         for (_, page) in pages {
-            writeln!(output::out(), "{page}")?;
+            writeln!(output::stdout(), "{page}")?;
         }
-        return Ok(Verdict::Good);
+        return Ok(CommandStatus::Success);
     };
     let mut count = 0;
     for (name, page) in pages {
@@ -42,18 +41,19 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
             .with_context(|| format!("`{}` cannot be written", file.display()))?;
         count += 1;
     }
-    output::note(&format!("{count} pages in {}", folder.display()));
-    Ok(Verdict::Good)
+    let pages = count_noun(count, "page", "pages");
+    output::print_note(&format!("wrote {pages} to `{}`", folder.display()));
+    Ok(CommandStatus::Success)
 }
 
-/// The page of a tool. Writing to a `String` does not fail.
-fn page(entry: &Entry) -> String {
+/// The page of a tool. Writing to a `String` cannot fail.
+fn page(entry: &ToolEntry) -> String {
     let def = &entry.def;
     let mut page = format!("# {}\n\n", def.bare());
     if let Some(title) = &def.title {
         write!(page, "**{}**\n\n", line(title)).ok();
     }
-    writeln!(page, "{}", visible(&def.description).trim()).ok();
+    writeln!(page, "{}", escape_hidden(&def.description).trim()).ok();
     arguments(&mut page, def.input_schema.value());
     if let Some(schema) = &def.output_schema {
         let schema = serde_json::to_string_pretty(schema.value()).unwrap_or_default();
@@ -73,7 +73,7 @@ fn page(entry: &Entry) -> String {
     page
 }
 
-/// The page of what the operator may set.
+/// The page of the settings.
 fn settings_page(plugin: &str, schema: &Value) -> String {
     let mut page = format!("# Settings\n\nIn the policy, under `[plugins.{}.config]`.\n", line(plugin));
     match members(schema) {
@@ -97,7 +97,7 @@ fn arguments(page: &mut String, schema: &Value) {
     }
 }
 
-/// A line for each member of an object.
+/// Adds a row for each member of an object.
 fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String, Value>) {
     let required = schema.get("required").and_then(Value::as_array);
     let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -115,7 +115,7 @@ fn table(page: &mut String, schema: &Value, properties: &serde_json::Map<String,
     }
 }
 
-/// What type of value it is, in a few words.
+/// The type of a value, in a few words.
 fn kind(schema: &Value) -> String {
     let of = |value: &Value| value.as_str().map(line).unwrap_or_default();
     match schema.get("type") {
@@ -130,7 +130,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// The limits of a value, in the words of its schema.
+/// The constraints of a value in its schema.
 fn limits(schema: &Value) -> String {
     const SHOWN: [(&str, &str); 8] = [
         ("enum", "one of"),
@@ -150,7 +150,7 @@ fn limits(schema: &Value) -> String {
     if shown.is_empty() { String::new() } else { format!("({})", shown.join(", ")) }
 }
 
-fn properties(page: &mut String, entry: &Entry) {
+fn properties(page: &mut String, entry: &ToolEntry) {
     let def = &entry.def;
     let traits = serde_json::to_value(def.traits).unwrap_or_default();
     let mut said: Vec<String> = match &traits {
@@ -167,7 +167,7 @@ fn properties(page: &mut String, entry: &Entry) {
     }
 }
 
-fn examples(page: &mut String, entry: &Entry) {
+fn examples(page: &mut String, entry: &ToolEntry) {
     let meta = entry.def.meta.as_deref().and_then(|meta| serde_json::from_str::<Value>(meta.get()).ok());
     let examples = meta.as_ref().and_then(|meta| meta.get("examples")).and_then(Value::as_array);
     for (place, example) in examples.into_iter().flatten().enumerate() {
@@ -175,10 +175,10 @@ fn examples(page: &mut String, entry: &Entry) {
             page.push_str("\n## Examples\n");
         }
         let args = example.get("args").map(Value::to_string).unwrap_or_default();
-        write!(page, "\n```json\n{}\n```\n", visible(&args)).ok();
+        write!(page, "\n```json\n{}\n```\n", escape_hidden(&args)).ok();
         let text = |key: &str| example.get(key).and_then(Value::as_str);
         match (text("value"), text("contains"), text("error")) {
-            (Some(value), ..) => write!(page, "\n```text\n{}\n```\n", visible(value)),
+            (Some(value), ..) => write!(page, "\n```text\n{}\n```\n", escape_hidden(value)),
             (_, Some(part), None) => write!(page, "\nThe result contains `{}`.\n", line(part)),
             (.., Some(code)) => write!(page, "\nThe error `{}`.\n", line(code)),
             _ => Ok(()),
@@ -187,10 +187,10 @@ fn examples(page: &mut String, entry: &Entry) {
     }
 }
 
-/// A text that may stand in a cell: one line, and nothing that ends it.
+/// A text for a table cell: one line, without characters that end the cell.
 fn line(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    visible(&text).replace('|', "\\|").replace('`', "'")
+    escape_hidden(&text).replace('|', "\\|").replace('`', "'")
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_stays_a_cell() {
+    fn a_cell_is_escaped() {
         assert_eq!(line("a|b\n c `d`\u{1b}"), "a\\|b c 'd'\\u{1b}");
     }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_say_what_they_take() {
+    fn arguments_show_their_types_and_constraints() {
         let mut page = String::new();
         arguments(
             &mut page,

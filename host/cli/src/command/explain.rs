@@ -1,134 +1,200 @@
-//! `toolbay explain`.
+//! `toolbay explain`: what one tool may do, and why.
 
 use std::io::Write;
 
 use anyhow::Result;
-use toolbay::{Explanation, Setting, Wish};
-use toolbay_policy::LimitRow;
-use toolbay_policy::text::{one_line, visible};
+use toolbay::{CapabilityExplanation, Explanation, Host, SettingExplanation};
+use toolbay_policy::text::escape_hidden;
+use toolbay_policy::{GrantKey, LimitRow};
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
+use crate::command::call_error;
+use crate::command::readiness::ToolReadiness;
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::output::error::CommandError;
+use crate::output::format;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
 
-pub(crate) async fn run(args: &SetupArgs, tool: &str, json: bool) -> Result<Verdict> {
-    let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+/// Spaces before the details of a tool on a terminal.
+const INDENT: usize = 2;
+/// The limits that the short form shows, each with its unit behind the value.
+const SHOWN_LIMITS: [(&str, &str); 3] = [("timeout", ""), ("memory", ""), ("fuel", " fuel")];
+
+pub(crate) async fn run(args: &SetupArgs, tool: &str, limits: bool, json: bool) -> Result<CommandStatus> {
+    let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
     let profile = setup::profile(args, &host.policy())?;
+    let view = super::view(args, &host)?;
     let Some(explanation) = host.explain(tool, profile.as_ref()) else {
-        let view = super::view(args, &host)?;
-        let said = match view.get(tool) {
+        return Err(match view.get(tool) {
             Some(_) => {
-                show_refused(&super::log::hints_of(args, tool))?;
-                format!("the tool `{tool}` is no plugin's: no grant bounds it; see `toolbay list --json`")
+                print_help(&super::log::recent_hints(args, tool), tool, &host, args)?;
+                CommandError::new(
+                    "not_a_plugin_tool",
+                    format!("`{tool}` is no tool of a plugin: no grant bounds it"),
+                )
+                .with_help("`toolbay list --json` shows its definition")
             }
-            None => format!("{}; see them all with `toolbay list --all`", view.unknown(tool).message),
-        };
-        output::complain(&said);
-        return Ok(Verdict::Bad);
+            None => super::unknown_tool(&view, tool),
+        }
+        .into());
     };
     if json {
         output::print_json(&explanation)?;
+        return Ok(CommandStatus::Success);
+    }
+    if limits {
+        print_limits(&explanation)?;
+        return Ok(CommandStatus::Success);
+    }
+    let readiness = view.get(tool).map(|entry| ToolReadiness::check(&host, &view, entry));
+    print_head(&explanation, readiness.as_ref())?;
+    print_capabilities(&explanation)?;
+    print_details(&explanation)?;
+    print_settings(&explanation.settings)?;
+    let refused = explanation.capabilities.iter().filter_map(|one| one.refused.clone());
+    // What a running call was refused comes from the audit: the lines for exactly that.
+    let hints: Vec<String> = refused.chain(super::log::recent_hints(args, tool)).collect();
+    print_help(&hints, tool, &host, args)?;
+    Ok(CommandStatus::Success)
+}
+
+fn print_head(explanation: &Explanation, readiness: Option<&ToolReadiness>) -> std::io::Result<()> {
+    let tool = &explanation.tool;
+    let mut out = output::stdout();
+    let (style, status) = match readiness {
+        None | Some(ToolReadiness::Ready) => (SUCCESS, "ready".to_owned()),
+        Some(ToolReadiness::NeedsGrant(_)) => (FAILURE, "not available".to_owned()),
+        Some(ToolReadiness::Unavailable(reason)) => {
+            (FAILURE, format!("not available: {}", escape_hidden(reason)))
+        }
+    };
+    if output::stdout_is_terminal() {
+        writeln!(out, "{NAME}{tool}{NAME:#}: {style}{status}{style:#}")
     } else {
-        show(&explanation)?;
-        show_refused(&super::log::hints_of(args, tool))?;
+        writeln!(out, "tool\t{tool}\nstatus\t{status}")
     }
-    Ok(Verdict::Good)
 }
 
-fn show(explanation: &Explanation) -> std::io::Result<()> {
-    let mut out = output::out();
-    writeln!(out, "{NAME}{}{NAME:#}", explanation.tool)?;
-    let version = explanation.version.as_deref().map_or_else(String::new, |v| format!(" {}", visible(v)));
-    let kind = if explanation.plugin.contains(':') { "source " } else { "plugin " };
-    writeln!(out, "  {DIM}{kind}{DIM:#} {}{version}", explanation.plugin)?;
-    writeln!(out, "  {DIM}sha256 {DIM:#} {}", explanation.digest)?;
-    writeln!(out, "  {DIM}profile{DIM:#} {}", explanation.profile.as_deref().unwrap_or("none"))?;
-    match &explanation.unavailable {
-        Some(reason) => {
-            let reason = visible(reason).replace('\n', "\n    ");
-            writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")?;
-        }
-        None => writeln!(out, "  {GOOD}can be called{GOOD:#}")?,
+fn print_capabilities(explanation: &Explanation) -> std::io::Result<()> {
+    let header = ["CAPABILITY", "DECLARED", "GRANTED", "FROM"];
+    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("capability");
+    explanation.capabilities.iter().for_each(|one| table.push(capability_row(one)));
+    table.print_section()
+}
+
+fn capability_row(one: &CapabilityExplanation) -> [Cell; 4] {
+    let kind = &one.capability.kind;
+    let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
+    let optional = if one.capability.optional { ", optional" } else { "" };
+    let (style, granted) = match one.granted.as_slice() {
+        [] => (FAILURE, "nothing".to_owned()),
+        lines => (SUCCESS, lines.join(", ")),
+    };
+    let from = match one.policy_keys.as_slice() {
+        [] => "no line in the policy".to_owned(),
+        keys => keys.join(", "),
+    };
+    [
+        Cell::styled(NAME, key),
+        format!("{}{optional}", one.capability.target).into(),
+        Cell::styled(style, granted),
+        Cell::styled(DIM, from),
+    ]
+}
+
+fn print_details(explanation: &Explanation) -> std::io::Result<()> {
+    let is_plugin = !explanation.plugin.contains(':');
+    let version = explanation.version.as_deref().map_or_else(String::new, |version| format!(" {version}"));
+    let digest = format::short_digest(&explanation.digest);
+    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+    let mut detail = |name: &str, text: String| {
+        let name = if output::stdout_is_terminal() { capitalized(name) } else { name.to_owned() };
+        table.push([Cell::styled(DIM, name), text.into()]);
+    };
+    detail(
+        if is_plugin { "plugin" } else { "source" },
+        format!("{}{version} (sha256 {digest})", explanation.plugin),
+    );
+    if let Some(profile) = &explanation.profile {
+        detail("profile", profile.clone());
     }
-    writeln!(out, "\n{HEAD}what becomes of a call{HEAD:#}")?;
     for line in &explanation.calls {
-        writeln!(out, "  {}", visible(line))?;
+        detail("call", line.clone());
     }
-    writeln!(out, "\n{HEAD}what it declares{HEAD:#}")?;
-    if explanation.wishes.is_empty() {
-        writeln!(out, "  nothing: it only computes")?;
+    for import in &explanation.undeclared {
+        detail("undeclared", format!("{import}: no tool declares it, so the component finds nothing there"));
     }
-    for wish in &explanation.wishes {
-        show_wish(&mut out, wish)?;
+    if explanation.capabilities.is_empty() {
+        detail("declares", "nothing: it only computes".to_owned());
     }
-    if !explanation.settings.is_empty() {
-        writeln!(out, "\n{HEAD}its settings{HEAD:#}")?;
+    detail("limits", limit_summary(explanation));
+    table.print_section()
+}
+
+fn capitalized(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// `30s, 64MiB, 20,000,000,000 fuel (defaults)`.
+fn limit_summary(explanation: &Explanation) -> String {
+    let rows = &explanation.limits;
+    let shown = SHOWN_LIMITS.iter().filter_map(|(key, unit)| {
+        let value = &rows.iter().find(|row| row.key == *key)?.value;
+        let value = value.parse().map_or_else(|_| value.clone(), format::grouped);
+        Some(format!("{value}{unit}"))
+    });
+    let set = rows.iter().filter(|row| row.set != "default").count();
+    let origin = match set {
+        0 => "defaults".to_owned(),
+        set => format!("{set} not the default"),
+    };
+    let shown: Vec<String> = shown.collect();
+    format!("{} ({origin}; `toolbay explain {} --limits`)", shown.join(", "), explanation.tool)
+}
+
+fn print_settings(settings: &[SettingExplanation]) -> std::io::Result<()> {
+    let header = ["SETTING", "VALUE", "FROM", "DESCRIPTION"];
+    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("setting");
+    for setting in settings {
+        let value = setting.value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
+        let from = setting.line.map_or_else(String::new, |line| format!("line {line}"));
+        table.push([
+            Cell::styled(NAME, &setting.key),
+            value.into(),
+            Cell::styled(DIM, from),
+            setting.description.as_deref().unwrap_or_default().into(),
+        ]);
     }
-    for setting in &explanation.settings {
-        show_setting(&mut out, setting)?;
-    }
-    if !explanation.undeclared.is_empty() {
-        writeln!(out, "\n{HEAD}what its component imports and nothing declares{HEAD:#}")?;
-        for import in &explanation.undeclared {
-            writeln!(out, "  {} {DIM}finds nothing there{DIM:#}", visible(import))?;
+    table.print_section()
+}
+
+fn print_limits(explanation: &Explanation) -> std::io::Result<()> {
+    let mut table = TextTable::new(["LIMIT", "VALUE", "FROM", "RAISE IT WITH"]);
+    let rows = |rows: &[LimitRow], table: &mut TextTable| {
+        for row in rows {
+            let key = Cell::styled(NAME, row.key);
+            table.push([
+                key,
+                row.value.as_str().into(),
+                row.set.as_str().into(),
+                Cell::styled(DIM, &row.raise),
+            ]);
         }
-    }
-    writeln!(out, "\n{HEAD}limits of a call{HEAD:#}")?;
-    show_limits(&mut out, &explanation.limits)?;
-    writeln!(out, "\n{HEAD}bounds of all calls together{HEAD:#}")?;
-    show_limits(&mut out, &explanation.host)?;
-    out.flush()
+    };
+    rows(&explanation.limits, &mut table);
+    // The bounds of all calls together are the rows that begin with `[host]`.
+    rows(&explanation.host, &mut table);
+    table.print()
 }
 
-/// What calls of the tool were refused, from the audit: the lines for exactly those.
-fn show_refused(hints: &[String]) -> std::io::Result<()> {
-    let mut out = output::out();
-    if !hints.is_empty() {
-        writeln!(out, "\n{HEAD}what its calls were refused lately{HEAD:#}")?;
+/// Ends the output with what would allow what the tool is refused.
+fn print_help(hints: &[String], tool: &str, host: &Host, args: &SetupArgs) -> std::io::Result<()> {
+    let texts = call_error::help_texts(hints, None, tool, host, args);
+    if !texts.is_empty() && output::stdout_is_terminal() {
+        writeln!(output::stdout())?;
     }
-    for hint in hints {
-        writeln!(out, "  {}", visible(hint).replace('\n', "\n    "))?;
-    }
-    out.flush()
-}
-
-fn show_setting(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
-    let value = setting.value.as_ref().map_or_else(|| "not set".to_owned(), ToString::to_string);
-    let line = setting.line.map(|line| format!(", line {line}")).unwrap_or_default();
-    let about = setting.description.as_deref().map(|about| format!(": {}", one_line(about, 200)));
-    let (key, about) = (visible(&setting.key), about.unwrap_or_default());
-    writeln!(out, "  {NAME}{key}{NAME:#}{} {DIM}{}{line}{DIM:#}", visible(&about), one_line(&value, 200))
-}
-
-fn show_wish(out: &mut impl Write, wish: &Wish) -> std::io::Result<()> {
-    let capability = &wish.capability;
-    let need = if capability.optional { ", optional" } else { "" };
-    let reason = capability.reason.as_deref().unwrap_or("no reason given");
-    let (kind, target) = (capability.kind.as_str(), &capability.target);
-    writeln!(out, "  {NAME}{}{NAME:#} of {}{need}: {}", visible(kind), visible(target), visible(reason))?;
-    for line in &wish.granted {
-        writeln!(out, "    {GOOD}granted{GOOD:#} {}", visible(line))?;
-    }
-    if let Some(refused) = &wish.refused {
-        writeln!(out, "    {WRONG}refused{WRONG:#} {}", visible(refused).replace('\n', "\n      "))?;
-    }
-    for place in &wish.stands {
-        writeln!(out, "    {DIM}written{DIM:#} {}", visible(place))?;
-    }
-    Ok(())
-}
-
-fn show_limits(out: &mut impl Write, rows: &[LimitRow]) -> std::io::Result<()> {
-    let width =
-        |text: fn(&LimitRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
-    let (key, value, set) = (width(|row| row.key), width(|row| &row.value), width(|row| &row.set));
-    for row in rows {
-        writeln!(
-            out,
-            "  {:key$}  {:value$}  {:set$}  {DIM}to raise it:{DIM:#} {}",
-            row.key, row.value, row.set, row.raise
-        )?;
-    }
-    Ok(())
+    texts.iter().try_for_each(|text| output::print_next_step(text))
 }

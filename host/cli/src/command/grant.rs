@@ -1,36 +1,42 @@
 //! `toolbay grant`: shows what a plugin is, asks for and gets, and records that the operator agrees to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::Write as _;
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
 use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo, Policy};
 use toolbay_core::audit::{GrantEvent, GrantRecord};
-use toolbay_core::registry::Entry;
-use toolbay_policy::Proposal;
-use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
+use toolbay_core::registry::ToolEntry;
+use toolbay_policy::GrantKey;
+use toolbay_policy::ProposedLine;
+use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::name::ToolName;
-use toolbay_policy::text::visible;
+use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Verdict, host_failed};
+use crate::output::format;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
+use crate::{CommandStatus, host_failure};
+
+/// Spaces before the lines below a heading.
+const INDENT: usize = 2;
 
 pub(crate) async fn run(
     args: &SetupArgs,
     plugin: &str,
     asked: &PluginDecisionArgs,
     tool: Option<&str>,
-) -> Result<Verdict> {
-    let PluginDecisionArgs { decision, only } = asked;
+) -> Result<CommandStatus> {
+    let PluginDecisionArgs { decision, only, json } = asked;
+    let json = *json;
     super::check_decidable(decision)?;
     super::check_lists(only)?;
     let file = PolicyFile::find_or_new(args, true)?;
-    let Some((host, info)) = setup::named_or_complain(args, file.policy()?, plugin).await? else {
-        return Ok(Verdict::Bad);
-    };
+    let (host, info) = setup::require_plugin(args, file.policy()?, plugin).await?;
     let id = info.id.clone();
     let tools = named_tools(&host, &id);
     if let Some(name) = tool
@@ -39,28 +45,36 @@ pub(crate) async fn run(
         bail!("--tool `{name}`: the plugin has no such tool");
     }
     let consents = setup::consents(args)?;
-    let known = consents.get(&id).map_err(|e| host_failed(anyhow!(e)))?;
-    let change = Edit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
+    let known = consents.get(&id).map_err(|e| host_failure(anyhow!(e)))?;
+    let change = GrantEdit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
     let granted = authority(&change.policy, &id, &tools);
-    show(&info, &tools, &change, known.as_ref(), &granted)?;
+    let preview =
+        GrantPreview { info: &info, tools: &tools, edit: &change, known: known.as_ref(), granted: &granted };
+    if !json {
+        preview.print(&file)?;
+    }
     let agreed = known.as_ref().is_some_and(|known| {
-        known.digest == *info.digest && granted.beyond(&known.granted, host.policy().workspace()).is_empty()
+        known.digest == *info.digest && granted.lines_not_in(&known.granted, host.policy().workspace()).is_empty()
     });
-    if change.proposals.is_empty() && (agreed || granted.is_empty()) {
-        output::note("there is nothing to agree to");
-        return Ok(Verdict::Good);
+    let decided = if change.proposals.is_empty() && (agreed || granted.is_empty()) {
+        output::print_note(&format!("there is nothing to grant to `{id}`"));
+        Some(CommandStatus::Success)
+    } else {
+        super::decline(decision, "Grant?")?
+    };
+    if decided.is_none() {
+        if !change.proposals.is_empty() {
+            let path =
+                file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
+            policy_file::write(path, file.text.as_deref(), &change.text).map_err(host_failure)?;
+        }
+        record(args, &consents, &info, granted.clone())?;
+        output::print_note(&format!("granted to `{id}` from its next load on; see `toolbay list`"));
     }
-    if let Some(verdict) = super::undecided(decision, "Agree to this?")? {
-        return Ok(verdict);
+    if json {
+        output::print_json(&preview.json(decided.is_none()))?;
     }
-    if !change.proposals.is_empty() {
-        let place =
-            file.file.as_deref().context("there is no place for a policy: give one with --config FILE")?;
-        policy_file::write(place, file.text.as_deref(), &change.text).map_err(host_failed)?;
-    }
-    record(args, &consents, &info, granted)?;
-    output::note(&format!("plugin `{id}` is agreed to; it holds from its next load on"));
-    Ok(Verdict::Good)
+    Ok(decided.unwrap_or(CommandStatus::Success))
 }
 
 fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted: Authority) -> Result<()> {
@@ -68,10 +82,12 @@ fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted:
     let version = info.about.as_ref().map(|about| about.version.as_str());
     let agreement = Agreement { digest: &info.digest, version, granted: granted.clone(), by: &by };
     let consent = agreement.consent();
-    let audit = setup::audit_of_decision(args)?;
-    consents.update(&info.id, &mut |_| Change::Put(consent.clone())).map_err(|e| host_failed(anyhow!(e)))?;
+    let audit = setup::audit_for_decision(args)?;
+    consents
+        .update(&info.id, &mut |_| ConsentChange::Replace(consent.clone()))
+        .map_err(|e| host_failure(anyhow!(e)))?;
     if let Some(audit) = audit {
-        audit.decided(GrantRecord {
+        audit.record_grant(GrantRecord {
             event: GrantEvent::Granted,
             plugin: info.id.to_string(),
             version: version.map(ToOwned::to_owned),
@@ -85,42 +101,46 @@ fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted:
     Ok(())
 }
 
-type Tools = Vec<(ToolName, std::sync::Arc<Entry>)>;
+type NamedTools = Vec<(ToolName, std::sync::Arc<ToolEntry>)>;
 
-fn named_tools(host: &Host, id: &PluginId) -> Tools {
+fn named_tools(host: &Host, id: &PluginId) -> NamedTools {
     let tools = super::tools(host, id).into_iter();
     tools.filter_map(|entry| Some((ToolName::new(entry.def.bare()).ok()?, entry))).collect()
 }
 
-fn authority(policy: &Policy, id: &PluginId, tools: &Tools) -> Authority {
-    Authority::of(policy, id, tools.iter().map(|(name, entry)| (name, entry.def.capabilities.as_slice())))
+fn authority(policy: &Policy, id: &PluginId, tools: &NamedTools) -> Authority {
+    Authority::from_policy(
+        policy,
+        id,
+        tools.iter().map(|(name, entry)| (name, entry.def.capabilities.as_slice())),
+    )
 }
 
 /// A policy that grants a plugin all that its tools declare, as far as a policy can say it without more being known.
-pub(crate) fn declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
+pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) -> Result<Policy> {
     let text = format!("version = 1\n[plugins.{id}.results]\nuntrusted = false\n");
-    let file = PolicyFile::of_text(args, text)?;
-    let edit = Edit::propose(&file, &file.policy()?, id, &named_tools(host, id), &[], None)?;
+    let file = PolicyFile::from_text(args, text)?;
+    let edit = GrantEdit::propose(&file, &file.policy()?, id, &named_tools(host, id), &[], None)?;
     Ok(edit.policy)
 }
 
 /// What would be written into the policy.
-struct Edit {
-    proposals: BTreeSet<Proposal>,
+struct GrantEdit {
+    proposals: BTreeSet<ProposedLine>,
     /// Lines that the policy would not take, and why.
-    impossible: Vec<(Proposal, String)>,
+    impossible: Vec<(ProposedLine, String)>,
     text: String,
     policy: Policy,
 }
 
-impl Edit {
+impl GrantEdit {
     /// The lines that would grant what is declared and refused, one after the other: each must leave a policy that
     /// can be read.
     fn propose(
         file: &PolicyFile,
         policy: &Policy,
         id: &PluginId,
-        tools: &Tools,
+        tools: &NamedTools,
         only: &[String],
         tool: Option<&str>,
     ) -> Result<Self> {
@@ -134,14 +154,14 @@ impl Edit {
                 if !only.is_empty() && !only.iter().any(|key| key == proposal.key.name()) {
                     continue;
                 }
-                edit.try_line(file, proposal)?;
+                edit.apply(file, proposal)?;
             }
         }
         Ok(edit)
     }
 
-    fn try_line(&mut self, file: &PolicyFile, proposal: Proposal) -> Result<()> {
-        let text = policy_file::with(&self.text, std::slice::from_ref(&proposal))?;
+    fn apply(&mut self, file: &PolicyFile, proposal: ProposedLine) -> Result<()> {
+        let text = policy_file::with_proposals(&self.text, std::slice::from_ref(&proposal))?;
         match file.parse(&text) {
             Ok(policy) => {
                 (self.text, self.policy) = (text, policy);
@@ -153,81 +173,155 @@ impl Edit {
     }
 }
 
-fn show(
-    info: &PluginInfo,
-    tools: &Tools,
-    change: &Edit,
-    known: Option<&Consent>,
-    granted: &Authority,
-) -> std::io::Result<()> {
-    let mut out = output::out();
-    writeln!(out, "{HEAD}{}{HEAD:#}", info.id)?;
-    if let Some(about) = &info.about {
-        writeln!(out, "  {} {}", visible(&about.name), visible(&about.version))?;
-    }
-    writeln!(out, "  {DIM}sha256{DIM:#} {}", info.digest)?;
-    writeln!(out, "  {DIM}size  {DIM:#} {} bytes", info.bytes)?;
-    writeln!(out, "\n{HEAD}what it asks for{HEAD:#}")?;
-    for (name, entry) in tools.iter().filter(|(_, entry)| !entry.def.capabilities.is_empty()) {
-        writeln!(out, "  {NAME}{name}{NAME:#}")?;
-        for wish in &entry.def.capabilities {
-            let reason = wish.reason.as_deref().unwrap_or("no reason given");
-            let need = if wish.optional { ", optional" } else { "" };
-            let (kind, target) = (visible(wish.kind.as_str()), visible(&wish.target));
-            writeln!(out, "    {kind} of {target}{need}: {}", visible(reason))?;
-        }
-    }
-    show_difference(&mut out, known, granted, change.policy.workspace())?;
-    if !change.proposals.is_empty() {
-        writeln!(out, "\n{HEAD}what would be written into the policy{HEAD:#}")?;
-        for proposal in &change.proposals {
-            let line = serde_json::Value::from(proposal.line.as_str());
-            let line = if proposal.key.is_switch() { "true".to_owned() } else { line.to_string() };
-            let key = proposal.key.name();
-            writeln!(out, "  [{}] {key}: {GOOD}+ {}{GOOD:#}", proposal.table.join("."), visible(&line))?;
-        }
-    }
-    for (proposal, problem) in &change.impossible {
-        let (key, line) = (proposal.key.name(), visible(&proposal.line));
-        writeln!(out, "  {WRONG}cannot be granted yet{WRONG:#}: {key} {line}: {}", visible(problem))?;
-    }
-    out.flush()
+/// What a person reads before the decision.
+struct GrantPreview<'a> {
+    info: &'a PluginInfo,
+    tools: &'a NamedTools,
+    edit: &'a GrantEdit,
+    known: Option<&'a Consent>,
+    granted: &'a Authority,
 }
 
-/// What it gets, beside what was agreed to last time.
-fn show_difference(
-    out: &mut impl Write,
-    known: Option<&Consent>,
-    granted: &Authority,
-    workspace: &std::path::Path,
-) -> std::io::Result<()> {
-    let nothing = Authority::default();
-    let before = known.map_or(&nothing, |known| &known.granted);
-    match known {
-        None => {
-            writeln!(out, "\n{HEAD}what it would get{HEAD:#} {DIM}(nothing was agreed to so far){DIM:#}")?;
+/// One capability with the reasons of the tools that declare it.
+struct RequestedCapability<'a> {
+    key: &'a str,
+    target: &'a str,
+    optional: bool,
+    reasons: Vec<&'a str>,
+}
+
+impl GrantPreview<'_> {
+    /// What the tools declare, each capability once.
+    fn requested(&self) -> Vec<RequestedCapability<'_>> {
+        let mut all: Vec<RequestedCapability<'_>> = Vec::new();
+        for capability in self.tools.iter().flat_map(|(_, entry)| &entry.def.capabilities) {
+            let key = GrantKey::for_kind(&capability.kind).map_or_else(|| capability.kind.as_str(), |key| key.name());
+            let (target, reason) = (capability.target.as_str(), capability.reason.as_deref());
+            match all.iter_mut().find(|one| one.key == key && one.target == target) {
+                None => all.push(RequestedCapability {
+                    key,
+                    target,
+                    optional: capability.optional,
+                    reasons: reason.into_iter().collect(),
+                }),
+                Some(one) => {
+                    one.optional &= capability.optional;
+                    one.reasons.extend(reason.filter(|reason| !one.reasons.contains(reason)));
+                }
+            }
         }
-        Some(known) => writeln!(
-            out,
-            "\n{HEAD}what it would get{HEAD:#} {DIM}(against what was agreed to at {} by {}, for {:.12}…){DIM:#}",
-            visible(&known.at),
-            visible(&known.by),
-            known.digest
-        )?,
+        all
     }
-    let new = granted.beyond(before, workspace);
-    for line in granted.beyond(&nothing, workspace) {
-        if new.contains(&line) {
-            writeln!(out, "  {GOOD}+ {}{GOOD:#}", visible(&line))?;
-        } else {
-            writeln!(out, "    {}", visible(&line))?;
+
+    fn print(&self, file: &PolicyFile) -> std::io::Result<()> {
+        let info = self.info;
+        let version = info
+            .about
+            .as_ref()
+            .map_or_else(String::new, |about| format!(" {}", escape_hidden(&about.version)));
+        let (id, digest) = (&info.id, format::short_digest(&info.digest));
+        let requested = self.requested();
+        let asks = if requested.is_empty() { "asks for nothing" } else { "asks for:" };
+        writeln!(output::stdout(), "{HEADING}{id}{version}{HEADING:#} (sha256 {digest}) {asks}")?;
+        let mut table = TextTable::new(["", "", ""]).with_indent(INDENT);
+        for one in requested {
+            let optional = if one.optional { ", optional" } else { "" };
+            let reasons =
+                if one.reasons.is_empty() { "no reason given".to_owned() } else { one.reasons.join("; ") };
+            table.push([
+                Cell::styled(NAME, one.key),
+                format!("{}{optional}", one.target).into(),
+                reasons.into(),
+            ]);
+        }
+        table.print()?;
+        self.print_lines(file)?;
+        self.print_difference()
+    }
+
+    fn print_lines(&self, file: &PolicyFile) -> std::io::Result<()> {
+        let mut out = output::stdout();
+        if !self.edit.proposals.is_empty() {
+            let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
+            writeln!(out, "\nThese lines will be added to {path}:")?;
+            for line in policy_lines(&self.edit.proposals) {
+                writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(&line))?;
+            }
+        }
+        if !self.edit.impossible.is_empty() {
+            writeln!(out, "\nThese lines cannot be added:")?;
+        }
+        for (proposal, problem) in &self.edit.impossible {
+            let (key, line) = (proposal.key.name(), escape_hidden(&proposal.line));
+            writeln!(out, "  {FAILURE}{key} {line}{FAILURE:#}: {}", escape_hidden(problem))?;
+        }
+        Ok(())
+    }
+
+    /// What the plugin gets beyond what was agreed to last time, and what it loses.
+    fn print_difference(&self) -> std::io::Result<()> {
+        let workspace = self.edit.policy.workspace();
+        let nothing = Authority::default();
+        let before = self.known.map_or(&nothing, |known| &known.granted);
+        let mut out = output::stdout();
+        match self.known {
+            Some(known) => {
+                let (at, by) = (escape_hidden(&known.at), escape_hidden(&known.by));
+                let digest = format::short_digest(&known.digest);
+                writeln!(out, "\nCompared with what {by} agreed to at {at} (sha256 {digest}), it gets:")?;
+            }
+            // The lines above are all it gets.
+            None if !self.edit.proposals.is_empty() || self.granted.is_empty() => return writeln!(out),
+            None => writeln!(out, "\nThe policy already grants it:")?,
+        }
+        let new = self.granted.lines_not_in(before, workspace);
+        for line in self.granted.lines_not_in(&nothing, workspace) {
+            let (style, sign) = if new.contains(&line) { (SUCCESS, "+") } else { (DIM, " ") };
+            writeln!(out, "  {style}{sign} {}{style:#}", escape_hidden(&line))?;
+        }
+        for line in before.lines_not_in(self.granted, workspace) {
+            writeln!(out, "  {FAILURE}- {}{FAILURE:#}", escape_hidden(&line))?;
+        }
+        writeln!(out)
+    }
+
+    fn json(&self, granted: bool) -> Value {
+        let requested = self.requested();
+        let asks_for = requested.iter().map(|one| {
+            json!({"key": one.key, "target": one.target, "optional": one.optional, "reasons": one.reasons})
+        });
+        let impossible = self.edit.impossible.iter();
+        let impossible = impossible.map(|(line, problem)| json!({"line": line, "problem": problem}));
+        json!({
+            "plugin": self.info.id.as_str(),
+            "version": self.info.about.as_ref().map(|about| &about.version),
+            "digest": &*self.info.digest,
+            "asks_for": asks_for.collect::<Vec<_>>(),
+            "lines": self.edit.proposals,
+            "impossible": impossible.collect::<Vec<_>>(),
+            "gets": self.granted.lines_not_in(&Authority::default(), self.edit.policy.workspace()),
+            "granted": granted,
+        })
+    }
+}
+
+/// The lines as the policy writes them: a table, then its lists.
+fn policy_lines(proposals: &BTreeSet<ProposedLine>) -> Vec<String> {
+    let mut tables: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+    for one in proposals {
+        let lists = tables.entry(one.table.join(".")).or_default();
+        let value =
+            if one.key.is_switch() { "true".to_owned() } else { Value::from(one.line.as_str()).to_string() };
+        lists.entry(one.key.name()).or_default().push(value);
+    }
+    let mut lines = Vec::new();
+    for (table, lists) in tables {
+        lines.push(format!("[{table}]"));
+        for (key, values) in lists {
+            let is_switch = values == ["true"];
+            let values = values.join(", ");
+            lines.push(if is_switch { format!("{key} = {values}") } else { format!("{key} = [{values}]") });
         }
     }
-    for line in before.beyond(granted, workspace) {
-        writeln!(out, "  {WRONG}- {}{WRONG:#}", visible(&line))?;
-    }
-    if granted.is_empty() {
-        writeln!(out, "    nothing")?;
-    }
-    Ok(())
+    lines
 }

@@ -1,38 +1,42 @@
 //! `toolbay inspect`.
 
-use std::io::Write;
+use std::io::Write as _;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use toolbay::{Host, PluginInfo};
-use toolbay_core::registry::Entry;
-use toolbay_core::tool::offer::{Document, PREFIX, Resource};
-use toolbay_policy::Decision;
+use toolbay::{Host, PluginInfo, View};
+use toolbay_core::registry::ToolEntry;
+use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::refusal::Refusal;
-use toolbay_policy::text::visible;
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::text::{escape_hidden, first_sentence};
+use toolbay_policy::{GrantDecision, GrantKey};
 
-use crate::Verdict;
-use crate::author::component::Parts;
+use crate::CommandStatus;
+use crate::author::component::ComponentParts;
 use crate::command::args::SetupArgs;
+use crate::command::readiness::ToolReadiness;
 use crate::command::setup;
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
+use crate::output::format;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<Verdict> {
-    let Some((host, info)) = setup::named_or_complain(args, setup::policy(args)?, plugin).await? else {
-        return Ok(Verdict::Bad);
-    };
+/// Spaces before the details of a plugin on a terminal.
+const INDENT: usize = 2;
+
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<CommandStatus> {
+    let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let parts = parts(&info);
     if json {
         output::print_json(&as_json(&host, &info, &parts))?;
     } else {
-        show(&host, &info, &parts)?;
+        show(args, &host, &info, &parts)?;
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
+fn as_json(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Value {
     json!({
         "id": info.id.as_str(),
         "digest": &*info.digest,
@@ -44,15 +48,15 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &Parts) -> Value {
         "fuel": fuel(host, info),
         "parts": {"code": parts.code, "data": parts.data, "rest": parts.rest, "custom": parts.custom},
         "reducers": info.reducers,
-        "offers": info.offers.as_ref().map(offered),
+        "offers": info.prompts_and_resources.as_ref().map(offered),
         "capabilities": info.capabilities,
         "tools": super::tools(host, &info.id).iter().map(|entry| tool_json(host, info, entry)).collect::<Vec<_>>(),
     })
 }
 
 /// A tool's definition, and what is granted of what it asks for.
-fn tool_json(host: &Host, info: &PluginInfo, entry: &Entry) -> Value {
-    let reason = entry.availability.unavailable.as_ref().map(Refusal::for_operator);
+fn tool_json(host: &Host, info: &PluginInfo, entry: &ToolEntry) -> Value {
+    let reason = entry.availability.unavailable.as_ref().map(PolicyRefusal::for_operator);
     let mut tool = super::list::definition(entry, reason.as_deref());
     let granted = decisions(host, info, entry).into_iter().map(|decision| {
         let Capability { kind, target, optional, .. } = decision.capability;
@@ -64,66 +68,132 @@ fn tool_json(host: &Host, info: &PluginInfo, entry: &Entry) -> Value {
     tool
 }
 
-fn show(host: &Host, info: &PluginInfo, parts: &Parts) -> std::io::Result<()> {
-    let mut out = output::out();
-    writeln!(out, "{HEAD}{}{HEAD:#}", info.id)?;
+fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Result<()> {
+    print_head(info)?;
+    facts(host, info, parts).print_section()?;
+    let (mut tools, mut capabilities) = (tool_table(), capability_table());
+    let view = super::view(args, host)?;
+    for entry in super::tools(host, &info.id) {
+        let readiness = ToolReadiness::check(host, &view, &entry);
+        tools.push([
+            Cell::styled(NAME, entry.def.name.as_str()),
+            readiness.cell(),
+            arguments(entry.def.input_schema.value()).into(),
+            first_sentence(&entry.def.description).into(),
+        ]);
+        for decision in decisions(host, info, &entry) {
+            capabilities.push(capability_row(&entry, &decision));
+        }
+    }
+    tools.print_section()?;
+    capabilities.print_section()?;
+    let schema = info.about.as_ref().and_then(|about| about.config_schema.as_ref());
+    settings_table(schema).print_section()?;
+    reducer_table(host, info).print_section()?;
+    content_table(info).print_section()?;
+    if super::tools(host, &info.id).iter().any(|entry| is_missing_grant(host, &view, entry)) {
+        if output::stdout_is_terminal() {
+            writeln!(output::stdout())?;
+        }
+        output::print_next_step(&format!("grant what it asks for with `toolbay grant {}`", info.id))?;
+    }
+    Ok(())
+}
+
+fn is_missing_grant(host: &Host, view: &View, entry: &ToolEntry) -> bool {
+    matches!(ToolReadiness::check(host, view, entry), ToolReadiness::NeedsGrant(_))
+}
+
+fn print_head(info: &PluginInfo) -> std::io::Result<()> {
+    let version = info.about.as_ref().map_or("", |about| about.version.as_str());
+    let mut out = output::stdout();
+    if !output::stdout_is_terminal() {
+        return writeln!(
+            out,
+            "plugin\t{}\nversion\t{}",
+            info.id,
+            escape_hidden(version).replace(['\n', '\t'], " ")
+        );
+    }
+    let title = format!("{} {}", info.id, escape_hidden(version));
+    writeln!(out, "{HEADING}{}{HEADING:#}", title.trim_end())
+}
+
+/// The facts about the file and its author.
+fn facts(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> TextTable {
+    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+    let mut fact = |key: &str, value: String| table.push([Cell::styled(DIM, key), value.into()]);
     if let Some(about) = &info.about {
-        writeln!(out, "  {} {}", visible(&about.name), visible(&about.version))?;
         let lines = [
             ("about", &about.description),
             ("authors", &about.authors),
             ("license", &about.license),
             ("source", &about.source),
         ];
+        fact("name", about.name.clone());
         for (key, value) in lines {
-            if let Some(value) = value {
-                writeln!(out, "  {DIM}{key:8}{DIM:#} {}", visible(value))?;
-            }
-        }
-        if let Some(schema) = &about.config_schema {
-            show_settings(&mut out, info, schema)?;
+            value.iter().for_each(|value| fact(key, value.clone()));
         }
     }
-    writeln!(out, "  {DIM}sha256  {DIM:#} {}", info.digest)?;
-    writeln!(
-        out,
-        "  {DIM}size    {DIM:#} {} bytes: code {}, data {}, the rest {}",
-        info.bytes, parts.code, parts.data, parts.rest
-    )?;
+    if info.about.as_ref().is_some_and(|about| about.config_schema.is_some()) {
+        fact("settings", format!("in [plugins.{}.config]", info.id));
+    }
+    fact("sha256", info.digest.to_string());
+    let size = format::size;
+    fact(
+        "size",
+        format!(
+            "{} (code {}, data {}, other {})",
+            size(info.bytes),
+            size(parts.code),
+            size(parts.data),
+            size(parts.rest)
+        ),
+    );
     for (name, bytes) in &parts.custom {
-        writeln!(out, "  {DIM}section {DIM:#} {}, {bytes} bytes", visible(name))?;
+        fact("section", format!("{name}, {}", size(*bytes)));
     }
-    if let Some(version) = parts.contract() {
-        writeln!(out, "  {DIM}contract{DIM:#} {}", visible(version))?;
-    }
+    parts.contract().iter().for_each(|version| fact("contract", (*version).to_owned()));
     let imports = if info.imports.is_empty() { "nothing".to_owned() } else { info.imports.join(" ") };
-    writeln!(out, "  {DIM}imports {DIM:#} {imports}")?;
+    fact("imports", imports);
     if fuel(host, info).is_none() {
-        writeln!(out, "  {DIM}fuel    {DIM:#} not counted: `timeout` alone ends what does not end")?;
+        fact("fuel", "not counted: only `timeout` ends a call that does not end".to_owned());
     }
-    for entry in super::tools(host, &info.id) {
-        show_tool(&mut out, &entry, &decisions(host, info, &entry))?;
-    }
-    let catalog = host.registry().snapshot();
-    let is_used = |reducer: &str| {
-        let mut own = catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(&info.id));
-        own.any(|entry| entry.declared == reducer)
-    };
-    for reducer in &info.reducers {
-        writeln!(out, "\n{HEAD}reduces{HEAD:#} {NAME}{}{NAME:#}", visible(reducer))?;
-        if !is_used(reducer) {
-            let line = format!("[plugins.{}.grant] reduce = [\"PLUGIN__{}\"]", info.id, visible(reducer));
-            writeln!(out, "  {DIM}not used{DIM:#}: to use it, write in the policy: {line}")?;
-        }
-    }
-    if let Some(document) = &info.offers {
-        show_offers(&mut out, info, document)?;
-    }
-    out.flush()
+    table
 }
 
-fn wish(wish: &Capability) -> String {
-    format!("{} of {}", wish.kind.as_str(), visible(&wish.target))
+fn tool_table() -> TextTable {
+    TextTable::new(["TOOL", "STATUS", "ARGUMENTS", "DESCRIPTION"]).with_indent(INDENT).with_tag("tool")
+}
+
+/// The names of the arguments; optional ones in brackets.
+fn arguments(schema: &Value) -> String {
+    let required = required_members(schema);
+    let shown = members(schema)
+        .map(|(name, _)| if required.contains(&name.as_str()) { name.clone() } else { format!("[{name}]") });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn capability_table() -> TextTable {
+    let header = ["CAPABILITY", "DECLARED", "BY", "GRANTED", "REASON"];
+    TextTable::new(header).with_indent(INDENT).with_tag("capability")
+}
+
+fn capability_row(entry: &ToolEntry, decision: &GrantDecision) -> [Cell; 5] {
+    let Capability { kind, target, optional, reason } = &decision.capability;
+    let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
+    let optional = if *optional { ", optional" } else { "" };
+    let (style, granted) = match decision.granted.as_slice() {
+        [] => (FAILURE, "nothing".to_owned()),
+        lines => (SUCCESS, lines.join(", ")),
+    };
+    [
+        Cell::styled(NAME, key),
+        format!("{target}{optional}").into(),
+        entry.def.bare().into(),
+        Cell::styled(style, granted),
+        reason.as_deref().unwrap_or("no reason given").into(),
+    ]
 }
 
 /// The fuel of a call, unless a tool's own section says otherwise; `None`: work is not counted.
@@ -132,14 +202,14 @@ fn fuel(host: &Host, info: &PluginInfo) -> Option<u64> {
 }
 
 /// What its file is made of; nothing is known if it is gone.
-pub(super) fn parts(info: &PluginInfo) -> Parts {
+pub(super) fn parts(info: &PluginInfo) -> ComponentParts {
     let bytes =
         info.file.as_ref().and_then(|file| toolbay::read_regular(file, toolbay::MAX_COMPONENT_BYTES).ok());
-    bytes.and_then(|bytes| Parts::of(&bytes).ok()).unwrap_or_default()
+    bytes.and_then(|bytes| ComponentParts::parse(&bytes).ok()).unwrap_or_default()
 }
 
 /// What a plugin ships beside tools, without the texts themselves.
-fn offered(document: &Document) -> Value {
+fn offered(document: &PromptsAndResourcesDocument) -> Value {
     let resource = |one: &Resource| json!({"path": one.path, "name": one.name, "mime_type": one.mime_type, "bytes": one.size()});
     json!({
         "prompts": document.prompts.iter().map(|one| {
@@ -152,98 +222,74 @@ fn offered(document: &Document) -> Value {
     })
 }
 
-fn show_offers(out: &mut impl Write, info: &PluginInfo, document: &Document) -> std::io::Result<()> {
+/// The prompts, resources and templates.
+fn content_table(info: &PluginInfo) -> TextTable {
+    let header = ["KIND", "NAME", "DESCRIPTION"];
+    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("content");
+    let Some(document) = &info.prompts_and_resources else { return table };
+    let mut row = |kind: &str, name: String, about: &str| {
+        table.push([Cell::styled(DIM, kind), Cell::styled(NAME, name), about.into()]);
+    };
     for prompt in &document.prompts {
-        writeln!(out, "\n{HEAD}prompt{HEAD:#} {NAME}{}__{}{NAME:#}", info.id, visible(&prompt.name))?;
-        for line in visible(&prompt.description).lines() {
-            writeln!(out, "  {line}")?;
-        }
-        for argument in &prompt.arguments {
-            let need = if argument.required { "" } else { " (optional)" };
-            let about = argument.description.as_deref().unwrap_or_default();
-            let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
-            writeln!(out, "    {}{need} {}", visible(&argument.name), visible(&about))?;
-        }
+        row("prompt", format!("{}__{}", info.id, prompt.name), first_sentence(&prompt.description));
     }
     for one in &document.resources {
-        let (path, name) = (visible(&one.path), visible(&one.name));
-        writeln!(out, "\n{HEAD}resource{HEAD:#} {NAME}{PREFIX}{}/{path}{NAME:#}", info.id)?;
-        writeln!(out, "  {name}, {} bytes", one.size())?;
+        let about = format!("{}, {}", one.name, format::size(one.size()));
+        row("resource", format!("{PREFIX}{}/{}", info.id, one.path), &about);
     }
     for one in &document.templates {
-        let (path, name) = (visible(&one.path), visible(&one.name));
-        writeln!(out, "\n{HEAD}template{HEAD:#} {NAME}{PREFIX}{}/{path}{NAME:#}\n  {name}", info.id)?;
+        row("template", format!("{PREFIX}{}/{}", info.id, one.path), &one.name);
     }
-    Ok(())
+    table
 }
 
-/// What the operator may set.
-fn show_settings(out: &mut impl Write, info: &PluginInfo, schema: &Value) -> std::io::Result<()> {
-    writeln!(out, "  {DIM}settings{DIM:#} [plugins.{}.config]", info.id)?;
-    show_members(out, schema)
+/// The reducers, each with whether the policy uses it.
+fn reducer_table(host: &Host, info: &PluginInfo) -> TextTable {
+    let mut table = TextTable::new(["REDUCES", "STATUS"]).with_indent(INDENT).with_tag("reducer");
+    let catalog = host.registry().snapshot();
+    for reducer in &info.reducers {
+        let mut own = catalog.reducers().filter(|entry| entry.owner.as_ref() == Some(&info.id));
+        let status = if own.any(|entry| entry.declared == *reducer) {
+            Cell::styled(SUCCESS, "used")
+        } else {
+            let line = format!("[plugins.{}.grant] reduce = [\"PLUGIN__{reducer}\"]", info.id);
+            Cell::styled(FAILURE, format!("not used; to use it, write in the policy: {line}"))
+        };
+        table.push([Cell::styled(NAME, reducer), status]);
+    }
+    table
 }
 
-/// The members of an object's schema, a line for each.
-fn show_members(out: &mut impl Write, schema: &Value) -> std::io::Result<()> {
-    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return Ok(()) };
-    let required = schema.get("required").and_then(Value::as_array);
-    let required: Vec<_> = required.into_iter().flatten().filter_map(Value::as_str).collect();
-    for (name, schema) in properties {
-        let kind = schema.get("type").map_or_else(
+/// The settings of `[plugins.ID.config]`.
+fn settings_table(schema: Option<&Value>) -> TextTable {
+    let header = ["SETTING", "TYPE", "DESCRIPTION"];
+    let mut table = TextTable::new(header).with_indent(INDENT).with_tag("setting");
+    let Some(schema) = schema else { return table };
+    let required = required_members(schema);
+    for (name, member) in members(schema) {
+        let kind = member.get("type").map_or_else(
             || "any".to_owned(),
-            |t| t.as_str().map_or_else(|| t.to_string(), ToOwned::to_owned),
+            |kind| kind.as_str().map_or_else(|| kind.to_string(), ToOwned::to_owned),
         );
-        let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-        let need = if required.contains(&name.as_str()) { "" } else { ", optional" };
-        writeln!(
-            out,
-            "    {} {DIM}({}{need}){DIM:#} {}",
-            visible(name),
-            visible(&kind),
-            visible(&about.split_whitespace().collect::<Vec<_>>().join(" "))
-        )?;
+        let optional = if required.contains(&name.as_str()) { "" } else { ", optional" };
+        let about = member.get("description").and_then(Value::as_str).unwrap_or_default();
+        table.push([Cell::styled(NAME, name), format!("{kind}{optional}").into(), about.into()]);
     }
-    Ok(())
+    table
+}
+
+/// The members of an object's schema.
+fn members(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+fn required_members(schema: &Value) -> Vec<&str> {
+    let required = schema.get("required").and_then(Value::as_array);
+    required.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// What became of each capability that a tool asks for.
-fn decisions(host: &Host, info: &PluginInfo, entry: &Entry) -> Vec<Decision> {
+fn decisions(host: &Host, info: &PluginInfo, entry: &ToolEntry) -> Vec<GrantDecision> {
     let Ok(name) = ToolName::new(entry.def.bare()) else { return Vec::new() };
     host.policy().grant(&info.id, &name, &entry.def.capabilities, None).decisions
-}
-
-fn show_tool(out: &mut impl Write, entry: &Entry, decisions: &[Decision]) -> std::io::Result<()> {
-    let def = &entry.def;
-    writeln!(out, "\n{NAME}{}{NAME:#}", def.name)?;
-    for line in visible(&def.description).lines() {
-        writeln!(out, "  {line}")?;
-    }
-    show_members(out, def.input_schema.value())?;
-    for wish in &def.capabilities {
-        let reason = wish.reason.as_deref().unwrap_or("no reason given");
-        writeln!(out, "  {DIM}asks for{DIM:#} {}: {}", self::wish(wish), visible(reason))?;
-    }
-    match &entry.availability.unavailable {
-        Some(reason) => {
-            let reason = visible(&reason.for_operator()).replace('\n', "\n    ");
-            writeln!(out, "  {WRONG}not available{WRONG:#}: {reason}")
-        }
-        None if def.capabilities.is_empty() => writeln!(out, "  {GOOD}only computes{GOOD:#}"),
-        None => {
-            let refused = decisions.iter().filter(|decision| decision.granted.is_empty());
-            let refused: Vec<String> = refused.map(|one| wish(&one.capability)).collect();
-            match refused.len() {
-                0 => writeln!(out, "  {GOOD}granted{GOOD:#}"),
-                // It runs all the same: what is missing is optional.
-                all if all == decisions.len() => {
-                    writeln!(out, "  {WRONG}nothing granted{WRONG:#}: it works without what it asks for")
-                }
-                _ => writeln!(
-                    out,
-                    "  {GOOD}granted{GOOD:#}, but not {}: it works without that",
-                    refused.join(", ")
-                ),
-            }
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! `toolbay kv`: what plugins keep, for operators.
+//! `toolbay kv`: the key-value storage of plugins, for operators.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,17 +7,21 @@ use anyhow::{Error, Result, anyhow};
 use serde_json::{Value, json};
 use toolbay::{EntryInfo, PluginId, RedbStore};
 use toolbay_core::session::kv::{Bucket, KvError, KvStore};
-use toolbay_policy::capability::kv::Scope;
-use toolbay_policy::rule::Rule;
-use toolbay_policy::text::visible;
+use toolbay_policy::capability::kv::KvScope;
+use toolbay_policy::rule::GrantRule;
+use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{EntryArgs, KvCommand, SetupArgs};
 use crate::command::setup;
-use crate::{Verdict, host_failed, output};
+use crate::output::NAME;
+use crate::output::error::CommandError;
+use crate::output::format::count_noun;
+use crate::output::table::{Cell, TextTable};
+use crate::{CommandStatus, host_failure, output};
 
-pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<Verdict> {
+pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Result<CommandStatus> {
     let dir = setup::state_dir(args)?;
-    // Looking makes no file.
+    // A command that only reads creates no file.
     let store = if dir.join("kv.redb").exists() {
         RedbStore::in_dir_with_wait(&dir, args.state_wait)
     } else {
@@ -28,20 +32,28 @@ pub(crate) async fn run(args: &SetupArgs, command: KvCommand, json: bool) -> Res
         KvCommand::Get(entry) => get(&store, &entry, json).await,
         KvCommand::Remove(entry) => remove(&store, &entry, json).await,
         KvCommand::Clear { plugin } => {
-            let removed = store.clear(&id(&plugin)?).await.map_err(failed)?;
-            told(json, &json!({ "removed": removed }), &format!("{removed} entries are removed"))
+            let removed = store.clear(&id(&plugin)?).await.map_err(store_failure)?;
+            report(
+                json,
+                &json!({ "removed": removed }),
+                &format!(
+                    "removed {}",
+                    count_noun(usize::try_from(removed).unwrap_or(usize::MAX), "entry", "entries")
+                ),
+            )
         }
         KvCommand::Usage => usage(&store, json).await,
         KvCommand::Backup { file } => {
-            let entries = store.backup(&file).await.map_err(failed)?;
-            let text = format!("{entries} entries are copied to {}", visible(&file.display().to_string()));
-            told(json, &json!({ "entries": entries }), &text)
+            let entries = store.backup(&file).await.map_err(store_failure)?;
+            let count = count_noun(usize::try_from(entries).unwrap_or(usize::MAX), "entry", "entries");
+            let text = format!("copied {count} to `{}`", escape_hidden(&file.display().to_string()));
+            report(json, &json!({ "entries": entries }), &text)
         }
     }
 }
 
-fn failed(error: KvError) -> Error {
-    host_failed(error)
+fn store_failure(error: KvError) -> Error {
+    host_failure(error)
 }
 
 fn id(plugin: &str) -> Result<PluginId> {
@@ -50,34 +62,35 @@ fn id(plugin: &str) -> Result<PluginId> {
 
 fn bucket(entry: &EntryArgs) -> Result<Bucket> {
     let wrong = |problem: String| anyhow!(problem);
-    let scope = Scope::parse(&entry.scope, Path::new("/")).map_err(wrong)?;
+    let scope = KvScope::parse(&entry.scope, Path::new("/")).map_err(wrong)?;
     let owner = entry.owner.as_str();
     Bucket::new(id(&entry.plugin)?, scope, owner).map_err(|_| {
         wrong(match scope {
-            Scope::Plugin => "the scope `plugin` has no owner: leave out --owner".to_owned(),
-            Scope::Tool | Scope::Session | Scope::Agent => {
-                format!("say whose entry it is: --owner ID, as `toolbay kv list {}` shows it", entry.plugin)
+            KvScope::Plugin => "the scope `plugin` has no owner; omit `--owner`".to_owned(),
+            KvScope::Tool | KvScope::Session | KvScope::Agent => {
+                format!("name the owner with `--owner ID`, as `toolbay kv list {}` shows it", entry.plugin)
             }
         })
     })
 }
 
-async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) -> Result<Verdict> {
-    let (entries, more) = store.entries(plugin, limit).await.map_err(failed)?;
+async fn list(store: &RedbStore, plugin: &PluginId, limit: usize, json: bool) -> Result<CommandStatus> {
+    let (entries, more) = store.entries(plugin, limit).await.map_err(store_failure)?;
     if json {
         let entries: Vec<Value> = entries.iter().map(entry_json).collect();
         return print_json(&json!({ "entries": entries, "more": more }));
     }
-    let mut out = output::out();
+    let mut table = TextTable::new(["SCOPE", "OWNER", "KEY", "BYTES"]).with_numbers_in(&[3]);
     for EntryInfo { scope, owner, key, bytes, .. } in entries {
         // A key is the plugin's text: a tab or a line break in it must not make a column or a row.
-        let (owner, key) = (owner.escape_debug(), key.escape_debug());
-        writeln!(out, "{}\t{owner}\t{key}\t{bytes}", scope.as_str())?;
+        let (owner, key) = (owner.escape_debug().to_string(), key.escape_debug().to_string());
+        table.push([scope.as_str().into(), owner.into(), Cell::styled(NAME, key), bytes.to_string().into()]);
     }
+    table.print()?;
     if more {
-        output::note(&format!("there are more than {limit}: raise --limit"));
+        output::print_note(&format!("there are more than {limit} entries; raise `--limit`"));
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
 fn entry_json(entry: &EntryInfo) -> Value {
@@ -90,44 +103,46 @@ fn entry_json(entry: &EntryInfo) -> Value {
     })
 }
 
-async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict> {
-    let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(failed)? else {
-        return missing(json);
+async fn get(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<CommandStatus> {
+    let Some(value) = store.get(&bucket(entry)?, &entry.key).await.map_err(store_failure)? else {
+        return report_missing(json);
     };
     let text = std::str::from_utf8(&value);
     if json {
-        // What is no text is shown as bytes.
+        // A value that is not UTF-8 is shown as bytes.
         return print_json(
             &json!({ "found": true, "text": text.ok(), "bytes": text.is_err().then_some(&value) }),
         );
     }
     match text {
-        Ok(text) if output::stdout_is_terminal() => writeln!(output::out(), "{}", visible(text))?,
+        Ok(text) if output::stdout_is_terminal() => writeln!(output::stdout(), "{}", escape_hidden(text))?,
         _ => std::io::stdout().lock().write_all(&value)?,
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-fn missing(json: bool) -> Result<Verdict> {
+fn report_missing(json: bool) -> Result<CommandStatus> {
     if json {
         print_json(&json!({ "found": false }))?;
     } else {
-        output::complain("there is no such entry");
+        CommandError::new("unknown_entry", "there is no such entry")
+            .with_help("`toolbay kv list PLUGIN` shows the entries of a plugin")
+            .print();
     }
-    Ok(Verdict::Bad)
+    Ok(CommandStatus::Failed)
 }
 
-async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<Verdict> {
+async fn remove(store: &RedbStore, entry: &EntryArgs, json: bool) -> Result<CommandStatus> {
     let bucket = bucket(entry)?;
-    if store.get(&bucket, &entry.key).await.map_err(failed)?.is_none() {
-        return missing(json);
+    if store.get(&bucket, &entry.key).await.map_err(store_failure)?.is_none() {
+        return report_missing(json);
     }
-    store.remove(&bucket, &entry.key).await.map_err(failed)?;
-    told(json, &json!({ "removed": 1 }), "the entry is removed")
+    store.remove(&bucket, &entry.key).await.map_err(store_failure)?;
+    report(json, &json!({ "removed": 1 }), "removed 1 entry")
 }
 
-async fn usage(store: &RedbStore, json: bool) -> Result<Verdict> {
-    let usage = store.usage().await.map_err(failed)?;
+async fn usage(store: &RedbStore, json: bool) -> Result<CommandStatus> {
+    let usage = store.usage().await.map_err(store_failure)?;
     if json {
         let all: Vec<Value> = usage
             .iter()
@@ -135,22 +150,24 @@ async fn usage(store: &RedbStore, json: bool) -> Result<Verdict> {
             .collect();
         return print_json(&Value::from(all));
     }
-    let mut out = output::out();
+    let mut table = TextTable::new(["PLUGIN", "KEYS", "BYTES"]).with_numbers_in(&[1, 2]);
     for one in usage {
-        writeln!(out, "{}\t{} keys\t{} bytes", one.plugin, one.keys, one.bytes)?;
+        let name = Cell::styled(NAME, one.plugin.to_string());
+        table.push([name, one.keys.to_string().into(), one.bytes.to_string().into()]);
     }
-    Ok(Verdict::Good)
+    table.print()?;
+    Ok(CommandStatus::Success)
 }
 
-fn told(json: bool, value: &Value, text: &str) -> Result<Verdict> {
+fn report(json: bool, value: &Value, text: &str) -> Result<CommandStatus> {
     if json {
         return print_json(value);
     }
-    output::note(text);
-    Ok(Verdict::Good)
+    output::print_note(text);
+    Ok(CommandStatus::Success)
 }
 
-fn print_json(value: &Value) -> Result<Verdict> {
+fn print_json(value: &Value) -> Result<CommandStatus> {
     output::print_json(value)?;
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }

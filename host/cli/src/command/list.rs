@@ -1,60 +1,130 @@
 //! `toolbay list`.
 
-use std::io::{BufWriter, Write};
-
 use anyhow::Result;
 use serde_json::{Value, json};
-use toolbay_core::registry::Entry;
+use toolbay::{Host, View};
+use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::first_sentence;
-use toolbay_policy::text::visible;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::output::{self, DIM, NAME, WRONG};
+use crate::command::readiness::ToolReadiness;
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::output::format::count_noun;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, NAME};
 
-pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<Verdict> {
-    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+pub(crate) async fn run(args: &SetupArgs, json: bool, all: bool) -> Result<CommandStatus> {
+    let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let view = super::view_with_servers(args, &host).await?;
     let entries: Vec<_> = if all { view.catalog().tools().collect() } else { view.discoverable().collect() };
-    let hidden = view.catalog().tools().len() - entries.len();
     if json {
         let definitions: Vec<Value> =
-            entries.iter().map(|entry| definition(entry, view.why_not(entry).as_deref())).collect();
+            entries.iter().map(|entry| definition(entry, view.denial_reason(entry).as_deref())).collect();
         output::print_json(&definitions)?;
-        return Ok(Verdict::Good);
+        return Ok(CommandStatus::Success);
     }
-    let terminal = output::stdout_is_terminal();
-    let width = entries.iter().map(|e| e.def.name.as_str().len()).max().unwrap_or(0);
-    // Whole pages at a time: there may be thousands of lines.
-    let mut out = BufWriter::new(output::out());
-    for entry in entries {
-        let name = entry.def.name.as_str();
-        let summary = visible(first_sentence(&entry.def.description));
-        match (view.why_not(entry), terminal) {
-            (None, true) => writeln!(out, "{NAME}{name:width$}{NAME:#}  {summary}")?,
-            (Some(reason), true) => {
-                writeln!(
-                    out,
-                    "{DIM}{name:width$}{DIM:#}  {WRONG}not available{WRONG:#}: {}",
-                    visible(&reason)
-                )?;
-            }
-            (None, false) => writeln!(out, "{name}\t{summary}")?,
-            (Some(reason), false) => {
-                writeln!(out, "{name}\tnot available: {}", visible(&reason).replace('\n', " "))?;
-            }
+    if all {
+        print_all(&host, &view)?;
+    } else {
+        let mut table = TextTable::new(["TOOL", "DESCRIPTION"]);
+        for entry in &entries {
+            let name = Cell::styled(NAME, entry.def.name.as_str());
+            table.push([name, first_sentence(&entry.def.description).into()]);
+        }
+        table.print()?;
+        let counts = ReadinessCounts::of(&host, &view);
+        if counts.hidden() > 0 {
+            output::print_footer(&format!("{}: `toolbay list --all`", counts.sentence()))?;
         }
     }
-    out.flush()?;
-    if hidden > 0 {
-        output::note(&format!("{hidden} more cannot be called here; see them with `toolbay list --all`"));
+    Ok(CommandStatus::Success)
+}
+
+/// Prints each tool with its status: grouped by plugin on a terminal, with its full name in a pipe.
+fn print_all(host: &Host, view: &View) -> Result<()> {
+    let mut table = TextTable::new(["PLUGIN", "TOOL", "STATUS"]);
+    let mut piped = TextTable::new(["TOOL", "STATUS"]);
+    let mut group = None;
+    for entry in view.catalog().tools() {
+        let (name, status) = (entry.def.name.as_str(), ToolReadiness::check(host, view, entry).cell());
+        let (namespace, bare) = match entry.def.namespace() {
+            Some(namespace) => (namespace, entry.def.bare()),
+            None => ("", name),
+        };
+        let shown = if group == Some(namespace) { "" } else { namespace };
+        group = Some(namespace);
+        table.push([Cell::styled(NAME, shown), bare.into(), status.clone()]);
+        piped.push([name.into(), status]);
     }
-    Ok(Verdict::Good)
+    if output::stdout_is_terminal() {
+        table.print()?
+    } else {
+        piped.print()?
+    }
+    let counts = ReadinessCounts::of(host, view);
+    if let Some((plugin, tool)) = &counts.first {
+        let summary = counts.sentence();
+        output::print_footer(&format!(
+            "{summary}. Grant with `toolbay grant {plugin}`; details with `toolbay explain {tool}`"
+        ))?;
+    }
+    Ok(())
+}
+
+/// How many tools of a view are ready.
+#[derive(Debug, Default)]
+pub(crate) struct ReadinessCounts {
+    ready: usize,
+    needs_grant: usize,
+    unavailable: usize,
+    /// The first plugin that needs a grant, and the tool that needs it.
+    first: Option<(String, String)>,
+}
+
+impl ReadinessCounts {
+    pub(crate) fn of(host: &Host, view: &View) -> Self {
+        let mut counts = Self::default();
+        for entry in view.catalog().tools() {
+            match ToolReadiness::check(host, view, entry) {
+                ToolReadiness::Ready => counts.ready += 1,
+                ToolReadiness::Unavailable(_) => counts.unavailable += 1,
+                ToolReadiness::NeedsGrant(_) => {
+                    counts.needs_grant += 1;
+                    let plugin = entry.def.source.plugin().map(ToString::to_string);
+                    let first = plugin.map(|plugin| (plugin, entry.def.name.as_str().to_owned()));
+                    counts.first = counts.first.or(first);
+                }
+            }
+        }
+        counts
+    }
+
+    fn hidden(&self) -> usize {
+        self.needs_grant + self.unavailable
+    }
+
+    /// `13 tools ready, 23 need a grant`.
+    fn sentence(&self) -> String {
+        let noun = if self.ready == 1 { "tool" } else { "tools" };
+        self.summary().replacen(" ready", &format!(" {noun} ready"), 1)
+    }
+
+    /// `13 ready, 23 need a grant`.
+    pub(crate) fn summary(&self) -> String {
+        let mut parts = vec![format!("{} ready", self.ready)];
+        if self.needs_grant > 0 {
+            parts.push(count_noun(self.needs_grant, "needs a grant", "need a grant"));
+        }
+        if self.unavailable > 0 {
+            parts.push(count_noun(self.unavailable, "is not available", "are not available"));
+        }
+        parts.join(", ")
+    }
 }
 
 /// A definition as JSON, for people and scripts.
-pub(crate) fn definition(entry: &Entry, unavailable: Option<&str>) -> Value {
+pub(crate) fn definition(entry: &ToolEntry, unavailable: Option<&str>) -> Value {
     let def = &entry.def;
     json!({
         "name": def.name.as_str(),

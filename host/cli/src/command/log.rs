@@ -14,33 +14,34 @@ use toolbay_core::audit::timestamp;
 
 use crate::command::args::{LogArgs, SetupArgs};
 use crate::command::setup;
-use crate::{Verdict, output};
-use show::Stats;
-use unfinished::Unfinished;
+use crate::output::format::count_noun;
+use crate::{CommandStatus, output};
+use show::CallStats;
+use unfinished::UnfinishedCalls;
 
-/// Between two looks at a file that is followed.
+/// How often a followed file is read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict> {
+pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<CommandStatus> {
     let path = setup::audit_file(args)?;
-    let filter = Filter::new(which)?;
+    let filter = RecordFilter::new(which)?;
     if FileAudit::files(&path).is_empty() && !which.follow {
-        output::note(&format!("there is no audit yet: `{}`", path.display()));
-        return Ok(Verdict::Good);
+        output::print_note(&format!("there is no audit yet (`{}`)", path.display()));
+        return Ok(CommandStatus::Success);
     }
     let mut tail = AuditReader::new(path);
     let mut broken = 0;
     let mut kept: VecDeque<(u64, String, Value)> = VecDeque::new();
-    let (mut unfinished, mut number) = (Unfinished::default(), 0);
-    let mut stats = Stats::default();
+    let (mut unfinished, mut number) = (UnfinishedCalls::default(), 0);
+    let mut stats = CallStats::default();
     let most = which.limit.unwrap_or(usize::MAX);
     tail.read(&mut |line| {
         number += 1;
-        let Read::Record { record, wanted } = filter.read(line) else {
+        let AuditLine::Record { record, wanted } = filter.read(line) else {
             broken += 1;
             return Ok(());
         };
-        // The start line of a call may be wanted where its record is not.
+        // A filter may match the start line of a call and not its record.
         unfinished.end(&record);
         match text(&record, "kind") {
             _ if !wanted => {}
@@ -56,88 +57,98 @@ pub(crate) fn run(args: &SetupArgs, which: &LogArgs) -> Result<Verdict> {
         Ok(())
     })?;
     if which.stats {
-        stats.show()?;
+        stats.show(which.json)?;
     } else {
         let shown = unfinished.join(kept, most);
-        shown.iter().try_for_each(|(_, line, record)| print(which, line, record))?;
+        let mut table = show::table();
+        for (_, line, record) in &shown {
+            if which.json { print(which, line, record)? } else { table.push(show::row(record)) }
+        }
+        table.print()?;
     }
     if which.follow {
         follow(&mut tail, &filter)?;
     }
-    if tail.rest_is_broken() {
+    if tail.has_partial_line() {
         broken += 1;
     }
     if broken > 0 {
-        output::complain(&format!("{broken} lines of the audit are broken and were left out"));
+        let lines = count_noun(broken, "line", "lines");
+        output::print_warning(&format!(
+            "{lines} of the audit cannot be read and {} left out",
+            if broken == 1 { "is" } else { "are" }
+        ));
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
 fn print(which: &LogArgs, line: &str, record: &Value) -> std::io::Result<()> {
     if which.json {
-        // As it stands in the file, where it is escaped.
+        // The file already has escaped text.
         writeln!(std::io::stdout().lock(), "{line}")
     } else {
-        show::record(record)
+        show::print_row(record)
     }
 }
 
-/// Shows what comes, until nobody reads it any more.
-fn follow(tail: &mut AuditReader, filter: &Filter<'_>) -> std::io::Result<()> {
+/// Shows new records until the reader closes the pipe.
+fn follow(tail: &mut AuditReader, filter: &RecordFilter<'_>) -> std::io::Result<()> {
     loop {
         std::io::stdout().flush()?;
         std::thread::sleep(LOOK_EVERY);
         tail.read(&mut |line| match filter.read(line) {
-            // Whether it ends is seen later.
-            Read::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
-            Read::Record { record, wanted: true } => print(filter.which, line, &record),
-            Read::Record { .. } => Ok(()),
-            Read::Broken => {
-                output::complain("a line of the audit is broken");
+            // The record of the call follows.
+            AuditLine::Record { record, .. } if text(&record, "kind") == "start" => Ok(()),
+            AuditLine::Record { record, wanted: true } => print(filter.which, line, &record),
+            AuditLine::Record { .. } => Ok(()),
+            AuditLine::Broken => {
+                output::print_warning("a line of the audit cannot be read and is left out");
                 Ok(())
             }
         })?;
     }
 }
 
-/// What is shown as the outcome of a call that has a start line and no record.
+/// The outcome of a call that has a start line and no record.
 const UNFINISHED: &str = "unfinished";
 
-/// The calls that the audit tells of from now on.
+/// New calls in the audit.
 pub(crate) struct LiveCalls {
     tail: AuditReader,
     which: LogArgs,
 }
 
 impl LiveCalls {
-    /// Begins now: what is there already is passed over.
+    /// Starts at the end of the audit.
     pub(crate) fn new(args: &SetupArgs) -> Result<Self> {
         let mut tail = AuditReader::new(setup::audit_file(args)?);
         tail.read(&mut |_| Ok(()))?;
         Ok(Self { tail, which: LogArgs::default() })
     }
 
-    /// Shows what came since the last time.
+    /// Shows the calls since the last time.
     pub(crate) fn show(&mut self) -> Result<()> {
-        let filter = Filter::new(&self.which)?;
+        let filter = RecordFilter::new(&self.which)?;
         self.tail.read(&mut |line| match filter.read(line) {
-            Read::Record { record, wanted: true } if text(&record, "kind") == "call" => show::record(&record),
-            Read::Record { .. } | Read::Broken => Ok(()),
+            AuditLine::Record { record, wanted: true } if text(&record, "kind") == "call" => {
+                show::print_row(&record)
+            }
+            AuditLine::Record { .. } | AuditLine::Broken => Ok(()),
         })?;
         Ok(())
     }
 }
 
-/// Most hints of one tool that are kept, the last ones.
+/// Most hints of one tool.
 const MAX_HINTS: usize = 5;
 
 /// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read has
 /// none.
-pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
+pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let Ok(file) = setup::audit_file(args) else { return found };
     let mut take = |line: &str| {
-        // Most calls have none, and to read a line takes far longer than to search it.
+        // Few records have hints, and searching a line is much faster than parsing it.
         if line.contains("\"hints\"")
             && let Ok(record) = serde_json::from_str::<Value>(line)
             && text(&record, "tool") == tool
@@ -158,42 +169,42 @@ pub(crate) fn hints_of(args: &SetupArgs, tool: &str) -> Vec<String> {
     found
 }
 
-/// Which records are wanted.
-struct Filter<'a> {
+/// The records that a command shows.
+struct RecordFilter<'a> {
     which: &'a LogArgs,
     since: Option<String>,
 }
 
-/// What a line is.
-enum Read {
+/// One line of the audit.
+enum AuditLine {
     Record { record: Value, wanted: bool },
     Broken,
 }
 
-impl<'a> Filter<'a> {
+impl<'a> RecordFilter<'a> {
     fn new(which: &'a LogArgs) -> Result<Self> {
         let read = |text: &String| {
-            since(text, micros_now()).with_context(|| {
+            parse_since(text, micros_now()).with_context(|| {
                 format!("--since `{text}`: write `10m` (`s`, `m`, `h`, `d`) or `2026-02-03T04:05:06Z`")
             })
         };
         Ok(Self { which, since: which.since.as_ref().map(read).transpose()? })
     }
 
-    fn read(&self, line: &str) -> Read {
-        let Ok(record) = serde_json::from_str::<Value>(line) else { return Read::Broken };
+    fn read(&self, line: &str) -> AuditLine {
+        let Ok(record) = serde_json::from_str::<Value>(line) else { return AuditLine::Broken };
         if record.get("kind").and_then(Value::as_str).is_none() {
-            return Read::Broken;
+            return AuditLine::Broken;
         }
-        let wanted = self.wants(&record);
-        Read::Record { record, wanted }
+        let wanted = self.matches(&record);
+        AuditLine::Record { record, wanted }
     }
 
-    fn wants(&self, record: &Value) -> bool {
+    fn matches(&self, record: &Value) -> bool {
         let which = self.which;
         let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|w| w == found);
         let plugin = record.pointer("/source/id").or_else(|| record.get("plugin"));
-        // The tool, the session and the outcome of what is about calls.
+        // The tool, the session and the outcome of records about calls.
         let call = match (text(record, "kind"), text(record, "what")) {
             ("call", _) => Some(["tool", "session_id", "outcome"].map(|key| text(record, key))),
             ("start", _) => Some([text(record, "tool"), text(record, "session_id"), UNFINISHED]),
@@ -219,8 +230,8 @@ fn text<'a>(record: &'a Value, key: &str) -> &'a str {
     record.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The point in time that a person means, as records write it.
-fn since(text: &str, now: u64) -> Option<String> {
+/// Parses `--since` into a time as records write it.
+fn parse_since(text: &str, now: u64) -> Option<String> {
     if let Some(micros) = timestamp::parse(text) {
         return Some(timestamp::rfc3339(micros));
     }
@@ -236,6 +247,11 @@ fn since(text: &str, now: u64) -> Option<String> {
     Some(timestamp::rfc3339(now.saturating_sub(back)))
 }
 
+/// The time as records write it.
+fn now() -> String {
+    timestamp::rfc3339(micros_now())
+}
+
 fn micros_now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
@@ -247,7 +263,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_point_in_time_is_read() {
+    fn times_are_parsed() {
         let now = 1_000_000_000_000_000;
         for (text, expect) in [
             ("0s", Some(now)),
@@ -257,15 +273,15 @@ mod tests {
             ("999999d", Some(0)),
             ("1970-01-01T00:00:01Z", Some(1_000_000)),
         ] {
-            assert_eq!(since(text, now), expect.map(timestamp::rfc3339), "{text}");
+            assert_eq!(parse_since(text, now), expect.map(timestamp::rfc3339), "{text}");
         }
         for text in ["", "m", "10", "-1m", "10é", "18446744073709551615d", "yesterday"] {
-            assert_eq!(since(text, now), None, "{text}");
+            assert_eq!(parse_since(text, now), None, "{text}");
         }
     }
 
     #[test]
-    fn a_filter_takes_what_it_says() {
+    fn a_filter_matches_its_records() {
         let call = json!({"kind": "call", "time": "2026-01-01T00:00:00.000000Z", "tool": "p__t", "session_id": "s",
             "source": {"id": "p"}, "outcome": "ok", "uses": [{"key": "net", "what": "x", "allowed": false}]});
         let grant = json!({"kind": "grant", "time": "2026-01-02T00:00:00.000000Z", "plugin": "p", "event": "loaded",
@@ -284,8 +300,8 @@ mod tests {
             (LogArgs { refused: true, ..base() }, true, false),
             (LogArgs { since: some("2026-01-01T12:00:00Z"), ..base() }, false, true),
         ] {
-            let filter = Filter::new(&which).unwrap();
-            assert_eq!((filter.wants(&call), filter.wants(&grant)), (of_call, of_grant), "{which:?}");
+            let filter = RecordFilter::new(&which).unwrap();
+            assert_eq!((filter.matches(&call), filter.matches(&grant)), (of_call, of_grant), "{which:?}");
         }
         let start = json!({"kind": "start", "tool": "p__t", "session_id": "s", "source": {"id": "p"}});
         let count =
@@ -299,14 +315,14 @@ mod tests {
             (LogArgs { failed: true, ..base() }, true, true, false),
             (LogArgs { refused: true, ..base() }, false, true, true),
         ] {
-            let filter = Filter::new(&which).unwrap();
-            let wants = [&start, &count, &request].map(|record| filter.wants(record));
+            let filter = RecordFilter::new(&which).unwrap();
+            let wants = [&start, &count, &request].map(|record| filter.matches(record));
             assert_eq!(wants, [of_start, of_count, of_request], "{which:?}");
         }
         let filter = LogArgs::default();
-        let filter = Filter::new(&filter).unwrap();
+        let filter = RecordFilter::new(&filter).unwrap();
         for broken in ["{\"kind\":\"ca", "5", "{}", "[]"] {
-            assert!(matches!(filter.read(broken), Read::Broken), "{broken}");
+            assert!(matches!(filter.read(broken), AuditLine::Broken), "{broken}");
         }
     }
 }

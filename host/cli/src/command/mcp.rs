@@ -1,26 +1,30 @@
-//! `toolbay mcp`: other MCP servers, in the policy and on trial.
+//! `toolbay mcp`: the other MCP servers of the policy.
 
 mod add;
 
-use std::io::Write;
+use std::io::Write as _;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, Item};
+use toolbay_core::registry::ToolEntry;
 use toolbay_mcp::client::{ServerState, ServerStatus};
-use toolbay_policy::mcp_server::{McpServer, Place};
-use toolbay_policy::text::{one_line, visible};
+use toolbay_policy::mcp_server::{McpServer, ServerTransport};
+use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::command::args::{McpCommand, SetupArgs};
-use crate::command::setup::{self, PolicyFile, Purpose};
+use crate::command::setup::{self, HostPurpose, PolicyFile};
 use crate::command::{policy_file, servers};
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Verdict, host_failed};
+use crate::output::format::count_noun;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
+use crate::{CommandStatus, host_failure};
 
-/// Longest text of a line, in characters.
+/// Most characters of a text in a line.
 const MAX_LINE: usize = 500;
 
-pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict> {
+pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<CommandStatus> {
     match command {
         McpCommand::Add(new) => add::run(args, &new),
         McpCommand::List { json } => list(args, json),
@@ -29,60 +33,56 @@ pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Verdict
     }
 }
 
-fn list(args: &SetupArgs, json: bool) -> Result<Verdict> {
+fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     let policy = setup::policy(args)?;
     if json {
-        let all: Vec<Value> = policy.mcp_servers().map(|server| described(server)).collect();
+        let all: Vec<Value> = policy.mcp_servers().map(|server| server_json(server)).collect();
         output::print_json(&all)?;
-        return Ok(Verdict::Good);
+        return Ok(CommandStatus::Success);
     }
-    let mut out = output::out();
+    let mut table = TextTable::new(["SERVER", "ADDRESS"]);
     for server in policy.mcp_servers() {
-        let place = place(server);
-        match output::stdout_is_terminal() {
-            true => writeln!(out, "{NAME}{}{NAME:#}  {}", server.name, visible(&place))?,
-            false => writeln!(out, "{}\t{}", server.name, one_line(&place, MAX_LINE))?,
-        }
+        table.push([Cell::styled(NAME, server.name.as_str()), one_line(&address(server), MAX_LINE).into()]);
     }
-    out.flush()?;
+    table.print()?;
     if policy.mcp_servers().next().is_none() {
-        output::note(
+        output::print_note(
             "the policy names no MCP servers: `toolbay mcp add NAME URL`, or `toolbay mcp add NAME -- PROGRAM`",
         );
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// How a server is reached. Values of secrets are in no policy; arguments and headers are the operator's own.
-fn place(server: &McpServer) -> String {
-    match &server.place {
-        Place::Http(endpoint) => endpoint.url.clone(),
-        Place::Child(child) => {
+/// The URL or the command line of a server. It holds no secrets: a policy only names them.
+fn address(server: &McpServer) -> String {
+    match &server.transport {
+        ServerTransport::Http(endpoint) => endpoint.url.clone(),
+        ServerTransport::Stdio(child) => {
             let file = child.program.path.display().to_string();
             std::iter::once(file).chain(child.args.iter().cloned()).collect::<Vec<_>>().join(" ")
         }
     }
 }
 
-fn described(server: &McpServer) -> Value {
-    let (kind, caged) = match &server.place {
-        Place::Http(_) => ("http", None),
-        Place::Child(child) => ("stdio", Some(child.caged)),
+fn server_json(server: &McpServer) -> Value {
+    let (kind, caged) = match &server.transport {
+        ServerTransport::Http(_) => ("http", None),
+        ServerTransport::Stdio(child) => ("stdio", Some(child.sandboxed)),
     };
     json!({
         "name": server.name.as_str(),
         "kind": kind,
-        "place": place(server),
+        "place": address(server),
         "sandbox": caged,
         "tools": server.tools,
         "exclude": server.exclude,
     })
 }
 
-fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<Verdict> {
+fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
-        bail!("there is no policy to take it out of");
+        bail!("there is no policy to remove it from");
     };
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let mut taken = Vec::new();
@@ -111,24 +111,24 @@ fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<Verdict> {
     if !dry_run {
         policy_file::write(path, Some(text), &new)?;
     }
-    let done = if dry_run { "would be taken out of" } else { "taken out of" };
-    output::note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
-    Ok(Verdict::Good)
+    let done = if dry_run { "would be removed from" } else { "removed from" };
+    output::print_note(&format!("{} {done} `{}`", taken.join(", "), path.display()));
+    Ok(CommandStatus::Success)
 }
 
-async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict> {
-    let host = setup::host(args, Purpose::Look)?;
+async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
     let policy = host.policy();
     if policy.mcp_server(name).is_none() {
         let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         bail!("the policy has no server `{}`; it has {known}", one_line(name, 100));
     }
-    let attached = servers::attach(&host, |server| server.name.as_str() == name).await;
+    let attached = servers::connect(&host, |server| server.name.as_str() == name).await;
     let catalog = host.registry().snapshot();
     let status = attached.status().into_iter().next();
     attached.close().await;
-    let Some(status) = status else { return Err(host_failed(anyhow!("the server was not tried"))) };
+    let Some(status) = status else { return Err(host_failure(anyhow!("the server was not tried"))) };
     let source = format!("mcp:{name}");
     let tools: Vec<_> = catalog.from_source(&source).collect();
     let ready = status.state == ServerState::Ready;
@@ -136,24 +136,30 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<Verdict> {
         let names: Vec<&str> = tools.iter().map(|entry| entry.def.name.as_str()).collect();
         output::print_json(&json!({"server": status, "tools": names}))?;
     } else {
-        let mut out = output::out();
-        let style = if ready { GOOD } else { WRONG };
-        writeln!(out, "{HEAD}{name}{HEAD:#}\t{style}{}{style:#}", line(&status))?;
-        for entry in &tools {
-            let summary = toolbay_policy::text::first_sentence(&entry.def.description);
-            writeln!(out, "{NAME}{}{NAME:#}\t{}", entry.def.name, visible(summary))?;
-        }
-        for problem in &status.problems {
-            writeln!(out, "{WRONG}problem{WRONG:#}\t{DIM}{}{DIM:#}", one_line(problem, MAX_LINE))?;
-        }
-        out.flush()?;
+        print_check(&status, &tools)?;
     }
-    Ok(if ready { Verdict::Good } else { Verdict::Bad })
+    Ok(if ready { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-/// A server's state in one line, its parts separated by tabs.
-pub(super) fn line(status: &ServerStatus) -> String {
-    let or_dash = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), |text| one_line(text, MAX_LINE));
+fn print_check(status: &ServerStatus, tools: &[&Arc<ToolEntry>]) -> std::io::Result<()> {
+    let mut out = output::stdout();
+    let style = if status.state == ServerState::Ready { SUCCESS } else { FAILURE };
+    let separator = if output::stdout_is_terminal() { ": " } else { "\t" };
+    writeln!(out, "{HEADING}{}{HEADING:#}{separator}{style}{}{style:#}", status.name, status_line(status))?;
+    let mut table = TextTable::new(["TOOL", "DESCRIPTION"]).with_tag("tool");
+    for entry in tools {
+        let name = Cell::styled(NAME, entry.def.name.as_str());
+        table.push([name, first_sentence(&entry.def.description).into()]);
+    }
+    table.print_section()?;
+    for problem in &status.problems {
+        output::print_warning(&one_line(problem, MAX_LINE));
+    }
+    Ok(())
+}
+
+/// A server's state on one line.
+pub(super) fn status_line(status: &ServerStatus) -> String {
     let state = match status.state {
         ServerState::Connecting => "connecting",
         ServerState::Ready => "ready",
@@ -164,16 +170,17 @@ pub(super) fn line(status: &ServerStatus) -> String {
         Some(reason) => format!("{state}: {}", one_line(reason, MAX_LINE)),
         None => state.to_owned(),
     };
-    let problems = match status.problems.len() {
-        0 => String::new(),
-        n => format!("\t{n} problems"),
-    };
-    format!(
-        "{state}\t{}\t{} {}\t{} tools\t{}{problems}",
-        or_dash(status.protocol.as_deref()),
-        or_dash(status.title.as_deref()),
-        or_dash(status.version.as_deref()),
-        status.tools,
-        status.confinement.unwrap_or("-"),
-    )
+    let mut parts = vec![state];
+    parts.extend(
+        status.protocol.as_deref().map(|protocol| format!("protocol {}", one_line(protocol, MAX_LINE))),
+    );
+    let name = [status.title.as_deref(), status.version.as_deref()];
+    let name = name.into_iter().flatten().map(|text| one_line(text, MAX_LINE)).collect::<Vec<_>>().join(" ");
+    parts.extend((!name.is_empty()).then_some(name));
+    parts.push(count_noun(status.tools, "tool", "tools"));
+    parts.extend(status.confinement.map(|sandbox| format!("sandbox {sandbox}")));
+    if !status.problems.is_empty() {
+        parts.push(count_noun(status.problems.len(), "problem", "problems"));
+    }
+    parts.join(", ")
 }

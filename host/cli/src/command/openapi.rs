@@ -1,4 +1,4 @@
-//! `toolbay openapi`: services that an OpenAPI document describes.
+//! `toolbay openapi`: the services of the policy that OpenAPI documents describe.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,21 +7,23 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, InlineTable, Item, Table, value};
 use toolbay::{OpenApiInfo, Policy};
-use toolbay_policy::text::visible;
-use toolbay_policy::{OpenApi, Place};
+use toolbay_policy::text::escape_hidden;
+use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
 use crate::command::policy_file;
-use crate::command::setup::{self, PolicyFile, Purpose};
-use crate::output::{self, DIM, GOOD, HEAD, NAME, WRONG};
-use crate::{Verdict, host_failed};
+use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::output::format::{self, count_noun};
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
+use crate::{CommandStatus, host_failure};
 
-/// What a document is called while it is only looked at.
+/// The name of a service that is only checked.
 const CHECKED: &str = "check";
-/// Most operations of one kind that a person is shown.
+/// Most operations of one kind in the output.
 const SHOWN: usize = 200;
 
-pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Verdict> {
+pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<CommandStatus> {
     match command {
         OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
         OpenApiCommand::Check { document, json } => check(args, &document, json).await,
@@ -32,41 +34,54 @@ pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Ver
     }
 }
 
-async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<Verdict> {
-    let host = setup::host(args, Purpose::Look)?;
+async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<CommandStatus> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
     let all = if refresh { host.refresh_openapi().await } else { host.load_openapi().await };
-    let mut out = output::out();
     if json {
         output::print_json(&all)?;
-    } else if all.is_empty() {
-        output::note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
+    } else {
+        print_services(&all)?;
     }
-    for info in all.iter().filter(|_| !json) {
-        let (tools, problems) = (info.tools.len(), info.problems.len());
-        writeln!(out, "{NAME}{}{NAME:#}\t{tools} tools\t{}", info.name, visible(&info.document))?;
-        tell(&mut out, info)?;
-        if problems > 0 {
-            writeln!(out, "  {DIM}{problems} operations are no tools; see `toolbay openapi check`{DIM:#}")?;
-        }
-    }
-    out.flush()?;
-    Ok(if all.iter().any(|info| info.error.is_some()) { Verdict::Bad } else { Verdict::Good })
+    Ok(if all.iter().any(|info| info.error.is_some()) {
+        CommandStatus::Failed
+    } else {
+        CommandStatus::Success
+    })
 }
 
-fn tell(out: &mut impl Write, info: &OpenApiInfo) -> std::io::Result<()> {
-    if let Some(error) = &info.error {
-        writeln!(out, "  {WRONG}not read{WRONG:#}: {}", visible(error))?;
+fn print_services(all: &[OpenApiInfo]) -> std::io::Result<()> {
+    if all.is_empty() {
+        output::print_note("the policy has no service; add one with `toolbay openapi add NAME FILE`");
     }
-    for warning in &info.warnings {
-        writeln!(out, "  {WRONG}!{WRONG:#} {}", visible(warning))?;
+    let mut table = TextTable::new(["SERVICE", "TOOLS", "SKIPPED", "DOCUMENT"]).with_numbers_in(&[1, 2]);
+    for info in all {
+        let (tools, problems) = (info.tools.len().to_string(), info.problems.len().to_string());
+        let name = Cell::styled(NAME, &info.name);
+        table.push([name, tools.into(), problems.into(), info.document.as_str().into()]);
+    }
+    table.print()?;
+    all.iter().for_each(report_problems);
+    if let Some(info) = all.iter().find(|info| !info.problems.is_empty()) {
+        let document = escape_hidden(&info.document);
+        output::print_footer(&format!("see the skipped operations with `toolbay openapi check {document}`"))?;
     }
     Ok(())
 }
 
-async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<Verdict> {
+/// Prints what is wrong with a service on stderr.
+fn report_problems(info: &OpenApiInfo) {
+    if let Some(error) = &info.error {
+        output::print_error(&format!("[openapi.{}]: {error}", info.name));
+    }
+    for warning in &info.warnings {
+        output::print_warning(&format!("[openapi.{}]: {warning}", info.name));
+    }
+}
+
+async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let base = file.text.clone().unwrap_or_else(|| "version = 1\n".to_owned());
-    // The secrets that are named have to be there; the tools of others are of no interest.
+    // The secrets of the policy must exist; other services are irrelevant.
     let mut policy: toml_edit::DocumentMut = base.parse().context("the policy is no TOML")?;
     policy.remove("openapi");
     let planned = plan(args, &file, &policy.to_string(), CHECKED, document, true).await?;
@@ -76,7 +91,11 @@ async fn check(args: &SetupArgs, document: &DocumentArgs, json: bool) -> Result<
     } else {
         show(&info)?;
     }
-    Ok(if info.error.is_some() || info.tools.is_empty() { Verdict::Bad } else { Verdict::Good })
+    Ok(if info.error.is_some() || info.tools.is_empty() {
+        CommandStatus::Failed
+    } else {
+        CommandStatus::Success
+    })
 }
 
 async fn add(
@@ -85,73 +104,73 @@ async fn add(
     document: &DocumentArgs,
     pin: bool,
     decision: &DecisionArgs,
-) -> Result<Verdict> {
+) -> Result<CommandStatus> {
     super::check_decidable(decision)?;
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
-    if file.parse(&text)?.openapi_named(name).is_some() {
+    if file.parse(&text)?.openapi_service(name).is_some() {
         let text = format!(
-            "the policy has [openapi.{name}]: take it out first with `toolbay openapi remove {name}`"
+            "the policy already has [openapi.{name}]; remove it first with `toolbay openapi remove {name}`"
         );
         bail!(text);
     }
-    let Planned { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
+    let ServicePlan { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
     show(&info)?;
     if info.error.is_some() || info.tools.is_empty() {
-        output::complain("nothing would become a tool; nothing was changed");
-        return Ok(Verdict::Bad);
+        output::print_error("nothing would become a tool; nothing was changed");
+        return Ok(CommandStatus::Failed);
     }
-    let mut out = output::out();
+    let mut out = output::stdout();
     writeln!(out)?;
     for line in section.lines() {
-        writeln!(out, "  {GOOD}+ {}{GOOD:#}", visible(line))?;
+        writeln!(out, "  {SUCCESS}+ {}{SUCCESS:#}", escape_hidden(line))?;
     }
     out.flush()?;
     drop(out);
-    if let Some(verdict) = super::undecided(decision, "Write this into the policy?")? {
+    if let Some(verdict) = super::decline(decision, "Write this into the policy?")? {
         return Ok(verdict);
     }
     let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
-    policy_file::write(place, file.text.as_deref(), &with).map_err(host_failed)?;
-    output::note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
-    Ok(Verdict::Good)
+    policy_file::write(place, file.text.as_deref(), &with).map_err(host_failure)?;
+    output::print_note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
+    Ok(CommandStatus::Success)
 }
 
-fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Verdict> {
+fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<CommandStatus> {
     super::check_decidable(decision)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
     let (without, taken) = policy_file::without_section(&text, "openapi", name)?;
     let Some(taken) = taken else {
-        output::complain(&format!("the policy has no [openapi.{name}]"));
-        return Ok(Verdict::Bad);
+        output::print_error(&format!("the policy has no [openapi.{name}]"));
+        return Ok(CommandStatus::Failed);
     };
     file.parse(&without)?;
-    let mut out = output::out();
+    let mut out = output::stdout();
     for line in taken.lines().filter(|line| !line.trim().is_empty()) {
-        writeln!(out, "  {WRONG}- {}{WRONG:#}", visible(line))?;
+        writeln!(out, "  {FAILURE}- {}{FAILURE:#}", escape_hidden(line))?;
     }
     out.flush()?;
     drop(out);
-    if let Some(verdict) = super::undecided(decision, "Take this out of the policy?")? {
+    if let Some(verdict) = super::decline(decision, "Take this out of the policy?")? {
         return Ok(verdict);
     }
     if let Some(place) = &file.file {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failed)?;
+        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failure)?;
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// What a section would come to.
-struct Planned {
+/// A section and its effect.
+struct ServicePlan {
     info: OpenApiInfo,
-    /// The section as it would stand in the policy.
+    /// The section as the policy would contain it.
     section: String,
-    /// The whole policy with it.
+    /// The whole policy with the section.
     text: String,
 }
 
-/// Reads a document, writes a section for it into a copy of the policy, and looks at what that comes to.
+/// Reads a document, adds its section to a copy of the policy and loads the service.
 async fn plan(
     args: &SetupArgs,
     file: &PolicyFile,
@@ -159,22 +178,22 @@ async fn plan(
     name: &str,
     document: &DocumentArgs,
     pin: bool,
-) -> Result<Planned> {
-    let place = place(&document.document)?;
-    // For the first look any server will do, and the document is not known yet.
-    let mut section = table(&place, document)?;
+) -> Result<ServicePlan> {
+    let place = document_address(&document.document)?;
+    // Reading the document needs a valid section, and the server is not known yet.
+    let mut section = service_table(&place, document)?;
     section.entry("server").or_insert_with(|| value("https://example.invalid"));
     let first = with_section(text, name, section)?;
     let first = file.parse(&first)?;
-    let about = named(&first, name)?;
-    let host = setup::host_for(args, first, Purpose::Look)?;
+    let about = find_service(&first, name)?;
+    let host = setup::host_for(args, first, HostPurpose::Inspect)?;
     let read = host.read_openapi(&about).await;
     let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}{}", why, hint(&why, &about)))?;
-    let mut section = table(&place, document)?;
+    let mut section = service_table(&place, document)?;
     if pin {
         section.insert("sha256", value(&*digest));
-    } else if let (Place::Url(url), None) = (&about.document, &document.server) {
-        let parsed = toolbay_openapi::Document::parse(&read);
+    } else if let (DocumentLocation::Url(url), None) = (&about.document, &document.server) {
+        let parsed = toolbay_openapi::OpenApiDocument::parse(&read);
         let server = parsed.map_err(|e| e.to_string()).and_then(|parsed| parsed.server(Some(url.as_str())));
         let server = server.map_err(|why| anyhow!("`{place}`: {why}"))?;
         section.insert("server", value(server));
@@ -189,14 +208,14 @@ async fn plan(
     };
     let text = with_section(text, name, section)?;
     let policy = file.parse(&text)?;
-    let host = setup::host_for(args, policy, Purpose::Look)?;
+    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     let info = host.load_openapi().await.into_iter().find(|info| info.name == name);
-    let info = info.ok_or_else(|| host_failed(anyhow!("the section was not read")))?;
-    Ok(Planned { info, section: shown, text })
+    let info = info.ok_or_else(|| host_failure(anyhow!("the section was not read")))?;
+    Ok(ServicePlan { info, section: shown, text })
 }
 
-/// What would help where the address is private: the flag of this command.
-fn hint(why: &str, about: &OpenApi) -> String {
+/// The flag of this command that allows a private address.
+fn hint(why: &str, about: &OpenApiService) -> String {
     let network = why.split("net_private = [").nth(1).and_then(|rest| rest.split(']').next());
     match network {
         Some(network) if about.document.url().is_some() => {
@@ -206,13 +225,13 @@ fn hint(why: &str, about: &OpenApi) -> String {
     }
 }
 
-fn named(policy: &Policy, name: &str) -> Result<Arc<OpenApi>> {
-    let found = policy.openapi_named(name).cloned();
-    found.ok_or_else(|| host_failed(anyhow!("the policy has lost [openapi.{name}]")))
+fn find_service(policy: &Policy, name: &str) -> Result<Arc<OpenApiService>> {
+    let found = policy.openapi_service(name).cloned();
+    found.ok_or_else(|| host_failure(anyhow!("the policy has lost [openapi.{name}]")))
 }
 
-/// A path as it holds from everywhere, or a URL as it is.
-fn place(text: &str) -> anyhow::Result<String> {
+/// An absolute path, or a URL as it is.
+fn document_address(text: &str) -> anyhow::Result<String> {
     if text.contains("://") {
         return Ok(text.to_owned());
     }
@@ -222,7 +241,7 @@ fn place(text: &str) -> anyhow::Result<String> {
         .ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
 }
 
-fn table(place: &str, document: &DocumentArgs) -> Result<Table> {
+fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
     let mut table = Table::new();
     table.insert("document", value(place));
     if let Some(server) = &document.server {
@@ -254,34 +273,40 @@ fn with_section(text: &str, name: &str, section: Table) -> Result<String> {
 }
 
 fn show(info: &OpenApiInfo) -> std::io::Result<()> {
-    let mut out = output::out();
     let title = info.title.as_deref().unwrap_or("a service");
-    writeln!(out, "{HEAD}{}{HEAD:#}", visible(title))?;
-    writeln!(out, "  {DIM}document{DIM:#} {}", visible(&info.document))?;
-    if let Some(digest) = &info.digest {
-        writeln!(out, "  {DIM}sha256  {DIM:#} {digest}")?;
-    }
+    let digest = info.digest.as_deref().map(format::short_digest);
+    let digest = digest.map_or_else(String::new, |digest| format!(" (sha256 {digest})"));
     let (tools, problems) = (info.tools.len(), info.problems.len());
     let counts = [
-        (tools, "tools"),
-        (info.unavailable.len(), "of them not available"),
-        (problems, "no tools"),
-        (info.left_out, "left out"),
+        count_noun(tools, "tool", "tools"),
+        format!("{} not available", info.unavailable.len()),
+        format!("{problems} skipped"),
+        format!("{} left out", info.left_out),
     ];
-    let counts: Vec<String> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
-    writeln!(out, "  {}", counts.join(", "))?;
-    tell(&mut out, info)?;
+    let mut out = output::stdout();
+    if output::stdout_is_terminal() {
+        writeln!(out, "{HEADING}{}{HEADING:#}{digest}: {}", escape_hidden(title), counts.join(", "))?;
+    } else {
+        let title = escape_hidden(title).replace(['\n', '\t'], " ");
+        writeln!(out, "service\t{title}\t{}\t{}", info.digest.as_deref().unwrap_or("-"), counts.join(", "))?;
+    }
+    report_problems(info);
+    let mut table = TextTable::new(["TOOL", "OPERATION", "STATUS"]).with_tag("tool");
     for (name, operation) in info.tools.iter().take(SHOWN) {
-        writeln!(out, "{NAME}{name}{NAME:#}\t{}", visible(operation))?;
-        if let Some(why) = info.unavailable.get(name) {
-            writeln!(out, "  {WRONG}not available{WRONG:#}: {}", visible(&why.replace('\n', " ")))?;
-        }
+        let status = match info.unavailable.get(name) {
+            Some(reason) => Cell::styled(FAILURE, format!("not available: {reason}")),
+            None => Cell::styled(SUCCESS, "ready"),
+        };
+        table.push([Cell::styled(NAME, name), operation.as_str().into(), status]);
     }
+    table.print_section()?;
+    let mut table = TextTable::new(["SKIPPED", "REASON"]).with_tag("skipped");
     for (operation, reason) in info.problems.iter().take(SHOWN) {
-        writeln!(out, "{WRONG}-{WRONG:#} {}\t{}", visible(operation), visible(reason))?;
+        table.push([operation.as_str().into(), reason.as_str().into()]);
     }
+    table.print_section()?;
     if tools.max(problems) > SHOWN {
-        writeln!(out, "{DIM}… the first {SHOWN} of each are shown; --json has all{DIM:#}")?;
+        output::print_footer(&format!("the first {SHOWN} of each are shown; `--json` prints all"))?;
     }
-    out.flush()
+    Ok(())
 }

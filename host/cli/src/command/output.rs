@@ -4,48 +4,54 @@ use std::io::Write;
 
 use anyhow::{Error, Result};
 use serde_json::json;
-use toolbay::core::session::spool::question::{self, Pattern, Question};
-use toolbay::core::session::spool::{Quota, Spool, SpoolId, Spooled};
-use toolbay::policy::text::visible;
-use toolbay::{FileSpool, Session};
+use toolbay::core::session::output_store::query::{self, SearchPattern, TextQuery};
+use toolbay::core::session::output_store::{OutputId, OutputQuota, OutputStore, SavedOutput};
+use toolbay::policy::text::escape_hidden;
+use toolbay::{FileOutputStore, Session};
 
 use crate::command::args::{OutputArgs, SetupArgs};
 use crate::command::setup;
-use crate::{Verdict, output};
+use crate::output::NAME;
+use crate::output::error::CommandError;
+use crate::output::table::{Cell, TextTable};
+use crate::{CommandStatus, output};
 
-pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<Verdict> {
-    let quota = Quota::from(setup::policy(args)?.host());
-    let spool = FileSpool::new(&setup::state_dir(args)?, quota);
-    let session = Session::named(&which.session);
+pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandStatus> {
+    let quota = OutputQuota::from(setup::policy(args)?.host());
+    let store = FileOutputStore::new(&setup::state_dir(args)?, quota);
+    let session = Session::with_name(&which.session);
     let key = session.key().unwrap_or_default();
     let Some(id) = &which.id else {
-        list(&spool.list(key).await, which.json)?;
-        return Ok(Verdict::Good);
+        list(&store.list(key).await, which.json)?;
+        return Ok(CommandStatus::Success);
     };
-    let asked = question(which).map_err(Error::msg)?;
-    let kept = match SpoolId::parse(id) {
-        Some(id) => spool.get(key, &id).await,
+    let query = parse_query(which).map_err(Error::msg)?;
+    let saved = match OutputId::parse(id) {
+        Some(id) => store.get(key, &id).await,
         None => None,
     };
-    let Some(kept) = kept else {
-        output::complain(&format!(
-            "no text `{id}` is kept for the session `{}`; see `toolbay output --session NAME`",
-            which.session
-        ));
-        return Ok(Verdict::Bad);
+    let Some(saved) = saved else {
+        let session = &which.session;
+        let error = CommandError::new(
+            "unknown_output",
+            format!("no text `{id}` is saved for the session `{session}`"),
+        );
+        return Err(error
+            .with_help(format!("`toolbay output --session {session}` lists the saved texts"))
+            .into());
     };
-    match asked {
-        None => print(&kept.text)?,
-        Some(question) => print(&question::answer(&kept.text, &question, usize::MAX))?,
+    match query {
+        None => print(&saved.text)?,
+        Some(query) => print(&query::answer(&saved.text, &query, usize::MAX))?,
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// A text for a person, or as it is for the next command in a pipe.
+/// Prints a text: escaped on a terminal, unchanged in a pipe.
 fn print(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if output::stdout_is_terminal() {
-        out.write_all(visible(text).as_bytes())?;
+        out.write_all(escape_hidden(text).as_bytes())?;
     } else {
         out.write_all(text.as_bytes())?;
     }
@@ -55,44 +61,44 @@ fn print(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-fn list(kept: &[Spooled], json: bool) -> std::io::Result<()> {
-    let mut out = output::out();
+fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
     if json {
         let rows: Vec<_> = kept
             .iter()
             .map(|kept| json!({"id": kept.id.as_str(), "tool": &*kept.tool, "bytes": kept.bytes}))
             .collect();
-        return writeln!(out, "{}", serde_json::Value::from(rows));
+        return writeln!(output::stdout(), "{}", serde_json::Value::from(rows));
     }
-    for Spooled { id, tool, bytes } in kept {
-        writeln!(out, "{id}\t{}\t{bytes} bytes", visible(tool))?;
+    let mut table = TextTable::new(["ID", "TOOL", "BYTES"]).with_numbers_in(&[2]);
+    for SavedOutput { id, tool, bytes } in kept {
+        table.push([Cell::styled(NAME, id.to_string()), (&**tool).into(), bytes.to_string().into()]);
     }
-    Ok(())
+    table.print()
 }
 
-/// What is asked; `None`: the whole text.
-fn question(which: &OutputArgs) -> Result<Option<Question>, String> {
+/// Parses the query of the command line; `None`: the whole text.
+fn parse_query(which: &OutputArgs) -> Result<Option<TextQuery>, String> {
     Ok(Some(match which {
-        OutputArgs { head: Some(count), .. } => Question::Head(*count),
-        OutputArgs { tail: Some(count), .. } => Question::Tail(*count),
+        OutputArgs { head: Some(count), .. } => TextQuery::Head(*count),
+        OutputArgs { tail: Some(count), .. } => TextQuery::Tail(*count),
         OutputArgs { range: Some(range), .. } => {
             let (from, to) = span(range).ok_or_else(|| format!("--range `{range}`: write `10:20`"))?;
-            Question::Lines(from, to)
+            TextQuery::Lines(from, to)
         }
         OutputArgs { chars: Some(range), .. } => {
             let (from, to) = span(range).ok_or_else(|| format!("--chars `{range}`: write `1:4000`"))?;
-            Question::Chars(from, to)
+            TextQuery::Chars(from, to)
         }
         OutputArgs { grep: Some(words), regex, ignore_case, around, .. } => {
-            let pattern = Pattern::new(words, *regex, *ignore_case);
-            Question::Grep { pattern: pattern.map_err(|e| format!("--grep: {e}"))?, around: *around }
+            let pattern = SearchPattern::new(words, *regex, *ignore_case);
+            TextQuery::Grep { pattern: pattern.map_err(|e| format!("--grep: {e}"))?, around: *around }
         }
-        OutputArgs { size: true, .. } => Question::Size,
+        OutputArgs { size: true, .. } => TextQuery::Size,
         _ => return Ok(None),
     }))
 }
 
-/// `A:B`, where either may be left out.
+/// Parses `A:B`, where either may be omitted.
 fn span(range: &str) -> Option<(usize, usize)> {
     let (from, to) = range.split_once(':')?;
     let number = |text: &str, default| if text.is_empty() { Some(default) } else { text.parse().ok() };

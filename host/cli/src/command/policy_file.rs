@@ -1,4 +1,4 @@
-//! Edits of the policy's file that leave everything else in it as it is: comments, order, white space.
+//! Edits of the policy file that preserve comments, order and white space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay::read_regular_text;
-use toolbay_policy::Proposal;
+use toolbay_policy::ProposedLine;
 use toolbay_policy::name::PluginId;
 
 use crate::output::findings::MAX_POLICY_BYTES;
 
-/// The text of a policy with some more lines.
-pub(crate) fn with(text: &str, proposals: &[Proposal]) -> Result<String> {
+/// Adds proposed lines to the text of a policy.
+pub(crate) fn with_proposals(text: &str, proposals: &[ProposedLine]) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     for proposal in proposals {
         let key = proposal.key.name();
@@ -33,7 +33,7 @@ pub(crate) fn with(text: &str, proposals: &[Proposal]) -> Result<String> {
     Ok(document.to_string())
 }
 
-/// Sets a switch; the comment behind it stays.
+/// Sets a switch to `true` and keeps the comment behind it.
 fn turn_on(switch: &mut Item) -> Result<()> {
     let value = switch.as_value_mut().ok_or_else(|| anyhow!("a switch of the policy is a table"))?;
     let decor = value.decor().clone();
@@ -42,8 +42,7 @@ fn turn_on(switch: &mut Item) -> Result<()> {
     Ok(())
 }
 
-/// The table of a name in another one, made if it is not there: as the other one is written, with a header of its own
-/// or in braces.
+/// A table within another one, created if it is missing: with a header, or inline if the other one is inline.
 pub(crate) fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item> {
     let inline = item.is_inline_table();
     let table = item.as_table_like_mut().ok_or_else(|| anyhow!("what holds `{name}` is no table"))?;
@@ -57,7 +56,7 @@ pub(crate) fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item
     }))
 }
 
-/// Adds a line to a list in the way the list is written: one below the other, or one behind the other.
+/// Adds a line to a list in its own style: on one line, or one element per line.
 fn push(list: &mut Array, line: &str) {
     let prefix =
         |value: &Value| value.decor().prefix().and_then(|p| p.as_str()).unwrap_or_default().to_owned();
@@ -67,7 +66,7 @@ fn push(list: &mut Array, line: &str) {
         list.push(line);
         return;
     };
-    // A comment behind the last line stays there.
+    // A comment behind the last element stays there.
     let trailing = list.trailing().as_str().unwrap_or_default().to_owned();
     let comment = trailing.rfind('\n').and_then(|at| trailing.get(..at)).unwrap_or_default();
     let mut value = Value::from(line);
@@ -78,8 +77,8 @@ fn push(list: &mut Array, line: &str) {
     list.set_trailing_comma(true);
 }
 
-/// The text of a policy without a plugin's grant, or without some lists of it; and what was taken out, a line each.
-pub(crate) fn without(text: &str, plugin: &PluginId, only: &[String]) -> Result<(String, Vec<String>)> {
+/// Removes a plugin's grant, or some of its lists, from the text of a policy. Returns the text and the removed lines.
+pub(crate) fn without_grant(text: &str, plugin: &PluginId, only: &[String]) -> Result<(String, Vec<String>)> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let mut taken = Vec::new();
     let section = document
@@ -103,7 +102,7 @@ pub(crate) fn without(text: &str, plugin: &PluginId, only: &[String]) -> Result<
     Ok((document.to_string(), taken))
 }
 
-/// The text of a policy with one more section of a kind: `[openapi.pets]`.
+/// Adds a section such as `[openapi.pets]` to the text of a policy.
 pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let sections = section(document.as_item_mut(), kind)?;
@@ -113,7 +112,7 @@ pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> 
     Ok(document.to_string())
 }
 
-/// The text of a policy without one section of a kind, and the section, if it was there.
+/// Removes a section from the text of a policy. Returns the text and the section, if there was one.
 pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(String, Option<String>)> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let sections = document.get_mut(kind).and_then(Item::as_table_like_mut);
@@ -126,15 +125,14 @@ pub(crate) fn without_section(text: &str, kind: &str, name: &str) -> Result<(Str
     Ok((document.to_string(), Some(format!("[{kind}.{name}]\n{}", taken.to_string().trim()))))
 }
 
-/// Puts a new policy in the place of the old one; see [`replace`].
+/// Replaces the policy; see [`replace`].
 pub(crate) fn write(file: &Path, old: Option<&str>, new: &str) -> Result<()> {
     replace(file, old, new, "policy")
 }
 
-/// Puts a new text in the place of the old one: whole, or not at all, and only if the old one still is there. `what` it
-/// is stands in errors.
+/// Replaces a file atomically, and only if it still has the old text. `what` names the file in errors.
 pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> Result<()> {
-    // A link to the policy stays one.
+    // A symbolic link to the policy stays a link.
     let file = match old {
         Some(_) => file.canonicalize().with_context(|| format!("{what} `{}`", file.display()))?,
         None => file.to_path_buf(),
@@ -173,82 +171,82 @@ pub(crate) fn replace(file: &Path, old: Option<&str>, new: &str, what: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolbay_policy::Key;
+    use toolbay_policy::GrantKey;
 
-    fn proposal(table: &str, key: Key, line: &str) -> Proposal {
-        Proposal { table: table.split('.').map(ToOwned::to_owned).collect(), key, line: line.to_owned() }
+    fn proposal(table: &str, key: GrantKey, line: &str) -> ProposedLine {
+        ProposedLine { table: table.split('.').map(ToOwned::to_owned).collect(), key, line: line.to_owned() }
     }
 
     #[test]
-    fn a_line_is_added_where_it_belongs_and_nothing_else_changes() {
+    fn a_line_is_added_in_place_and_the_rest_is_preserved() {
         let grant = "plugins.p.grant";
         for (text, table, key, line, expect) in [
             (
                 "version = 1\n",
                 grant,
-                Key::FsRead,
+                GrantKey::FsRead,
                 "$workspace",
                 "version = 1\n\n[plugins.p.grant]\nfs_read = [\"$workspace\"]\n",
             ),
             (
                 "version = 1 # v\n\n# read\n[plugins.p.grant] # g\nfs_read = [ \"/a\" ] # why\nnet = []\n[limits]\nfuel = 5\n",
                 grant,
-                Key::FsRead,
+                GrantKey::FsRead,
                 "/b",
                 "version = 1 # v\n\n# read\n[plugins.p.grant] # g\nfs_read = [ \"/a\" , \"/b\"] # why\nnet = []\n[limits]\nfuel = 5\n",
             ),
             (
                 "[plugins.p.grant]\nnet = [\n    \"https://a\", # one\n    \"https://b\", # two\n] # end\n",
                 grant,
-                Key::Net,
+                GrantKey::Net,
                 "https://c",
                 "[plugins.p.grant]\nnet = [\n    \"https://a\", # one\n    \"https://b\", # two\n    \"https://c\",\n] # end\n",
             ),
             (
                 "[plugins]\np = { file = \"x.wasm\" }\n",
                 grant,
-                Key::Kv,
+                GrantKey::Kv,
                 "tool",
                 "[plugins]\np = { file = \"x.wasm\" , grant = { kv = [\"tool\"] } }\n",
             ),
             (
                 "[plugins.p.grant]\nclock = false # no\n",
                 grant,
-                Key::Clock,
+                GrantKey::Clock,
                 "true",
                 "[plugins.p.grant]\nclock = true # no\n",
             ),
             (
                 "[plugins.p.grant]\nkv = [\"tool\"]\n",
                 grant,
-                Key::Kv,
+                GrantKey::Kv,
                 "tool",
                 "[plugins.p.grant]\nkv = [\"tool\"]\n",
             ),
             (
                 "[plugins.p.tools.t]\nkv = []\n",
                 "plugins.p.tools.t",
-                Key::Kv,
+                GrantKey::Kv,
                 "tool",
                 "[plugins.p.tools.t]\nkv = [\"tool\"]\n",
             ),
             (
                 "plugins.p.grant.kv = [\"tool\"]\n",
                 grant,
-                Key::Env,
+                GrantKey::Env,
                 "TZ",
                 "plugins.p.grant.kv = [\"tool\"]\nplugins.p.grant.env = [\"TZ\"]\n",
             ),
         ] {
-            let out = with(text, &[proposal(table, key, line)]).unwrap();
+            let out = with_proposals(text, &[proposal(table, key, line)]).unwrap();
             assert_eq!(out, expect, "{text}");
-            let again = with(&out, &[proposal(table, key, line)]).unwrap();
+            let again = with_proposals(&out, &[proposal(table, key, line)]).unwrap();
             assert_eq!(again, out, "twice is once");
         }
     }
 
     #[test]
-    fn what_is_no_table_or_list_is_an_error() {
+    fn wrong_types_in_the_policy_are_errors() {
         for text in [
             "plugins = 1",
             "[plugins]\np = []",
@@ -256,30 +254,33 @@ mod tests {
             "[plugins.p.grant]\nkv = \"tool\"",
             "[",
         ] {
-            assert!(with(text, &[proposal("plugins.p.grant", Key::Kv, "tool")]).is_err(), "{text}");
+            assert!(
+                with_proposals(text, &[proposal("plugins.p.grant", GrantKey::Kv, "tool")]).is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn a_grant_is_taken_out_and_nothing_else() {
+    fn a_grant_is_removed_and_the_rest_is_preserved() {
         let text = "version = 1\n# mine\n[plugins.p]\nsha256 = \"x\"\n\n[plugins.p.grant] # g\nkv = [\"tool\"]\nnet = [\"https://a\"]\n\n# other\n[plugins.q.grant]\nkv = [\"agent\"]\n";
         let id = PluginId::new("p").unwrap();
-        let (all, taken) = without(text, &id, &[]).unwrap();
+        let (all, taken) = without_grant(text, &id, &[]).unwrap();
         assert_eq!(
             all,
             "version = 1\n# mine\n[plugins.p]\nsha256 = \"x\"\n\n# other\n[plugins.q.grant]\nkv = [\"agent\"]\n"
         );
         assert_eq!(taken, ["kv = [\"tool\"]", "net = [\"https://a\"]"]);
-        let (some, taken) = without(text, &id, &["net".to_owned()]).unwrap();
+        let (some, taken) = without_grant(text, &id, &["net".to_owned()]).unwrap();
         assert_eq!((some, taken.len()), (text.replace("net = [\"https://a\"]\n", ""), 1));
         for id in ["r", "sha256"] {
-            let (none, taken) = without(text, &PluginId::new(id).unwrap(), &[]).unwrap();
+            let (none, taken) = without_grant(text, &PluginId::new(id).unwrap(), &[]).unwrap();
             assert_eq!((none.as_str(), taken.len()), (text, 0));
         }
     }
 
     #[test]
-    fn a_policy_is_replaced_whole_and_only_if_it_is_the_one_that_was_read() {
+    fn a_policy_is_replaced_atomically_and_only_if_unchanged() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("a/real.toml"), dir.path().join("link.toml"));

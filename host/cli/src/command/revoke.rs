@@ -1,68 +1,70 @@
 //! `toolbay revoke`: takes back what was granted to a plugin, whether or not it can be loaded.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::Write as _;
 
 use anyhow::{Result, anyhow};
+use serde_json::json;
 use toolbay::PluginId;
 use toolbay_core::audit::{GrantEvent, GrantRecord};
-use toolbay_policy::consent::{Authority, Change, Consent, ConsentStore};
-use toolbay_policy::text::visible;
+use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
+use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
-use crate::output::{self, HEAD, WRONG};
-use crate::{Verdict, host_failed};
+use crate::output::format;
+use crate::output::{self, FAILURE, HEADING};
+use crate::{CommandStatus, host_failure};
 
-pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<Verdict> {
-    let PluginDecisionArgs { decision, only } = asked;
+pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
+    let PluginDecisionArgs { decision, only, json } = asked;
+    let json = *json;
     super::check_decidable(decision)?;
     super::check_lists(only)?;
     let id = PluginId::new(plugin)?;
     let file = PolicyFile::find(args)?;
     let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without(&text, &id, only)?;
+    let (without, taken) = policy_file::without_grant(&text, &id, only)?;
     if !taken.is_empty() {
         file.parse(&without)?;
     }
     let consents = setup::consents(args)?;
     // A record that cannot be read is none that could be forgotten; the lines can be taken out all the same.
     let known = consents.get(&id);
-    let mut out = output::out();
-    writeln!(out, "{HEAD}{id}{HEAD:#}")?;
-    for line in &taken {
-        writeln!(out, "  {WRONG}- {}{WRONG:#}", visible(line))?;
+    if !json {
+        print_preview(&id, &taken, known.as_ref().ok().and_then(Option::as_ref), &file)?;
     }
-    if let Ok(Some(known)) = &known {
-        writeln!(out, "  agreed to at {} by {}", visible(&known.at), visible(&known.by))?;
+    let decided = if taken.is_empty() && matches!(known, Ok(None)) {
+        output::print_note(&format!("nothing is granted to `{id}`"));
+        Some(CommandStatus::Success)
+    } else {
+        super::decline(decision, "Revoke?")?
+    };
+    if json {
+        output::print_json(&json!({"plugin": id.as_str(), "lines": taken, "revoked": decided.is_none()}))?;
     }
-    drop(out);
-    if taken.is_empty() && matches!(known, Ok(None)) {
-        output::note("there is nothing to take back");
-        return Ok(Verdict::Good);
-    }
-    if let Some(verdict) = super::undecided(decision, "Take this back?")? {
-        return Ok(verdict);
+    if let Some(status) = decided {
+        return Ok(status);
     }
     if let (Some(place), false) = (&file.file, taken.is_empty()) {
-        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failed)?;
+        policy_file::write(place, file.text.as_deref(), &without).map_err(host_failure)?;
     }
     let mut left = Authority::default();
     let mut forget = |known: Option<&Consent>| match known {
-        None => Change::Keep,
-        Some(_) if only.is_empty() => Change::Forget,
+        None => ConsentChange::Keep,
+        Some(_) if only.is_empty() => ConsentChange::Remove,
         Some(known) => {
             let mut known = known.clone();
             known.granted.remove(only);
             left = known.granted.clone();
-            Change::Put(known)
+            ConsentChange::Replace(known)
         }
     };
-    let audit = setup::audit_of_decision(args)?;
-    consents.update(&id, &mut forget).map_err(|e| host_failed(anyhow!(e)))?;
+    let audit = setup::audit_for_decision(args)?;
+    consents.update(&id, &mut forget).map_err(|e| host_failure(anyhow!(e)))?;
     if let Some(audit) = audit {
-        audit.decided(GrantRecord {
+        audit.record_grant(GrantRecord {
             event: GrantEvent::Revoked,
             plugin: id.to_string(),
             version: None,
@@ -73,6 +75,27 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
             by: Some(super::operator()),
         });
     }
-    output::note(&format!("plugin `{id}`: what was granted is taken back; it holds from its next load on"));
-    Ok(Verdict::Good)
+    output::print_note(&format!("revoked from `{id}` from its next load on; see `toolbay list --all`"));
+    Ok(CommandStatus::Success)
+}
+
+fn print_preview(
+    id: &PluginId,
+    taken: &[String],
+    known: Option<&Consent>,
+    file: &PolicyFile,
+) -> std::io::Result<()> {
+    let mut out = output::stdout();
+    if let Some(known) = known {
+        let (at, by) = (escape_hidden(&known.at), escape_hidden(&known.by));
+        writeln!(out, "{HEADING}{id}{HEADING:#}: {by} agreed to it at {at}")?;
+    }
+    if !taken.is_empty() {
+        let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
+        writeln!(out, "These lines will be removed from {path}:\n  [plugins.{id}.grant]")?;
+    }
+    for line in taken {
+        writeln!(out, "  {FAILURE}{}{FAILURE:#}", escape_hidden(line))?;
+    }
+    Ok(())
 }

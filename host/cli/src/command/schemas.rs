@@ -4,57 +4,64 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use toolbay::View;
-use toolbay_core::registry::Entry;
-use toolbay_core::tool::content::ToolError;
-use toolbay_policy::refusal::for_operator;
+use toolbay::{Host, View};
+use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
+use crate::command::call_error;
 use crate::command::args::{SchemasArgs, SetupArgs};
-use crate::command::setup::{self, Purpose, Tell};
-use crate::{Verdict, output};
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::{CommandStatus, output};
 
-pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Verdict> {
+pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<CommandStatus> {
     let vendor = asked.format;
     if asked.strict && matches!(vendor, Vendor::Gemini | Vendor::Mcp) {
-        bail!("--strict: there is no strict mode in the format {}", vendor.as_str());
+        bail!("--strict: the format {} has no strict mode", vendor.as_str());
     }
-    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+    let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let view = super::view_with_servers(args, &host).await?;
-    let Some(tools) = chosen(&view, &asked.tools) else { return Ok(Verdict::Bad) };
+    let Some(tools) = select_tools(args, &host, &view, &asked.tools) else { return Ok(CommandStatus::Failed) };
     let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
     if asked.report {
-        let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.not_strict});
+        let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.non_strict});
         output::print_json(&report)?;
     } else {
         output::print_json(&made.tools)?;
-        tell(&made);
+        report_losses(&made);
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// The tools of these names, or all of the first list; nothing if one of them is not there.
-fn chosen(view: &View, names: &[String]) -> Option<Vec<Arc<Entry>>> {
+/// The named tools, or all that a client is listed first; `None`: a name is unknown.
+fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) -> Option<Vec<Arc<ToolEntry>>> {
     if names.is_empty() {
         return Some(view.definitions().cloned().collect());
     }
-    let find = |name: &String| {
-        let complain =
-            |error: ToolError| output::complain(&for_operator(&error.message, error.hint.as_deref()));
-        view.find(name).map_err(complain).ok().cloned()
+    let find = |name: &String| match view.find(name) {
+        Ok(entry) => Some(Arc::clone(entry)),
+        Err(_) if view.get(name).is_none() => {
+            super::unknown_tool(view, name).print();
+            None
+        }
+        Err(error) => {
+            output::print_error(&error.message);
+            let hints: Vec<String> = error.hint.into_iter().collect();
+            call_error::help_texts(&hints, None, name, host, args).iter().for_each(|help| output::print_help(help));
+            None
+        }
     };
-    // All that is wrong is told, not the first only.
-    let found: Vec<Option<Arc<Entry>>> = names.iter().map(find).collect();
+    // Every unknown name is reported, not only the first.
+    let found: Vec<Option<Arc<ToolEntry>>> = names.iter().map(find).collect();
     found.into_iter().collect()
 }
 
-fn tell(made: &Definitions) {
+fn report_losses(made: &Definitions) {
     for loss in &made.lost {
         let (pointer, what) = (one_line(&loss.pointer, 120), &loss.what);
-        output::note(&format!("{}: `{pointer}`: {what}", loss.tool));
+        output::print_note(&format!("{}: `{pointer}`: {what}", loss.tool));
     }
-    for tool in &made.not_strict {
-        output::note(&format!("{tool}: not strict, which would say something else than its schema"));
+    for tool in &made.non_strict {
+        output::print_note(&format!("{tool}: not strict, because strict mode cannot express its schema"));
     }
 }

@@ -11,20 +11,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay::{Filter, Host, Policy, Watch, WatchOptions, Watched};
-use toolbay_core::registry::event::Event;
-use toolbay_mcp::http::Ends;
+use toolbay::{Filter, Host, Policy, WatchHandle, WatchOptions, WatchedFile};
+use toolbay_core::registry::event::HostEvent;
+use toolbay_mcp::http::ShutdownSignals;
 use toolbay_mcp::{Bridge, Options, Server};
 
 use crate::command::args::SetupArgs;
+use crate::command::load_report::ReportedWarnings;
 use crate::command::servers;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::command::told::Told;
+use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::output;
 use crate::output::stderr;
-use crate::{Verdict, host_failed};
+use crate::{CommandStatus, host_failure};
 
-/// What the client may tell the model of a list that has nearly nothing in it.
+/// Instructions for the model when most tools are not listed.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
                     tool_describe, call them with tool_call.";
 
@@ -33,51 +33,52 @@ pub(crate) async fn run(
     lazy: bool,
     places: &[String],
     hangup: Option<Signal>,
-) -> Result<Verdict> {
-    stderr::serve();
-    // Before they are read: what changes from here on is noticed.
-    let mut watched: Vec<Watched> =
-        setup::watched_policy(args)?.into_iter().chain([setup::watched_switches(args)?]).collect();
-    let host = setup::host(args, Purpose::Run)?;
-    let later = http::Later::default();
-    // Clients are greeted at once; what they ask of tools waits until they are loaded.
+) -> Result<CommandStatus> {
+    stderr::use_server_format();
+    // Watch the files before reading them, so that no change is missed.
+    let mut watched: Vec<WatchedFile> =
+        setup::watch_policy(args)?.into_iter().chain([setup::watch_switches(args)?]).collect();
+    let host = setup::host(args, HostPurpose::Run)?;
+    let later = http::HttpHandle::default();
+    // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
     let options = Options {
         max_line_bytes: longest_line(&host),
         instructions: lazy.then(|| LAZY.to_owned()),
         ..Options::default()
     };
-    let filter = Filter { lazy, ..Filter::of_profile(setup::profile(args, &host.policy())?) };
-    // Other servers come while plugins are loaded, and may write nothing that is still to be loaded.
-    host.protect_sources(&setup::plugin_place(args)?);
-    let bridge = Arc::new(servers::bridge(&host).with_last_known());
+    let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
+    // MCP servers start while plugins load. They must not write files that are still to be loaded.
+    host.protect_sources(&setup::plugin_folder(args)?);
+    let bridge = Arc::new(servers::bridge(&host).with_saved_lists());
     bridge.apply(&host.policy());
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
-        .waiting_for(loaded.clone())
-        .bridged(&bridge);
+        .with_loaded_signal(loaded.clone())
+        .with_bridge(&bridge);
     let reloaded = Arc::new(Notify::new());
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ReportedWarnings::default());
     let newest = host.clone();
-    let follow = Bridge::follow(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
+    let follow =
+        Bridge::follow_policy(Arc::downgrade(&bridge), Arc::clone(&reloaded), move || newest.policy());
     // Follows the policy with the bridge until the server ends.
     let follow = AbortOnDropHandle::new(tokio::spawn(follow));
     let policy = Mutex::new(host.policy());
-    let news = News { loaded: loaded.clone(), told: Arc::clone(&told), args: args.clone(), policy };
-    listen(&server, later.clone(), &host, Arc::clone(&reloaded), news);
+    let news = ChangeReporter { loaded: loaded.clone(), told: Arc::clone(&told), args: args.clone(), policy };
+    follow_events(&server, later.clone(), &host, Arc::clone(&reloaded), news);
     let loading = async {
-        setup::load_told(args, &host, Tell::Warnings, &told).await?;
+        setup::load_with_reported(args, &host, ReportLevel::Warnings, &told).await?;
         reloaded.notify_one();
-        watched.extend(setup::watched_documents(&host));
+        watched.extend(setup::watch_documents(&host));
         loaded.cancel();
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
-        anyhow::Ok(host.watch(&setup::plugin_place(args)?, options).await)
+        anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
     if places.is_empty() {
-        let ends = Ends::default();
+        let ends = ShutdownSignals::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, hangup).await;
         close(follow, &bridge, &host).await;
-        served?.map_err(host_failed)?;
+        served?.map_err(host_failure)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let ends = listening.ends();
@@ -85,30 +86,30 @@ pub(crate) async fn run(
         close(follow, &bridge, &host).await;
         served?;
     }
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// Ends the bridge, once nothing starts servers any more, and completes the audit.
+/// Closes the bridge after its follower, which could start servers, and completes the audit.
 async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host) {
     follow.abort();
-    // That it was ended is what was wanted.
+    // The task was aborted, so its result is an error.
     drop(follow.await);
     bridge.close().await;
     host.pipeline().audit().finish();
 }
 
-/// Serves while the plugins are loaded, and then until it ends by itself or by a signal.
+/// Serves while plugins load, and then until the server ends or a signal ends it.
 async fn serve<T>(
     serving: impl Future<Output = T>,
-    loading: impl Future<Output = Result<Watch>>,
-    ends: &Ends,
-    later: &http::Later,
+    loading: impl Future<Output = Result<WatchHandle>>,
+    ends: &ShutdownSignals,
+    later: &http::HttpHandle,
     hangup: Option<Signal>,
 ) -> Result<T> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
     let mut signals = Signals::new(hangup);
-    let mut watch: Option<Watch> = None;
+    let mut watch: Option<WatchHandle> = None;
     let mut reload = false;
     loop {
         let loaded = watch.is_some();
@@ -121,13 +122,13 @@ async fn serve<T>(
                     reload = true;
                 }
                 SignalRequest::End => {
-                    // Whoever says it twice does not want to wait.
+                    // A second signal stops without waiting for calls.
                     let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
                     end.cancel();
                 }
             }
         }
-        // What was asked for while plugins were loaded is done afterwards.
+        // A reload during the load runs after it.
         if let Some(watch) = watch.as_ref().filter(|_| reload) {
             watch.reload();
             reload = false;
@@ -135,120 +136,128 @@ async fn serve<T>(
     }
 }
 
-/// What the operator is told of changes, on stderr.
-struct News {
-    /// What becomes of the first plugins, whoever loads them tells.
+/// Reports changes to the operator on stderr.
+struct ChangeReporter {
+    /// Cancelled once the first load has reported its own changes.
     loaded: CancellationToken,
-    told: Arc<Told>,
+    told: Arc<ReportedWarnings>,
     args: SetupArgs,
-    /// The policy whose reading was told last.
+    /// The policy of the last report.
     policy: Mutex<Arc<Policy>>,
 }
 
-impl News {
-    fn tell(&self, event: &Event, host: &Host) {
+impl ChangeReporter {
+    fn report(&self, event: &HostEvent, host: &Host) {
         if !self.loaded.is_cancelled() {
             return;
         }
         let mut before = self.policy.lock();
         let is_another = !Arc::ptr_eq(&before, &host.policy());
         match event {
-            // Every plugin is joined with its grants again when the policy is another: that is told once.
-            Event::Replaced { diff, .. } if is_another && diff.changes().is_empty() => return,
-            Event::PolicyReloaded { .. } => *before = host.policy(),
+            // A new policy replaces every plugin's grants. One line reports that.
+            HostEvent::Replaced { diff, .. } if is_another && diff.changes().is_empty() => return,
+            HostEvent::PolicyReloaded { .. } => *before = host.policy(),
             _ => {}
         }
         drop(before);
-        tell(event);
-        if matches!(event, Event::PolicyReloaded { .. }) {
-            self.told.policy(&self.args, host);
+        report_event(event);
+        if matches!(event, HostEvent::PolicyReloaded { .. }) {
+            self.told.report_policy(&self.args, host);
         }
     }
 }
 
-/// Tells clients and the operator what changes.
-fn listen(server: &Server, later: http::Later, host: &Host, reloaded: Arc<Notify>, news: News) {
+/// Notifies clients and reports to the operator when something changes.
+fn follow_events(
+    server: &Server,
+    later: http::HttpHandle,
+    host: &Host,
+    reloaded: Arc<Notify>,
+    news: ChangeReporter,
+) {
     let (told, changed) = (host.clone(), server.clone());
     host.events().listen(move |event| {
-        news.tell(event, &told);
-        later.tell(event, &told);
+        news.report(event, &told);
+        later.reload_policy(event, &told);
         if may_change_lists(event) {
             changed.notify_changed();
         }
-        if matches!(event, Event::PolicyReloaded { .. }) {
-            // One task follows, in its own time: whoever tells may hold what that needs.
+        if matches!(event, HostEvent::PolicyReloaded { .. }) {
+            // A separate task follows the policy, because the emitter may hold locks that it needs.
             reloaded.notify_one();
         }
     });
 }
 
-/// Tells the operator what became of a change, on stderr.
-fn tell(event: &Event) {
+/// Reports one change on stderr.
+fn report_event(event: &HostEvent) {
     match event {
-        Event::NotLoaded { file, problem, kept } => {
-            output::warn(&format!("{file}: {problem}{}", goes_on(*kept)));
+        HostEvent::NotLoaded { file, problem, kept } => {
+            output::print_warning(&format!("{file}: {problem}{}", kept_clause(*kept)));
         }
-        Event::Held { reason, kept, .. } => output::warn(&format!("{reason}{}", goes_on(*kept))),
-        Event::PolicyRefused { problem } => {
-            output::complain(&format!("the policy before holds: {problem}"));
+        HostEvent::ConsentRequired { reason, kept, .. } => {
+            output::print_warning(&format!("{reason}{}", kept_clause(*kept)))
         }
-        Event::PolicyReloaded { restart } => {
-            output::note("the policy was read again");
+        HostEvent::PolicyRefused { problem } => {
+            output::print_error(&format!("the previous policy stays in force: {problem}"));
+        }
+        HostEvent::PolicyReloaded { restart } => {
+            output::print_note("the policy was read again");
             if !restart.is_empty() {
                 let keys = restart.join("`, `");
-                output::warn(&format!("`{keys}` of [host] hold from the next start on"));
+                output::print_warning(&format!("`{keys}` of [host] apply after a restart"));
             }
         }
-        Event::Registered { source, .. } => output::note(&format!("{source} was added")),
-        Event::Replaced { source, diff, .. } => {
-            output::note(&format!("{source} was replaced"));
-            diff.changes().iter().for_each(|change| output::note(&format!("tool {change}")));
+        HostEvent::Registered { source, .. } => output::print_note(&format!("{source} was added")),
+        HostEvent::Replaced { source, diff, .. } => {
+            output::print_note(&format!("{source} was replaced"));
+            diff.changes().iter().for_each(|change| output::print_note(&format!("tool {change}")));
         }
-        Event::Unregistered { source, .. } => output::note(&format!("{source} was removed")),
+        HostEvent::Unregistered { source, .. } => output::print_note(&format!("{source} was removed")),
         _ => {}
     }
 }
 
-fn goes_on(kept: bool) -> &'static str {
-    if kept { "; its older version goes on" } else { "" }
+fn kept_clause(kept: bool) -> &'static str {
+    if kept { "; the older version stays loaded" } else { "" }
 }
 
-/// Whether what clients are listed may be another one now.
-fn may_change_lists(event: &Event) -> bool {
+/// Whether an event may change the lists of clients.
+fn may_change_lists(event: &HostEvent) -> bool {
     matches!(
         event,
-        Event::Registered { .. }
-            | Event::Replaced { .. }
-            | Event::Unregistered { .. }
-            | Event::Enabled { .. }
-            | Event::Disabled { .. }
-            | Event::Metadata { .. }
-            | Event::Availability { .. }
-            | Event::PolicyReloaded { .. }
+        HostEvent::Registered { .. }
+            | HostEvent::Replaced { .. }
+            | HostEvent::Unregistered { .. }
+            | HostEvent::Enabled { .. }
+            | HostEvent::Disabled { .. }
+            | HostEvent::Metadata { .. }
+            | HostEvent::Availability { .. }
+            | HostEvent::PolicyReloaded { .. }
     )
 }
 
-/// Room for the largest arguments that any tool takes, each character escaped, and the request around them.
+/// Room for the largest arguments of any tool with every character escaped, and for the request around them.
 fn longest_line(host: &Host) -> usize {
     let largest = host.policy().largest_args_bytes();
     let line = usize::try_from(largest.saturating_mul(4)).unwrap_or(usize::MAX).saturating_add(64 << 10);
     line.max(Options::default().max_line_bytes)
 }
 
-/// What a signal asks a server for.
+/// What a signal requests from a server.
 #[derive(Debug, Clone, Copy)]
 enum SignalRequest {
-    /// To read everything anew: SIGHUP.
+    /// Reload everything: SIGHUP.
     Reload,
-    /// To end: SIGINT, SIGTERM.
+    /// End: SIGINT, SIGTERM.
     End,
 }
 
-/// The signals that mean something to a server.
+/// The signals that a server handles.
 struct Signals(Option<[Signal; 3]>);
 
 impl Signals {
-    /// With the SIGHUPs that came since the process began.
+    /// The signals, with the SIGHUPs since the process began.
     fn new(hangup: Option<Signal>) -> Self {
         let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
         let (Ok(interrupt), Ok(terminate), Some(hangup)) = (interrupt, terminate, hangup) else {
@@ -258,7 +267,7 @@ impl Signals {
         Self(Some([interrupt, terminate, hangup]))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     async fn next(&mut self) -> SignalRequest {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;

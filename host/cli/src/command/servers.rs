@@ -1,4 +1,4 @@
-//! Other MCP servers, joined: who reaches them is the host, who speaks to them is the adapter.
+//! Connections to the policy's MCP servers for the time of a command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,62 +7,61 @@ use toolbay::Host;
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::mcp_server::McpServer;
-use toolbay_policy::name::MCP;
+use toolbay_policy::name::MCP_PREFIX;
 
 use crate::output;
 
-/// Longest time that a command waits for servers beyond what their sections give them.
+/// How long a command waits for servers beyond their own `start_timeout`.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A bridge that is ended before the command is; see [`Attached::close`].
+/// The connections of one command. Close them before it ends: [`ServerConnections::close`].
 #[derive(Debug)]
-pub(crate) struct Attached(Option<Bridge>);
+pub(crate) struct ServerConnections(Option<Bridge>);
 
-/// A bridge to no servers yet.
+/// A bridge without servers.
 pub(crate) fn bridge(host: &Host) -> Bridge {
     let reducer = |name: &str| toolbay::reducers::native("x", name).ok().map(|entry| entry.reducer);
-    Bridge::new(Arc::clone(host.registry()), host.outside()).with_reducers(Arc::new(reducer))
+    Bridge::new(Arc::clone(host.registry()), host.server_connector()).with_reducers(Arc::new(reducer))
 }
 
-/// Connects to the servers that are wanted and waits until each has brought its tools or failed to.
-pub(crate) async fn attach(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> Attached {
+/// Connects to the servers that `wanted` selects, and waits until each is ready or has failed.
+pub(crate) async fn connect(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> ServerConnections {
     let policy = host.policy();
     let longest =
         policy.mcp_servers().filter(|server| wanted(server)).map(|server| server.start_timeout).max();
-    let Some(longest) = longest else { return Attached(None) };
+    let Some(longest) = longest else { return ServerConnections(None) };
     let bridge = bridge(host);
     bridge.apply_to(&policy, wanted);
-    bridge.settled(longest + GRACE).await;
+    bridge.wait_settled(longest + GRACE).await;
     for status in bridge.status().iter().filter(|status| status.state != ServerState::Ready) {
-        let why = status.reason.as_deref().unwrap_or("it is still being started");
-        output::complain(&format!("the MCP server `{}` is not there: {why}", status.name));
+        let why = status.reason.as_deref().unwrap_or("it is still starting");
+        output::print_error(&format!("the MCP server `{}` is not available: {why}", status.name));
     }
-    Attached(Some(bridge))
+    ServerConnections(Some(bridge))
 }
 
 /// Connects to all servers.
-pub(crate) async fn attach_all(host: &Host) -> Attached {
-    attach(host, |_| true).await
+pub(crate) async fn connect_all(host: &Host) -> ServerConnections {
+    connect(host, |_| true).await
 }
 
-/// Connects to the servers that calls of these tools need: those whose names they bear; all of them for a tool that
-/// finds or calls others.
-pub(crate) async fn attach_for(host: &Host, tools: &[&str]) -> Attached {
+/// Connects to the servers of the named tools. `tool_search`, `tool_describe` and `tool_call` need all servers.
+pub(crate) async fn connect_for(host: &Host, tools: &[&str]) -> ServerConnections {
     let any = tools.iter().any(|tool| matches!(*tool, "tool_search" | "tool_describe" | "tool_call"));
     let bears = |server: &McpServer| {
-        let prefix = format!("{MCP}{}__", server.name);
+        let prefix = format!("{MCP_PREFIX}{}__", server.name);
         tools.iter().any(|tool| tool.starts_with(&prefix))
     };
-    attach(host, |server| any || bears(server)).await
+    connect(host, |server| any || bears(server)).await
 }
 
-impl Attached {
-    /// What is known of the servers.
+impl ServerConnections {
+    /// The states of the servers.
     pub(crate) fn status(&self) -> Vec<ServerStatus> {
         self.0.as_ref().map(Bridge::status).unwrap_or_default()
     }
 
-    /// Ends them, each with a moment to end by itself.
+    /// Closes the connections. Each server has a moment to exit on its own.
     pub(crate) async fn close(self) {
         if let Some(bridge) = self.0 {
             bridge.close().await;

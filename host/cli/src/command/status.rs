@@ -1,85 +1,144 @@
-//! `toolbay status`.
+//! `toolbay status`: the state of the host as one line for each part of it.
 
-use std::io::Write;
+use std::path::Path;
 
 use anstyle::Style;
 use anyhow::Result;
-use toolbay::LoadedCode;
-use toolbay_core::registry::{Flags, ToolStatus};
+use toolbay::{Host, LoadedCode};
+use toolbay_core::registry::{ToolFlags, ToolStatus};
 use toolbay_core::tool::ToolSource;
-use toolbay_mcp::client::ServerState;
+use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::Policy;
 use toolbay_policy::name::{self, ToolName};
 use toolbay_policy::quantity;
-use toolbay_policy::text::{one_line, visible};
+use toolbay_policy::text::one_line;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::SetupArgs;
+use crate::command::list::ReadinessCounts;
 use crate::command::servers;
-use crate::command::setup::{self, Purpose, Tell};
-use crate::output::{self, DIM, NAME, WRONG};
+use crate::command::setup::{self, HostPurpose, PolicyFile, ReportLevel};
+use crate::output::format::{self, count_noun, short_digest};
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME};
 
-/// Characters of a digest that a line shows.
-const SHORT: usize = 12;
 /// Longest reason that a line shows, in characters.
 const MAX_REASON: usize = 500;
 
-pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<Verdict> {
-    let host = setup::loaded(args, Tell::Nothing, Purpose::Look).await?;
+pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<CommandStatus> {
+    let host = setup::load_host(args, ReportLevel::Quiet, HostPurpose::Inspect).await?;
     let profile = setup::profile(args, &host.policy())?;
     let profile = profile.as_ref().map(|profile| &**profile.name());
-    let servers = servers::attach_all(&host).await;
+    let servers = servers::connect_all(&host).await;
     let (catalog, states) = (host.registry().snapshot(), servers.status());
     servers.close().await;
-    let tools: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
+    let all: Vec<ToolStatus> = catalog.tools().map(|entry| entry.status(profile)).collect();
     if json {
-        output::print_json(&tools)?;
-        return Ok(Verdict::Good);
+        output::print_json(&all)?;
+    } else if tools {
+        tool_table(&all).print()?;
+    } else {
+        let mut summary = StatusLines::default();
+        summary.add_plugins(args, &host, &all)?;
+        summary.add_policy(args, &host);
+        summary.add_servers(&states);
+        summary.add_host(args, &host, &all).await?;
+        summary.table.print()?;
     }
-    let (mut out, terminal) = (output::out(), output::stdout_is_terminal());
-    for tool in &tools {
-        let (name, state, about) = (&tool.name, state(tool), about(tool).join("\t"));
-        if !terminal {
-            writeln!(out, "{name}\t{state}\t{about}")?;
-            continue;
-        }
-        let style = if state == "on" { DIM } else { WRONG };
-        writeln!(out, "{NAME}{name}{NAME:#}  {style}{state}{style:#}")?;
-        writeln!(out, "  {DIM}{}{DIM:#}", about.replace('\t', "  "))?;
-    }
-    // A line that a terminal and a program read under another name.
-    let mut line = |[shown, plain]: [&str; 2], style: Style, text: &str| match terminal {
-        true => writeln!(out, "{NAME}{shown}{NAME:#}  {style}{}{style:#}", text.replace('\t', "  ")),
-        false => writeln!(out, "{plain}\t{text}"),
-    };
-    for problem in host.problems() {
-        let file = problem.file.display().to_string();
-        let error = one_line(&problem.error.to_string(), MAX_REASON);
-        let more = if problem.kept { "; its older version goes on" } else { "" };
-        line([&*visible(&file); 2], WRONG, &format!("not loaded: {error}{more}"))?;
-    }
-    for server in &states {
-        let style = if server.state == ServerState::Ready { DIM } else { WRONG };
-        line([&*format!("mcp:{}", server.name); 2], style, &super::mcp::line(server))?;
-    }
-    let free = uncounted(&host.policy(), &tools);
-    if !free.is_empty() {
-        line(["work is not counted", "not-counted"], DIM, &one_line(&free.join(", "), MAX_REASON))?;
-    }
-    line(["code in memory", "code-in-memory"], DIM, &code(host.loaded_code()))?;
-    if let Some(held) = host.compile_worker_sandbox().await {
-        let held = held.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
-        line(["compile worker", "compile-worker"], DIM, &held)?;
-    }
-    out.flush()?;
-    Ok(Verdict::Good)
+    Ok(CommandStatus::Success)
 }
 
-/// The tools whose work is not counted, so that their time-out alone ends what does not end.
+/// One row for each tool.
+fn tool_table(tools: &[ToolStatus]) -> TextTable {
+    let mut table = TextTable::new(["TOOL", "STATE", "SOURCE", "VERSION", "DIGEST", "TAGS", "FLAGS", "SCHEMA"]);
+    for tool in tools {
+        let state = state(tool);
+        let style = if state == "on" { DIM } else { FAILURE };
+        let name = [Cell::styled(NAME, &tool.name), Cell::styled(style, state)];
+        table.push(name.into_iter().chain(about(tool).iter().map(Cell::from)));
+    }
+    table
+}
+
+/// Keys with their values.
+struct StatusLines {
+    table: TextTable,
+}
+
+impl Default for StatusLines {
+    fn default() -> Self {
+        Self { table: TextTable::new(["", ""]) }
+    }
+}
+
+impl StatusLines {
+    fn add(&mut self, key: &str, value: impl AsRef<str>) {
+        self.add_styled(key, Style::new(), value);
+    }
+
+    fn add_styled(&mut self, key: &str, style: Style, value: impl AsRef<str>) {
+        self.table.push([Cell::styled(NAME, key), Cell::styled(style, value)]);
+    }
+
+    fn add_plugins(&mut self, args: &SetupArgs, host: &Host, tools: &[ToolStatus]) -> Result<()> {
+        let problems = host.problems();
+        let loaded = host.plugins().len();
+        self.add("plugins", format!("{loaded} loaded, {} failed", problems.len()));
+        for problem in problems {
+            let file = problem.file.file_name().map_or_else(|| problem.file.as_path(), Path::new).display();
+            let kept = if problem.kept { "; the older version stays loaded" } else { "" };
+            let error = one_line(&problem.error.to_string(), MAX_REASON);
+            self.add_styled("failed", FAILURE, format!("{file}: {error}{kept}"));
+        }
+        let counts = ReadinessCounts::of(host, &super::view(args, host)?);
+        let disabled = tools.iter().filter(|tool| tool.disabled_reason.is_some()).count();
+        self.add("tools", format!("{}, {disabled} disabled", counts.summary()));
+        Ok(())
+    }
+
+    fn add_policy(&mut self, args: &SetupArgs, host: &Host) {
+        let Ok(file) = PolicyFile::locate(args) else { return };
+        let shown = format::path(&file);
+        let warnings = host.policy_warnings().len();
+        let state = match warnings {
+            _ if !file.exists() => "not there: nothing is granted".to_owned(),
+            0 => "no problems".to_owned(),
+            count => format!("{}: `toolbay policy check`", count_noun(count, "warning", "warnings")),
+        };
+        self.add("policy", format!("{shown}, {state}"));
+    }
+
+    fn add_servers(&mut self, states: &[ServerStatus]) {
+        for server in states {
+            let style = if server.state == ServerState::Ready { Style::new() } else { FAILURE };
+            self.add_styled(&format!("mcp:{}", server.name), style, super::mcp::status_line(server));
+        }
+    }
+
+    async fn add_host(&mut self, args: &SetupArgs, host: &Host, tools: &[ToolStatus]) -> Result<()> {
+        let free = uncounted(&host.policy(), tools);
+        if !free.is_empty() {
+            self.add("not-counted", format!("the work of {}", one_line(&free.join(", "), MAX_REASON)));
+        }
+        self.add("code", code(host.loaded_code()));
+        let audit = setup::audit_file(args)?;
+        let bytes = audit.metadata().map(|metadata| metadata.len());
+        let size = bytes.map_or_else(|_| "no records yet".to_owned(), format::size);
+        self.add("audit", format!("{}, {size}", format::path(&audit)));
+        if let Some(sandbox) = host.compile_worker_sandbox().await {
+            let sandbox =
+                sandbox.map_or_else(|error| one_line(&error.to_string(), MAX_REASON), str::to_owned);
+            self.add("sandbox", sandbox);
+        }
+        Ok(())
+    }
+}
+
+/// The tools whose work is not counted: only `timeout` ends a call of them that does not end.
 fn uncounted<'a>(policy: &Policy, tools: &'a [ToolStatus]) -> Vec<&'a str> {
     let is_free = |tool: &&ToolStatus| {
         let ToolSource::Plugin { id, .. } = &*tool.source else { return false };
-        let bare = name::split(&tool.name).and_then(|(_, bare)| ToolName::new(bare).ok());
+        let bare = name::split_qualified(&tool.name).and_then(|(_, bare)| ToolName::new(bare).ok());
         policy.limits(id, bare.as_ref()).fuel.is_none()
     };
     tools.iter().filter(is_free).map(|tool| tool.name.as_str()).collect()
@@ -87,12 +146,14 @@ fn uncounted<'a>(policy: &Policy, tools: &'a [ToolStatus]) -> Vec<&'a str> {
 
 /// How much code of plugins is in memory.
 fn code(loaded: LoadedCode) -> String {
-    let LoadedCode { plugins, bytes, most, dropped } = loaded;
-    let (whole, most) = (bytes.div_ceil(1 << 20), quantity::show_bytes(most));
-    format!("{whole}MiB of {most}\t{plugins} plugins\tdropped {dropped} times")
+    let LoadedCode { plugins, bytes, limit, dropped } = loaded;
+    let limit = quantity::show_bytes(limit);
+    let plugins = count_noun(plugins, "plugin", "plugins");
+    let dropped = count_noun(usize::try_from(dropped).unwrap_or(usize::MAX), "time", "times");
+    format!("{} of {limit} in memory, {plugins}, dropped {dropped}", format::size(bytes))
 }
 
-/// Whether it can be called, in one line.
+/// Whether a tool can be called, on one line.
 fn state(tool: &ToolStatus) -> String {
     let line = |reason: &str| one_line(&reason.replace('\n', " "), MAX_REASON);
     match (&tool.disabled_reason, &tool.unavailable) {
@@ -102,15 +163,14 @@ fn state(tool: &ToolStatus) -> String {
     }
 }
 
-/// Source, version, digest, tags, flags, hash of the schemas; `-` where there is none.
+/// Source, version, digest, tags, flags, hash of the schemas; `-` for an empty one.
 fn about(tool: &ToolStatus) -> [String; 6] {
-    let short = |digest: &str| digest.chars().take(SHORT).collect::<String>();
     let (version, digest) = match &*tool.source {
-        ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short(digest))),
+        ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short_digest(digest))),
         ToolSource::Mcp { version, .. } => (version.as_deref(), None),
         ToolSource::Builtin | ToolSource::OpenApi { .. } => (None, None),
     };
-    let Flags { hidden, deferred, always_include } = tool.flags;
+    let ToolFlags { hidden, deferred, always_include } = tool.flags;
     let flags = [("hidden", hidden), ("deferred", deferred), ("always_include", always_include)];
     let flags: Vec<&str> = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { one_line(&text, MAX_REASON) };
@@ -120,6 +180,6 @@ fn about(tool: &ToolStatus) -> [String; 6] {
         or_dash(digest.unwrap_or_default()),
         or_dash(tool.tags.join(",")),
         or_dash(flags.join(",")),
-        short(&tool.schema_sha256),
+        short_digest(&tool.schema_sha256),
     ]
 }

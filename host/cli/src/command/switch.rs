@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use toolbay::Host;
-use toolbay_core::registry::{Catalog, Tags, Unknown};
-use toolbay_policy::similar::{did_you_mean, similar};
+use toolbay_core::registry::{Catalog, TagSelector, UnknownNameError};
+use toolbay_policy::similar::{did_you_mean, similar_names};
 use toolbay_policy::text::one_line;
 
 use crate::command::args::{SetupArgs, SwitchArgs};
-use crate::command::setup::{self, Purpose, Tell};
-use crate::{Verdict, output};
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::{CommandStatus, output};
 
-/// Longest name that an error repeats, in characters.
+/// Most characters of a name in an error.
 const MAX_NAME: usize = 100;
 
-/// Switches tools off.
-pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<Verdict> {
+/// Disables tools.
+pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
     change(args, |host| {
         let registry = host.registry();
         for tool in &which.tools {
@@ -34,8 +34,8 @@ pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) 
     .await
 }
 
-/// Switches tools on.
-pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Verdict> {
+/// Enables tools.
+pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<CommandStatus> {
     change(args, |host| {
         let registry = host.registry();
         for namespace in &which.namespace {
@@ -46,7 +46,7 @@ pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Verdi
         }
         for tool in &which.tools {
             if let Some(reason) = registry.enable(tool)? {
-                output::note(&format!("`{tool}` is still off, with its namespace: {reason}"));
+                output::print_note(&format!("`{tool}` is still disabled with its namespace: {reason}"));
             }
         }
         Ok(())
@@ -54,56 +54,59 @@ pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<Verdi
     .await
 }
 
-fn tags(which: &SwitchArgs) -> Tags<'_> {
-    if which.all_tags { Tags::All(&which.tag) } else { Tags::Any(&which.tag) }
+fn tags(which: &SwitchArgs) -> TagSelector<'_> {
+    if which.all_tags { TagSelector::All(&which.tag) } else { TagSelector::Any(&which.tag) }
 }
 
-/// Changes what is switched off: all that was asked for, or, where a name is unknown, nothing.
-async fn change(args: &SetupArgs, edit: impl FnOnce(&Host) -> Result<(), Unknown>) -> Result<Verdict> {
-    let host = setup::loaded(args, Tell::Problems, Purpose::Look).await?;
+/// Changes the switches. If a name is unknown, nothing changes.
+async fn change(
+    args: &SetupArgs,
+    edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
+) -> Result<CommandStatus> {
+    let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
     let (before, after) = setup::switches(args)?
         .update(|switches| {
-            // Somebody else may have switched meanwhile.
+            // Another process may have changed the switches meanwhile.
             host.registry().set_switches(switches);
             let before = host.registry().snapshot();
-            edit(&host).map_err(|unknown| explained(&unknown, &before))?;
+            edit(&host).map_err(|unknown| unknown_name(&unknown, &before))?;
             let after = host.registry().snapshot();
             *switches = after.settings().switches();
             Ok((before, after))
         })
-        .map_err(|Refused(text)| anyhow!(text))?;
-    tell(&before, &after);
-    Ok(Verdict::Good)
+        .map_err(|SwitchError(text)| anyhow!(text))?;
+    report_changes(&before, &after);
+    Ok(CommandStatus::Success)
 }
 
-struct Refused(String);
+struct SwitchError(String);
 
-impl From<String> for Refused {
+impl From<String> for SwitchError {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-/// Says what is unknown, and what may have been meant.
-fn explained(unknown: &Unknown, catalog: &Catalog) -> Refused {
+/// The error for an unknown name, with similar names.
+fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> SwitchError {
     let known: BTreeSet<&str> = match unknown.what {
         "namespace" => catalog.namespaces(),
         "tag" => catalog.tools().flat_map(|entry| entry.tags()).map(|tag| &**tag).collect(),
         _ => catalog.tools().map(|entry| entry.def.name.as_str()).collect(),
     };
-    let near = similar(&unknown.name, known);
+    let near = similar_names(&unknown.name, known);
     let said = match unknown.what {
-        "tool" => format!("Unknown tool: {}", one_line(&unknown.name, MAX_NAME)),
+        "tool" => format!("there is no tool `{}`", one_line(&unknown.name, MAX_NAME)),
         _ => unknown.to_string(),
     };
     if near.is_empty() {
-        return Refused(format!("{said}; see them with `toolbay status`"));
+        return SwitchError(format!("{said}; see `toolbay status --tools`"));
     }
-    Refused(format!("{said}{}", did_you_mean(&near)))
+    SwitchError(format!("{said}{}", did_you_mean(&near)))
 }
 
-/// Names what is on or off now and was not before.
-fn tell(before: &Catalog, after: &Catalog) {
+/// Reports the tools whose state changed.
+fn report_changes(before: &Catalog, after: &Catalog) {
     let off = |catalog: &Catalog, name: &str| {
         catalog.get(name).and_then(|entry| entry.availability.disabled.clone())
     };
@@ -114,13 +117,13 @@ fn tell(before: &Catalog, after: &Catalog) {
         changed |= was != is;
         match is {
             Some(reason) if was.as_ref() != Some(&reason) => {
-                output::note(&format!("`{name}` is off: {reason}"));
+                output::print_note(&format!("disabled `{name}`: {reason}"));
             }
-            None if was.is_some() => output::note(&format!("`{name}` is on")),
+            None if was.is_some() => output::print_note(&format!("enabled `{name}`")),
             Some(_) | None => {}
         }
     }
     if !changed {
-        output::note("nothing changed");
+        output::print_note("nothing changed");
     }
 }

@@ -1,4 +1,4 @@
-//! Mistakes of a policy, as a compiler shows them: file, line, column, the source line and a caret.
+//! Mistakes of a policy in the form of compiler diagnostics: file, line, column, the source line and a caret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,28 +6,30 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde_json::{Value, json};
 use toolbay::read_regular;
-use toolbay_policy::text::{one_line, visible};
-use toolbay_policy::{Finding, PolicyError, Severity};
+use toolbay_policy::text::{escape_hidden, one_line};
+use toolbay_policy::{PolicyError, PolicyFinding, Severity};
 
-/// Largest policy that is read, in bytes: a thousand plugins with a page of grants each.
+use crate::output::format::count_noun;
+
+/// Most bytes of a policy: a thousand plugins with a page of grants each.
 pub(crate) const MAX_POLICY_BYTES: u64 = 16 << 20;
-/// Longest message, in characters: it may repeat a value of the file.
+/// Most characters of a message, which may repeat a value of the file.
 const MAX_MESSAGE: usize = 1000;
 
-/// What is wrong with one file.
+/// The mistakes of one file.
 #[derive(Debug, Clone)]
 pub(crate) struct FileFindings {
     /// The file, as it is shown.
     pub(crate) file: PathBuf,
-    /// What is in it; `None`: it is not shown, since it could not be read or holds what nobody should see.
+    /// The text; `None`: it is not shown, because it is unreadable or holds credentials.
     pub(crate) text: Option<String>,
     /// In the order of the lines.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<PolicyFinding>,
 }
 
 impl FileFindings {
-    /// What is wrong with a policy that was refused.
-    pub(crate) fn of_error(file: &Path, text: &str, error: &PolicyError) -> Self {
+    /// The mistakes of a refused policy.
+    pub(crate) fn from_error(file: &Path, text: &str, error: &PolicyError) -> Self {
         Self { file: file.to_path_buf(), text: Some(text.to_owned()), findings: error.findings().to_vec() }
     }
 
@@ -38,12 +40,12 @@ impl FileFindings {
     /// Each finding with its source line.
     pub(crate) fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-        let file = visible(&self.file.display().to_string()).into_owned();
+        let file = escape_hidden(&self.file.display().to_string()).into_owned();
         let render = |finding| renderer.render(&[self.report(&file, finding)]) + "\n";
         self.findings.iter().map(render).collect()
     }
 
-    fn report<'a>(&'a self, file: &'a str, finding: &'a Finding) -> Group<'a> {
+    fn report<'a>(&'a self, file: &'a str, finding: &'a PolicyFinding) -> Group<'a> {
         let level = match finding.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
@@ -66,7 +68,7 @@ impl FileFindings {
     /// One line for each finding: `FILE:LINE:COLUMN: message`.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.findings.iter().map(|finding| {
-            let Finding { line, column, table, message, help, .. } = finding;
+            let PolicyFinding { line, column, table, message, help, .. } = finding;
             let table = if table.is_empty() { String::new() } else { format!("{table}: ") };
             let help = help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
             let said = one_line(&format!("{table}{message}{help}"), MAX_MESSAGE);
@@ -87,16 +89,16 @@ impl FileFindings {
 }
 
 impl fmt::Display for FileFindings {
-    /// The first, and how many there are.
+    /// The first mistake and the number of the others.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = self.lines().next();
-        f.write_str(first.as_deref().unwrap_or("the policy cannot be judged"))?;
+        f.write_str(first.as_deref().unwrap_or("the policy cannot be checked"))?;
         match self.findings.len().saturating_sub(1) {
             0 => Ok(()),
             more => write!(
                 f,
                 " (and {}: `toolbay policy check {}`)",
-                counted(more, "more error", "more errors"),
+                count_noun(more, "more error", "more errors"),
                 self.file.display()
             ),
         }
@@ -111,13 +113,8 @@ pub(crate) fn summary(files: &[FileFindings]) -> String {
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let parts = [(errors, "error", "errors"), (warnings, "warning", "warnings")];
     let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
-    let said: Vec<String> = parts.map(|(number, one, many)| counted(number, one, many)).collect();
+    let said: Vec<String> = parts.map(|(number, one, many)| count_noun(number, one, many)).collect();
     if said.is_empty() { "no problems found".to_owned() } else { said.join(", ") }
-}
-
-/// A count with its noun.
-pub(crate) fn counted(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Reads the text of a policy.
@@ -128,15 +125,15 @@ pub(crate) fn read_policy(file: &Path) -> Result<String, FileFindings> {
     let failed = |text: &str, at: usize, message: String| FileFindings {
         file: file.to_path_buf(),
         text: None,
-        findings: vec![Finding::new(Severity::Error, text, at..at, message)],
+        findings: vec![PolicyFinding::new(Severity::Error, text, at..at, message)],
     };
     let bytes = read_regular(file, MAX_POLICY_BYTES)
         .map_err(|error| failed("", 0, format!("the file cannot be read: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes().get(..good).unwrap_or_default()).into_owned();
-        failed(&text, good, "the file is not UTF-8: this byte begins no character".to_owned())
+        failed(&text, good, "the file is not UTF-8: this byte does not start a character".to_owned())
     })?;
-    // Some editors write a byte order mark; it is no part of the first line.
+    // Some editors write a byte order mark, which is not part of the first line.
     Ok(text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text))
 }

@@ -1,11 +1,11 @@
-//! What this process says on stderr: a bounded queue, and the one thread that writes it.
+//! Output on stderr: a bounded queue and the one thread that writes it.
 //!
-//! A pipe that nobody reads and a terminal that is stopped block every write to them. Therefore nothing else in this
-//! process writes to stderr: messages, the log, panics and the errors of the command line are put into the queue, which
-//! never blocks. Lines for which there is no room are dropped and counted, and the count is written once there is room.
+//! A pipe without a reader and a stopped terminal block every write. Therefore nothing else in this process writes to
+//! stderr: messages, the log, panics and errors go through the queue, which never blocks. When the queue is full, lines are
+//! dropped and counted. The count is written once there is room.
 //!
-//! A command waits after each message until it is written, so that stdout and stderr keep their order on a terminal; a
-//! server ([`serve`]) waits for nothing. Both waits end when nothing could be written for [`PATIENCE`].
+//! A command waits until each message is written, so that stdout and stderr keep their order on a terminal. A server
+//! ([`use_server_format`]) does not wait. A wait ends when nothing was written for [`PATIENCE`].
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -17,54 +17,72 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Most bytes that wait: a second of a flood, and little beside what the host holds anyway.
+/// Most bytes in the queue: a second of heavy logging, and little compared with the host's other memory.
 const MAX_BYTES: usize = 1 << 20;
-/// Most bytes that the log may fill. The rest is kept for messages: a flood of log lines does not hide them.
+/// Most bytes for the log. The rest is reserved for messages, so that a flood of log lines does not hide them.
 const MAX_LOG_BYTES: usize = MAX_BYTES / 4 * 3;
-/// How long a wait goes on while nothing can be written.
+/// How long a wait lasts while nothing can be written.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a wait goes on at most, however slowly stderr is read.
+/// How long a wait lasts at most, however slowly stderr is read.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// When a write that would block is tried again.
+/// The pause before a write that would block is tried again.
 const RETRY: Duration = Duration::from_millis(20);
-/// How long nothing is written after a write failed.
+/// The pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static STDERR: OnceLock<Arc<StderrQueue>> = OnceLock::new();
 static SERVING: AtomicBool = AtomicBool::new(false);
+/// Whether the last line of the terminal shows progress.
+static PROGRESS: AtomicBool = AtomicBool::new(false);
+/// Moves to the start of the line and clears it.
+const CLEAR_LINE: &str = "\r\x1b[K";
 
 fn queue() -> &'static StderrQueue {
-    // Not through the standard library's handle: its lock would be held for as long as a write blocks.
+    // The lock of the standard library's handle would be held while a write blocks.
     STDERR
         .get_or_init(|| StderrQueue::start(|bytes| Ok(rustix::io::write(std::io::stderr().as_fd(), bytes)?)))
 }
 
-/// From now on messages carry the time, and nothing waits until they are written.
-pub(crate) fn serve() {
+/// Adds the time to messages from now on, and stops waiting until they are written.
+pub(crate) fn use_server_format() {
     SERVING.store(true, Ordering::Relaxed);
 }
 
-/// Writes a message, a line or several.
-pub(crate) fn message(text: &str) {
+/// Writes a message of one or more lines.
+pub(crate) fn write_message(text: &str) {
     if SERVING.load(Ordering::Relaxed) {
         queue().push(format!("{} {text}\n", now()).as_bytes(), MAX_BYTES);
     } else {
-        prompt(&format!("{text}\n"));
+        let clear = if PROGRESS.swap(false, Ordering::Relaxed) { CLEAR_LINE } else { "" };
+        write_prompt(&format!("{clear}{text}\n"));
+    }
+}
+
+/// Shows a line of progress on the terminal, in place of the one before.
+pub(crate) fn write_progress(line: &str) {
+    PROGRESS.store(true, Ordering::Relaxed);
+    queue().push(format!("{CLEAR_LINE}{line}").as_bytes(), MAX_BYTES);
+}
+
+/// Removes the line of progress.
+pub(crate) fn clear_progress() {
+    if PROGRESS.swap(false, Ordering::Relaxed) {
+        write_prompt(CLEAR_LINE);
     }
 }
 
 /// Writes a text as it is and waits until it is written.
-pub(crate) fn prompt(text: &str) {
+pub(crate) fn write_prompt(text: &str) {
     queue().push(text.as_bytes(), MAX_BYTES);
     queue().flush();
 }
 
-/// Where the log goes.
+/// The writer of the log.
 pub(crate) fn log_writer() -> impl for<'a> MakeWriter<'a> + Send + Sync + 'static {
     || LogWriter
 }
 
-/// Has panics written through the queue, with a backtrace if the environment asks for one.
+/// Writes panics through the queue, with a backtrace if the environment asks for one.
 pub(crate) fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -77,13 +95,13 @@ pub(crate) fn report_panics() {
     }));
 }
 
-/// Writes what still waits when it is dropped: make it first, so that it is dropped last.
+/// Writes the queue when dropped. Create it first, so that it is dropped last.
 #[derive(Debug)]
 pub(crate) struct FlushGuard;
 
 impl Drop for FlushGuard {
     fn drop(&mut self) {
-        // What was never used has no thread, and needs none now.
+        // An unused queue has no thread.
         if let Some(queue) = STDERR.get() {
             queue.flush();
         }
@@ -95,7 +113,7 @@ fn now() -> String {
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// One line of the log: the subscriber formats it whole and writes it once.
+/// Writes one line of the log: the subscriber formats a line completely and writes it once.
 #[derive(Debug)]
 struct LogWriter;
 
@@ -110,13 +128,13 @@ impl Write for LogWriter {
     }
 }
 
-/// Lines on their way out.
+/// The queue of lines to write.
 #[derive(Debug, Default)]
 struct StderrQueue {
     state: Mutex<QueueState>,
-    /// Something was queued.
+    /// Signals that a line was queued.
     queued: Condvar,
-    /// Something was written.
+    /// Signals that bytes were written.
     written: Condvar,
 }
 
@@ -126,17 +144,17 @@ struct QueueState {
     waiting: Vec<u8>,
     /// Lines that were dropped and not reported yet.
     dropped: u64,
-    /// Bytes that were ever taken in, and of these the ones that are dealt with.
+    /// All bytes that were ever queued, and those that were written or lost.
     bytes_queued: u64,
     bytes_done: u64,
-    /// What was written when a wait ended in vain: as long as it stays the same, no other wait begins.
+    /// The value of `bytes_done` when a wait timed out. While it stays the same, no other wait starts.
     stalled_at: Option<u64>,
-    /// Nobody will ever read: nothing is queued any more.
+    /// stderr is closed: no more lines are queued.
     closed: bool,
 }
 
 impl StderrQueue {
-    /// A queue with a thread that writes it.
+    /// Creates a queue with a thread that writes it.
     fn start(write: impl FnMut(&[u8]) -> io::Result<usize> + Send + 'static) -> Arc<Self> {
         let queue = Arc::new(Self::default());
         let writer = Arc::clone(&queue);
@@ -145,11 +163,11 @@ impl StderrQueue {
             let mut write = write;
             while let Some((lines, reported)) = writer.next() {
                 let lost = writer.write_all(&lines, &mut write);
-                writer.lock().settle(reported, lost);
+                writer.lock().record_written(reported, lost);
             }
         });
         if begun.is_err() {
-            // A process that can start no thread serves nobody; its exit code tells.
+            // Without threads the process cannot work; its exit code reports the failure.
             queue.lock().closed = true;
         }
         queue
@@ -159,7 +177,7 @@ impl StderrQueue {
         self.state.lock()
     }
 
-    /// Queues a line if at most so many bytes wait then. An empty queue takes a line of any length.
+    /// Queues a line if at most `room` bytes wait afterwards. An empty queue takes a line of any length.
     fn push(&self, line: &[u8], room: usize) {
         let mut state = self.lock();
         if state.closed {
@@ -174,7 +192,7 @@ impl StderrQueue {
         self.queued.notify_one();
     }
 
-    /// All that waits, and how many dropped lines its last line reports; `None` once the queue is closed.
+    /// Waits for lines. Returns them and the number of dropped lines that the last one reports; `None`: the queue is closed.
     fn next(&self) -> Option<(Vec<u8>, u64)> {
         let mut state = self.lock();
         loop {
@@ -193,24 +211,24 @@ impl StderrQueue {
         }
     }
 
-    /// Writes lines, however long it takes; returns how many could not be written.
+    /// Writes lines, however long it takes. Returns the number of lost lines.
     fn write_all(&self, mut lines: &[u8], write: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> u64 {
         let mut lost = 0;
         while !lines.is_empty() {
             let done = match write(lines) {
                 Ok(written @ 1..) => written,
-                // As a parent may have set it; the other end may read later.
+                // A parent process may have set stderr to non-blocking. The reader may read later.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     std::thread::sleep(RETRY);
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::BrokenPipe || is_no_file(&error) => {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe || is_closed_descriptor(&error) => {
                     self.lock().closed = true;
                     self.written.notify_all();
                     return lost;
                 }
-                // A file on a full disk, for instance.
+                // For example a file on a full disk.
                 Ok(0) | Err(_) => {
                     lost = lines.iter().fold(0, |lost, byte| lost + u64::from(*byte == b'\n'));
                     std::thread::sleep(PAUSE);
@@ -226,7 +244,7 @@ impl StderrQueue {
         lost
     }
 
-    /// Waits until what is queued now is written, as long as something moves.
+    /// Waits until the lines queued now are written, as long as writing makes progress.
     fn flush(&self) {
         let mut state = self.lock();
         let (target, end) = (state.bytes_queued, Instant::now() + LONGEST_WAIT);
@@ -245,8 +263,8 @@ impl StderrQueue {
 }
 
 impl QueueState {
-    /// Takes note of lines that were written: the last one reported dropped ones, unless some were lost on the way.
-    fn settle(&mut self, reported: u64, lost: u64) {
+    /// Updates the count of dropped lines after a write whose last line reported `reported` of them.
+    fn record_written(&mut self, reported: u64, lost: u64) {
         let report = u64::from(reported > 0);
         self.dropped = match lost {
             0 => self.dropped.saturating_sub(reported),
@@ -260,8 +278,8 @@ impl QueueState {
     }
 }
 
-/// Whether the process was started without stderr.
-fn is_no_file(error: &io::Error) -> bool {
+/// Whether the process started without stderr.
+fn is_closed_descriptor(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error())
 }
 
@@ -270,7 +288,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A queue whose writes wait for a word each, and what they wrote.
+    /// A queue whose writes wait for a message each, and what they wrote.
     fn gated() -> (Arc<StderrQueue>, Sender<()>, Receiver<Vec<u8>>) {
         let (open, gate) = channel::<()>();
         let (tell, told) = channel();
@@ -283,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_and_what_is_dropped_is_counted() {
+    fn a_full_queue_drops_lines_and_counts_them() {
         let (queue, open, told) = gated();
         let line = [b'x'; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
         queue.push(b"first\n", MAX_BYTES);
@@ -310,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_waits_for_a_reader_and_not_for_none() {
+    fn a_flush_waits_for_a_slow_reader_and_gives_up_without_one() {
         let (queue, open, told) = gated();
         queue.push(b"a\n", MAX_BYTES);
         let begun = Instant::now();
@@ -332,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_written_is_counted_and_a_closed_end_ends_it() {
+    fn failed_writes_are_counted_and_a_closed_stderr_closes_the_queue() {
         let (tell, told) = channel();
         let mut left = [ErrorKind::WouldBlock, ErrorKind::Interrupted, ErrorKind::StorageFull].into_iter();
         let queue = StderrQueue::start(move |bytes| match left.next() {

@@ -12,7 +12,7 @@ static tb_result hello(tb_json args) {
 
 static const tb_tool tools[] = {{
   .name = "hello",
-  /* What the model reads to decide whether to call the tool. */
+  /* The description by which a model chooses the tool. */
   .description = "Greet somebody.",
   /* Claims, not permissions; without any the host assumes the worst. */
   .traits = TB_READ_ONLY | TB_IDEMPOTENT | TB_CLOSED_WORLD,

@@ -2,7 +2,7 @@ import { inputError, plugin, tool } from '@toolbay/sdk';
 
 const hello = tool({
   name: 'hello',
-  // What the model reads to decide whether to call the tool.
+  // The description by which a model chooses the tool.
   description: 'Greet somebody.',
   // Claims, not permissions; without any the host assumes the worst.
   readOnly: true, idempotent: true, closedWorld: true,

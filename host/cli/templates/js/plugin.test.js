@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { Fake } from '@toolbay/sdk/testing';
+import { FakeHost } from '@toolbay/sdk/testing';
 import plugin from './plugin.js';
 
 test('greets', () => {
-  assert.equal(new Fake().call(plugin, 'hello', { name: 'world', marks: 2 }).value, 'Hello, world!!');
-  assert.throws(() => new Fake().call(plugin, 'hello', { name: ' ' }), { code: 'input-invalid', subject: '/name' });
+  assert.equal(new FakeHost().call(plugin, 'hello', { name: 'world', marks: 2 }).value, 'Hello, world!!');
+  assert.throws(() => new FakeHost().call(plugin, 'hello', { name: ' ' }), { code: 'input-invalid', subject: '/name' });
 });

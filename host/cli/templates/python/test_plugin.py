@@ -2,14 +2,14 @@ import unittest
 
 import plugin
 from toolbay import ToolError
-from toolbay.testing import Fake
+from toolbay.testing import FakeHost
 
 
 class Hello(unittest.TestCase):
     def test_greets(self) -> None:
         self.assertEqual(plugin.hello("world", 2), "Hello, world!!")
         # The same with JSON, as the host calls it; what has a default may be left out.
-        self.assertEqual(Fake().call("hello", {"name": "world"}).value, "Hello, world!")
+        self.assertEqual(FakeHost().call("hello", {"name": "world"}).value, "Hello, world!")
         with self.assertRaises(ToolError) as raised:
             plugin.hello(" ")
         self.assertEqual(raised.exception.subject, "/name")

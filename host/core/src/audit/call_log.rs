@@ -1,4 +1,5 @@
-//! The last calls of a host, in memory: for a dashboard, a status line, a test. The audit is for keeps; this is a ring.
+//! The call log: a ring buffer of the last calls in memory, for dashboards, status lines and tests. Unlike the audit, it is not
+//! persistent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,57 +11,57 @@ use tokio::time::Instant;
 
 use crate::tool::ToolSource;
 
-/// Calls that are kept unless the host says otherwise.
+/// The default number of calls in the log.
 pub const DEFAULT_ENTRIES: usize = 1000;
 
-/// One call that ended. Texts of callers are cut as in the audit, and hold no value of a secret.
+/// A finished call. Texts of callers are cut and redacted as in the audit.
 #[derive(Debug, Clone)]
 pub struct CallEntry {
-    /// Its number in this log, from 1.
+    /// The number of the call in this log, from 1.
     pub number: u64,
-    /// When it ended.
+    /// The time when the call ended.
     pub ended: Instant,
     /// The caller's id of the call.
     pub call_id: Arc<str>,
-    /// The call in the middle of which it was made, if a tool made it.
+    /// The id of the parent call, if a tool made the call.
     pub outer: Option<Arc<str>>,
-    /// The name that was called; it may name no tool.
+    /// The name of the called tool. It may be unknown.
     pub tool: Arc<str>,
-    /// Where the tool comes from; `None`: there is no such tool.
+    /// The source of the tool; `None` if the tool is unknown.
     pub source: Option<Arc<ToolSource>>,
-    /// The session, if the caller told.
+    /// The session id of the caller.
     pub session_id: Option<Arc<str>>,
-    /// As in the audit: `ok`, an error code, a fault, or `host_failed`.
+    /// The outcome as in the audit: `ok`, an error code, a fault, or `host_failed`.
     pub outcome: &'static str,
-    /// Whether the result was one of before.
+    /// Whether the result comes from the session's cache.
     pub cached: bool,
-    /// From the call's arrival to its result, in microseconds.
+    /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
-    /// Bytes of the arguments, as they came.
+    /// Bytes of the original arguments.
     pub args_bytes: usize,
-    /// Characters of the text that was delivered.
+    /// Characters of the delivered text.
     pub delivered_chars: usize,
-    /// What it cost, in US dollars, if the tool said.
+    /// The cost in US dollars, if the tool reported one.
     pub cost_usd: Option<f64>,
 }
 
-/// Which calls are wanted. What is absent takes all.
+/// A query over the call log. Absent fields match all calls.
 #[derive(Debug, Clone, Default)]
 pub struct CallQuery {
-    /// At most so many, the newest.
+    /// The maximum number of calls; the newest are returned.
     pub limit: Option<usize>,
-    /// Of this tool.
+    /// The tool.
     pub tool: Option<String>,
-    /// That ended so.
+    /// The outcome.
     pub outcome: Option<String>,
-    /// That ended no longer ago.
+    /// The maximum time since the end of the call.
     pub since: Option<Duration>,
-    /// Of this session.
+    /// The session id.
     pub session_id: Option<String>,
 }
 
 impl CallQuery {
-    fn takes(&self, call: &CallEntry) -> bool {
+    fn matches(&self, call: &CallEntry) -> bool {
         self.tool.as_ref().is_none_or(|tool| **tool == *call.tool)
             && self.outcome.as_ref().is_none_or(|outcome| outcome == call.outcome)
             && self.session_id.as_ref().is_none_or(|id| call.session_id.as_deref() == Some(id))
@@ -68,21 +69,20 @@ impl CallQuery {
     }
 }
 
-/// What the log knows of one tool.
+/// Statistics of one tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolStats {
-    /// Calls.
+    /// The number of calls.
     pub calls: usize,
-    /// Those that did not end `ok`.
+    /// The number of calls with an outcome other than `ok`.
     pub failures: usize,
-    /// Half of them took no longer, in microseconds.
+    /// The median duration, in microseconds.
     pub p50_us: u64,
-    /// 95 of 100 took no longer, in microseconds.
+    /// The 95th percentile of the duration, in microseconds.
     pub p95_us: u64,
 }
 
-/// A ring of calls. Safe to use from everywhere at once: each place has a lock of its own, so that calls that end on
-/// several threads at once do not wait for one another.
+/// A ring buffer of calls. Each slot has its own lock, so calls that end concurrently do not contend.
 #[derive(Debug)]
 pub struct CallLog {
     count: AtomicU64,
@@ -96,24 +96,24 @@ impl Default for CallLog {
 }
 
 impl CallLog {
-    /// A log of the last `most` calls, for which it takes the room at once; 0 keeps none.
+    /// A log of the last `most` calls, with all slots allocated in advance. 0 disables the log.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { count: AtomicU64::new(0), ring: (0..most).map(|_| Mutex::default()).collect() }
     }
 
-    /// Whether it keeps anything.
+    /// Whether the log is enabled.
     pub(crate) fn is_on(&self) -> bool {
         !self.ring.is_empty()
     }
 
-    /// Keeps one more; its number is set here.
+    /// Adds a call and sets its number.
     pub(crate) fn push(&self, call: CallEntry) {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
-        let Some(place) = self.place(before) else { return };
+        let Some(place) = self.slot(before) else { return };
         let number = before + 1;
         let mut kept = lock(place);
-        // Of two that come round at once the later stays.
+        // If two threads write to the same slot, the later call stays.
         if kept.as_ref().is_none_or(|there| there.number < number) {
             let oldest = kept.replace(CallEntry { number, ..call });
             drop(kept);
@@ -121,20 +121,20 @@ impl CallLog {
         }
     }
 
-    fn place(&self, before: u64) -> Option<&Mutex<Option<CallEntry>>> {
+    fn slot(&self, before: u64) -> Option<&Mutex<Option<CallEntry>>> {
         let at = before.checked_rem(self.ring.len() as u64)?;
         self.ring.get(usize::try_from(at).ok()?)
     }
 
-    /// What is kept, the newest first.
-    fn kept(&self) -> impl Iterator<Item = CallEntry> {
+    /// The calls in the log, the newest first.
+    fn entries(&self) -> impl Iterator<Item = CallEntry> {
         let count = self.count();
         let numbers = (count.saturating_sub(self.ring.len() as u64)..count).rev();
         numbers
-            .filter_map(|before| lock(self.place(before)?).clone().filter(|call| call.number == before + 1))
+            .filter_map(|before| lock(self.slot(before)?).clone().filter(|call| call.number == before + 1))
     }
 
-    /// The calls that a query wants, the newest first.
+    /// The calls that match a query, the newest first.
     ///
     /// ```
     /// use toolbay_core::audit::call_log::{CallLog, CallQuery};
@@ -145,21 +145,21 @@ impl CallLog {
     /// ```
     #[must_use]
     pub fn calls(&self, query: &CallQuery) -> Vec<CallEntry> {
-        let wanted = self.kept().filter(|call| query.takes(call));
+        let wanted = self.entries().filter(|call| query.matches(call));
         wanted.take(query.limit.unwrap_or(usize::MAX)).collect()
     }
 
-    /// The calls so far, those that are not kept any more included.
+    /// The number of calls so far, including those that the ring has overwritten.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What the calls that are kept say of each tool.
+    /// Statistics of each tool, from the calls in the log.
     #[must_use]
     pub fn stats(&self) -> BTreeMap<Arc<str>, ToolStats> {
         let mut by_tool: BTreeMap<Arc<str>, (Vec<u64>, usize)> = BTreeMap::new();
-        for call in self.kept() {
+        for call in self.entries() {
             let (durations, failures) = by_tool.entry(Arc::clone(&call.tool)).or_default();
             durations.push(call.duration_us);
             *failures += usize::from(call.outcome != "ok");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_newest_are_kept_and_found_by_what_they_are() {
+    async fn queries_find_the_newest_calls() {
         let log = CallLog::new(4);
         log.push(call("gone", "ok", "a", 1));
         log.push(call("x", "ok", "a", 1));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_has_its_numbers() {
+    fn each_tool_has_its_statistics() {
         let log = CallLog::default();
         for n in 1..=100 {
             log.push(call("x", if n % 10 == 0 { "deadline" } else { "ok" }, "a", n));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_lose_nothing() {
+    fn concurrent_pushes_lose_no_call() {
         let log = CallLog::new(100);
         std::thread::scope(|scope| {
             for _ in 0..4 {

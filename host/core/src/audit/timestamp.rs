@@ -1,19 +1,19 @@
-//! Points in time as text: RFC 3339, UTC, microseconds, always 27 characters, so that texts sort as times do.
-//! The core has no wall clock: whoever has one gives the microseconds since 1970.
+//! Timestamps: RFC 3339 in UTC with microseconds. They always have 27 characters, so that texts sort like times. This crate
+//! reads no wall clock; callers pass the microseconds since 1970.
 
 use chrono::{DateTime, SecondsFormat};
 
-/// The last microsecond of the year 9999 that is written.
+/// The last microsecond of the year 9999, the latest time that is written.
 const LAST: u64 = 253_402_300_799_999_999;
 
-/// Writes a point in time, `2026-02-03T04:05:06.000007Z`. What is after the year 9999 is its end.
+/// Formats a time as `2026-02-03T04:05:06.000007Z`. Times after the year 9999 become its last microsecond.
 #[must_use]
 pub fn rfc3339(micros: u64) -> String {
     let time = DateTime::from_timestamp_micros(micros.min(LAST).cast_signed()).unwrap_or_default();
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
-/// Reads a point in time from 1970 on, with `Z` or an offset, into microseconds; `None` if it is none.
+/// Parses a time from 1970 on, with `Z` or an offset, to microseconds; `None` if it is invalid.
 #[must_use]
 pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros()).ok()
@@ -25,7 +25,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn known_points_in_time() {
+    fn known_times_are_formatted_and_parsed() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_399_999_999, "2000-02-28T23:59:59.999999Z"),
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_read_and_nonsense_is_not() {
+    fn other_valid_forms_are_parsed_and_invalid_texts_are_not() {
         assert_eq!(parse("1970-01-01T02:00:00+02:00"), Some(0));
         assert_eq!(parse("1970-01-01t00:00:00.5z"), Some(500_000));
         assert_eq!(parse("1970-01-01 00:00:01.123456789-00:30"), Some(1_801_123_456));
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back_and_sorts(a in 0u64..253_402_300_799_999_999, b in 0u64..253_402_300_799_999_999) {
+        fn formatted_times_parse_back_and_sort(a in 0u64..253_402_300_799_999_999, b in 0u64..253_402_300_799_999_999) {
             prop_assert_eq!(parse(&rfc3339(a)), Some(a));
             prop_assert_eq!(rfc3339(a).cmp(&rfc3339(b)), a.cmp(&b));
         }

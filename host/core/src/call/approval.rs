@@ -1,4 +1,4 @@
-//! Asking a person whether a call happens: the port, the question, the answer, and what is recorded of it.
+//! Approval of calls: the port that asks a person, the request, the reply and the recorded decision.
 
 use std::fmt;
 
@@ -7,68 +7,73 @@ use serde::Serialize;
 use serde_json::Value;
 use toolbay_policy::permission::Action;
 
-/// What was decided of a call, for the record.
+/// The decision about a call, for the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// What the rules said.
+    /// The action that the rules chose.
     pub action: Action,
-    /// The place of the rule among the `[[rule]]`s, from 1; absent when none fitted.
+    /// The position of the matching rule among the `[[rule]]`s, from 1; absent if no rule matched.
     pub rule: Option<usize>,
-    /// Whether the rules were the profile's.
+    /// Whether the rules of the profile decided.
     pub of_profile: bool,
-    /// Whether the call happened.
+    /// Whether the call was allowed.
     pub allowed: bool,
-    /// Who was asked: `client`, `session`, `host`, or `before` for an answer that was to last; absent when nobody was.
+    /// The approver: `client`, `session`, `host`, or `before` for an earlier [`ApprovalReply::Always`]; absent if no
+    /// approval was needed.
     pub by: Option<&'static str>,
 }
 
-/// What a person is asked.
+/// A request to approve a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct ApprovalRequest {
     /// The caller's id of the call.
     pub call_id: String,
     /// The tool's qualified name.
     pub tool: String,
-    /// Where the tool comes from, as [`ToolSource::label`](crate::tool::ToolSource::label).
+    /// The [label](crate::tool::ToolSource::label) of the tool's source.
     pub source: String,
     /// The arguments.
     pub args: Value,
-    /// Why they are asked.
+    /// The reason why the call needs approval.
     pub reason: String,
 }
 
-/// What they answered.
+/// The reply to an approval request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Yes, this once.
+pub enum ApprovalReply {
+    /// Approves this call.
     Yes,
-    /// Yes, and whenever the same rule asks about this tool, as it is now, in this session: whatever the arguments.
+    /// Approves this call and, for the rest of the session, all calls of this version of the tool for which the same rule
+    /// asks, whatever their arguments.
     Always,
-    /// No, with what they said.
+    /// Refuses the call, with an optional comment.
     No(Option<String>),
-    /// The answer comes with the next call: this one ends without running, and counts for nothing.
-    Later,
+    /// The reply comes with the next attempt of the call. This attempt ends without running and does not count.
+    Deferred,
 }
 
-/// Somebody who can be asked: a prompt on a terminal, an MCP client, a program of the embedder. A session is asked one
-/// thing at a time.
+/// Asks a person to approve calls, through a terminal prompt, an MCP client or the embedder's program. A session has one
+/// open request at a time.
 ///
 /// ```
 /// use futures_util::future::BoxFuture;
-/// use toolbay_core::call::approval::{Answer, Approver, Question};
+/// use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 ///
 /// #[derive(Debug)]
 /// struct OfficeHours;
 ///
 /// impl Approver for OfficeHours {
-///     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
-///         let quick = question.args.to_string().len() < 1000;
-///         let answer = if quick { Answer::Yes } else { Answer::No(Some("too much to read".to_owned())) };
-///         Box::pin(std::future::ready(answer))
+///     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
+///         let reply = match request.args.to_string().len() < 1000 {
+///             true => ApprovalReply::Yes,
+///             false => ApprovalReply::No(Some("too much to read".to_owned())),
+///         };
+///         Box::pin(std::future::ready(reply))
+
 ///     }
 /// }
 /// ```
 pub trait Approver: Send + Sync + fmt::Debug {
-    /// Asks. Dropping the future takes the question back; a panic is a no.
-    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer>;
+    /// Requests an approval. Dropping the future withdraws the request; a panic counts as [`ApprovalReply::No`].
+    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply>;
 }

@@ -1,27 +1,27 @@
-//! What the tools of the embedder's own code may ask of the program that called them, while they run: a person's input,
-//! a model's words, the folders that are open there. Plugins have no way to ask.
+//! The port through which a running native tool sends requests to the calling program: input of a person, a completion of
+//! a model, the open folders. Plugins have no access to it.
 //!
-//! A protocol may have no way back to its client while a call is open. There an answer comes with the next call of the
-//! same tool with the same arguments: [`Dialog::ask`] says [`Unanswered::Later`], the call ends, and the tool is
-//! called again from its beginning, where the same question now has its answer. So ask first and act afterwards, and
-//! give each question of a call a key of its own that is the same each time.
+//! Some protocols cannot send a request to the client while a call is open. In that case [`Dialog::ask`] returns
+//! [`DialogError::InputRequired`] and the call ends with that error. The client then repeats the call with the reply, and
+//! the tool runs again from its beginning. A tool should therefore send its requests before it has any effect, and give
+//! each request of a call a unique key that is the same in each attempt.
 //!
 //! ```
 //! use serde_json::json;
 //! use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
-//! use toolbay_core::call::dialog::{Ask, AskKind};
+//! use toolbay_core::call::dialog::{DialogRequest, DialogRequestKind};
 //! use toolbay_core::registry::native;
 //!
-//! let greet = native::tool("greet").description("Greets whoever sits there.").run(|_args, ctx| async move {
+//! let greet = native::tool("greet").description("Greets the user by name.").run(|_args, ctx| async move {
 //!     let Some(client) = &ctx.turn.dialog else {
-//!         return Err(ToolError::new(ErrorCode::NotAvailable, "there is nobody to ask"));
+//!         return Err(ToolError::new(ErrorCode::NotAvailable, "the client takes no requests"));
 //!     };
 //!     let params = json!({
 //!         "message": "What is your name?",
 //!         "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
 //!     });
-//!     let answers = client.ask(vec![Ask::new("name", AskKind::Elicit, params)]).await?;
-//!     let name = answers.first().and_then(|answer| answer["content"]["name"].as_str());
+//!     let replies = client.ask(vec![DialogRequest::new("name", DialogRequestKind::Elicit, params)]).await?;
+//!     let name = replies.first().and_then(|reply| reply["content"]["name"].as_str());
 //!     Ok(ToolOutput::text(format!("Hello, {}!", name.unwrap_or("stranger"))))
 //! })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -34,22 +34,22 @@ use serde_json::Value;
 
 use crate::tool::content::{ErrorCode, ToolError};
 
-/// What an error of a call is about that ended because an answer is to come ([`ToolError::subject`]).
+/// The [subject](ToolError::subject) of the error with which a call waits for the client's reply.
 pub const INPUT_REQUIRED: &str = "input_required";
 
-/// What can be asked.
+/// The kind of a request to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AskKind {
+pub enum DialogRequestKind {
     /// A person fills in a form (MCP `elicitation/create`).
     Elicit,
-    /// A model says something (MCP `sampling/createMessage`).
+    /// A model generates a message (MCP `sampling/createMessage`).
     Sample,
-    /// Which folders are open (MCP `roots/list`).
+    /// The client lists its open folders (MCP `roots/list`).
     Roots,
 }
 
-impl AskKind {
-    /// Its name for people.
+impl DialogRequestKind {
+    /// The name for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,78 +60,78 @@ impl AskKind {
     }
 }
 
-/// One question.
+/// A request to the client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// Its name among the questions of the call; the same in each call.
+pub struct DialogRequest {
+    /// The key of the request, unique within the call and the same in each attempt.
     pub key: String,
-    /// What is asked.
-    pub kind: AskKind,
-    /// How, in the words of MCP.
+    /// The kind of request.
+    pub kind: DialogRequestKind,
+    /// The parameters, as MCP defines them for the kind.
     pub params: Value,
 }
 
-impl Ask {
-    /// A question.
+impl DialogRequest {
+    /// A request with its key and its MCP parameters.
     #[must_use]
-    pub fn new(key: impl Into<String>, kind: AskKind, params: Value) -> Self {
+    pub fn new(key: impl Into<String>, kind: DialogRequestKind, params: Value) -> Self {
         Self { key: key.into(), kind, params }
     }
 }
 
-/// Why there is no answer.
+/// The reason why a request has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unanswered {
-    /// It comes with the next call: end this one with this error.
-    Later,
-    /// The client cannot be asked that.
-    NotOffered(AskKind),
-    /// The client failed, or said something else.
+pub enum DialogError {
+    /// The reply comes with the next attempt of the call. The tool must end this attempt with this error.
+    InputRequired,
+    /// The client does not support this kind of request.
+    Unsupported(DialogRequestKind),
+    /// The client failed or sent an invalid reply.
     Failed(String),
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for DialogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Later => f.write_str("the client is to answer first"),
-            Self::NotOffered(kind) => write!(f, "the client does not offer `{}`", kind.as_str()),
+            Self::InputRequired => f.write_str("the call needs the client's reply first"),
+            Self::Unsupported(kind) => write!(f, "the client does not support `{}`", kind.as_str()),
             Self::Failed(problem) => write!(f, "the client did not answer: {problem}"),
         }
     }
 }
 
-impl From<Unanswered> for ToolError {
-    fn from(why: Unanswered) -> Self {
+impl From<DialogError> for ToolError {
+    fn from(why: DialogError) -> Self {
         let error = Self::new(ErrorCode::NotAvailable, why.to_string());
         match why {
-            Unanswered::Later => error.about(INPUT_REQUIRED),
-            Unanswered::NotOffered(kind) => error.about(kind.as_str()),
-            Unanswered::Failed(_) => error.about("client"),
+            DialogError::InputRequired => error.with_subject(INPUT_REQUIRED),
+            DialogError::Unsupported(kind) => error.with_subject(kind.as_str()),
+            DialogError::Failed(_) => error.with_subject("client"),
         }
     }
 }
 
-/// How urgent a line of a tool's log is, for its client.
+/// The level of a log message to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// For who looks for a mistake.
+    /// Details for debugging.
     Debug,
-    /// What happens.
+    /// Normal events.
     Info,
-    /// What may be a problem.
+    /// Possible problems.
     Warning,
-    /// What is one.
+    /// Problems.
     Error,
 }
 
-/// The program that called. There is one for each call that can ask.
+/// The connection of a call to the calling program. Each call has its own.
 pub trait Dialog: Send + Sync + fmt::Debug {
-    /// Whether it can be asked that.
-    fn offers(&self, kind: AskKind) -> bool;
+    /// Whether the client supports this kind of request.
+    fn supports(&self, kind: DialogRequestKind) -> bool;
 
-    /// Asks all at once; the answers come in the order of the questions. Dropping the future takes the questions back.
-    fn ask(&self, asks: Vec<Ask>) -> BoxFuture<'_, Result<Vec<Value>, Unanswered>>;
+    /// Sends all requests at once and returns the replies in their order. Dropping the future cancels the requests.
+    fn ask(&self, asks: Vec<DialogRequest>) -> BoxFuture<'_, Result<Vec<Value>, DialogError>>;
 
-    /// Tells it a line of the log, if it wants to hear such lines.
+    /// Sends a log message, if the client's log level includes it.
     fn log(&self, level: LogLevel, logger: Option<&str>, data: Value) -> BoxFuture<'_, ()>;
 }

@@ -1,7 +1,7 @@
-//! A guest that misbehaved: it trapped, or ran into one of its limits.
+//! Faults: a guest trapped or hit one of its limits.
 //!
-//! A fault is neither the tool's own error (a value the guest returned) nor a failure of the host (an `Err`).
-//! It names the limit; the setting that raises it stands beside the message, for the operator.
+//! A fault is neither the tool's own error (a value that the guest returned) nor a failure of the host (an `Err`). It
+//! names the limit. The setting that raises the limit is a separate field, which only the operator reads.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use serde::Serialize;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::refusal;
 
-/// What kind of misbehaviour ended the call.
+/// The kind of fault that ended the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// The guest trapped: a panic, `unreachable`, an access out of bounds, `exit`.
+    /// The guest trapped: a panic, `unreachable`, an out-of-bounds access, `exit`.
     Trap,
-    /// The fuel ran out.
+    /// The call used up its fuel.
     OutOfFuel,
-    /// The wall clock ran out, in guest code or in a host call it waited for.
+    /// The deadline passed, in guest code or while the guest waited for a host call.
     Deadline,
-    /// A memory, table, instance or handle limit was hit and the guest did not survive it.
+    /// The guest hit a memory, table, instance or handle limit and did not recover.
     OutOfMemory,
-    /// The result, or an argument of a host call, was larger than may cross.
+    /// The result, or an argument of a host call, exceeded its size limit.
     OutputTooLarge,
-    /// The answer broke the contract: text that is not JSON, a result that does not match its schema.
+    /// The result violated the contract: it is not JSON, or does not match its schema.
     BadOutput,
-    /// The caller gave up.
+    /// The caller cancelled the call.
     Cancelled,
-    /// The host had no free place in time.
+    /// No run permit became free in time.
     Busy,
-    /// The tool faulted so often in a row that it is not called for a while.
+    /// The circuit breaker is open after several faults in a row.
     Suspended,
 }
 
 impl FaultKind {
-    /// The kind as it stands on the wire.
+    /// The kind on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,35 +51,36 @@ impl FaultKind {
     }
 }
 
-/// One fault.
+/// A fault of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// What happened.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// What a person or a model reads: the limit, but no line of the policy.
+    /// The message for people and models: it names the limit, but contains no policy line.
     pub message: String,
-    /// The limit that was hit, if one was.
+    /// The limit that was hit, if any.
     pub limit: Option<LimitHit>,
-    /// After how many milliseconds a caller may try again with some hope; `None` where trying again is no remedy.
+    /// Milliseconds after which a retry may succeed; `None` if a retry does not help.
     pub retry_after_ms: Option<u64>,
 }
 
 impl Fault {
-    /// A fault that no limit stands behind.
+    /// A fault without a limit.
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), limit: None, retry_after_ms: None }
     }
 
-    /// A fault by a limit; the message is completed with its name and value, and with why nothing raises it.
+    /// A fault that a limit caused. The message gets the name and the value of the limit, and the reason if no setting
+    /// raises it.
     #[must_use]
     pub fn by_limit(kind: FaultKind, what: &str, limit: LimitHit) -> Self {
         let message = format!("{what}: {limit}");
         Self { kind, message, limit: Some(limit), retry_after_ms: None }
     }
 
-    /// The line that raises the limit, for the operator; `None` where no line does.
+    /// The policy line that raises the limit, for the operator; `None` if no line does.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.limit.as_ref()?.hint()
@@ -88,10 +89,11 @@ impl Fault {
     /// The message and the hint, for the operator.
     #[must_use]
     pub fn for_operator(&self) -> String {
-        refusal::for_operator(&self.message, self.hint().as_deref())
+        refusal::format_for_operator(&self.message, self.hint().as_deref())
     }
 
-    /// The same fault with the time after which to try again.
+    /// The same fault with a time after which to retry.
+
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));

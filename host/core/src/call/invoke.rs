@@ -1,4 +1,4 @@
-//! The port through which the pipeline runs a tool, whatever is behind it.
+//! The port through which the pipeline runs a tool: a plugin, native code, another MCP server or an OpenAPI service.
 
 pub mod nested;
 
@@ -14,13 +14,13 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::{AdmittedCall, CallContext};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
-/// A boxed future, as ports return it.
+/// The boxed future that ports return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a call has no output.
+/// The reason why a call has no output.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Failure {
-    /// The guest, or a gate before it, said no.
+    /// The tool returned an error, or a gate refused the call.
     #[error(transparent)]
     Refused(#[from] ToolError),
     /// The guest misbehaved.
@@ -32,17 +32,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The audit is required, and the call cannot be recorded.
+    /// The failure of a call that cannot be recorded although the policy requires the audit.
     #[must_use]
-    pub fn unrecorded(problem: &str) -> Self {
+    pub fn from_audit_error(problem: &str) -> Self {
         Self::Host(format!(
-            "the call was not made, because it cannot be recorded: the policy says `[audit] required = true`, and the \
+            "the call was not run because it cannot be recorded: the policy says `[audit] required = true`, and the \
              audit cannot be written ({problem})"
         ))
     }
 
-    /// The one of the four codes that stands on the wire. `busy` and `suspended` can be tried again; everything
-    /// else that is no refusal is a failed execution.
+    /// The error code on the wire. Calls that failed with `busy` or `suspended` can be tried again, so these are
+    /// `not_available`; all other faults and host failures are `execution_failed`.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -62,47 +62,47 @@ impl Failure {
     }
 }
 
-/// The result of a tool, and what the tool used.
+/// The result of a tool and its resource usage.
 #[derive(Debug)]
 pub struct ToolOutcome {
     /// The output, or why there is none.
     pub result: Result<ToolOutput, Failure>,
-    /// What was used.
+    /// The resource usage.
     pub usage: Usage,
 }
 
-/// The call that a call stands for.
+/// The call that a forwarding tool is replaced by.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The qualified name of the tool that is meant.
+pub struct ForwardTarget {
+    /// The qualified name of the target tool.
     pub tool: String,
-    /// Its arguments, a JSON text.
+    /// The arguments for the target tool, a JSON text.
     pub args: String,
 }
 
 /// Runs one tool.
 pub trait Invoke: Send + Sync + fmt::Debug {
-    /// The call that one with these arguments stands for, if the tool does nothing but call others: the pipeline then
-    /// makes that call, with its gates, limits and record, in place of this one, once. The arguments are not checked
-    /// yet. With nothing to forward to, the call is [invoked](Invoke::invoke) like any other, to say why.
-    fn forward(&self, args: &str) -> Option<Target> {
+    /// The target of a tool that only forwards calls, such as `tool_call`. The pipeline runs the target in place of this
+    /// call, with the target's gates, limits and audit record. It forwards once. `args` are not validated yet. If this
+    /// returns `None`, the pipeline [invokes](Invoke::invoke) the tool, which can then explain the problem.
+    fn forward(&self, args: &str) -> Option<ForwardTarget> {
         let _ = args;
         None
     }
 
-    /// The tools that it may call while it runs under a profile; `None`, which is the default: none.
+    /// The tools that this tool may call while it runs under a profile. The default is `None`: no tools.
     fn invoke_grant(&self, profile: Option<&str>) -> Option<Arc<dyn InvokeGrant>> {
         let _ = profile;
         None
     }
 
-    /// Whether it calls [`CallContext::begin`] itself, once a call has waited for its place. Otherwise that is done before
-    /// it is invoked.
-    fn begins(&self) -> bool {
+    /// Whether the invoker calls [`CallContext::begin`] itself, after the call has waited for a run permit. Otherwise the
+    /// pipeline calls it before it invokes the tool.
+    fn calls_begin(&self) -> bool {
         false
     }
 
-    /// Runs an admitted call of a tool that [may call others](Invoke::invoke_grant), with what makes those calls.
+    /// Runs an admitted call of a tool that [may call other tools](Invoke::invoke_grant), through `caller`.
     fn invoke_with<'a>(
         &'a self,
         call: &'a AdmittedCall,
@@ -113,6 +113,6 @@ pub trait Invoke: Send + Sync + fmt::Debug {
         self.invoke(call, ctx)
     }
 
-    /// Runs an admitted call to its end. Dropping the future ends the call and frees all it held.
+    /// Runs an admitted call to its end. Dropping the future cancels the call and releases its resources.
     fn invoke<'a>(&'a self, call: &'a AdmittedCall, ctx: &'a Arc<CallContext>) -> BoxFuture<'a, ToolOutcome>;
 }

@@ -1,21 +1,20 @@
-//! How many characters a result may have, and how it is cut to them.
+//! Character budgets of results, and cutting to a budget.
 //!
-//! Characters are Unicode scalar values. Unlike the seed, the marker is inside the budget, a cut never falls into a
-//! character, and errors are cut too.
+//! Characters are Unicode scalar values. The marker of a cut counts against the budget.
 
 use toolbay_policy::output::Truncation;
 
-/// The share of one call: `floor(total / calls)`, capped by the tool's own bound.
+/// The share of one call: `floor(total / calls)`, capped by the tool's own limit.
 #[must_use]
 pub fn share(total: usize, calls: usize, own: Option<u64>) -> usize {
     let share = total / calls.max(1);
     own.map_or(share, |own| share.min(usize::try_from(own).unwrap_or(usize::MAX)))
 }
 
-/// How many characters a text has, if those are more than the budget.
+/// The number of characters of a text, if it exceeds the budget.
 #[must_use]
-pub fn over(text: &str, budget: usize) -> Option<usize> {
-    // A text of as many bytes has at most as many characters.
+pub fn char_count_if_over(text: &str, budget: usize) -> Option<usize> {
+    // A text has at most as many characters as bytes.
     if text.len() <= budget {
         return None;
     }
@@ -23,18 +22,19 @@ pub fn over(text: &str, budget: usize) -> Option<usize> {
     (total > budget).then_some(total)
 }
 
-/// Cuts `text` in place to at most `budget` characters, marker included; returns how many it had if it was cut.
+/// Cuts `text` to at most `budget` characters, including the marker. Returns the original number of characters if the text was
+/// cut.
 pub fn cut(text: &mut String, budget: usize) -> Option<usize> {
-    let total = over(text, budget)?;
+    let total = char_count_if_over(text, budget)?;
     shorten(text, budget, Truncation::Head, total, "");
     Some(total)
 }
 
-/// Cuts `text`, which is longer than `budget`, to it. The marker says that there were `total` characters, and `rest`
-/// after it, if there is room for that.
+/// Cuts `text`, which must be longer than `budget`. The marker contains `total`, the original number of characters, and
+/// `rest` if it fits.
 pub fn shorten(text: &mut String, budget: usize, mode: Truncation, total: usize, rest: &str) {
     let here = text.chars().count();
-    // The number of characters that are left out is known when the marker is; it has no more digits than this.
+    // The number of omitted characters depends on the length of the marker. It has no more digits than `here`.
     let marker = |left_out: usize, rest: &str| match mode {
         Truncation::Head => format!("\n[truncated — {total} chars total{rest}]"),
         Truncation::HeadTail => {
@@ -43,7 +43,7 @@ pub fn shorten(text: &mut String, budget: usize, mode: Truncation, total: usize,
     };
     let length = |rest: &str| marker(here, rest).chars().count();
     let (rest, room) = match (budget.checked_sub(length(rest)), budget.checked_sub(length(""))) {
-        // What the way to the rest costs is worth it as long as it leaves anything to read.
+        // `rest` is included as long as at least one character of the text remains.
         (Some(room), _) if room > 0 || rest.is_empty() => (rest, room),
         (_, Some(room)) => ("", room),
         (_, None) => return truncate(text, budget),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_at_the_limit_is_untouched() {
+    fn a_text_exactly_at_the_limit_is_unchanged() {
         for text in ["x".repeat(100), "🙂".repeat(100), String::new()] {
             let mut out = text.clone();
             assert_eq!(cut(&mut out, 100), None);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_stay_and_the_middle_goes() {
+    fn head_tail_keeps_both_ends() {
         let text = "A".repeat(100) + &"B".repeat(100);
         let shortened = |budget, mode, rest: &str| {
             let mut out = text.clone();
@@ -123,7 +123,7 @@ mod tests {
         let marker = "\n[truncated — 200 chars total, 150 left out here]\n";
         assert_eq!(out, format!("{}{marker}{}", "A".repeat(25), "B".repeat(25)));
         for mode in [Truncation::Head, Truncation::HeadTail] {
-            assert_eq!(shortened(5, mode, "; more"), "AAAAA", "the marker has no room");
+            assert_eq!(shortened(5, mode, "; more"), "AAAAA", "the marker does not fit");
             let out = shortened(60, mode, "; the rest: read_output");
             assert!(out.contains("; the rest: read_output") == (mode == Truncation::Head), "{out}");
         }
@@ -133,12 +133,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_cut_fits_and_is_a_part_of_it(
+        fn a_cut_text_fits_and_keeps_parts_of_the_original(
             text in "(?s).{0,300}", budget in 0usize..300, tail in any::<bool>(), rest in "[a-z]{0,60}",
         ) {
             let mode = if tail { Truncation::HeadTail } else { Truncation::Head };
             let total = text.chars().count();
-            prop_assert_eq!(over(&text, budget), (total > budget).then_some(total));
+            prop_assert_eq!(char_count_if_over(&text, budget), (total > budget).then_some(total));
             if total <= budget {
                 return Ok(());
             }

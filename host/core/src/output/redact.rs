@@ -1,25 +1,25 @@
-//! Takes the values of secrets out of what leaves the host: `[secret NAME]` stands where a value stood.
+//! Redaction: replaces the values of secrets by `[secret NAME]` in everything that leaves the host.
 //!
-//! A value is found as it is and in the forms into which common code turns it on the way:
+//! A value is found verbatim and in the forms that common encodings produce:
 //!
-//! | form | how it is found |
+//! | form | search |
 //! |---|---|
-//! | verbatim | as it is |
-//! | base64, both alphabets, with and without padding, also inside a longer text that was encoded | the digits that depend on the value alone, in each of the three alignments |
-//! | hexadecimal, both cases | as digits |
-//! | both of these with line breaks, blanks, colons, prefixes and the like between the digits, and dumps of bytes | the text is reduced to its digits and searched |
-//! | percent-encoded, both cases, and as a form (`+` for a space) | the text is decoded and searched |
-//! | JSON-escaped | the text is decoded and searched |
-//! | HTML-escaped | the text is decoded and searched |
+//! | verbatim | direct |
+//! | base64, both alphabets, with and without padding, also as part of a longer encoded text | the digits that depend on the value alone, in all three alignments |
+//! | hexadecimal, both cases | the digits |
+//! | base64 and hexadecimal with line breaks, spaces, colons or prefixes between digits; hex dumps | in the text reduced to digits |
+//! | percent-encoded, both cases, and form-encoded (`+` for a space) | in the decoded text |
+//! | JSON-escaped | in the decoded text |
+//! | HTML-escaped | in the decoded text |
 //!
-//! Those that are decoded in part or in full, once or twice over.
+//! The last three forms are found if they are encoded fully or partly, once or twice.
 //!
-//! JSON texts stay JSON: strings are searched after decoding, a number that holds a value becomes a string, and a text
-//! in which a value spans several tokens is replaced whole.
+//! JSON texts stay valid: strings are searched after decoding, a number that contains a value becomes a string, and a text in
+//! which a value spans several tokens is replaced completely.
 //!
-//! This is for accidents and for servers that echo. A plugin that has a value (`reveal = true`) can reverse it, split it
-//! over two results or encrypt it; nothing here stops that. Values shorter than [`MIN_BYTES`] are not searched for:
-//! they would be found in everything.
+//! Redaction protects against accidents and servers that echo secrets. It does not stop a plugin that has a value
+//! (`reveal = true`) from reversing, splitting or encrypting it. Values shorter than [`MIN_BYTES`] are not searched, since they
+//! would match everywhere.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,31 +38,31 @@ use crate::tool::json;
 mod compact;
 mod decode;
 
-use compact::{Digits, VIEWS};
+use compact::{DigitKind, VIEWS};
 use decode::{ENCODINGS, Encoding};
 
-/// Shortest value that is searched for, in bytes.
+/// Shortest value that is searched, in bytes.
 pub const MIN_BYTES: usize = 8;
-/// Most bytes of all values together: the automaton takes some hundred times as much.
+/// Most bytes of all values together: the automaton takes several hundred times as much memory.
 pub const MAX_BYTES: usize = 256 << 10;
 
-/// Finds values and replaces them. Costs nothing when there are none.
+/// Replaces the values of secrets. Without secrets it does no work.
 #[derive(Clone, Default)]
-pub struct Redactor(Option<Arc<Patterns>>);
+pub struct Redactor(Option<Arc<SecretPatterns>>);
 
-struct Patterns {
+struct SecretPatterns {
     forms: AhoCorasick,
-    /// The name behind each form.
+    /// The name of the secret of each form.
     names: Vec<Arc<str>>,
-    /// The digits of which each form is, if it is of such.
-    digits: Vec<Option<Digits>>,
-    /// The most bytes that one of the values takes in any form.
-    reach: usize,
+    /// The kind of digits of each form, if it consists of digits.
+    digits: Vec<Option<DigitKind>>,
+    /// The length of the longest form of any value, in bytes.
+    max_match_bytes: usize,
 }
 
-/// The most bytes that a value takes in any form that is searched for: escaped twice, a byte takes up to twelve.
+/// The longest form of a value, in bytes: a byte that is escaped twice takes up to 12 bytes.
 #[must_use]
-pub const fn reach(value_bytes: usize) -> usize {
+pub const fn max_encoded_len(value_bytes: usize) -> usize {
     12 * value_bytes + 16
 }
 
@@ -73,8 +73,8 @@ impl fmt::Debug for Redactor {
     }
 }
 
-/// Where a value was found, and whose.
-struct Found<'a> {
+/// A match: its range and the name of the secret.
+struct SecretMatch<'a> {
     at: Range<usize>,
     name: &'a str,
 }
@@ -83,7 +83,7 @@ impl Redactor {
     /// A redactor for values by name.
     ///
     /// # Errors
-    /// When the values are more than [`MAX_BYTES`], or no automaton can be made of them.
+    /// The values exceed [`MAX_BYTES`], or the automaton cannot be built.
     pub fn new<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
         let (mut forms, mut names, mut digits) = (Vec::new(), Vec::new(), Vec::new());
         let (mut bytes, mut longest) = (0, 0);
@@ -91,7 +91,7 @@ impl Redactor {
             bytes += value.len();
             longest = longest.max(value.len());
             let name: Arc<str> = name.into();
-            for (form, of) in forms_of(value) {
+            for (form, of) in encoded_forms(value) {
                 forms.push(form);
                 digits.push(of);
                 names.push(Arc::clone(&name));
@@ -99,26 +99,26 @@ impl Redactor {
         }
         if bytes > MAX_BYTES {
             return Err(format!(
-                "the values of all secrets have {bytes} bytes; at most {MAX_BYTES} are taken"
+                "the values of all secrets have {bytes} bytes; the limit is {MAX_BYTES} bytes"
             ));
         }
         if forms.is_empty() {
             return Ok(Self::default());
         }
         let made = AhoCorasick::new(&forms);
-        let forms = made.map_err(|e| format!("no search for the values of secrets could be made: {e}"))?;
-        Ok(Self(Some(Arc::new(Patterns { forms, names, digits, reach: reach(longest) }))))
+        let forms = made.map_err(|e| format!("building the search for secrets failed: {e}"))?;
+        Ok(Self(Some(Arc::new(SecretPatterns { forms, names, digits, max_match_bytes: max_encoded_len(longest) }))))
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there are no values to search.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// A text without values.
+    /// Redacts a text.
     #[must_use]
-    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub fn redact_text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let Some(patterns) = &self.0 else { return Cow::Borrowed(text) };
         let mut found = patterns.find(text.as_bytes(), |_| true);
         if found.is_empty() {
@@ -129,7 +129,7 @@ impl Redactor {
         }
         let mut out = String::with_capacity(text.len());
         let mut done = 0;
-        for Found { at, name } in merge(found) {
+        for SecretMatch { at, name } in merge_overlapping(found) {
             out.push_str(text.get(done..at.start).unwrap_or_default());
             out.extend(["[secret ", name, "]"]);
             done = at.end;
@@ -138,39 +138,39 @@ impl Redactor {
         Cow::Owned(out)
     }
 
-    /// The beginning of a text without values: what stands in its first `most` characters, and whether there is more. No
-    /// more of a long text is looked at than that takes, and a value that stands across its end is taken out whole.
+    /// Redacts the first `most` characters of a text. Also returns whether the text is longer. It scans only as much of a long
+    /// text as needed, and redacts a value that crosses the end completely.
     #[must_use]
-    pub fn start<'t>(&self, text: &'t str, most: usize) -> (Cow<'t, str>, bool) {
+    pub fn redact_prefix<'t>(&self, text: &'t str, most: usize) -> (Cow<'t, str>, bool) {
         let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
         let more = end < text.len();
         let Some(patterns) = &self.0 else {
             return (Cow::Borrowed(text.get(..end).unwrap_or_default()), more);
         };
-        let seen = text.get(..text.ceil_char_boundary(end.saturating_add(patterns.reach)));
-        match self.head(seen.unwrap_or(text).as_bytes(), end, |_| true) {
+        let seen = text.get(..text.ceil_char_boundary(end.saturating_add(patterns.max_match_bytes)));
+        match self.redact_head(seen.unwrap_or(text).as_bytes(), end, |_| true) {
             Some((clean, _)) => (Cow::Owned(String::from_utf8_lossy(&clean).into_owned()), more),
             None => (Cow::Borrowed(text.get(..end).unwrap_or_default()), more),
         }
     }
 
-    /// Bytes without the values of the secrets that `which` names.
+    /// Redacts the values of the secrets that `which` selects by name.
     #[must_use]
-    pub fn bytes(&self, bytes: Vec<u8>, which: impl Fn(&str) -> bool) -> Vec<u8> {
-        match self.head(&bytes, bytes.len(), which) {
+    pub fn redact_bytes(&self, bytes: Vec<u8>, which: impl Fn(&str) -> bool) -> Vec<u8> {
+        match self.redact_head(&bytes, bytes.len(), which) {
             Some((clean, _)) => clean,
             None => bytes,
         }
     }
 
-    /// The first `end` bytes without values, or a few more if a value stands across that place; and how many bytes that
-    /// were. `None` if nothing was found.
+    /// Redacts the first `end` bytes, or a few more if a value crosses that position. Also returns the number of consumed
+    /// bytes. `None` if there is no match.
     #[must_use]
-    pub fn head(&self, bytes: &[u8], end: usize, which: impl Fn(&str) -> bool) -> Option<(Vec<u8>, usize)> {
-        let found = merge(self.0.as_ref()?.find(bytes, which));
+    pub fn redact_head(&self, bytes: &[u8], end: usize, which: impl Fn(&str) -> bool) -> Option<(Vec<u8>, usize)> {
+        let found = merge_overlapping(self.0.as_ref()?.find(bytes, which));
         let mut out = Vec::with_capacity(end);
         let mut done = 0;
-        for Found { at, name } in found.iter().filter(|one| one.at.start < end) {
+        for SecretMatch { at, name } in found.iter().filter(|one| one.at.start < end) {
             out.extend_from_slice(bytes.get(done..at.start).unwrap_or_default());
             out.extend_from_slice(format!("[secret {name}]").as_bytes());
             done = at.end;
@@ -182,24 +182,24 @@ impl Redactor {
         Some((out, done.max(end)))
     }
 
-    /// A JSON text without values, and still JSON.
+    /// Redacts a JSON text. The result is valid JSON.
     #[must_use]
-    pub fn json(&self, raw: Box<RawValue>) -> Box<RawValue> {
+    pub fn redact_json(&self, raw: Box<RawValue>) -> Box<RawValue> {
         let Some(patterns) = &self.0 else { return raw };
         let text = raw.get();
         let plain = !text.contains(['\\', '%', '+', '&']) && !patterns.has_any(text);
         if plain {
             return raw;
         }
-        let clean = self.tokens(text);
-        // A value may look like JSON itself, and a key may now stand twice.
+        let clean = self.redact_tokens(text);
+        // A value can look like JSON itself, and two redacted keys can be equal.
         let sound = !patterns.has_any(&clean) && json::check(&clean).is_ok();
         let clean = if sound { clean } else { r#"{"redacted":"[secret]"}"#.to_owned() };
         RawValue::from_string(clean).unwrap_or_default()
     }
 
-    /// Cleans the strings and numbers of a valid JSON text one by one.
-    fn tokens(&self, text: &str) -> String {
+    /// Redacts each string and number of a valid JSON text.
+    fn redact_tokens(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
@@ -208,14 +208,14 @@ impl Redactor {
             match first {
                 '"' => {
                     let inner: String = serde_json::from_str(token).unwrap_or_default();
-                    match self.text(&inner) {
+                    match self.redact_text(&inner) {
                         Cow::Borrowed(_) => out.push_str(token),
-                        Cow::Owned(clean) => out.push_str(&quoted(&clean)),
+                        Cow::Owned(clean) => out.push_str(&json_string(&clean)),
                     }
                 }
-                '-' | '0'..='9' => match self.text(token) {
+                '-' | '0'..='9' => match self.redact_text(token) {
                     Cow::Borrowed(_) => out.push_str(token),
-                    Cow::Owned(clean) => out.push_str(&quoted(&clean)),
+                    Cow::Owned(clean) => out.push_str(&json_string(&clean)),
                 },
                 _ => out.push_str(token),
             }
@@ -223,44 +223,44 @@ impl Redactor {
         out
     }
 
-    /// An error without values.
+    /// Redacts an error.
     #[must_use]
-    pub fn error(&self, error: ToolError) -> ToolError {
-        let subject = error.subject.map(|subject| self.owned(subject));
-        let hint = error.hint.map(|hint| self.owned(hint));
-        ToolError { message: self.owned(error.message), subject, hint, ..error }
+    pub fn redact_error(&self, error: ToolError) -> ToolError {
+        let subject = error.subject.map(|subject| self.redact_owned(subject));
+        let hint = error.hint.map(|hint| self.redact_owned(hint));
+        ToolError { message: self.redact_owned(error.message), subject, hint, ..error }
     }
 
-    /// An output without values: text, structured part, blocks, metadata.
+    /// Redacts an output: text, structured part, blocks and metadata.
     #[must_use]
-    pub fn output(&self, output: ToolOutput) -> ToolOutput {
+    pub fn redact_output(&self, output: ToolOutput) -> ToolOutput {
         if self.is_empty() {
             return output;
         }
         ToolOutput {
-            value: self.owned(output.value),
-            structured: output.structured.map(|raw| self.json(raw)),
-            content: output.content.into_iter().map(|block| self.block(block)).collect(),
+            value: self.redact_owned(output.value),
+            structured: output.structured.map(|raw| self.redact_json(raw)),
+            content: output.content.into_iter().map(|block| self.redact_block(block)).collect(),
             cost_usd: output.cost_usd,
-            meta: output.meta.map(|raw| self.json(raw)),
+            meta: output.meta.map(|raw| self.redact_json(raw)),
         }
     }
 
-    /// As [`Redactor::text`], for a text that is owned.
+    /// Like [`Redactor::redact_text`], for an owned text.
     #[must_use]
-    pub fn owned(&self, text: String) -> String {
-        match self.text(&text) {
+    pub fn redact_owned(&self, text: String) -> String {
+        match self.redact_text(&text) {
             Cow::Borrowed(_) => text,
             Cow::Owned(clean) => clean,
         }
     }
 
-    /// Pictures and sounds are searched as bytes: an SVG is text, and a hit of eight bytes in a compressed picture is
-    /// no accident.
-    fn block(&self, mut block: ContentBlock) -> ContentBlock {
-        let clean = |text: &mut String| *text = self.owned(std::mem::take(text));
-        let maybe = |text: &mut Option<String>| *text = text.take().map(|text| self.owned(text));
-        let data = |data: &mut Vec<u8>| *data = self.bytes(std::mem::take(data), |_| true);
+    /// Redacts a block. Images and audio are searched as bytes: SVG is text, and a random match of 8 bytes in compressed data
+    /// is very unlikely.
+    fn redact_block(&self, mut block: ContentBlock) -> ContentBlock {
+        let clean = |text: &mut String| *text = self.redact_owned(std::mem::take(text));
+        let maybe = |text: &mut Option<String>| *text = text.take().map(|text| self.redact_owned(text));
+        let data = |data: &mut Vec<u8>| *data = self.redact_bytes(std::mem::take(data), |_| true);
         match &mut block.body {
             BlockBody::Text(text) => clean(text),
             BlockBody::Image(blob) | BlockBody::Audio(blob) => {
@@ -290,60 +290,60 @@ impl Redactor {
     }
 }
 
-impl Patterns {
-    /// Whether a value stands in a text, as it is or as digits.
+impl SecretPatterns {
+    /// Whether a text contains a value, verbatim or as digits.
     fn has_any(&self, text: &str) -> bool {
         !self.search(text.as_bytes(), &|_| true).is_empty()
     }
 
-    /// All places, in the order of their beginnings.
-    fn find(&self, text: &[u8], which: impl Fn(&str) -> bool) -> Vec<Found<'_>> {
+    /// All matches, sorted by start.
+    fn find(&self, text: &[u8], which: impl Fn(&str) -> bool) -> Vec<SecretMatch<'_>> {
         let mut all = self.search(text, &which);
         for encoding in &ENCODINGS {
             let Some(once) = encoding.decode(text) else { continue };
-            all.extend(moved(encoding, text, self.search(&once, &which)));
+            all.extend(to_original_ranges(encoding, text, self.search(&once, &which)));
             if let Some(twice) = encoding.decode(&once) {
-                let found = moved(encoding, &once, self.search(&twice, &which));
-                all.extend(moved(encoding, text, found));
+                let found = to_original_ranges(encoding, &once, self.search(&twice, &which));
+                all.extend(to_original_ranges(encoding, text, found));
             }
         }
         all.sort_by_key(|one| (one.at.start, std::cmp::Reverse(one.at.end)));
         all
     }
 
-    /// The places of the forms in a text; those that overlap are one. Every hit is looked at: one value may be equal to
-    /// another, contain it or begin with it, and of those that cover each other any may be the one that is asked for.
-    fn search<'a>(&'a self, text: &[u8], which: &impl Fn(&str) -> bool) -> Vec<Found<'a>> {
-        let mut found = self.hits(text, None, which);
+    /// The matches in a text without decoding, with overlapping matches merged. It examines overlapping hits, since values can
+    /// be equal or contain each other and `which` may select any of them.
+    fn search<'a>(&'a self, text: &[u8], which: &impl Fn(&str) -> bool) -> Vec<SecretMatch<'a>> {
+        let mut found = self.find_forms(text, None, which);
         let direct = found.len();
         for view in &VIEWS {
             let digits = view.digits(text);
-            if digits.len() == text.len() && view.shows == Digits::Base64 {
+            if digits.len() == text.len() && view.shows == DigitKind::Base64 {
                 continue;
             }
-            let there = self.hits(&digits, Some(view.shows), which);
+            let there = self.find_forms(&digits, Some(view.shows), which);
             let ranges: Vec<Range<usize>> = there.iter().map(|one| one.at.clone()).collect();
             if !ranges.is_empty() {
-                let originals = view.originals(text, &ranges);
-                found.extend(there.into_iter().zip(originals).map(|(one, at)| Found { at, ..one }));
+                let originals = view.original_ranges(text, &ranges);
+                found.extend(there.into_iter().zip(originals).map(|(one, at)| SecretMatch { at, ..one }));
             }
         }
         if found.len() > direct {
             found.sort_by_key(|one| (one.at.start, std::cmp::Reverse(one.at.end)));
-            found = merge(found);
+            found = merge_overlapping(found);
         }
         found
     }
 
-    /// The places of the forms in a text as it is, of all or of those of one kind of digits.
-    fn hits<'a>(
+    /// The matches of all forms, or of the forms with one kind of digits.
+    fn find_forms<'a>(
         &'a self,
         text: &[u8],
-        digits: Option<Digits>,
+        digits: Option<DigitKind>,
         which: &impl Fn(&str) -> bool,
-    ) -> Vec<Found<'a>> {
-        let mut found: Vec<Found<'a>> = Vec::new();
-        // Hits come in the order of their ends.
+    ) -> Vec<SecretMatch<'a>> {
+        let mut found: Vec<SecretMatch<'a>> = Vec::new();
+        // Hits are sorted by end.
         for hit in self.forms.find_overlapping_iter(text) {
             let form = hit.pattern().as_usize();
             if digits.is_some() && self.digits.get(form).copied().flatten() != digits {
@@ -352,10 +352,10 @@ impl Patterns {
             let Some(name) = self.names.get(form).filter(|name| which(name)) else {
                 continue;
             };
-            let mut one = Found { at: hit.range(), name };
+            let mut one = SecretMatch { at: hit.range(), name };
             while let Some(last) = found.pop_if(|last| last.at.end > one.at.start) {
                 if last.at.start < one.at.start || last.at == one.at {
-                    one = Found { at: last.at.start..one.at.end, name: last.name };
+                    one = SecretMatch { at: last.at.start..one.at.end, name: last.name };
                 }
             }
             found.push(one);
@@ -364,19 +364,19 @@ impl Patterns {
     }
 }
 
-/// Puts places in a decoded text back to where they stand in the text.
-fn moved<'a>(encoding: &Encoding, text: &[u8], found: Vec<Found<'a>>) -> Vec<Found<'a>> {
+/// Maps matches in a decoded text to ranges of the original text.
+fn to_original_ranges<'a>(encoding: &Encoding, text: &[u8], found: Vec<SecretMatch<'a>>) -> Vec<SecretMatch<'a>> {
     if found.is_empty() {
         return found;
     }
     let ranges: Vec<Range<usize>> = found.iter().map(|one| one.at.clone()).collect();
-    let originals = encoding.originals(text, &ranges);
-    found.into_iter().zip(originals).map(|(one, at)| Found { at, ..one }).collect()
+    let originals = encoding.original_ranges(text, &ranges);
+    found.into_iter().zip(originals).map(|(one, at)| SecretMatch { at, ..one }).collect()
 }
 
-/// Places that overlap become one, under the name of the first.
-fn merge(found: Vec<Found<'_>>) -> Vec<Found<'_>> {
-    let mut merged: Vec<Found<'_>> = Vec::with_capacity(found.len());
+/// Merges overlapping matches under the name of the first.
+fn merge_overlapping(found: Vec<SecretMatch<'_>>) -> Vec<SecretMatch<'_>> {
+    let mut merged: Vec<SecretMatch<'_>> = Vec::with_capacity(found.len());
     for one in found {
         match merged.last_mut() {
             Some(last) if one.at.start < last.at.end => last.at.end = last.at.end.max(one.at.end),
@@ -386,7 +386,7 @@ fn merge(found: Vec<Found<'_>>) -> Vec<Found<'_>> {
     merged
 }
 
-/// The length of the token at the beginning of a valid JSON text.
+/// The length of the token at the start of a valid JSON text.
 fn token_end(text: &str, first: char) -> usize {
     match first {
         '"' => {
@@ -405,19 +405,19 @@ fn token_end(text: &str, first: char) -> usize {
     }
 }
 
-fn quoted(text: &str) -> String {
+fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A form of a value, and the digits of which it is.
-type Form = (Zeroizing<Vec<u8>>, Option<Digits>);
+/// A form of a value, and its kind of digits.
+type EncodedForm = (Zeroizing<Vec<u8>>, Option<DigitKind>);
 
-/// The forms of a value that are searched for as they are.
-fn forms_of(value: &str) -> Vec<Form> {
+/// The forms of a value that are searched directly.
+fn encoded_forms(value: &str) -> Vec<EncodedForm> {
     let bytes = value.as_bytes();
     let mut forms = Vec::new();
     for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-        // On its own, with its last digit and with padding; and inside of something.
+        // The encoded value alone, with and without padding, and as part of a longer encoded text.
         let alone = engine.encode(bytes);
         let padding = "=".repeat((4 - alone.len() % 4) % 4);
         forms.push(format!("{alone}{padding}").into_bytes());
@@ -425,15 +425,15 @@ fn forms_of(value: &str) -> Vec<Form> {
         for before in 0..3 {
             let shifted = Zeroizing::new([vec![0; before], bytes.to_vec()].concat());
             let digits = engine.encode(&*shifted);
-            // Digits that hold bits of what stands before or behind are left out.
+            // Digits that share bits with the surrounding text are left out.
             let (first, end) = ((before * 8).div_ceil(6), shifted.len() * 8 / 6);
             forms.extend(digits.get(first..end).map(|core| core.as_bytes().to_vec()));
         }
     }
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let hex = [hex.to_uppercase(), hex].map(|hex| (Zeroizing::new(hex.into_bytes()), Some(Digits::Hex)));
-    let base64 = forms.into_iter().map(|form| (Zeroizing::new(form), Some(Digits::Base64)));
-    let mut forms: Vec<Form> = base64.chain(hex).chain([(Zeroizing::new(bytes.to_vec()), None)]).collect();
+    let hex = [hex.to_uppercase(), hex].map(|hex| (Zeroizing::new(hex.into_bytes()), Some(DigitKind::Hex)));
+    let base64 = forms.into_iter().map(|form| (Zeroizing::new(form), Some(DigitKind::Base64)));
+    let mut forms: Vec<EncodedForm> = base64.chain(hex).chain([(Zeroizing::new(bytes.to_vec()), None)]).collect();
     forms.sort_by(|one, other| one.0.cmp(&other.0));
     forms.dedup_by(|one, other| one.0 == other.0);
     forms

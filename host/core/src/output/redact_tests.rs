@@ -1,4 +1,4 @@
-//! Every form of a value, in every place a result has.
+//! Tests with every form of a value in every part of a result.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// Percent-encodes all bytes but those that `keep` names.
+/// Percent-encodes all bytes except those that `keep` selects.
 fn percent(text: &str, keep: impl Fn(u8) -> bool, upper: bool) -> String {
     text.bytes()
         .map(|b| match (keep(b), upper) {
@@ -27,7 +27,7 @@ fn percent(text: &str, keep: impl Fn(u8) -> bool, upper: bool) -> String {
         .collect()
 }
 
-/// The inside of a JSON string.
+/// The content of a JSON string, without the quotes.
 fn escaped(text: &str) -> String {
     let quoted = serde_json::to_string(text).unwrap();
     quoted[1..quoted.len() - 1].to_owned()
@@ -53,7 +53,7 @@ fn spellings(value: &str) -> Vec<String> {
         value.chars().map(|c| format!("&#x{:X};", u32::from(c))).collect(),
         value.chars().map(|c| format!("&#{};", u32::from(c))).collect(),
     ];
-    // Twice over: JSON in JSON, an address in an address, a page in a page.
+    // Encoded twice: JSON in JSON, a URL in a URL.
     all.push(percent(&percent(value, alphanumeric, true), alphanumeric, true));
     all.push(escaped(&escaped(value)));
     for engine in [
@@ -72,18 +72,18 @@ fn spellings(value: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_spelling_is_found_wherever_it_stands() {
+fn every_form_is_found_in_any_context() {
     let redactor = redactor();
     for spelling in spellings(VALUE) {
         for (before, after) in [("", ""), ("a", "b"), ("%", "%2"), ("\\", "\\u00"), ("ä", "ä"), ("%zz\\", "")]
         {
             let text = format!("{before}{spelling}{after}");
-            let clean = redactor.text(&text);
+            let clean = redactor.redact_text(&text);
             assert!(clean.contains("[secret KEY]"), "{text} -> {clean}");
-            let bytes = redactor.bytes(text.clone().into_bytes(), |_| true);
+            let bytes = redactor.redact_bytes(text.clone().into_bytes(), |_| true);
             assert_eq!(String::from_utf8(bytes).unwrap(), clean, "{text}");
             let structured = json!({ "a": [text.clone()], text.clone(): 1 }).to_string();
-            let clean = redactor.json(raw(&structured));
+            let clean = redactor.redact_json(raw(&structured));
             let parsed: Value = serde_json::from_str(clean.get()).unwrap();
             assert!(parsed["a"][0].as_str().unwrap().contains("[secret KEY]"), "{structured} -> {clean}");
             assert!(!clean.get().contains(&spelling), "{structured} -> {clean}");
@@ -91,7 +91,7 @@ fn every_spelling_is_found_wherever_it_stands() {
     }
 }
 
-/// What stands between digits where people and programs write them in lines and groups.
+/// Forms with separators between digits, as people and programs write them.
 fn with_separators(value: &str) -> Vec<String> {
     let hex = |byte: u8| format!("{byte:02x}");
     let mut all: Vec<String> = [" ", ":", "-", ", ", "\n", "\r\n    ", " : ", "\t", "."]
@@ -140,37 +140,37 @@ fn with_separators(value: &str) -> Vec<String> {
 }
 
 #[test]
-fn digits_are_found_whatever_stands_between_them() {
+fn digits_are_found_with_any_separators() {
     let redactor = redactor();
     for spelling in with_separators(VALUE) {
         for (before, after) in [("", ""), ("all: ", " that"), ("ä ", "\n")] {
             let text = format!("{before}{spelling}{after}");
-            let clean = redactor.text(&text);
+            let clean = redactor.redact_text(&text);
             assert!(clean.contains("[secret KEY]"), "{text} -> {clean}");
             assert!(
                 clean.starts_with(before.trim_end()) && clean.len() < 120 + before.len(),
                 "{text} -> {clean}"
             );
             let structured = json!({ "a": [text.clone()] }).to_string();
-            let clean = redactor.json(raw(&structured));
+            let clean = redactor.redact_json(raw(&structured));
             assert!(clean.get().contains("[secret KEY]"), "{structured} -> {clean}");
             let escaped = escaped(&text);
-            assert!(redactor.text(&escaped).contains("[secret KEY]"), "{escaped}");
+            assert!(redactor.redact_text(&escaped).contains("[secret KEY]"), "{escaped}");
         }
     }
     let bytes: Vec<String> = VALUE.bytes().map(|b| format!("{b:02x}")).collect();
-    let clean = redactor.json(raw(&json!({ "bytes": bytes }).to_string()));
+    let clean = redactor.redact_json(raw(&json!({ "bytes": bytes }).to_string()));
     assert!(clean.get().contains("[secret"), "{clean}");
     for text in ["12 34 56 78 90 1", "deadbeef: cafe babe", "00000000: 7333 6372  s3cr", "s3cr3t / +Value"] {
-        assert!(matches!(redactor.text(text), Cow::Borrowed(_)), "{text}");
+        assert!(matches!(redactor.redact_text(text), Cow::Borrowed(_)), "{text}");
     }
 }
 
 #[test]
-fn around_a_value_everything_stays() {
+fn the_text_around_a_value_is_unchanged() {
     let redactor = redactor();
     assert_eq!(
-        redactor.text(&format!("a {VALUE} b {VALUE}{VALUE} c%20+\\n")),
+        redactor.redact_text(&format!("a {VALUE} b {VALUE}{VALUE} c%20+\\n")),
         "a [secret KEY] b [secret KEY][secret KEY] c%20+\\n"
     );
     for text in [
@@ -185,19 +185,19 @@ fn around_a_value_everything_stays() {
         "[secret KEY]",
         "\\ud800\\u0041",
     ] {
-        assert!(matches!(redactor.text(text), Cow::Borrowed(same) if same == text), "{text}");
-        assert_eq!(redactor.bytes(text.as_bytes().to_vec(), |_| true), text.as_bytes());
+        assert!(matches!(redactor.redact_text(text), Cow::Borrowed(same) if same == text), "{text}");
+        assert_eq!(redactor.redact_bytes(text.as_bytes().to_vec(), |_| true), text.as_bytes());
     }
     let bytes = [&[0xff, 0x00][..], VALUE.as_bytes(), &[0xfe]].concat();
     assert_eq!(
-        redactor.bytes(bytes.clone(), |_| true),
+        redactor.redact_bytes(bytes.clone(), |_| true),
         [&[0xff, 0x00][..], b"[secret KEY]", &[0xfe]].concat()
     );
-    assert_eq!(redactor.bytes(bytes.clone(), |name| name == "other"), bytes, "only those that are asked for");
+    assert_eq!(redactor.redact_bytes(bytes.clone(), |name| name == "other"), bytes, "only the selected secrets are redacted");
 }
 
 #[test]
-fn json_stays_json() {
+fn redacted_json_is_valid() {
     let redactor =
         Redactor::new([("KEY", "abcdefgh"), ("pin", "12345678901"), ("whole", r#"{"k":"v","n":1}"#)])
             .unwrap();
@@ -212,12 +212,12 @@ fn json_stays_json() {
         (r#""{\"k\":\"v\",\"n\":1}""#, r#""[secret whole]""#),
         (r#"{"a":"50% \n+"}"#, r#"{"a":"50% \n+"}"#),
     ] {
-        assert_eq!(redactor.json(raw(text)).get(), clean, "{text}");
+        assert_eq!(redactor.redact_json(raw(text)).get(), clean, "{text}");
     }
 }
 
 #[test]
-fn every_part_of_a_result_is_cleaned() {
+fn every_part_of_a_result_is_redacted() {
     let redactor = redactor();
     let text = || format!("x {VALUE} y");
     let link = ResourceLink {
@@ -248,7 +248,7 @@ fn every_part_of_a_result_is_cleaned() {
         cost_usd: Some(1.0),
         meta: Some(raw(&json!([text()]).to_string())),
     };
-    let clean = format!("{:?}", redactor.output(output));
+    let clean = format!("{:?}", redactor.redact_output(output));
     assert!(
         !clean.contains("s3cr3t") && !clean.contains(&format!("{:?}", &VALUE.as_bytes()[..4])),
         "{clean}"
@@ -256,13 +256,13 @@ fn every_part_of_a_result_is_cleaned() {
     assert_eq!(clean.matches("[secret KEY]").count(), 22, "each text of it: {clean}");
     let as_bytes = format!("{:?}", b"[secret KEY]").trim_matches(['[', ']']).to_owned();
     assert_eq!(clean.matches(&as_bytes).count(), 3, "each blob of it: {clean}");
-    let error = ToolError::new(ErrorCode::ExecutionFailed, text()).about(text());
-    let clean = format!("{:?}", redactor.error(error));
+    let error = ToolError::new(ErrorCode::ExecutionFailed, text()).with_subject(text());
+    let clean = format!("{:?}", redactor.redact_error(error));
     assert!(clean.matches("[secret KEY]").count() == 2 && !clean.contains("s3cr3t"), "{clean}");
 }
 
 #[test]
-fn values_that_overlap_are_found_whoever_is_asked_for() {
+fn overlapping_values_are_found_for_each_selection() {
     let redactor = Redactor::new([
         ("basic", "user:hunter2hunter2"),
         ("pw", "hunter2hunter2"),
@@ -283,14 +283,14 @@ fn values_that_overlap_are_found_whoever_is_asked_for() {
         ("say hunter2hunter2-and-more!", "", "say [secret long]!"),
         ("say user%3Ahunter2%68unter2!", "pw", "say user%3A[secret pw]!"),
     ] {
-        let found = redactor.bytes(text.as_bytes().to_vec(), |name| which.is_empty() || which == name);
+        let found = redactor.redact_bytes(text.as_bytes().to_vec(), |name| which.is_empty() || which == name);
         assert_eq!(String::from_utf8(found).unwrap(), clean, "{which} in {text}");
     }
     for (name, value) in
         [("basic", "user:hunter2hunter2"), ("pw", "hunter2hunter2"), ("same", "hunter2hunter2")]
     {
         for spelling in spellings(value) {
-            let clean = redactor.bytes(spelling.clone().into_bytes(), |one| one == name);
+            let clean = redactor.redact_bytes(spelling.clone().into_bytes(), |one| one == name);
             let clean = String::from_utf8(clean).unwrap();
             assert!(clean.contains(&format!("[secret {name}]")), "{name} as {spelling}: {clean}");
         }
@@ -298,13 +298,13 @@ fn values_that_overlap_are_found_whoever_is_asked_for() {
 }
 
 #[test]
-fn a_text_of_one_character_is_one_place() {
+fn many_overlapping_matches_become_one() {
     let redactor = Redactor::new([("KEY", "aaaaaaaa")]).unwrap();
-    assert_eq!(redactor.text(&"a".repeat(100_000)), "[secret KEY]");
+    assert_eq!(redactor.redact_text(&"a".repeat(100_000)), "[secret KEY]");
 }
 
 #[test]
-fn the_start_of_a_text_has_no_part_of_a_value_in_it() {
+fn a_redacted_prefix_has_no_part_of_a_value() {
     let redactor = Redactor::new([("K", "0123456789-abcdefghij")]).unwrap();
     let (value, percent) = ("0123456789-abcdefghij", percent("0123456789-abcdefghij", |_| false, true));
     let many = value.repeat(1000);
@@ -315,55 +315,56 @@ fn the_start_of_a_text_has_no_part_of_a_value_in_it() {
         (&format!("xx{value}"), 22, "xx[secret K]".to_owned(), true),
         (&format!("xx{percent}yy"), 3, "xx[secret K]".to_owned(), true),
         (&format!("xx{value}"), 2, "xx".to_owned(), true),
-        // What is taken out does not pull in what was not looked at.
+        // Redaction does not extend the scanned prefix.
         (&many, 50, "[secret K]".repeat(3), true),
         (&format!("{value}ää"), 22, "[secret K]ä".to_owned(), true),
     ] {
-        assert_eq!(redactor.start(text, most), (start.into(), more), "{most} of {text:.80}");
+        assert_eq!(redactor.redact_prefix(text, most), (start.into(), more), "{most} of {text:.80}");
     }
-    assert_eq!(Redactor::default().start("äbc", 2), ("äb".into(), true));
+    assert_eq!(Redactor::default().redact_prefix("äbc", 2), ("äb".into(), true));
 }
 
 #[test]
-fn short_values_are_left_and_many_are_refused() {
+fn short_values_are_ignored_and_too_many_are_refused() {
     let short = Redactor::new([("a", ""), ("b", "1234567")]).unwrap();
     assert!(short.is_empty());
     let long = "x".repeat(MAX_BYTES + 1);
-    assert!(Redactor::new([("a", long.as_str())]).unwrap_err().contains("at most"));
+    assert!(Redactor::new([("a", long.as_str())]).unwrap_err().contains("the limit is"));
     assert!(!format!("{:?}", redactor()).contains("s3cr3t"));
 }
 
 #[test]
-fn a_large_text_takes_no_longer_than_it_must() {
+fn a_large_text_is_redacted_in_linear_time() {
     let values: Vec<(String, String)> =
         (0..64).map(|n| (format!("K{n}"), format!("value-{n:032}"))).collect();
     let redactor = Redactor::new(values.iter().map(|(name, value)| (name.as_str(), value.as_str()))).unwrap();
     let start = std::time::Instant::now();
-    // Beginnings of values, escapes and half-encodings all over.
+    // Many prefixes of values, escapes and partial encodings.
     let text = "value-00000000000000 %76alue-%30 \\u0076alue \\\\ %% ".repeat(100_000);
-    assert!(matches!(redactor.text(&text), Cow::Borrowed(_)));
+    assert!(matches!(redactor.redact_text(&text), Cow::Borrowed(_)));
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
 
 proptest! {
-    // Nothing before it that begins an escape of its own and takes the first of the value's with it.
+    // The prefix must not start an escape that would consume the start of the value.
     #[test]
-    fn no_value_gets_through(value in "[ -~]{8,40}", before in "[^\\\\%&]{0,9}", after in ".{0,9}") {
+    fn no_form_of_a_value_is_left(value in "[ -~]{8,40}", before in "[^\\\\%&]{0,9}", after in ".{0,9}") {
         let redactor = Redactor::new([("KEY", value.as_str())]).unwrap();
         for spelling in spellings(&value) {
             let text = format!("{before}{spelling}{after}");
-            let clean = redactor.text(&text);
+            let clean = redactor.redact_text(&text);
             prop_assert!(clean.contains("[secret KEY]"), "{} -> {}", text, clean);
             let json = json!({ "k": text }).to_string();
-            let json = redactor.json(raw(&json));
+            let json = redactor.redact_json(raw(&json));
             prop_assert!(json::check(json.get()).is_ok());
         }
     }
 
     #[test]
-    fn any_json_stays_json(value in "[a-c\"\\\\:,{}0-9]{8,12}", texts in proptest::collection::vec("[a-c\"\\\\:,{}0-9]{0,14}", 0..4)) {
+    fn redaction_keeps_any_json_valid(
+value in "[a-c\"\\\\:,{}0-9]{8,12}", texts in proptest::collection::vec("[a-c\"\\\\:,{}0-9]{0,14}", 0..4)) {
         let redactor = Redactor::new([("KEY", value.as_str())]).unwrap();
-        let json = redactor.json(raw(&json!({ "texts": texts, value.clone(): value }).to_string()));
+        let json = redactor.redact_json(raw(&json!({ "texts": texts, value.clone(): value }).to_string()));
         prop_assert!(json::check(json.get()).is_ok());
         prop_assert!(!json.get().contains(&value) || value.contains('\\'), "{}", json);
     }

@@ -1,4 +1,4 @@
-//! The port through which a result is shrunk before the model sees it.
+//! The port through which the pipeline reduces a result before the model sees it.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use crate::call::fault::Fault;
 use crate::call::invoke::BoxFuture;
 use crate::tool::content::ToolResult;
 
-/// What a reducer may know (`reducers.wit`, `reduce-context`).
+/// The context of a reduction (`reducers.wit`, `reduce-context`).
 #[derive(Debug, Clone, Copy)]
 pub struct ReduceContext<'a> {
-    /// The tool whose result it is; the name the reducer itself declared.
+    /// The name of the tool, as the reducer declared it.
     pub tool_name: &'a str,
     /// The arguments of the call, a JSON text.
     pub args: &'a str,
-    /// Current turn.
+    /// The number of the turn.
     pub turn_count: u32,
-    /// Characters the result will be cut to afterwards.
+    /// The characters that the result will be cut to afterwards.
     pub budget_chars: usize,
 }
 
-/// Shrinks results of one tool. A pure function: no effects, no memory of earlier calls.
+/// Reduces the results of one tool. It is a pure function without effects or state.
 pub trait Reduce: Send + Sync + fmt::Debug {
-    /// Returns a shorter result, or `None` to keep it as it is.
+    /// Returns a shorter result, or `None` to keep the input.
     fn reduce<'a>(
         &'a self,
         input: &'a ToolResult,

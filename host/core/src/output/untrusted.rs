@@ -1,5 +1,5 @@
-//! Marks text that others wrote, so that a model can tell it from what it is told to do, and takes out of it what would
-//! make it more than text: the control tokens of chat templates, and whatever could pass for the end of the mark.
+//! Marks untrusted text, so that a model can distinguish it from instructions, and neutralizes control tokens of chat templates
+//! and imitations of the mark in it.
 //!
 //! ```text
 //! <untrusted source="plugin:web" tool="web__fetch">
@@ -7,10 +7,10 @@
 //! </untrusted>
 //! ```
 //!
-//! Inside, each token becomes [`STRIPPED`], and the bracket of each tag that reads like the mark's own, whatever its
-//! case, its blanks or its alphabet, becomes `&lt;`. Tags, joiners and variation selectors that mean nothing where they
-//! stand are spelt out ([`text::unsmuggled`]): they can carry a text that people do not see. All else stays as it is. Text that carries this very mark already
-//! is not marked twice; a mark with other names in it is only text.
+//! Inside the mark, each token becomes [`STRIPPED`]. The bracket of each tag that resembles the mark, in any case, spacing or
+//! alphabet, becomes `&lt;`. Tags, joiners and variation selectors without a function are escaped ([`text::escape_smuggled`]), since
+//! they can encode hidden text. All other text is unchanged. Text with the same mark is not marked twice; a mark with other
+//! names is treated as text.
 
 mod fold;
 mod tokens;
@@ -22,7 +22,7 @@ use toolbay_policy::text;
 
 use crate::output::budget;
 
-/// What stands where a control token of a chat template stood.
+/// The replacement of a chat template token.
 pub const STRIPPED: &str = "[STRIPPED-TEMPLATE-TOKEN]";
 /// Longest attribute of the mark, in characters.
 pub const MAX_ATTRIBUTE: usize = 256;
@@ -31,70 +31,69 @@ const CLOSE: &str = "\n</untrusted>";
 
 /// The mark for the texts of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct UntrustedMark {
     open: String,
 }
 
-impl Mark {
-    /// The mark for what `tool` says, which comes from `source`.
+impl UntrustedMark {
+    /// The mark for texts of `tool` from `source`.
     #[must_use]
     pub fn new(source: &str, tool: &str) -> Self {
-        Self { open: format!("<untrusted source=\"{}\" tool=\"{}\">\n", attribute(source), attribute(tool)) }
+        Self { open: format!("<untrusted source=\"{}\" tool=\"{}\">\n", attribute_value(source), attribute_value(tool)) }
     }
 
-    /// Characters that the mark adds to a text.
+    /// The number of characters that the mark adds.
     #[must_use]
     pub fn chars(&self) -> usize {
         self.open.chars().count() + CLOSE.chars().count()
     }
 
-    /// Puts the mark around what [`neutral`] gave.
-    fn around(&self, body: &str) -> String {
+    /// Wraps a neutralized text in the mark.
+    fn wrap(&self, body: &str) -> String {
         format!("{}{body}{CLOSE}", self.open)
     }
 
-    /// What is inside of the mark, if `text` carries it; else the whole text. For people, who see where it comes from.
+    /// The text inside the mark, or the whole text if it has no such mark. Use it for output to people, who see the source.
     #[must_use]
-    pub fn inside<'t>(&self, text: &'t str) -> &'t str {
+    pub fn strip_mark<'t>(&self, text: &'t str) -> &'t str {
         text.strip_prefix(&*self.open).and_then(|rest| rest.strip_suffix(CLOSE)).unwrap_or(text)
     }
 
-    /// What is inside of the mark, neutral, if `text` carries it already; else the whole text, neutral. What carries another
-    /// text unseen is spelt out.
+    /// The neutralized text inside the mark, or the neutralized whole text if it has no such mark. Hidden text is escaped.
     #[must_use]
-    pub fn body<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match text::unsmuggled(self.inside(text)) {
-            Cow::Borrowed(text) => neutral(text),
-            Cow::Owned(text) => Cow::Owned(neutral(&text).into_owned()),
+    pub fn neutral_body<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match text::escape_smuggled(self.strip_mark(text)) {
+            Cow::Borrowed(text) => neutralize(text),
+            Cow::Owned(text) => Cow::Owned(neutralize(&text).into_owned()),
         }
     }
 
-    /// The text as it goes out, in at most `budget` characters. `total` is how long the whole of it is, and `rest` how
-    /// to get that. An empty text stays one.
+    /// The marked text in at most `budget` characters. `total` is the length of the original, and `rest` tells how to read it.
+    /// An empty text stays empty.
     #[must_use]
     pub fn fit(&self, text: &str, budget: usize, mode: Truncation, total: usize, rest: &str) -> String {
         if text.is_empty() {
             return String::new();
         }
         let Some(room) = budget.checked_sub(self.chars()).filter(|room| *room > 0) else {
-            let note = format!("[{total} characters that others wrote: no room for them{rest}]");
+            let note = format!("[{total} characters of untrusted text left out: they do not fit{rest}]");
             return note.chars().take(budget).collect();
         };
-        let mut body = self.body(text).into_owned();
-        if budget::over(&body, room).is_some() {
+        let mut body = self.neutral_body(text).into_owned();
+        if budget::char_count_if_over(&body, room).is_some() {
             budget::shorten(&mut body, room, mode, total, rest);
         }
-        self.around(&body)
+        self.wrap(&body)
     }
 }
 
-/// A text without control tokens, and without anything that reads like the mark.
+/// Neutralizes control tokens and imitations of the mark in a text.
 #[must_use]
-pub fn neutral(text: &str) -> Cow<'_, str> {
+pub fn neutralize(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let (mut done, mut at) = (0, 0);
-    while let Some((start, first)) = tokens::next(text, at) {
-        let (length, instead) = match tokens::threat(text, start) {
+    while let Some((start, first)) = tokens::next_candidate(text, at) {
+        let (length, instead) = match tokens::threat_at(text, start) {
             None => {
                 at = start + first.len_utf8();
                 continue;
@@ -114,8 +113,8 @@ pub fn neutral(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn attribute(value: &str) -> String {
-    let value = text::one_line(&neutral(value), MAX_ATTRIBUTE);
+fn attribute_value(value: &str) -> String {
+    let value = text::one_line(&neutralize(value), MAX_ATTRIBUTE);
     let (mut out, mut used) = (String::new(), 0);
     for c in value.chars() {
         let escaped = match fold::fold(c) {

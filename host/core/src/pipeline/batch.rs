@@ -16,7 +16,7 @@ use super::resolve::{CallTarget, resolve};
 use super::result::CallResult;
 use super::shape::{ShapedOutput, shape};
 use super::validate::validate;
-use super::{Gates, Pipeline};
+use super::{CallPolicy, Pipeline};
 use crate::call::invoke::Failure;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
@@ -24,27 +24,27 @@ use crate::registry::view::View;
 use crate::session::TurnCount;
 use crate::tool::content::ToolOutput;
 
-/// Share of a call in the budget of 128 that tokio gives a task before the task must yield. After sixteen calls, about a
-/// tenth of a millisecond, other tasks run.
+/// Units that a call consumes of the 128 that tokio gives a task before it must yield. Other tasks run after sixteen calls,
+/// about 100 µs.
 const CALL_SHARE: usize = 8;
 
-/// What the calls of a batch share.
+/// The context that the calls of a batch share.
 #[derive(Debug, Clone)]
 pub(super) struct BatchContext {
     pub(super) pipeline: Pipeline,
     pub(super) view: View,
     pub(super) turn: Arc<TurnContext>,
-    pub(super) gates: Arc<Gates>,
+    pub(super) call_policy: Arc<CallPolicy>,
     pub(super) turn_count: Option<Arc<TurnCount>>,
-    /// How many calls the batch has.
+    /// The number of calls in the batch.
     pub(super) size: usize,
-    /// The call that makes these, if a tool makes them.
+    /// The parent call, if a tool makes these calls.
     pub(super) parent: Option<Arc<ParentCall>>,
-    /// When the calls end at the latest: with their parent.
+    /// The deadline of the parent call.
     pub(super) deadline: Option<Instant>,
 }
 
-/// A call that ends before its tool runs: with a refusal, with a failure of the host, or as a dry run.
+/// The result of a call that ends before its tool runs: a refusal, a host failure or a dry run.
 pub(super) struct EarlyResult(pub(super) Result<ToolOutput, Failure>);
 
 impl<E: Into<Failure>> From<E> for EarlyResult {
@@ -63,11 +63,11 @@ impl BatchContext {
             AssertUnwindSafe(stages).catch_unwind().await
         };
         guard.finish(output.unwrap_or_else(|_| {
-            ShapedOutput::failed(Failure::Host("a panic while the call ran; see the log".to_owned()))
+            ShapedOutput::failed(Failure::Host("the call panicked; see the log".to_owned()))
         }))
     }
 
-    /// Characters that the output of one call may have.
+    /// Most characters of the output of one call.
     pub(super) fn budget_chars(&self, of_tool: Option<u64>) -> usize {
         match self.parent {
             Some(_) => self.turn.budget_chars,
@@ -76,14 +76,14 @@ impl BatchContext {
     }
 }
 
-/// Takes a call from stage to stage. Each stage is a type that one function makes from the stage before.
+/// Runs the stages of a call. Each stage is a type that one function constructs from the previous stage.
 async fn run_stages(guard: &mut AuditGuard<'_>, args: String) -> ShapedOutput {
     let (target, args) = CallTarget::find(guard, args);
     let outcome = run_tool(guard, &target, args).await;
     shape(guard, &target, outcome).await
 }
 
-/// The stages up to the answer of the tool. `docs/explanation/call.md` lists their gates in order, and a test compares.
+/// The stages up to the result of the tool. `docs/explanation/call.md` lists their gates in order; a test compares the two.
 async fn run_tool(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,
@@ -95,23 +95,23 @@ async fn run_tool(
     invoke(guard, tool, call).await
 }
 
-/// Yields to other tasks now and then. Without it, a caller that makes many calls that never wait would block its
-/// thread for all other tasks and delay the runtime's timers.
+/// Consumes cooperative budget, so that the task yields regularly. Without it, a caller with many calls that never wait
+/// would block all other tasks of its thread and delay the runtime's timers.
 pub(super) async fn consume_call_share() {
     for _ in 0..CALL_SHARE {
         tokio::task::coop::consume_budget().await;
     }
 }
 
-/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each has its place in the
-/// batch.
+/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each call comes with its
+/// index in the batch.
 pub(super) struct CallGroup {
     pub(super) first: (usize, ToolCall),
     pub(super) rest: Vec<(usize, ToolCall)>,
 }
 
 impl CallGroup {
-    /// Groups calls by serial queue, in their order.
+    /// Groups calls by serial queue. The order within a group is that of the batch.
     pub(super) fn group(view: &View, calls: Vec<ToolCall>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::with_capacity(calls.len());
         let mut by_queue: HashMap<&Arc<str>, usize> = HashMap::new();

@@ -1,8 +1,8 @@
-//! What an embedder puts around calls: before a tool runs and after it has.
+//! Interceptors: the embedder's code that runs before and after a tool.
 //!
-//! An interceptor stands behind the gates: it sees calls that may happen, and none of a dry run. Arguments that it
-//! changes pass the gates for arguments and permissions again. One that panics before a call ends it; one that
-//! panics after it is logged, and the result stays.
+//! Interceptors run after the gates: they see admitted calls only, and no dry runs. Arguments that an interceptor changes
+//! pass the gates for arguments and permissions again. A panic before the tool runs ends the call. A panic after it is
+//! logged, and the result does not change.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use toolbay_policy::wildcard::text_matches;
 
 use super::admit::admit;
 use super::batch::EarlyResult;
-use super::check::{check_output, redacted};
+use super::check::{check_output, redact_result};
 use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use super::validate::validate_changed;
@@ -26,47 +26,51 @@ use crate::output::redact::Redactor;
 use crate::tool::ToolDef;
 use crate::tool::content::{ToolOutput, ToolResult};
 
-/// What becomes of a call before it runs.
+/// The decision of an interceptor about a call before it runs.
 #[derive(Debug)]
-pub enum Before {
-    /// It goes on.
+pub enum InterceptorAction {
+    /// The call continues.
     Run,
-    /// It goes on with these arguments.
+    /// The call continues with these arguments.
     Args(Value),
-    /// The tool is not run; this is the answer.
+    /// The tool does not run; this is the result.
     Answer(ToolResult),
 }
 
-/// Code of the embedder around calls. Both methods may wait; the cancellation of the call ends the waiting.
+/// The embedder's code around calls. Both methods may wait; a cancellation of the call drops their futures.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use toolbay_core::call::{AdmittedCall, CallContext};
-/// use toolbay_core::pipeline::intercept::{Before, Interceptor, Interceptors, Scope};
+/// use toolbay_core::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope, Interceptors};
 /// use toolbay_core::call::invoke::BoxFuture;
 ///
-/// /// Searches find no more than ten things, whatever the model asks for.
+/// /// Limits searches to ten results.
 /// #[derive(Debug)]
 /// struct AtMostTen;
 ///
 /// impl Interceptor for AtMostTen {
-///     fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
+///     fn before<'a>(
+///         &'a self,
+///         call: &'a AdmittedCall,
+///         _: &'a Arc<CallContext>,
+///     ) -> BoxFuture<'a, InterceptorAction> {
 ///         let mut args = serde_json::Value::clone(call.parsed());
 ///         args["limit"] = args["limit"].as_u64().unwrap_or(10).min(10).into();
-///         Box::pin(std::future::ready(Before::Args(args)))
+///         Box::pin(std::future::ready(InterceptorAction::Args(args)))
 ///     }
 /// }
 ///
 /// let mut interceptors = Interceptors::default();
-/// interceptors.push(Scope::Tool("*__search".to_owned()), Arc::new(AtMostTen));
+/// interceptors.push(InterceptorScope::Tool("*__search".to_owned()), Arc::new(AtMostTen));
 /// ```
 pub trait Interceptor: Send + Sync + fmt::Debug {
-    /// Decides what becomes of a call that is about to run.
-    fn before<'a>(&'a self, _: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, Before> {
-        Box::pin(std::future::ready(Before::Run))
+    /// Decides about a call that is about to run.
+    fn before<'a>(&'a self, _: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, InterceptorAction> {
+        Box::pin(std::future::ready(InterceptorAction::Run))
     }
 
-    /// Looks at a result before it is reduced and cut, without the values of secrets; `Some` takes its place.
+    /// Inspects a redacted result before it is reduced and cut. `Some` replaces the result.
     fn after<'a>(
         &'a self,
         _: &'a AdmittedCall,
@@ -79,19 +83,19 @@ pub trait Interceptor: Send + Sync + fmt::Debug {
 
 /// The calls that an interceptor sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// All.
+pub enum InterceptorScope {
+    /// All calls.
     All,
-    /// Of tools whose qualified name fits; `*` stands for any run of characters.
+    /// Calls of tools whose qualified name matches; `*` matches any run of characters.
     Tool(String),
-    /// Of tools of a toolset.
+    /// Calls of tools in a toolset.
     Toolset(String),
-    /// Of tools from a source, as in a rule: `builtin`, `plugin:text*`, `mcp`.
+    /// Calls of tools from a source, with patterns as in a rule: `builtin`, `plugin:text*`, `mcp`.
     Source(String),
 }
 
-impl Scope {
-    fn takes(&self, tool: &ToolDef) -> bool {
+impl InterceptorScope {
+    fn matches(&self, tool: &ToolDef) -> bool {
         match self {
             Self::All => true,
             Self::Tool(pattern) => text_matches(pattern, tool.name.as_str()),
@@ -101,14 +105,14 @@ impl Scope {
     }
 }
 
-/// The interceptors of a host: `before` is called in the order in which they were put in, `after` in the reverse one,
-/// so that the first is the outermost.
+/// The interceptors of a host. `before` runs in the order of registration and `after` in reverse, so the first interceptor
+/// is the outermost.
 #[derive(Debug, Clone, Default)]
-pub struct Interceptors(Vec<(Scope, Arc<dyn Interceptor>)>);
+pub struct Interceptors(Vec<(InterceptorScope, Arc<dyn Interceptor>)>);
 
 impl Interceptors {
-    /// Puts one in, inside those that are there.
-    pub fn push(&mut self, scope: Scope, interceptor: Arc<dyn Interceptor>) {
+    /// Adds an interceptor as the innermost one.
+    pub fn push(&mut self, scope: InterceptorScope, interceptor: Arc<dyn Interceptor>) {
         self.0.push((scope, interceptor));
     }
 
@@ -116,26 +120,26 @@ impl Interceptors {
         self.0.is_empty()
     }
 
-    /// Those that see calls of a tool, from the outside in.
-    fn of<'a>(&'a self, tool: &'a ToolDef) -> impl DoubleEndedIterator<Item = &'a Arc<dyn Interceptor>> {
-        self.0.iter().filter(|(scope, _)| scope.takes(tool)).map(|(_, interceptor)| interceptor)
+    /// The interceptors for calls of a tool, from the outside in.
+    fn for_tool<'a>(&'a self, tool: &'a ToolDef) -> impl DoubleEndedIterator<Item = &'a Arc<dyn Interceptor>> {
+        self.0.iter().filter(|(scope, _)| scope.matches(tool)).map(|(_, interceptor)| interceptor)
     }
 
-    /// Asks the interceptors, from the outside in, until one answers. Arguments that one changes are validated and
-    /// admitted again: the approval was for another call.
+    /// Runs `before` of the interceptors, from the outside in, until one returns a result. Changed arguments are validated
+    /// and admitted again, since the approval was for other arguments.
     pub(super) async fn before(
         &self,
         guard: &mut AuditGuard<'_>,
         tool: ResolvedTool<'_>,
         mut call: AdmittedCall,
     ) -> Result<(AdmittedCall, Option<ToolResult>), EarlyResult> {
-        for interceptor in self.of(&tool.entry().def) {
-            // In an async block, since the method itself may panic before it makes a future.
-            let before = contained(tool.ctx, async { interceptor.before(&call, tool.ctx).await }).await;
+        for interceptor in self.for_tool(&tool.entry().def) {
+            // In an async block, since the method itself may panic before it returns a future.
+            let before = run_contained(tool.ctx, async { interceptor.before(&call, tool.ctx).await }).await;
             match before? {
-                Before::Run => {}
-                Before::Answer(answer) => return Ok((call, Some(answer))),
-                Before::Args(args) => {
+                InterceptorAction::Run => {}
+                InterceptorAction::Answer(answer) => return Ok((call, Some(answer))),
+                InterceptorAction::Args(args) => {
                     let changed = validate_changed(guard, tool, args.to_string())?;
                     call = admit(guard, tool, changed).await?;
                 }
@@ -144,7 +148,7 @@ impl Interceptors {
         Ok((call, None))
     }
 
-    /// Shows the result to the interceptors, from the inside out.
+    /// Runs `after` of the interceptors, from the inside out.
     pub(super) async fn after(
         &self,
         redactor: &Redactor,
@@ -153,8 +157,8 @@ impl Interceptors {
         mut result: Result<ToolOutput, Failure>,
     ) -> Result<ToolOutput, Failure> {
         let def = &tool.entry().def;
-        for interceptor in self.of(def).rev() {
-            let after = contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
+        for interceptor in self.for_tool(def).rev() {
+            let after = run_contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
             let replaced = match after {
                 Ok(None) => continue,
                 Ok(Some(Ok(output))) => match check_output(def, &output) {
@@ -170,19 +174,19 @@ impl Interceptors {
                     continue;
                 }
             };
-            result = redacted(redactor, replaced);
+            result = redact_result(redactor, replaced);
         }
         result
     }
 }
 
 fn report_failed(tool: &ToolDef, problem: &str) {
-    tracing::error!(tool = %tool.name, problem, "an interceptor failed after a call; the result stays");
+    tracing::error!(tool = %tool.name, problem, "an interceptor failed after a call; the result is unchanged");
 }
 
-/// Runs an interceptor's method to its end, its panic, or the end of the call. Interceptors are foreign code: their
-/// mistakes cost no other call anything.
-async fn contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {
+/// Runs a method of an interceptor until it returns, panics or the call is cancelled. A bug in an interceptor must not affect
+/// other calls.
+async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into()),

@@ -1,9 +1,9 @@
-//! The fourth stage: the answer to an admitted call, from an interceptor, the session's cache or the tool.
+//! The fourth stage: the result of an admitted call, from an interceptor, the session's cache or the tool.
 
 use std::time::Duration;
 
 use super::batch::EarlyResult;
-use super::check::{check_output, redacted};
+use super::check::{check_output, redact_result};
 use super::nested::NestedCalls;
 use super::record::{AuditGuard, RunFacts};
 use super::resolve::ResolvedTool;
@@ -12,22 +12,22 @@ use super::result_memory::CallMemory;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{Failure, ToolOutcome};
 use crate::call::{AdmittedCall, Identity};
-use crate::output::delivery::Rules;
+use crate::output::rules::OutputRules;
 use crate::session::ResultKey;
 use crate::tool::content::ToolOutput;
 
-/// A call that was answered.
+/// A call with the result of its tool.
 pub(super) struct InvokedCall {
     pub(super) call: AdmittedCall,
-    /// The answer, checked against the output schema and without the values of secrets.
+    /// The result, checked against the output schema and without the values of secrets.
     pub(super) result: Result<ToolOutput, Failure>,
-    /// How the answer is delivered.
-    pub(super) rules: Rules,
-    /// The memory that the answer holds.
+    /// The output rules for the result.
+    pub(super) rules: OutputRules,
+    /// The memory that the result holds.
     pub(super) memory: CallMemory,
 }
 
-/// Gets the answer to a call. From here on, the call may have had effects.
+/// Runs the tool or finds the result elsewhere. From here on, the call may have had effects.
 pub(super) async fn invoke(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,
@@ -41,7 +41,7 @@ pub(super) async fn invoke(
     } else {
         Box::pin(interceptors.before(guard, tool, call)).await?
     };
-    let nested = NestedCalls::of(tool);
+    let nested = NestedCalls::for_tool(tool);
     let mut invocation = Invocation { guard, tool, nested, memory: CallMemory::default() };
     let mut result = match answer {
         Some(answer) => invocation.accept(answer.map_err(Failure::from)).await,
@@ -49,10 +49,10 @@ pub(super) async fn invoke(
     };
     let Invocation { guard, nested, memory, .. } = invocation;
     let entry = tool.entry();
-    let mut rules = Rules::of(entry.call.delivery.or(batch.gates.delivery), &entry.def);
+    let mut rules = OutputRules::for_tool(entry.call.output.or(batch.call_policy.output), &entry.def);
     rules.untrusted |= nested.is_some_and(|nested| nested.returned_untrusted());
     if let Some(cost) = guard.run.as_ref().and_then(|run| run.cost_usd) {
-        batch.turn.session.spend(cost);
+        batch.turn.session.add_cost(cost);
     }
     if !interceptors.is_empty() {
         result = Box::pin(interceptors.after(&guard.redactor, tool, &call, result)).await;
@@ -60,7 +60,7 @@ pub(super) async fn invoke(
     Ok(InvokedCall { call, result, rules, memory })
 }
 
-/// A call while it is answered.
+/// The state of a call during this stage.
 struct Invocation<'g, 'b> {
     guard: &'g mut AuditGuard<'b>,
     tool: ResolvedTool<'g>,
@@ -69,7 +69,7 @@ struct Invocation<'g, 'b> {
 }
 
 impl Invocation<'_, '_> {
-    /// Answers from the session's cache, if the tool has one and the session has the result; else runs the tool.
+    /// Takes the result from the session's cache, if the tool allows caching and the result is cached; else runs the tool.
     async fn answer(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
         let (batch, def) = (self.guard.batch, &self.tool.entry().def);
         let session = &batch.turn.session;
@@ -77,29 +77,29 @@ impl Invocation<'_, '_> {
             let result = self.run(call).await;
             return self.accept(result).await;
         };
-        if let Some((output, age)) = session.cached(&key, def, max_age) {
-            self.guard.note_run(|run| run.cached = Some(age));
+        if let Some((output, age)) = session.cached_result(&key, def, max_age) {
+            self.guard.update_run(|run| run.cached = Some(age));
             let output = Ok(output);
             self.memory.count(batch, self.tool.entry(), &output).await?;
             return output;
         }
         let result = self.run(call).await;
         let output = self.accept(result).await?;
-        session.keep(&batch.gates.session, key, def, &output);
+        session.cache_result(&batch.call_policy.session, key, def, &output);
         Ok(output)
     }
 
-    /// Checks and redacts an answer, and notes its cost. Everything that a tool or an interceptor answers passes here;
-    /// the reducer comes later.
+    /// Checks and redacts a result, and records its cost. All results of tools and interceptors pass through here, before
+    /// the reducer.
     async fn accept(&mut self, answer: Result<ToolOutput, Failure>) -> Result<ToolOutput, Failure> {
-        self.guard.note_run(|run| run.cost_usd = cost_of(&answer));
-        // Memory first: an answer that does not fit is not processed.
+        self.guard.update_run(|run| run.cost_usd = cost_of(&answer));
+        // Memory first: a result that does not fit is not processed.
         self.memory.count(self.guard.batch, self.tool.entry(), &answer).await?;
         let checked = answer.and_then(|output| {
             check_output(&self.tool.entry().def, &output)?;
             Ok(output)
         });
-        redacted(&self.guard.redactor, checked)
+        redact_result(&self.guard.redactor, checked)
     }
 
     /// Waits for the serial queue of the tool, if it has one, and runs the tool.
@@ -110,13 +110,13 @@ impl Invocation<'_, '_> {
             return Err(Fault::new(FaultKind::Cancelled, "the call was cancelled before it ran").into());
         }
         let permit = match &entry.call.serial {
-            Some(queue) => Some(batch.pipeline.serial.enter(queue, ctx.cancel()).await?),
+            Some(queue) => Some(batch.pipeline.serial.acquire(queue, ctx.cancel()).await?),
             None => None,
         };
         self.memory.reserve(batch, entry, ctx).await?;
         self.guard.write_start(entry, ctx);
-        if !entry.invoker.begins() {
-            ctx.begin().map_err(|problem| Failure::unrecorded(&problem))?;
+        if !entry.invoker.calls_begin() {
+            ctx.begin().map_err(|problem| Failure::from_audit_error(&problem))?;
         }
         let invoked = match self.nested.as_ref().map(|nested| nested.caller(batch, ctx)) {
             Some(caller) => entry.invoker.invoke_with(call, ctx, caller),
@@ -124,7 +124,7 @@ impl Invocation<'_, '_> {
         };
         let ToolOutcome { result, usage } = invoked.await;
         drop(permit);
-        self.guard.note_run(|run| run.usage = Some(usage));
+        self.guard.update_run(|run| run.usage = Some(usage));
         result
     }
 

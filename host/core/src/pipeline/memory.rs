@@ -1,7 +1,7 @@
-//! Memory budgets: bytes that a host reserves before it uses them, so that it refuses work instead of running out.
+//! Memory budgets: a host reserves memory before it uses it, so it refuses work instead of running out of memory.
 //!
-//! A [`MemoryBudget`] has a limit; a [`MemoryReservation`] takes part of it and gives the part back when it is dropped. A host
-//! has one budget for the memory of guests and one for results that are not delivered yet.
+//! A [`MemoryReservation`] takes bytes of a [`MemoryBudget`] and returns them when it is dropped. A host has one budget for
+//! the memory of guests and one for results that are not delivered yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use toolbay_policy::quantity;
 
 use crate::call::fault::{Fault, FaultKind};
 
-/// After this time a caller may try again to whom a budget had nothing left: most calls end within it.
+/// The time after which a refused caller should retry: most calls end within it.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A number of bytes that reservations share. Clones are one budget.
+/// A limited number of bytes. Clones share the budget.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<Counter>);
 
@@ -29,7 +29,7 @@ struct Counter {
     released: Notify,
 }
 
-/// Bytes of a budget, until they are dropped.
+/// Reserved bytes of a budget. Dropping it returns them.
 #[derive(Debug)]
 pub struct MemoryReservation {
     budget: MemoryBudget,
@@ -37,48 +37,48 @@ pub struct MemoryReservation {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, which the key `key` of the policy's `[host]` table sets.
+    /// A budget of `limit` bytes. `key` is the key of the policy's `[host]` table that sets the limit.
     #[must_use]
     pub fn new(key: &'static str, limit: u64) -> Self {
         let (used, waiting) = (AtomicU64::new(0), AtomicU32::new(0));
         Self(Arc::new(Counter { key, limit, used, waiting, released: Notify::new() }))
     }
 
-    /// Its size, in bytes.
+    /// The size of the budget in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 
-    /// Bytes that are reserved now.
+    /// Reserved bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.0.used.load(Ordering::Acquire)
     }
 
-    /// Bytes that are left.
+    /// Bytes that are not reserved.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.limit().saturating_sub(self.used())
     }
 
-    /// Reserves `bytes`; `None`: so many are not left.
+    /// Reserves `bytes`; `None` if fewer are free.
     #[must_use]
     pub fn reserve(&self, bytes: u64) -> Option<MemoryReservation> {
         self.take(bytes).then(|| MemoryReservation { budget: self.clone(), bytes })
     }
 
-    /// Reserves `bytes` as soon as they are left.
+    /// Waits until `bytes` are free and reserves them.
     pub async fn reserve_later(&self, bytes: u64) -> MemoryReservation {
         self.wait_until(|| self.reserve(bytes)).await
     }
 
-    /// Waits until `ready` returns something. It is asked again whenever a reservation has given bytes back.
+    /// Waits until `ready` returns a value. It is called again after each release of bytes.
     pub async fn wait_until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
-        let _waiting = Waiting::of(&self.0.waiting);
+        let _waiting = WaiterGuard::new(&self.0.waiting);
         loop {
             let mut released = std::pin::pin!(self.0.released.notified());
-            // Before the look: what is released after it is not missed.
+            // Enabled before the check, so that no release after the check is missed.
             released.as_mut().enable();
             if let Some(found) = ready() {
                 return found;
@@ -87,7 +87,8 @@ impl MemoryBudget {
         }
     }
 
-    /// The fault of a call for which `bytes` are not left: `busy` if others hold them, else the limit that is too small.
+    /// The fault of a call for which `bytes` are not free: `busy` if other calls hold them, or `out_of_memory` if they exceed
+    /// the limit.
     #[must_use]
     pub fn exhausted(&self, what: &str, bytes: u64) -> Fault {
         let limit = LimitHit {
@@ -102,9 +103,9 @@ impl MemoryBudget {
         Fault::by_limit(FaultKind::Busy, &what, limit).retry_after(RETRY)
     }
 
-    /// Lets those look again who wait ([`MemoryBudget::wait_until`]): what they look at has changed.
+    /// Wakes all waiters ([`MemoryBudget::wait_until`]) after a change of state that they depend on.
     pub fn wake(&self) {
-        // A look at a number: most of the time nobody waits, and to notify takes a lock.
+        // Checks the counter first: notifying takes a lock, and usually there are no waiters.
         if self.0.waiting.load(Ordering::Acquire) > 0 {
             self.0.released.notify_waiters();
         }
@@ -125,20 +126,21 @@ impl MemoryBudget {
 }
 
 impl MemoryReservation {
-    /// How many bytes it has.
+    /// The number of reserved bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Its budget.
+    /// The budget of the reservation.
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// Changes it to `bytes`; `false`: so many are not left, and it stays as it is. To shrink always works.
-    #[must_use = "where it did not grow, there is no memory"]
+    /// Changes the reservation to `bytes`. Returns `false` and changes nothing if the budget has too few free bytes.
+    /// Shrinking always succeeds.
+    #[must_use = "the reservation did not grow if this returns `false`"]
     pub fn resize(&mut self, bytes: u64) -> bool {
         if bytes > self.bytes {
             if !self.budget.take(bytes - self.bytes) {
@@ -158,17 +160,17 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// One that waits, counted.
-struct Waiting<'a>(&'a AtomicU32);
+/// Counts a waiter until it is dropped.
+struct WaiterGuard<'a>(&'a AtomicU32);
 
-impl<'a> Waiting<'a> {
-    fn of(count: &'a AtomicU32) -> Self {
+impl<'a> WaiterGuard<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, Ordering::AcqRel);
         Self(count)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -180,11 +182,11 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn no_more_is_reserved_than_there_is_and_all_is_given_back() {
+    fn reservations_never_exceed_the_limit_and_are_returned() {
         let budget = MemoryBudget::new("guest_memory", 100);
         let mut one = budget.reserve(60).unwrap();
         assert!(budget.reserve(41).is_none() && budget.free() == 40);
-        assert!(!one.resize(101) && one.bytes() == 60, "it stays as it is");
+        assert!(!one.resize(101) && one.bytes() == 60, "the reservation is unchanged");
         assert!(one.resize(100) && budget.reserve(1).is_none());
         assert!(one.resize(10) && budget.used() == 10);
         drop(one);
@@ -193,20 +195,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_gets_what_is_given_back() {
+    async fn a_waiter_gets_released_bytes() {
         let budget = MemoryBudget::new("guest_memory", 100);
         let mut one = budget.reserve(100).unwrap();
         let mut waits = Box::pin(budget.reserve_later(30));
         assert!((&mut waits).now_or_never().is_none());
         assert!(one.resize(71));
-        assert!((&mut waits).now_or_never().is_none(), "29 are not 30");
+        assert!((&mut waits).now_or_never().is_none(), "29 bytes are not enough");
         drop(one);
         assert_eq!(waits.await.bytes(), 30);
         assert_eq!(budget.0.waiting.load(Ordering::Acquire), 0);
     }
 
     #[test]
-    fn what_others_hold_is_busy_and_what_is_too_large_names_the_limit() {
+    fn a_used_up_budget_is_busy_and_a_too_large_request_names_the_limit() {
+
         let budget = MemoryBudget::new("guest_memory", 1 << 20);
         let busy = budget.exhausted("no memory is left", 5);
         assert_eq!((busy.kind, busy.retry_after_ms), (FaultKind::Busy, Some(500)));

@@ -1,8 +1,8 @@
-//! Calls that a running tool makes: they pass the same stages as all others.
+//! Nested calls: calls that a running tool makes. They pass the same stages as all other calls.
 //!
-//! They run under the view, the session, the turn and the rules of the call that makes them, end with it, and are recorded
-//! with its id. Their outputs go to a program: whole, without marks, saved nowhere. The pipeline remembers whether others
-//! wrote such an output; the output of the calling tool is then marked, too.
+//! Nested calls run under the view, session, turn and rules of the parent call. They end with it and are recorded with its
+//! id. Their outputs go to a program, so they are neither reduced nor marked nor saved. If one of them is untrusted, the
+//! output of the calling tool is marked as untrusted, too.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,21 +16,21 @@ use crate::call::invoke::nested::{
     CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
 };
 use crate::call::{CallContext, ToolCall, TurnContext};
-use crate::registry::view::Entry;
+use crate::registry::view::ToolEntry;
 use crate::tool::content::{ErrorCode, ToolError};
-use crate::tool::reason;
+use crate::tool::toolcall_reason;
 
-/// A call that makes others.
+/// A call that makes nested calls.
 #[derive(Debug)]
 pub(super) struct ParentCall {
     ctx: Arc<CallContext>,
     grant: Arc<dyn InvokeGrant>,
-    /// Whether a nested call returned text that others wrote.
+    /// Whether a nested call returned untrusted text.
     returned_untrusted: AtomicBool,
-    /// 0 for a call that a model made.
+    /// The depth of the call: 0 for a model's call.
     depth: usize,
-    /// Nested calls to which the model's call has led so far.
-    made: Arc<AtomicU32>,
+    /// The number of nested calls below the model's call so far.
+    nested_count: Arc<AtomicU32>,
 }
 
 impl ParentCall {
@@ -38,17 +38,17 @@ impl ParentCall {
         &self.ctx.call_id
     }
 
-    /// Refuses a tool that the calling tool was not granted, before it learns anything about it.
+    /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.
     pub(super) fn check_grant(&self, tool: &str) -> Result<(), ToolError> {
         if self.grant.allows(tool) {
             return Ok(());
         }
         let refusal = self.grant.refusal(tool);
         let text = refusal.for_model(&self.ctx.tool);
-        Err(ToolError::new(ErrorCode::NotAvailable, text).about("denied").with_hint(refusal.hint))
+        Err(ToolError::new(ErrorCode::NotAvailable, text).with_subject("denied").with_hint(refusal.hint))
     }
 
-    /// Notes that a nested call returned text that others wrote.
+    /// Records that a nested call returned untrusted text.
     pub(super) fn note_untrusted(&self) {
         self.returned_untrusted.store(true, Ordering::Release);
     }
@@ -62,18 +62,18 @@ pub(super) struct NestedCalls {
 }
 
 impl NestedCalls {
-    /// The nested calls of a tool; `None` if it was granted none.
-    pub(super) fn of(tool: ResolvedTool<'_>) -> Option<Self> {
+    /// The nested calls of a tool; `None` if it has no grant for them.
+    pub(super) fn for_tool(tool: ResolvedTool<'_>) -> Option<Self> {
         let grant = tool.entry().invoker.invoke_grant(tool.ctx.profile.as_deref())?;
         Some(Self { grant, parent: OnceLock::new() })
     }
 
-    /// Whether one of them returned text that others wrote.
+    /// Whether a nested call returned untrusted text.
     pub(super) fn returned_untrusted(&self) -> bool {
         self.parent.get().is_some_and(|parent| parent.returned_untrusted.load(Ordering::Acquire))
     }
 
-    /// What makes the calls.
+    /// The caller that the tool makes nested calls through.
     pub(super) fn caller(&self, batch: &BatchContext, ctx: &Arc<CallContext>) -> Arc<dyn ToolCaller> {
         let above = batch.parent.as_ref();
         let parent = self.parent.get_or_init(|| {
@@ -82,7 +82,7 @@ impl NestedCalls {
                 grant: Arc::clone(&self.grant),
                 returned_untrusted: AtomicBool::new(false),
                 depth: above.map_or(0, |parent| parent.depth + 1),
-                made: above.map_or_else(Arc::default, |parent| Arc::clone(&parent.made)),
+                nested_count: above.map_or_else(Arc::default, |parent| Arc::clone(&parent.nested_count)),
             })
         });
         Arc::new(PipelineCaller { parent: Arc::clone(parent), batch: batch.clone() })
@@ -104,23 +104,23 @@ impl ToolCaller for PipelineCaller {
 
     fn count(&self, calls: u32, most: u32) -> Option<u32> {
         let more = |made: u32| made.checked_add(calls).filter(|made| *made <= most);
-        self.parent.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
+        self.parent.nested_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
     }
 
     fn tools(&self) -> Vec<CallableTool> {
-        let granted = |entry: &&Arc<Entry>| self.parent.grant.allows(entry.def.name.as_str());
+        let granted = |entry: &&Arc<ToolEntry>| self.parent.grant.allows(entry.def.name.as_str());
         self.batch.view.discoverable().filter(granted).map(|entry| callable(entry)).collect()
     }
 
     fn call<'a>(&'a self, nested: NestedBatch, handle: ResultHandler<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let NestedBatch { calls, at_once, ends } = nested;
+            let NestedBatch { calls, max_concurrent: at_once, deadline: ends } = nested;
             let cancel = self.batch.turn.cancel.child_token();
             let _end = cancel.clone().drop_guard();
             let turn = TurnContext {
                 budget_chars: MAX_CHARS,
                 cancel,
-                // Progress is the parent's to report.
+                // The parent call reports progress.
                 progress: None,
                 ..TurnContext::clone(&self.batch.turn)
             };
@@ -135,8 +135,8 @@ impl ToolCaller for PipelineCaller {
             let groups = CallGroup::group(&batch.view, calls);
             let handle = |index, result: CallResult| {
                 let CallResult { result, shaping, hints, .. } = result;
-                // The program reads the model's text; the operator reads the hints with the parent's.
-                hints.lines.into_iter().for_each(|hint| self.parent.ctx.advise(hint));
+                // The calling program gets the text for models. The operator gets the hints with those of the parent.
+                hints.lines.into_iter().for_each(|hint| self.parent.ctx.add_hint(hint));
                 handle(index, NestedResult { result, cut: shaping.cut_from_chars.is_some() });
             };
             BatchScheduler::run_nested(batch, groups, at_once, handle).await;
@@ -150,9 +150,9 @@ impl PipelineCaller {
     }
 }
 
-fn callable(entry: &Entry) -> CallableTool {
+fn callable(entry: &ToolEntry) -> CallableTool {
     let schema = &entry.def.input_schema;
-    let schema = if entry.asks_reason() { reason::without(schema) } else { schema.value().clone() };
+    let schema = if entry.has_reason_argument() { toolcall_reason::schema_without_reason(schema) } else { schema.value().clone() };
     CallableTool {
         name: entry.def.name.as_str().to_owned(),
         description: entry.def.description.clone(),

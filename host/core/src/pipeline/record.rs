@@ -1,4 +1,4 @@
-//! The last stage: the audit record of a call, its entry in the log, and an event if it failed.
+//! The last stage: the audit record of a call, its entry in the call log, and an event if it failed.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -20,14 +20,14 @@ use crate::audit::{self, AuditRecord, CallStart, StartId};
 use crate::call::approval::Decision;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
-use crate::call::{CallContext, OnBegin};
+use crate::call::{CallContext, BeginHook};
 use crate::output::redact::Redactor;
-use crate::registry::event::Event;
-use crate::registry::view::{Entry, FoundTool};
+use crate::registry::event::HostEvent;
+use crate::registry::view::{ToolEntry, FoundTool};
 use crate::tool::ToolSource;
 
-/// A call that is not recorded yet, with the facts that its stages have established. A call that is dropped under way,
-/// because its caller went away, may have had effects: it is recorded, too.
+/// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went away, the
+/// guard still records it, since the call may have had effects.
 pub(super) struct AuditGuard<'b> {
     pub(super) batch: &'b BatchContext,
     pub(super) call_id: &'b Arc<str>,
@@ -38,15 +38,15 @@ pub(super) struct AuditGuard<'b> {
     pub(super) redactor: Redactor,
     target: Option<TargetFacts>,
     pub(super) digests: Option<CallDigests>,
-    /// Why the caller called, as it says.
+    /// The caller's reason for the call.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
-    /// `None`: nothing can have happened yet.
+    /// `None` until the call can have had effects.
     pub(super) run: Option<RunFacts>,
     finished: bool,
 }
 
-/// What is known once the tool was looked up.
+/// Facts about the target of the call, known after the lookup.
 struct TargetFacts {
     ctx: Arc<CallContext>,
     source: Option<Arc<ToolSource>>,
@@ -56,17 +56,17 @@ struct TargetFacts {
     hints_for_model: bool,
 }
 
-/// What is known of a call from the moment at which something may have happened.
+/// Facts about the run of the tool.
 #[derive(Default)]
 pub(super) struct RunFacts {
-    /// `None`: the tool has not ended.
+    /// `None` until the tool has ended.
     pub(super) usage: Option<Usage>,
     pub(super) cost_usd: Option<f64>,
     /// The age of the result, if it comes from the session's cache.
     pub(super) cached: Option<Duration>,
-    /// What became of the reducer.
+    /// The outcome of the reducer.
     pub(super) reducer: Option<&'static str>,
-    /// The start line in the audit, if the call has one once it begins.
+    /// The id of the start line in the audit, if the call gets one.
     start_id: Option<StartId>,
 }
 
@@ -93,11 +93,11 @@ impl<'b> AuditGuard<'b> {
         }
     }
 
-    /// Notes the tool that the call means.
+    /// Records the target of the call.
     pub(super) fn set_target(&mut self, target: &CallTarget<'_>, forwarded: bool) {
         let entry = target.found.map(FoundTool::entry);
-        let settings = self.batch.gates.delivery;
-        let settings = entry.map_or(settings, |entry| entry.call.delivery.or(settings));
+        let settings = self.batch.call_policy.output;
+        let settings = entry.map_or(settings, |entry| entry.call.output.or(settings));
         self.target = Some(TargetFacts {
             ctx: Arc::clone(&target.ctx),
             source: target.source().cloned(),
@@ -106,14 +106,14 @@ impl<'b> AuditGuard<'b> {
         });
     }
 
-    /// Notes something about the run of the tool. Before `invoke` has begun, there is none.
-    pub(super) fn note_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
+    /// Updates the facts about the run of the tool. It does nothing before the `invoke` stage.
+    pub(super) fn update_run(&mut self, note: impl FnOnce(&mut RunFacts)) {
         if let Some(run) = &mut self.run {
             note(run);
         }
     }
 
-    /// Records the call and makes its result.
+    /// Records the call and returns its result.
     pub(super) fn finish(mut self, output: ShapedOutput) -> CallResult {
         let (duration_us, hints) = self.record(&output);
         let ShapedOutput { result, shaping, memory } = output;
@@ -143,45 +143,45 @@ impl<'b> AuditGuard<'b> {
         }
     }
 
-    /// Records how the call ended. Returns how long it took, in microseconds, and the hints of its refusals.
+    /// Records the end of the call. Returns the duration in microseconds and the hints of its refusals.
     fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<String>) {
         self.finished = true;
         let ended = Instant::now();
         let took = ended.duration_since(self.start);
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let record = self.audit_record(output, duration_us);
-        self.log(&record, ended);
+        self.push_log_entry(&record, ended);
         let hints = record.hints.clone();
-        let event = output.result.is_err().then(|| Event::ToolError {
+        let event = output.result.is_err().then(|| HostEvent::ToolError {
             tool: Arc::clone(&record.tool),
             call_id: Arc::clone(&record.call_id),
             outcome: record.outcome,
         });
-        // A sink is the embedder's code; its failure must not cost the caller the result.
+        // A sink is the embedder's code: its panic must not lose the result of the call.
         let audit = &self.batch.pipeline.audit;
         if std::panic::catch_unwind(AssertUnwindSafe(|| audit.record(record))).is_err() {
             tracing::error!(call = ?self.call_id, "the audit sink panicked; a record is lost");
         }
         if let Some(event) = event {
-            self.batch.pipeline.events.tell(event);
+            self.batch.pipeline.events.emit(event);
         }
         (duration_us, hints)
     }
 
     fn audit_record(&mut self, output: &ShapedOutput, duration_us: u64) -> AuditRecord {
         let (result, identity, redactor) = (&output.result, &self.batch.turn.identity, &self.redactor);
-        let redacted = |text: &str| audit::cut(&redactor.text(text));
+        let redacted = |text: &str| audit::cut(&redactor.redact_text(text));
         let target = self.target.as_ref();
         let ctx = target.map(|target| &target.ctx);
         let run = self.run.as_ref();
-        // A refused call has used nothing.
+        // A refused call has no usage.
         let ran = ctx.filter(|_| run.is_some());
         let began = ctx.is_some_and(|ctx| ctx.has_begun());
-        let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.spent()));
+        let usage = run.and_then(|run| run.usage).or_else(|| ran.map(|ctx| ctx.usage()));
         AuditRecord {
-            call_id: shown(redactor, self.call_id),
+            call_id: redacted_text(redactor, self.call_id),
             outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
-            tool: ctx.map_or_else(|| redacted(&self.requested_tool).into(), |ctx| shown(redactor, &ctx.tool)),
+            tool: ctx.map_or_else(|| redacted(&self.requested_tool).into(), |ctx| redacted_text(redactor, &ctx.tool)),
             through: target.filter(|target| target.forwarded).map(|_| redacted(&self.requested_tool)),
             source: target.and_then(|target| target.source.clone()),
             session_id: identity.session_id.as_deref().map(redacted),
@@ -198,7 +198,7 @@ impl<'b> AuditGuard<'b> {
                 Ok(_) | Err(Failure::Refused(_) | Failure::Host(_)) => None,
             },
             uses: ran.map_or_else(Vec::new, |ctx| ctx.uses()),
-            uses_not_kept: ran.map_or(0, |ctx| ctx.uses_not_kept()),
+            uses_not_kept: ran.map_or(0, |ctx| ctx.dropped_uses()),
             hints: ctx.map_or_else(Vec::new, |ctx| refusals::hints(result, ctx)),
             usage: usage.unwrap_or_default(),
             cost_usd: run.and_then(|run| run.cost_usd),
@@ -211,14 +211,14 @@ impl<'b> AuditGuard<'b> {
             cut_from_chars: output.shaping.cut_from_chars,
             reducer: run.and_then(|run| run.reducer),
             reason: (self.reason.take())
-                .map(|reason| redactor.text(&reason).chars().take(audit::MAX_REASON).collect()),
+                .map(|reason| redactor.redact_text(&reason).chars().take(audit::MAX_REASON).collect()),
             began,
             start_id: run.and_then(|run| run.start_id).filter(|_| began),
         }
     }
 
-    fn log(&self, record: &AuditRecord, ended: Instant) {
-        let log = &self.batch.pipeline.log;
+    fn push_log_entry(&self, record: &AuditRecord, ended: Instant) {
+        let log = &self.batch.pipeline.call_log;
         if !log.is_on() {
             return;
         }
@@ -239,23 +239,23 @@ impl<'b> AuditGuard<'b> {
         });
     }
 
-    /// Has the start line of the call written before the tool runs, if the policy wants one.
-    pub(super) fn write_start(&mut self, entry: &Entry, ctx: &Arc<CallContext>) {
-        let (policy, audit) = (&self.batch.gates.audit, &self.batch.pipeline.audit);
+    /// Arranges for the start line to be written before the tool runs, if the policy wants one.
+    pub(super) fn write_start(&mut self, entry: &ToolEntry, ctx: &Arc<CallContext>) {
+        let (policy, audit) = (&self.batch.call_policy.audit, &self.batch.pipeline.audit);
         let wanted = match policy.start_lines {
             StartLines::All => true,
             StartLines::Effects => policy.required || entry.def.may_have_effects(),
             StartLines::Never => false,
         };
-        if !wanted || !audit.takes_starts() {
+        if !wanted || !audit.accepts_starts() {
             return;
         }
         let (start_id, identity, redactor) = (StartId::next(), &self.batch.turn.identity, &self.redactor);
-        let redacted = |text: &str| audit::cut(&redactor.text(text));
+        let redacted = |text: &str| audit::cut(&redactor.redact_text(text));
         let start = CallStart {
             start_id,
-            call_id: shown(redactor, &ctx.call_id),
-            tool: shown(redactor, &ctx.tool),
+            call_id: redacted_text(redactor, &ctx.call_id),
+            tool: redacted_text(redactor, &ctx.tool),
             source: Arc::clone(&entry.def.source),
             session_id: identity.session_id.as_deref().map(redacted),
             agent_id: identity.agent_id.as_deref().map(redacted),
@@ -263,10 +263,10 @@ impl<'b> AuditGuard<'b> {
             args_sha256: self.digests.map(|digests| digests.args),
         };
         let (audit, required) = (Arc::clone(audit), policy.required);
-        self.note_run(|run| run.start_id = Some(start_id));
-        ctx.set_on_begin(OnBegin(Box::new(move || {
-            // As at the end: a sink is the embedder's code.
-            let written = std::panic::catch_unwind(AssertUnwindSafe(|| audit.started(start.clone())));
+        self.update_run(|run| run.start_id = Some(start_id));
+        ctx.set_begin_hook(BeginHook(Box::new(move || {
+            // As in `record`: a sink is the embedder's code and may panic.
+            let written = std::panic::catch_unwind(AssertUnwindSafe(|| audit.record_start(start.clone())));
             let written = written.unwrap_or_else(|_| Err("the audit sink panicked".to_owned()));
             if required { written } else { Ok(()) }
         })));
@@ -282,9 +282,9 @@ impl Drop for AuditGuard<'_> {
     }
 }
 
-/// A text of a caller as it is kept: short, and without the values of secrets. Most texts are kept as they come.
-fn shown(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
-    match redactor.text(text) {
+/// A text of a caller for the audit: cut and redacted. Most texts are shared unchanged.
+fn redacted_text(redactor: &Redactor, text: &Arc<str>) -> Arc<str> {
+    match redactor.redact_text(text) {
         Cow::Borrowed(_) if text.len() <= audit::MAX_TEXT => Arc::clone(text),
         redacted => audit::cut(&redacted).into(),
     }

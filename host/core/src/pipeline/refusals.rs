@@ -1,4 +1,4 @@
-//! What a call was refused, for its two readers: hints for the operator, words for the model.
+//! The refusals of a call for two readers: hints for the operator and texts for the model.
 
 use toolbay_policy::refusal;
 
@@ -6,13 +6,11 @@ use crate::call::CallContext;
 use crate::call::invoke::Failure;
 use crate::tool::content::{BlockBody, ContentBlock, ToolOutput};
 
-type Outcome = Result<ToolOutput, Failure>;
-
-/// The hints for the operator: why the call itself was refused, then what it was refused while it ran.
-pub(super) fn hints(result: &Outcome, ctx: &CallContext) -> Vec<String> {
+/// The hints for the operator: first that of the call's own failure, then those of refusals while it ran.
+pub(super) fn hints(result: &Result<ToolOutput, Failure>, ctx: &CallContext) -> Vec<String> {
     let own = match result {
         Err(Failure::Refused(error)) => error.hint.clone(),
-        Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().owned(hint)),
+        Err(Failure::Fault(fault)) => fault.hint().map(|hint| ctx.redactor().redact_owned(hint)),
         Ok(_) | Err(Failure::Host(_)) => None,
     };
     let mut hints: Vec<String> = own.into_iter().collect();
@@ -24,20 +22,20 @@ pub(super) fn hints(result: &Outcome, ctx: &CallContext) -> Vec<String> {
     hints
 }
 
-/// Says behind a limit that the operator can raise it, and how the operator learns to.
-pub(super) fn point(result: &mut Outcome, tool: &str) {
+/// Appends to a fault of a limit that the operator can raise it, and the command that explains how.
+pub(super) fn append_raise_note(result: &mut Result<ToolOutput, Failure>, tool: &str) {
     if let Err(Failure::Fault(fault)) = result
         && fault.hint().is_some()
     {
         fault.message.push_str("; ");
-        fault.message.push_str(&refusal::raisable(tool));
+        fault.message.push_str(&refusal::limit_notice(tool));
     }
 }
 
-/// Appends the refusals that the tool did not hear: as a block of their own, so that a text that is JSON stays JSON, or
-/// behind the message of an error. There are few of them, each of one line.
-pub(super) fn append(result: &mut Outcome, ctx: &CallContext) {
-    let texts = ctx.to_append(result.is_err());
+/// Appends the silent refusals. In an output they are a separate block, so that a JSON text stays JSON; in an error they
+/// follow the message. There are few of them, of one line each.
+pub(super) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, ctx: &CallContext) {
+    let texts = ctx.texts_to_append(result.is_err());
     if texts.is_empty() {
         return;
     }

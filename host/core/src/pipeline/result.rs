@@ -1,4 +1,4 @@
-//! What the caller gets for a call.
+//! The result of a call as the caller gets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use toolbay_policy::limits::Usage;
 
 use crate::call::invoke::Failure;
-use crate::output::untrusted::Mark;
+use crate::output::untrusted::UntrustedMark;
 use crate::pipeline::memory::MemoryReservation;
-use crate::session::spool::Spooled;
+use crate::session::output_store::SavedOutput;
 use crate::tool::ToolSource;
 use crate::tool::canonical::Digest;
 use crate::tool::content::ToolOutput;
@@ -22,45 +22,45 @@ pub struct CallResult {
     pub tool: String,
     /// The name that the caller used, if that tool only forwarded the call (`tool_call`).
     pub through: Option<String>,
-    /// The output, cut to the budget, or why there is none.
+    /// The output, cut to the budget, or the failure.
     pub result: Result<ToolOutput, Failure>,
-    /// What the shaping of the output changed.
+    /// The changes that shaping made to the output.
     pub shaping: Shaping,
-    /// What the guest used.
+    /// The resource usage of the guest.
     pub usage: Usage,
-    /// From the call's arrival to this result, in microseconds.
+    /// The time from the arrival of the call to this result, in microseconds.
     pub duration_us: u64,
-    /// Where the tool comes from, if there is one of that name.
+    /// The source of the tool; `None` if no tool has this name.
     pub source: Option<Arc<ToolSource>>,
     /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): equal calls have equal
-    /// digests, in whatever order their arguments were written. `None`: the arguments were not parsed.
+    /// digests, whatever the order of their arguments. `None` if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
     /// The age of the result, if it comes from the session's cache: the tool did not run, and the call cost nothing.
     pub cached: Option<Duration>,
-    /// The memory that the result holds of the host's `result_memory`. Dropping it gives the memory back.
+    /// The part of the host's `result_memory` that the result holds. Dropping it releases the memory.
     pub memory: Option<MemoryReservation>,
-    /// The policy lines that would allow what the call was refused.
+    /// The policy lines that would allow the refused operations.
     pub hints: PolicyHints,
 }
 
-/// What became of a tool's output on its way to the caller.
+/// The changes that shaping made to the output of a tool.
 #[derive(Debug, Clone, Default)]
 pub struct Shaping {
-    /// Characters before the text was cut, if it was.
+    /// Characters of the text before it was cut; `None` if it was not cut.
     pub cut_from_chars: Option<usize>,
-    /// The texts that were saved for the session, because they were cut or reduced.
-    pub saved: Vec<Spooled>,
-    /// The mark around texts of this tool, if others may have written them. `structured` carries none: whatever turns it
-    /// into text adds the mark.
-    pub mark: Option<Mark>,
+    /// The texts that were saved for the session because they were cut or reduced.
+    pub saved: Vec<SavedOutput>,
+    /// The mark around the texts of an untrusted tool. `structured` is not marked: code that turns it into text must add the
+    /// mark.
+    pub mark: Option<UntrustedMark>,
 }
 
-/// Policy lines for the operator ([`toolbay_policy::refusal`]). The texts of a result contain none of them.
+/// Policy lines for the operator ([`toolbay_policy::refusal`]). The texts of a result do not contain them.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyHints {
     /// One hint for each refusal.
     pub lines: Vec<String>,
-    /// Whether the policy lets models read them; each edge that speaks to models checks this.
+    /// Whether the policy lets models read the lines. Each edge that speaks to models checks this.
     pub for_model: bool,
 }
 
@@ -73,14 +73,14 @@ impl PolicyHints {
 }
 
 impl CallResult {
-    /// What the call cost in US dollars, as the tool said; a failed call may have cost, too.
+    /// The cost of the call in US dollars, as the tool reported it. A failed call may have a cost, too.
     #[must_use]
     pub fn cost_usd(&self) -> Option<f64> {
         cost_of(&self.result)
     }
 }
 
-/// The cost that a tool states with its output or its error, in US dollars.
+/// The cost that the tool reported with its output or error, in US dollars.
 pub(super) fn cost_of(result: &Result<ToolOutput, Failure>) -> Option<f64> {
     match result {
         Ok(output) => output.cost_usd,
@@ -89,10 +89,10 @@ pub(super) fn cost_of(result: &Result<ToolOutput, Failure>) -> Option<f64> {
     }
 }
 
-/// What the calls of a batch cost together, in US dollars.
+/// The total cost of the calls of a batch, in US dollars.
 #[must_use]
 pub fn cost_usd(results: &[CallResult]) -> f64 {
-    // Not `sum`: the sum of nothing is -0.0.
+    // Not `sum`: the sum of an empty iterator is -0.0.
     results.iter().filter_map(CallResult::cost_usd).fold(0.0, |sum, cost| sum + cost)
 }
 

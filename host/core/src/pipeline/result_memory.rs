@@ -1,8 +1,9 @@
-//! The memory of results: reserved before a call runs, corrected to what it answered, held until the result is delivered.
+//! The memory of results: reserved before a call runs, corrected to the actual size of the result, and held until the result
+//! is delivered.
 //!
-//! A call reserves what its tool is expected to answer. While other calls run, it waits for them to give back what they do
-//! not need; when only finished results hold the memory, it is answered `busy` and does not run. Whatever the expectation
-//! was, an answer is counted before anything else is done with it, and one that does not fit is refused.
+//! A call reserves the expected size of its result. If the budget is used up while other calls run, the call waits for them
+//! to release memory that they do not need. If only finished results hold the memory, the call fails with `busy` and does
+//! not run. A result is counted before it is processed, and refused if it does not fit, whatever size was expected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,47 +19,48 @@ use crate::call::CallContext;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
 use crate::pipeline::memory::{MemoryBudget, MemoryReservation};
-use crate::registry::view::Entry;
+use crate::registry::view::ToolEntry;
 use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ToolOutput};
 
-/// What every call reserves: more than most results have.
-const USUAL: u64 = 32 << 10;
-/// No call reserves more than this part of the budget before it runs: a generous limit alone must not stop all others.
+/// Bytes that every call reserves: more than most results have.
+const BASE_RESERVATION: u64 = 32 << 10;
+/// A call reserves at most one part in this many of the budget before it runs, so that a tool with a large limit does not
+/// block all other calls.
 const LARGEST_SHARE: u64 = 4;
-/// A budget that the policy does not set, for a pipeline that was not told what the machine has.
+/// The budget if the limits set none, since the pipeline does not know the memory of the machine.
 const DEFAULT_BUDGET: u64 = 128 << 20;
-/// What a content block takes beside its texts and bytes.
-const BLOCK: u64 = 128;
+/// Bytes that a content block takes in addition to its texts and data.
+const BLOCK_OVERHEAD: u64 = 128;
 
-/// The memory of a host's results. Clones are one.
+/// The memory of a host's results. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct ResultMemory {
     budget: MemoryBudget,
-    /// Answers that are there and wait.
-    late: MemoryBudget,
-    /// Calls that have reserved and are not done: what they will not need is given back.
+    /// Results that wait for memory.
+    pending: MemoryBudget,
+    /// The number of calls with a reservation that is not settled yet. They will release the memory that they do not need.
     running: Arc<AtomicU32>,
     patience: Duration,
-    /// Bytes of it that one client may leave unread.
+    /// Bytes of results that one client may leave unread.
     outbox: u64,
 }
 
-/// What a result holds of the memory, from before its call runs.
+/// The memory of one result, reserved before its call runs.
 #[derive(Debug)]
-struct Reserved {
-    held: MemoryReservation,
-    /// Dropped once the result is settled, so that calls that wait are woken.
-    _running: Running,
+struct ResultReservation {
+    reservation: MemoryReservation,
+    /// Dropped when the result is settled. The drop wakes waiting calls.
+    _running: RunningCallGuard,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningCallGuard {
     count: Arc<AtomicU32>,
     budget: MemoryBudget,
 }
 
-impl Drop for Running {
+impl Drop for RunningCallGuard {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::AcqRel);
         self.budget.wake();
@@ -70,7 +72,7 @@ impl ResultMemory {
         let bytes = limits.result_memory.unwrap_or(DEFAULT_BUDGET);
         Self {
             budget: MemoryBudget::new("result_memory", bytes),
-            late: MemoryBudget::new("result_memory", bytes),
+            pending: MemoryBudget::new("result_memory", bytes),
             running: Arc::default(),
             patience: limits.queue_timeout,
             outbox: limits.outbox_bytes,
@@ -81,19 +83,19 @@ impl ResultMemory {
         &self.budget
     }
 
-    pub(super) fn outbox(&self) -> (u64, Duration) {
+    pub(super) fn outbox_limits(&self) -> (u64, Duration) {
         (self.outbox, self.patience)
     }
 
-    fn try_reserve(&self, bytes: u64) -> Option<Reserved> {
+    fn try_reserve(&self, bytes: u64) -> Option<ResultReservation> {
         let held = self.budget.reserve(bytes)?;
         self.running.fetch_add(1, Ordering::AcqRel);
-        let running = Running { count: Arc::clone(&self.running), budget: self.budget.clone() };
-        Some(Reserved { held, _running: running })
+        let running = RunningCallGuard { count: Arc::clone(&self.running), budget: self.budget.clone() };
+        Some(ResultReservation { reservation: held, _running: running })
     }
 
-    /// Reserves `bytes`; waits for calls that run, and not for results that nobody has taken.
-    async fn reserve_later(&self, bytes: u64, cancel: &CancellationToken) -> Result<Reserved, Fault> {
+    /// Reserves `bytes`, waiting while calls run. It does not wait for undelivered results.
+    async fn reserve_later(&self, bytes: u64, cancel: &CancellationToken) -> Result<ResultReservation, Fault> {
         let full = || self.budget.exhausted("the memory for results is used up", bytes);
         let attempt = || match self.try_reserve(bytes) {
             Some(reserved) => Some(Ok(reserved)),
@@ -110,45 +112,45 @@ impl ResultMemory {
 
 /// The memory that one call holds for its result.
 #[derive(Debug, Default)]
-pub(super) struct CallMemory(Option<Reserved>);
+pub(super) struct CallMemory(Option<ResultReservation>);
 
 impl CallMemory {
-    /// Reserves memory for what the tool may answer.
+    /// Reserves memory for the expected result of the tool.
     pub(super) async fn reserve(
         &mut self,
         batch: &BatchContext,
-        entry: &Entry,
+        entry: &ToolEntry,
         ctx: &CallContext,
     ) -> Result<(), Fault> {
-        // A calling tool takes its results at once, and what may cross to it is bounded.
-        let more = if batch.parent.is_some() { 0 } else { entry.expected_answer_bytes() };
+        // A calling tool takes its results at once, and their size is bounded.
+        let more = if batch.parent.is_some() { 0 } else { entry.expected_total_bytes() };
         let results = &batch.pipeline.results;
-        let bytes = USUAL.saturating_add(more).min(results.budget.limit() / LARGEST_SHARE);
+        let bytes = BASE_RESERVATION.saturating_add(more).min(results.budget.limit() / LARGEST_SHARE);
         self.0 = match results.try_reserve(bytes) {
             Some(reserved) => Some(reserved),
-            // Boxed to keep the future of the calls that do not wait small.
+            // Boxed to keep the future of calls that do not wait small.
             None => Some(Box::pin(results.reserve_later(bytes, ctx.cancel())).await?),
         };
         Ok(())
     }
 
-    /// Counts an answer, and refuses one that is larger than `result_bytes` or than the memory that is left.
+    /// Counts a result. Refuses a result that exceeds `result_bytes` or the memory that is left.
     pub(super) async fn count(
         &mut self,
         batch: &BatchContext,
-        entry: &Entry,
+        entry: &ToolEntry,
         answer: &Result<ToolOutput, Failure>,
     ) -> Result<(), Fault> {
         let bytes = match answer {
             Ok(output) => {
                 let beside = beside_text(output);
                 let text = text_bytes(output);
-                // A text that will be cut is copied, to be saved.
+                // A text that will be cut is copied into the output store.
                 let text = if text > DEFAULT_RESULT_BYTES { text.saturating_mul(2) } else { text };
                 let whole = beside.saturating_add(text);
-                entry.note_answer(beside, whole);
+                entry.record_result_size(beside, whole);
                 if batch.parent.is_none() && beside > entry.call.result_bytes {
-                    return Err(too_large(entry, beside));
+                    return Err(too_large_fault(entry, beside));
                 }
                 whole
             }
@@ -158,11 +160,11 @@ impl CallMemory {
         if self.try_hold(results, bytes) {
             return Ok(());
         }
-        // Boxed to keep the future of the answers that do not wait small.
+        // Boxed to keep the future of results that do not wait small.
         Box::pin(self.hold_later(results, bytes)).await
     }
 
-    /// Corrects the reservation to the delivered result, and gives back the capacity of texts that were cut.
+    /// Corrects the reservation to the size of the shaped result, and releases the spare capacity of cut texts.
     pub(super) fn settle(self, result: &mut Result<ToolOutput, Failure>) -> Option<MemoryReservation> {
         if let Ok(output) = result {
             shrink(&mut output.value);
@@ -173,15 +175,15 @@ impl CallMemory {
             Ok(output) => beside_text(output).saturating_add(text_bytes(output)),
             Err(failure) => failure_bytes(failure),
         };
-        if !memory.held.resize(bytes) {
-            tracing::debug!(bytes, "a result became longer than what was counted for it");
+        if !memory.reservation.resize(bytes) {
+            tracing::debug!(bytes, "a result became larger than its memory reservation");
         }
-        Some(memory.held)
+        Some(memory.reservation)
     }
 
     fn try_hold(&mut self, results: &ResultMemory, bytes: u64) -> bool {
         match &mut self.0 {
-            Some(memory) => memory.held.resize(bytes),
+            Some(memory) => memory.reservation.resize(bytes),
             None => {
                 self.0 = results.try_reserve(bytes);
                 self.0.is_some()
@@ -189,17 +191,17 @@ impl CallMemory {
         }
     }
 
-    /// Waits for memory with an answer at hand. As many answers may wait as fit into the budget once more.
+    /// Waits for memory with a finished result. The results that wait may take as many bytes as the budget has.
     async fn hold_later(&mut self, results: &ResultMemory, bytes: u64) -> Result<(), Fault> {
-        let what = "the result came, and the memory for results is used up";
+        let what = "the tool has run, but the memory for results is used up";
         let exhausted = || results.budget.exhausted(what, bytes);
-        let _waits = results.late.reserve(bytes).ok_or_else(exhausted)?;
+        let _waits = results.pending.reserve(bytes).ok_or_else(exhausted)?;
         let held = results.budget.wait_until(|| self.try_hold(results, bytes).then_some(()));
         tokio::time::timeout(results.patience, held).await.map_err(|_| exhausted())
     }
 }
 
-/// A text that was cut still has the room that it had.
+/// Releases the capacity of a text that was cut.
 fn shrink(text: &mut String) {
     if text.capacity() / 2 > text.len() {
         text.shrink_to_fit();
@@ -215,7 +217,7 @@ fn failure_bytes(failure: &Failure) -> u64 {
     bytes as u64
 }
 
-/// Bytes of the texts of a result, those of blocks included: they are cut to the budget.
+/// Bytes of the texts of a result, including those of blocks. These texts are cut to the character budget.
 fn text_bytes(output: &ToolOutput) -> u64 {
     output.content.iter().map(block_text_bytes).fold(output.value.len() as u64, u64::saturating_add)
 }
@@ -226,35 +228,35 @@ fn block_text_bytes(block: &ContentBlock) -> u64 {
         BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Text(text), .. }) => text.len(),
         BlockBody::Image(_) | BlockBody::Audio(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
     };
-    let beside: usize = block.labels().into_iter().chain(block.kinds()).map(str::len).sum();
+    let beside: usize = block.labels().into_iter().chain(block.machine_fields()).map(str::len).sum();
     (text + beside) as u64
 }
 
-/// Bytes of a result beside its texts.
+/// Bytes of a result apart from its texts.
 fn beside_text(output: &ToolOutput) -> u64 {
     let json = [&output.structured, &output.meta].into_iter().flatten().map(|raw| raw.get().len() as u64);
-    json.chain(output.content.iter().map(data_of)).fold(0, u64::saturating_add)
+    json.chain(output.content.iter().map(data_bytes)).fold(0, u64::saturating_add)
 }
 
-fn data_of(block: &ContentBlock) -> u64 {
+fn data_bytes(block: &ContentBlock) -> u64 {
     let data = match &block.body {
         BlockBody::Image(blob) | BlockBody::Audio(blob) => blob.data.len(),
         BlockBody::Embedded(EmbeddedResource { body: ResourceBody::Blob(data), .. }) => data.len(),
         BlockBody::Text(_) | BlockBody::Link(_) | BlockBody::Embedded(_) => 0,
     };
-    data as u64 + BLOCK
+    data as u64 + BLOCK_OVERHEAD
 }
 
-fn too_large(entry: &Entry, bytes: u64) -> Fault {
+fn too_large_fault(entry: &ToolEntry, bytes: u64) -> Fault {
     let setting = match &*entry.def.source {
         ToolSource::Plugin { id, .. } => format!("[plugins.{id}.limits] result_bytes = …"),
         ToolSource::Mcp { server, .. } => format!("[mcp.{server}] max_result_bytes = …"),
         ToolSource::OpenApi { document } => format!("[openapi.{document}.limits] result_bytes = …"),
-        ToolSource::Builtin => "nothing: the program that brings the tool sets it".to_owned(),
+        ToolSource::Builtin => "nothing: the program that registers the tool sets the limit".to_owned(),
     };
     let value = quantity::show_bytes(entry.call.result_bytes);
     let what =
-        format!("`{}` answered with {bytes} bytes of structured data, blocks and metadata", entry.def.name,);
+        format!("`{}` returned {bytes} bytes of structured data, blocks and metadata", entry.def.name);
     let limit = LimitHit { name: "result_bytes", value, setting };
     Fault::by_limit(FaultKind::OutputTooLarge, &what, limit)
 }

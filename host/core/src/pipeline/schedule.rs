@@ -1,11 +1,11 @@
-//! The scheduler of a batch, for the calls of a turn and for those that a call makes: a few workers, each of which runs
-//! one call after the other.
+//! The scheduler of a batch, for the calls of a turn and for nested calls: a few workers that each run one call after the
+//! other.
 //!
-//! The calls of a turn start with one worker for each thread of the runtime, the caller's own task among them. A call that
-//! waits lets one more worker start, so that calls that wait do so at the same time, while those that do not cost no task
-//! of their own. The calls that a call makes have as many workers as may run at once, and never more.
+//! The calls of a turn start with one worker for each thread of the runtime; the caller's task is one of them. When a call
+//! waits, one more worker starts. So calls that wait overlap, and calls that do not wait need no task of their own. Nested
+//! calls have as many workers as may run at the same time.
 //!
-//! Workers share two counters and nothing else that they write: each group of calls has a slot of its own.
+//! Workers write to two shared counters only: each group of calls has its own slot.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -22,37 +22,37 @@ use super::BATCH_TASKS;
 use super::batch::{BatchContext, CallGroup, consume_call_share};
 use super::result::CallResult;
 
-/// How long the caller looks for the end of its batch before it sleeps: the last call of another worker ends within
-/// microseconds, and waking a task takes longer than that.
+/// How long the caller spins at the end of its batch before it sleeps. The last call of another worker usually ends within
+/// microseconds, and waking a task takes longer.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// A batch under way. Each worker holds it.
+/// A running batch, shared by its workers.
 pub(super) struct BatchScheduler {
     context: BatchContext,
     groups: Vec<Mutex<Option<CallGroup>>>,
-    /// The group that is taken next.
+    /// The index of the next group to run.
     next: AtomicUsize,
-    /// Groups that have not ended.
-    left: AtomicUsize,
+    /// The number of groups that have not ended.
+    remaining: AtomicUsize,
     workers: Mutex<Workers>,
     most_workers: usize,
     done: Notify,
 }
 
 struct Workers {
-    /// Workers that were started, the caller's own task included.
+    /// The number of started workers, including the caller's task.
     count: usize,
     handles: Vec<AbortHandle>,
-    given_up: bool,
+    aborted: bool,
 }
 
-/// Where results go.
+/// Receives the results of calls.
 trait ResultSink: Clone + Send + Sync + 'static {
-    /// Takes the result of the call at this place in the batch; `false`: nobody takes more.
+    /// Takes the result of the call with this index in the batch. Returns `false` if the receiver is gone.
     fn put(&self, index: usize, result: CallResult) -> impl Future<Output = bool> + Send;
 }
 
-/// A list in the order of the calls.
+/// Results in the order of the calls.
 type ResultSlots = Arc<[Mutex<Option<CallResult>>]>;
 
 impl ResultSink for ResultSlots {
@@ -64,7 +64,7 @@ impl ResultSink for ResultSlots {
     }
 }
 
-/// A reader that takes one result after the other.
+/// Results in the order in which the calls end.
 impl ResultSink for mpsc::Sender<(usize, CallResult)> {
     async fn put(&self, index: usize, result: CallResult) -> bool {
         self.send((index, result)).await.is_ok()
@@ -72,29 +72,29 @@ impl ResultSink for mpsc::Sender<(usize, CallResult)> {
 }
 
 impl BatchScheduler {
-    /// Runs the calls of a turn; returns their results in the order of the calls. Dropping the future ends every call.
+    /// Runs the calls of a turn and returns their results in the order of the calls. Dropping the future cancels every call.
     pub(super) async fn run(context: BatchContext, groups: Vec<CallGroup>) -> Vec<CallResult> {
         let calls: usize = groups.iter().map(|group| 1 + group.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(groups.len());
         let results: ResultSlots = (0..calls).map(|_| Mutex::default()).collect();
         let batch = Self::new(context, groups, BATCH_TASKS);
-        let _end = GiveUp(&batch);
+        let _end = AbortOnDrop(&batch);
         batch.workers.lock().count = 1;
         (1..at_once).for_each(|_| batch.start_worker(&results));
-        // A thread keeps the task that it made last to itself, and will be busy with this batch: one more task makes the
-        // worker one that other threads may take.
+        // Tokio keeps the last spawned task in a slot that other threads cannot steal from, and this thread is about to be
+        // busy. One more spawned task moves the worker into the stealable queue.
         if at_once > 1 && tokio::task::try_id().is_some() {
             tokio::spawn(std::future::ready(()));
         }
         batch.work(&results).await;
-        if !batch.is_done_soon() {
+        if !batch.spin_until_done() {
             batch.done.notified().await;
         }
         results.iter().filter_map(|result| result.lock().take()).collect()
     }
 
-    /// Runs calls that a call makes, at most `at_once` at the same time, and hands over each result as it comes. At most one
-    /// result waits to be taken: all of them together could be large. Dropping the future ends every call.
+    /// Runs nested calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one result
+    /// is buffered, since all of them together could be large. Dropping the future cancels every call.
     pub(super) async fn run_nested(
         context: BatchContext,
         groups: Vec<CallGroup>,
@@ -102,7 +102,7 @@ impl BatchScheduler {
         mut take: impl FnMut(usize, CallResult),
     ) {
         let batch = Self::new(context, groups, at_once);
-        let _end = GiveUp(&batch);
+        let _end = AbortOnDrop(&batch);
         let (results, mut taken) = mpsc::channel(1);
         (0..at_once.min(batch.groups.len())).for_each(|_| batch.start_worker(&results));
         drop(results);
@@ -114,35 +114,35 @@ impl BatchScheduler {
     fn new(context: BatchContext, groups: Vec<CallGroup>, most_workers: usize) -> Arc<Self> {
         Arc::new(Self {
             context,
-            left: AtomicUsize::new(groups.len()),
+            remaining: AtomicUsize::new(groups.len()),
             groups: groups.into_iter().map(|group| Mutex::new(Some(group))).collect(),
             next: AtomicUsize::new(0),
-            workers: Mutex::new(Workers { count: 0, handles: Vec::new(), given_up: false }),
+            workers: Mutex::new(Workers { count: 0, handles: Vec::new(), aborted: false }),
             most_workers,
             done: Notify::new(),
         })
     }
 
-    /// Starts one more worker, if there is something to do for it.
+    /// Starts one more worker, if a group is left and the limit allows it.
     fn start_worker(self: &Arc<Self>, results: &impl ResultSink) {
         let mut workers = self.workers.lock();
         let nothing = self.next.load(Ordering::Relaxed) >= self.groups.len();
-        if nothing || workers.given_up || workers.count >= self.most_workers {
+        if nothing || workers.aborted || workers.count >= self.most_workers {
             return;
         }
         workers.count += 1;
         let (batch, results) = (Arc::clone(self), results.clone());
-        // Ends when no group is left, or with the future of the batch, which aborts its workers.
+        // The batch owns the task. It ends when no group is left, or when the future of the batch is dropped.
         workers.handles.push(tokio::spawn(async move { batch.work(&results).await }).abort_handle());
     }
 
-    /// Runs one group after the other until there is none.
+    /// Runs one group after the other until none is left.
     async fn work(self: &Arc<Self>, results: &impl ResultSink) {
-        while let Some(group) = self.take() {
-            let _end = RunningGroup(self);
+        while let Some(group) = self.next_group() {
+            let _end = GroupGuard(self);
             let mut waited = false;
             for (index, call) in std::iter::once(group.first).chain(group.rest) {
-                // Not a wait that another worker could use.
+                // Not inside `poll_fn` below: this yield is not a reason to start a worker.
                 consume_call_share().await;
                 let result = {
                     let mut run = pin!(self.context.run_call(call));
@@ -162,7 +162,7 @@ impl BatchScheduler {
         }
     }
 
-    fn take(&self) -> Option<CallGroup> {
+    fn next_group(&self) -> Option<CallGroup> {
         loop {
             let slot = self.groups.get(self.next.fetch_add(1, Ordering::Relaxed))?;
             if let Some(group) = slot.lock().take() {
@@ -172,11 +172,11 @@ impl BatchScheduler {
     }
 
     fn is_done(&self) -> bool {
-        self.left.load(Ordering::Acquire) == 0
+        self.remaining.load(Ordering::Acquire) == 0
     }
 
-    /// Looks for a moment whether all groups have ended.
-    fn is_done_soon(&self) -> bool {
+    /// Spins for up to [`SPIN`]. Returns whether all groups have ended.
+    fn spin_until_done(&self) -> bool {
         let start = Instant::now();
         while !self.is_done() && start.elapsed() < SPIN {
             std::hint::spin_loop();
@@ -185,27 +185,27 @@ impl BatchScheduler {
     }
 }
 
-/// A group that was taken: it ends, whatever happens to its worker.
-struct RunningGroup<'a>(&'a BatchScheduler);
+/// Counts a group as ended when it is dropped, even if its worker panics.
+struct GroupGuard<'a>(&'a BatchScheduler);
 
-impl Drop for RunningGroup<'_> {
+impl Drop for GroupGuard<'_> {
     fn drop(&mut self) {
-        if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
         }
     }
 }
 
-/// Ends the workers of a batch that nobody waits for any more.
-struct GiveUp<'a>(&'a BatchScheduler);
+/// Aborts the workers if the future of the batch is dropped early.
+struct AbortOnDrop<'a>(&'a BatchScheduler);
 
-impl Drop for GiveUp<'_> {
+impl Drop for AbortOnDrop<'_> {
     fn drop(&mut self) {
         if self.0.is_done() {
             return;
         }
         let mut workers = self.0.workers.lock();
-        workers.given_up = true;
+        workers.aborted = true;
         let handles = std::mem::take(&mut workers.handles);
         drop(workers);
         handles.iter().for_each(AbortHandle::abort);

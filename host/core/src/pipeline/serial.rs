@@ -1,7 +1,7 @@
-//! Serial tools: a serial queue lets one call through at a time, in the order in which the calls came.
+//! Serial tools: a serial queue runs one call at a time, in the order of arrival.
 //!
-//! A queue has a name. Tools with the same queue name share it across all callers, also when their plugin is
-//! replaced. An empty queue takes no memory.
+//! Tools with the same queue name share a queue, across all callers and across reloads of their plugin. An empty queue takes
+//! no memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use toolbay_policy::quantity;
 
 use crate::call::fault::{Fault, FaultKind};
 
-/// After this time a call may be tried again that found its queue full.
+/// The time after which a call that found its queue full should be retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The serial queues of a host. Clones share them.
@@ -27,7 +27,7 @@ pub(crate) struct SerialQueues {
     patience: Duration,
 }
 
-/// A queue that is not empty.
+/// A queue with at least one call.
 #[derive(Debug, Default)]
 struct SerialQueue {
     running: u64,
@@ -35,7 +35,7 @@ struct SerialQueue {
     waiting: VecDeque<(u64, Arc<Notify>)>,
 }
 
-/// A place in a queue. Dropping it frees the place.
+/// A position in a queue. Dropping it lets the next call run.
 #[derive(Debug)]
 pub(crate) struct SerialPermit {
     queues: Arc<Mutex<HashMap<Arc<str>, SerialQueue>>>,
@@ -59,13 +59,13 @@ impl Drop for SerialPermit {
 }
 
 impl SerialQueues {
-    /// Queues with the host's bounds on waiting: `queued_calls` in each queue, for `queue_timeout`.
+    /// Queues with the host's limits: at most `queued_calls` calls wait in each queue, for at most `queue_timeout`.
     pub(crate) fn new(limits: &HostLimits) -> Self {
         Self { queues: Arc::default(), most: limits.queued_calls, patience: limits.queue_timeout }
     }
 
-    /// Waits for a place at the head of a queue.
-    pub(crate) async fn enter(
+    /// Waits until the call is at the head of the queue.
+    pub(crate) async fn acquire(
         &self,
         name: &Arc<str>,
         cancel: &CancellationToken,
@@ -78,13 +78,13 @@ impl SerialQueues {
             () = wake.notified() => Ok(permit),
             () = tokio::time::sleep(self.patience) => {
                 let waited = quantity::show_duration(self.patience);
-                let why = format!("its turn did not come within {waited}");
-                Err(self.busy(name, &why, "queue_timeout", waited))
+                let why = format!("the call did not start within {waited}");
+                Err(self.busy_fault(name, &why, "queue_timeout", waited))
             }
         }
     }
 
-    /// A place in the queue, and what wakes it unless it is the first.
+    /// Joins the queue. Returns the notification to wait for, unless the call is at the head.
     fn join(&self, name: &Arc<str>) -> Result<(SerialPermit, Option<Arc<Notify>>), Fault> {
         let mut queues = self.queues.lock();
         let permit =
@@ -95,7 +95,7 @@ impl SerialQueues {
         };
         if queue.waiting.len() >= self.most as usize {
             let why = format!("{} calls wait for it", self.most);
-            return Err(self.busy(name, &why, "queued_calls", self.most.to_string()));
+            return Err(self.busy_fault(name, &why, "queued_calls", self.most.to_string()));
         }
         let (number, wake) = (queue.next, Arc::new(Notify::new()));
         queue.next += 1;
@@ -103,7 +103,7 @@ impl SerialQueues {
         Ok((permit(number), Some(wake)))
     }
 
-    fn busy(&self, queue: &str, why: &str, name: &'static str, value: String) -> Fault {
+    fn busy_fault(&self, queue: &str, why: &str, name: &'static str, value: String) -> Fault {
         let setting = format!("[host] {name} = …");
         let what = format!("busy: calls of `{queue}` run one after the other (`serial`), and {why}");
         Fault::by_limit(FaultKind::Busy, &what, LimitHit { name, value, setting }).retry_after(RETRY_AFTER)
@@ -119,17 +119,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_is_first_come_first_served_and_forgotten_when_empty() {
+    async fn a_queue_is_first_in_first_out_and_removed_when_empty() {
         let (queues, cancel, seen) = (bounded(100), CancellationToken::new(), Arc::new(Mutex::new(vec![])));
         let name: Arc<str> = "p__t".into();
-        let first = queues.enter(&name, &cancel).await.unwrap();
-        let other = queues.enter(&"p__other".into(), &cancel).await.unwrap();
+        let first = queues.acquire(&name, &cancel).await.unwrap();
+        let other = queues.acquire(&"p__other".into(), &cancel).await.unwrap();
         let mut tasks = vec![];
         for n in 0..5 {
             let (queues, name, seen) = (queues.clone(), Arc::clone(&name), Arc::clone(&seen));
             let cancel = if n == 2 { cancel.clone() } else { CancellationToken::new() };
             tasks.push(tokio::spawn(async move {
-                let permit = queues.enter(&name, &cancel).await?;
+                let permit = queues.acquire(&name, &cancel).await?;
                 seen.lock().push(n);
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 seen.lock().push(n);
@@ -149,17 +149,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_queue_and_one_that_does_not_move_are_busy() {
+    async fn a_full_queue_and_a_blocked_queue_are_busy() {
         let (queues, cancel, name) = (bounded(1), CancellationToken::new(), Arc::from("p__t"));
-        let first = queues.enter(&name, &cancel).await.unwrap();
-        let (second, third) = tokio::join!(queues.enter(&name, &cancel), queues.enter(&name, &cancel));
+        let first = queues.acquire(&name, &cancel).await.unwrap();
+        let (second, third) = tokio::join!(queues.acquire(&name, &cancel), queues.acquire(&name, &cancel));
         let (second, third) = (second.unwrap_err(), third.unwrap_err());
         assert_eq!((second.kind, third.kind), (FaultKind::Busy, FaultKind::Busy));
         assert!(second.hint().is_some_and(|hint| hint.contains("[host] queue_timeout")), "{second}");
         assert!(third.hint().is_some_and(|hint| hint.contains("[host] queued_calls")), "{third}");
         assert!(!third.message.contains("[host]"), "{third}");
         drop(first);
-        queues.enter(&name, &cancel).await.unwrap();
+        queues.acquire(&name, &cancel).await.unwrap();
         assert!(queues.queues.lock().is_empty());
     }
 }

@@ -1,11 +1,11 @@
-//! The fifth stage: the output as the caller gets it. Refusals are shaped, too.
+//! The fifth stage: shaping of the output for the caller. Refusals are shaped, too.
 
 mod reduce;
 mod text;
 
 use toolbay_policy::output::Truncation;
 
-use self::reduce::{Reduced, reduce};
+use self::reduce::{ReducerResult, reduce};
 use self::text::OutputShaper;
 use super::batch::EarlyResult;
 use super::invoke::InvokedCall;
@@ -16,13 +16,13 @@ use super::result::Shaping;
 use super::result_memory::CallMemory;
 use crate::call::AdmittedCall;
 use crate::call::invoke::Failure;
-use crate::output::delivery::Rules;
+use crate::output::rules::OutputRules;
 use crate::pipeline::memory::MemoryReservation;
 use crate::tool::content::ToolOutput;
 
-/// The rules where the host speaks: before the tool ran, and to a tool that made the call.
-const OF_HOST: Rules =
-    Rules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
+/// The rules for texts of the host, and for outputs that go to a calling tool.
+const HOST_RULES: OutputRules =
+    OutputRules { untrusted: false, truncate: Truncation::Head, strip_blobs: false, policy_hints: false };
 
 /// The output of a call, reduced, marked, cut and saved.
 pub(super) struct ShapedOutput {
@@ -33,13 +33,13 @@ pub(super) struct ShapedOutput {
 }
 
 impl ShapedOutput {
-    /// The output of a call that the host failed.
+    /// The output of a failed call, without shaping.
     pub(super) fn failed(failure: Failure) -> Self {
         Self { result: Err(failure), shaping: Shaping::default(), memory: None }
     }
 }
 
-/// Shapes the answer of the tool, or what the host says in its place.
+/// Shapes the result of the tool, or the result that the host returns in its place.
 pub(super) async fn shape(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,
@@ -47,14 +47,14 @@ pub(super) async fn shape(
 ) -> ShapedOutput {
     let (batch, ctx) = (guard.batch, &*target.ctx);
     let (mut result, rules, original, memory) = match outcome {
-        Err(EarlyResult(result)) => (result, OF_HOST, None, CallMemory::default()),
+        Err(EarlyResult(result)) => (result, HOST_RULES, None, CallMemory::default()),
         Ok(InvokedCall { call, result, rules, memory }) => match &batch.parent {
-            // A calling tool gets the whole output as it is. What that tool says afterwards is marked.
+            // A calling tool gets the complete output without a mark. Its own output is marked later.
             Some(parent) => {
                 if rules.untrusted {
                     parent.note_untrusted();
                 }
-                (result, OF_HOST, None, memory)
+                (result, HOST_RULES, None, memory)
             }
             None => {
                 let (result, original) = reduce_answer(guard, target, &call, result).await;
@@ -62,32 +62,32 @@ pub(super) async fn shape(
             }
         },
     };
-    refusals::point(&mut result, &ctx.tool);
+    refusals::append_raise_note(&mut result, &ctx.tool);
     let mut shaper = OutputShaper::new(batch, ctx, target.source().map(|source| &**source), rules, original);
     let cut_from_chars = shaper.shape(&mut result).await;
     let OutputShaper { mark, saved, reduction_undone, .. } = shaper;
     if reduction_undone {
-        guard.note_run(|run| run.reducer = Some("kept"));
+        guard.update_run(|run| run.reducer = Some("kept"));
     }
-    refusals::append(&mut result, ctx);
+    refusals::append_silent_refusals(&mut result, ctx);
     let memory = memory.settle(&mut result);
     ShapedOutput { result, shaping: Shaping { cut_from_chars, saved, mark }, memory }
 }
 
-/// Applies the reducer of the tool, if there is one, to an output or an error of the tool. Returns the text before it, too.
+/// Applies the reducer of the tool, if it has one, to an output or an error. Also returns the original text.
 async fn reduce_answer(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,
     call: &AdmittedCall,
     result: Result<ToolOutput, Failure>,
 ) -> (Result<ToolOutput, Failure>, Option<String>) {
-    let reducer = target.found.and_then(|tool| guard.batch.view.reducer_of(tool.entry()));
+    let reducer = target.found.and_then(|tool| guard.batch.view.reducer_for(tool.entry()));
     let (reducer, result) = match (reducer, result) {
         (Some(reducer), Ok(output)) => (reducer, Ok(output)),
         (Some(reducer), Err(Failure::Refused(error))) => (reducer, Err(error)),
         (_, result) => return (result, None),
     };
-    let Reduced { result, note, original } = reduce(reducer, call.args(), &target.ctx, result).await;
-    guard.note_run(|run| run.reducer = Some(note));
+    let ReducerResult { result, note, original } = reduce(reducer, call.args(), &target.ctx, result).await;
+    guard.update_run(|run| run.reducer = Some(note));
     (result.map_err(Failure::from), original)
 }

@@ -1,48 +1,48 @@
-//! The next state of the registry while it is made, with what will be told of it.
+//! A draft of the next catalog, with the events of its changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toolbay_policy::name::PluginId;
 
-use super::Registered;
+use super::RegistrationResult;
 use super::catalog::Catalog;
-use super::entry::{Bundle, Collision, Entry, OnCollision, ReducerEntry};
-use super::settings::Settings;
-use crate::registry::event::Event;
+use super::entry::{Bundle, Collision, ToolEntry, OnCollision, ReducerEntry};
+use super::settings::RegistrySettings;
+use crate::registry::event::HostEvent;
 
 pub(super) struct Draft {
     pub(super) catalog: Catalog,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<HostEvent>,
     pub(super) changed: bool,
-    /// The tools that others took the place of.
-    pub(super) old: Vec<Arc<Entry>>,
-    /// It is to be kept, though nothing changed that anybody sees.
-    pub(super) kept: bool,
+    /// The tools that were replaced.
+    pub(super) replaced: Vec<Arc<ToolEntry>>,
+    /// Whether to store the draft although no visible property changed.
+    pub(super) silent_change: bool,
 }
 
 impl Draft {
-    pub(super) fn of(catalog: &Catalog) -> Self {
-        Self { catalog: catalog.clone(), events: Vec::new(), changed: false, old: Vec::new(), kept: false }
+    pub(super) fn from_catalog(catalog: &Catalog) -> Self {
+        Self { catalog: catalog.clone(), events: Vec::new(), changed: false, replaced: Vec::new(), silent_change: false }
     }
 
-    /// Puts everything in, or stops at the first name that is taken: the draft is then of no use.
-    pub(super) fn add(&mut self, bundle: Bundle, on_collision: OnCollision) -> Result<Registered, Collision> {
-        let mut registered = Registered::default();
+    /// Adds everything. After an error the draft must be dropped, since it is incomplete.
+    pub(super) fn add(&mut self, bundle: Bundle, on_collision: OnCollision) -> Result<RegistrationResult, Collision> {
+        let mut registered = RegistrationResult::default();
         for mut entry in bundle.tools {
             let name: Arc<str> = entry.def.name.as_str().into();
             match (self.catalog.tools.get(&name), entry.on_collision.unwrap_or(on_collision)) {
                 (None, _) => registered.added.push(Arc::clone(&name)),
                 (Some(there), OnCollision::Throw) => return Err(Collision::with_tool(there)),
                 (Some(_), OnCollision::Keep) => {
-                    registered.kept.push(name);
+                    registered.skipped.push(name);
                     continue;
                 }
                 (Some(there), OnCollision::Replace) => {
                     registered.replaced.push(Arc::clone(&name));
                     let old = Arc::clone(there);
-                    self.drop_own_reducer(&old);
-                    self.old.push(old);
+                    self.remove_own_reducer(&old);
+                    self.replaced.push(old);
                 }
             }
             self.catalog.settings.apply(&mut entry);
@@ -50,7 +50,7 @@ impl Draft {
             self.changed = true;
         }
         for reducer in bundle.reducers {
-            if !registered.kept.iter().any(|kept| **kept == *reducer.target) {
+            if !registered.skipped.iter().any(|kept| **kept == *reducer.target) {
                 self.add_reducer(Arc::new(reducer), on_collision)?;
             }
         }
@@ -72,19 +72,19 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes tools out, each with the reducer that its own plugin has for it.
-    pub(super) fn drop_tools(&mut self, goes: impl Fn(&Entry) -> bool) -> Vec<Arc<Entry>> {
+    /// Removes tools, each with the reducer of its own plugin.
+    pub(super) fn remove_tools(&mut self, goes: impl Fn(&ToolEntry) -> bool) -> Vec<Arc<ToolEntry>> {
         let gone: Vec<_> = self.catalog.tools().filter(|entry| goes(entry)).cloned().collect();
         for entry in &gone {
             self.catalog.tools.remove(entry.def.name.as_str());
-            self.drop_own_reducer(entry);
+            self.remove_own_reducer(entry);
         }
         self.changed |= !gone.is_empty();
         gone
     }
 
-    /// Takes out all that a plugin brought, reducers for tools of others included; returns how many of those went.
-    pub(super) fn drop_reducers_of(&mut self, plugin: &PluginId) -> usize {
+    /// Removes the reducers of a plugin, including those for tools of others. Returns the number of removed reducers.
+    pub(super) fn remove_reducers_of(&mut self, plugin: &PluginId) -> usize {
         let before = self.catalog.reducers.len();
         self.catalog.reducers.retain(|_, reducer| reducer.owner.as_ref() != Some(plugin));
         let gone = before - self.catalog.reducers.len();
@@ -92,7 +92,7 @@ impl Draft {
         gone
     }
 
-    fn drop_own_reducer(&mut self, tool: &Entry) {
+    fn remove_own_reducer(&mut self, tool: &ToolEntry) {
         let name = tool.def.name.as_str();
         let owner = self.catalog.reducers.get(name).and_then(|reducer| reducer.owner.as_ref());
         if owner.is_some() && owner == tool.def.source.plugin() {
@@ -100,33 +100,33 @@ impl Draft {
         }
     }
 
-    /// Changes what is said of tools, and makes of those that `touches` means what is said of them now; tells who may be
-    /// called and who may not any more. The edit returns tools that it changed by themselves.
-    pub(super) fn set(
+    /// Edits the settings and applies them to the tools that `touches` selects. It queues an event for each tool that
+    /// changes. `edit` returns the tools that it changed itself.
+    pub(super) fn update_settings(
         &mut self,
-        touches: impl Fn(&Entry) -> bool,
-        edit: impl FnOnce(&mut Settings) -> Vec<Entry>,
+        touches: impl Fn(&ToolEntry) -> bool,
+        edit: impl FnOnce(&mut RegistrySettings) -> Vec<ToolEntry>,
     ) {
         let before = Arc::clone(&self.catalog.settings);
         let settings = Arc::make_mut(&mut self.catalog.settings);
-        let mut edited: BTreeMap<Arc<str>, Entry> =
+        let mut edited: BTreeMap<Arc<str>, ToolEntry> =
             edit(settings).into_iter().map(|entry| (entry.def.name.as_str().into(), entry)).collect();
-        settings.tidy();
+        settings.remove_empty();
         self.changed |= before != self.catalog.settings || !edited.is_empty();
         let settings = Arc::clone(&self.catalog.settings);
         for (name, entry) in self.catalog.tools.iter_mut().filter(|(_, entry)| touches(entry)) {
-            let mut next = edited.remove(name).unwrap_or_else(|| Entry::clone(entry));
+            let mut next = edited.remove(name).unwrap_or_else(|| ToolEntry::clone(entry));
             settings.apply(&mut next);
-            self.events.extend(told(entry, &next));
+            self.events.extend(settings_event(entry, &next));
             *entry = Arc::new(next);
         }
     }
 
-    /// Tells of tools that came, went or were replaced, source by source.
-    pub(super) fn tell(
+    /// Queues one event for each source of these tools.
+    pub(super) fn push_events(
         &mut self,
-        tools: impl IntoIterator<Item = Arc<Entry>>,
-        event: impl Fn(String, Vec<Arc<str>>) -> Event,
+        tools: impl IntoIterator<Item = Arc<ToolEntry>>,
+        event: impl Fn(String, Vec<Arc<str>>) -> HostEvent,
     ) {
         let mut sources: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
         for entry in tools {
@@ -136,13 +136,13 @@ impl Draft {
     }
 }
 
-/// What is to be told of a tool that settings changed.
-fn told(old: &Entry, new: &Entry) -> Option<Event> {
+/// The event of a tool that settings changed.
+fn settings_event(old: &ToolEntry, new: &ToolEntry) -> Option<HostEvent> {
     let tool = || Arc::from(new.def.name.as_str());
     match &new.availability.disabled {
-        None if old.availability.disabled.is_some() => return Some(Event::Enabled { tool: tool() }),
+        None if old.availability.disabled.is_some() => return Some(HostEvent::Enabled { tool: tool() }),
         Some(reason) if old.availability.disabled != new.availability.disabled => {
-            return Some(Event::Disabled { tool: tool(), reason: reason.to_string() });
+            return Some(HostEvent::Disabled { tool: tool(), reason: reason.to_string() });
         }
         None | Some(_) => {}
     }
@@ -151,5 +151,5 @@ fn told(old: &Entry, new: &Entry) -> Option<Event> {
         && old.def.title == new.def.title
         && old.def.description == new.def.description
         && old.def.keywords == new.def.keywords;
-    (!same).then(|| Event::Metadata { tool: tool() })
+    (!same).then(|| HostEvent::Metadata { tool: tool() })
 }

@@ -1,4 +1,4 @@
-//! A tool as it stands in the registry, with what runs it and what the operator says of it.
+//! Registry entries: tools with their invokers and settings, reducers, and bundles of both.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -9,285 +9,284 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
-use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, Limits};
+use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, CallLimits};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
-use toolbay_policy::output::Delivery;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::output::OutputSettings;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::call::invoke::Invoke;
 use crate::output::reduce::Reduce;
-use crate::registry::availability::{Answer, Check};
-use crate::registry::settings::Metadata;
-use crate::tool::offer::Offers;
-use crate::tool::reason;
+use crate::registry::availability::{CheckResult, AvailabilityCheck};
+use crate::registry::settings::MetadataOverride;
+use crate::tool::prompts_and_resources::PromptsAndResources;
+use crate::tool::toolcall_reason;
 use crate::tool::schema::Schema;
 use crate::tool::tags::{self, Effects};
 use crate::tool::{ToolDef, ToolSource};
 
-/// What becomes of a tool whose name is taken.
+/// The policy for a tool whose name is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCollision {
-    /// It is an error, and nothing changes.
+    /// The registration fails and changes nothing.
     #[default]
     Throw,
-    /// The new one takes the place of the old one.
+    /// The new tool replaces the old one.
     Replace,
-    /// The old one stays.
+    /// The old tool stays.
     Keep,
 }
 
-/// How a tool is shown. None of it decides who may call it, but for `always_include`.
+/// The visibility of a tool. Only `always_include` affects who may call it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Flags {
-    /// In no list and found by no search; still callable.
+pub struct ToolFlags {
+    /// The tool is in no list and no search finds it. It is still callable.
     pub hidden: bool,
-    /// Not in the first list; found by search, and callable.
+    /// The tool is not in the default list. A search finds it, and it is callable.
     pub deferred: bool,
-    /// Passes the lists of toolsets, and no other gate; in the list of a lazy view, too. Set by the operator or the embedder: what an author asks for
-    /// is in [`ToolTraits`](crate::tool::ToolTraits).
+    /// The tool passes the filter for toolsets, but no other gate, and is also in the list of a lazy view. The operator or
+    /// the embedder sets this flag; the author's wish is in [`ToolTraits`](crate::tool::ToolTraits).
     pub always_include: bool,
 }
 
-/// A tool with what runs it.
+/// A tool of the registry.
 #[derive(Debug, Clone)]
-pub struct Entry {
-    /// What the tool is.
+pub struct ToolEntry {
+    /// The definition of the tool.
     pub def: Arc<ToolDef>,
-    /// What runs it.
+    /// The invoker that runs the tool.
     pub invoker: Arc<dyn Invoke>,
-    /// How it is shown.
-    pub flags: Flags,
-    /// Whether it can be called here and now.
+    /// The visibility of the tool.
+    pub flags: ToolFlags,
+    /// The availability of the tool.
     pub availability: ToolAvailability,
-    /// How its calls run, and how their results are given out.
+    /// The settings for calls and their results.
     pub call: CallSettings,
-    /// The schema that arguments have to match, where callers see another: one that asks them for their reason, too, or one
-    /// without values that are not seen.
-    pub unasked: Option<Schema>,
-    /// What happens if its name is taken; `None`: the registration decides.
+    /// The schema for validation if callers see a different one: with an argument for the reason, or without invisible
+    /// characters.
+    pub original_schema: Option<Schema>,
+    /// The policy if the name is taken; `None` leaves it to the registration.
     pub on_collision: Option<OnCollision>,
-    /// What it can do to the world with its grants; `None`: it has none to go by, since no sandbox holds it.
+    /// The effects that the grants allow; `None` for a tool without a sandbox, which has no grants.
     pub effects: Option<Effects>,
-    /// What its source offers beside tools: shown where the tool may be called.
-    pub offers: Option<Arc<Offers>>,
-    /// What shortens its results where nobody registered another reducer for them.
+    /// The prompts and resources of the tool's source. They are visible where the tool is callable.
+    pub prompts_and_resources: Option<Arc<PromptsAndResources>>,
+    /// The default reducer, used if no other reducer is registered for the tool.
     pub reducer: Option<Arc<ReducerEntry>>,
-    /// What the registry derives.
-    pub derived: Derived,
+    /// The fields that the registry derives.
+    pub derived: DerivedFields,
 }
 
-/// Whether a tool can be called here and now, beside what its [`Check`] last answered.
+/// The availability of a tool, apart from the last result of its [`AvailabilityCheck`].
 #[derive(Debug, Clone, Default)]
 pub struct ToolAvailability {
-    /// Why it is switched off, if it is.
+    /// The reason if the tool is disabled.
     pub disabled: Option<Arc<str>>,
-    /// Why it cannot run: a missing grant, for instance.
-    pub unavailable: Option<Refusal>,
-    /// The same under each profile of the policy; `None`: profiles make no difference, since it is native code.
-    pub under_profiles: Option<Arc<BTreeMap<Arc<str>, Option<Refusal>>>>,
-    /// Asked whether it is available, beyond what the grants say.
-    pub check: Option<Arc<dyn Check>>,
+    /// The reason if the tool cannot run, such as a missing grant.
+    pub unavailable: Option<PolicyRefusal>,
+    /// The reason under each profile of the policy; `None` for native code, which profiles do not affect.
+    pub by_profile: Option<Arc<BTreeMap<Arc<str>, Option<PolicyRefusal>>>>,
+    /// The check for conditions beyond grants.
+    pub check: Option<Arc<dyn AvailabilityCheck>>,
 }
 
-/// How the calls of a tool run, and how their results are given out.
+/// The settings for the calls of a tool and their results.
 #[derive(Debug, Clone)]
 pub struct CallSettings {
     /// Most bytes of arguments.
     pub args_bytes: u64,
-    /// Longest `value`, in characters: the operator's and the author's bounds together.
+    /// Longest `value`, in characters: the stricter of the operator's and the author's limit.
     pub result_chars: Option<u64>,
-    /// Most bytes of a result beside its text: `structured`, content blocks and `meta` together.
+    /// Most bytes of a result apart from its text: `structured`, content blocks and `meta` together.
     pub result_bytes: u64,
-    /// The serial queue of a tool that must not run beside itself: calls of all tools with the same queue run one after the
-    /// other. Usually the tool's name.
+    /// The serial queue of the tool, usually its name. Calls of all tools with the same queue run one after the other.
     pub serial: Option<Arc<str>>,
-    /// For how long a session may reuse a result instead of running the tool again; `None`: never. Only for tools whose
-    /// results depend on nothing but their arguments for that long.
+    /// How long a session may reuse a result instead of running the tool again; `None` means never. Set it only for tools
+    /// whose results depend only on their arguments for that long.
     pub cache: Option<Duration>,
-    /// How its results are given out; what it leaves open the host decides.
-    pub delivery: Delivery,
+    /// The output settings of the tool. The host's settings apply where these have `None`.
+    pub output: OutputSettings,
 }
 
 impl Default for CallSettings {
     fn default() -> Self {
         Self {
-            args_bytes: Limits::default().args_bytes,
+            args_bytes: CallLimits::default().args_bytes,
             result_chars: None,
             result_bytes: DEFAULT_RESULT_BYTES,
             serial: None,
             cache: None,
-            delivery: Delivery::default(),
+            output: OutputSettings::default(),
         }
     }
 }
 
-/// What the registry works out of a tool and of what is said of it.
+/// Fields that the registry derives from a tool and its settings.
 #[derive(Debug, Clone, Default)]
-pub struct Derived {
+pub struct DerivedFields {
     pub(super) tags: Arc<[Arc<str>]>,
-    /// Why a hook wants it off.
-    pub(super) by_hook: Option<Arc<str>>,
-    /// What its check last said.
-    pub(super) answer: Option<Answer>,
-    /// As its source has it, before the settings.
-    pub(super) defined: Option<(Arc<ToolDef>, Flags)>,
-    form: Form,
-    answers: Arc<AnswerSizes>,
+    /// The reason of a hook that disabled the tool.
+    pub(super) hook_reason: Option<Arc<str>>,
+    /// The last result of the availability check.
+    pub(super) last_check: Option<CheckResult>,
+    /// The definition and flags of the source, before the settings.
+    pub(super) source_definition: Option<(Arc<ToolDef>, ToolFlags)>,
+    form: CachedForm,
+    result_sizes: Arc<ResultSizes>,
 }
 
-/// How large the answers of a tool were, in bytes. All copies of an entry have the same.
+/// Expected sizes of results, in bytes, learned from earlier results. Copies of an entry share them.
 #[derive(Debug)]
-struct AnswerSizes {
-    /// Beside their texts.
-    beside_text: AtomicU64,
-    /// In all.
-    whole: AtomicU64,
+struct ResultSizes {
+    /// The size without texts.
+    non_text: AtomicU64,
+    /// The total size.
+    total: AtomicU64,
 }
 
-impl Default for AnswerSizes {
-    /// Nothing is known.
+impl Default for ResultSizes {
+    /// No result is known yet.
     fn default() -> Self {
-        Self { beside_text: AtomicU64::new(u64::MAX), whole: AtomicU64::new(0) }
+        Self { non_text: AtomicU64::new(u64::MAX), total: AtomicU64::new(0) }
     }
 }
 
-/// The expectation follows a larger answer at once. A few small ones say little: after 64 of them, an eighth is left.
-fn expect(expected: &AtomicU64, known: u64, bytes: u64) {
+/// Updates an expectation: a larger result counts at once, and each smaller one lowers it by 1/32. After 64 small results,
+/// about an eighth is left.
+fn update_expectation(expected: &AtomicU64, known: u64, bytes: u64) {
     let next = bytes.max(known - known / 32);
     if next != known {
         expected.store(next, Ordering::Relaxed);
     }
 }
 
-/// What somebody made of an entry and keeps as long as it lasts. A copy of the entry may become another one, so it begins
-/// without it.
+/// A value that another crate derived from an entry and caches in it. A copy of the entry starts without it, since the copy
+/// may change.
 #[derive(Default)]
-struct Form(OnceLock<Box<dyn Any + Send + Sync>>);
+struct CachedForm(OnceLock<Box<dyn Any + Send + Sync>>);
 
-impl Clone for Form {
+impl Clone for CachedForm {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for Form {
+impl fmt::Debug for CachedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Form")
     }
 }
 
-impl Entry {
-    /// What `make` made of this entry when it was first asked, such as the tool's form in a protocol; `None`: somebody keeps
-    /// something of another type here already.
-    pub fn form<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> Option<&T> {
+impl ToolEntry {
+    /// The cached value that `make` derives from this entry on first use, such as the tool in the format of a protocol.
+    /// `None` if the cache holds a value of another type.
+    pub fn cached_form<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> T) -> Option<&T> {
         self.derived.form.0.get_or_init(|| Box::new(make(self))).downcast_ref()
     }
 
-    /// A tool that can run everywhere, with the default bound on its arguments.
+    /// An available tool with default settings.
     #[must_use]
     pub fn new(def: ToolDef, invoker: Arc<dyn Invoke>) -> Self {
-        let flags = Flags { deferred: def.traits.deferred, ..Flags::default() };
+        let flags = ToolFlags { deferred: def.traits.deferred, ..ToolFlags::default() };
         Self {
-            derived: Derived { tags: tags::derive(&def, None, &[]), ..Derived::default() },
+            derived: DerivedFields { tags: tags::derive(&def, None, &[]), ..DerivedFields::default() },
             def: Arc::new(def),
             invoker,
             flags,
             availability: ToolAvailability::default(),
             call: CallSettings::default(),
-            unasked: None,
+            original_schema: None,
             on_collision: None,
             effects: None,
-            offers: None,
+            prompts_and_resources: None,
             reducer: None,
         }
     }
 
-    /// Bytes that its next result is likely to have beside its text. Before the first one, `result_bytes`; 0 where that is
-    /// no more than the default, which is too little to plan for.
+    /// The expected size of the next result without its text, in bytes. Before the first result it is `result_bytes`. It is
+    /// 0 if `result_bytes` does not exceed the default, which is too small to plan for.
     #[must_use]
     pub fn expected_result_bytes(&self) -> u64 {
         if self.call.result_bytes <= DEFAULT_RESULT_BYTES {
             return 0;
         }
-        self.derived.answers.beside_text.load(Ordering::Relaxed).min(self.call.result_bytes)
+        self.derived.result_sizes.non_text.load(Ordering::Relaxed).min(self.call.result_bytes)
     }
 
-    /// Bytes that its next answer is likely to have, with the text before it is cut; 0 where that is too little to plan for.
-    pub(crate) fn expected_answer_bytes(&self) -> u64 {
-        let whole = self.derived.answers.whole.load(Ordering::Relaxed);
+    /// The expected size of the next result including its uncut text, in bytes; 0 if it is too small to plan for.
+    pub(crate) fn expected_total_bytes(&self) -> u64 {
+        let whole = self.derived.result_sizes.total.load(Ordering::Relaxed);
         let whole = if whole <= 2 * DEFAULT_RESULT_BYTES { 0 } else { whole };
         whole.max(self.expected_result_bytes())
     }
 
-    /// Notes how large an answer was, beside its text and in all.
-    pub(crate) fn note_answer(&self, beside_text: u64, whole: u64) {
-        let sizes = &self.derived.answers;
+    /// Records the size of a result, without its text and in total.
+    pub(crate) fn record_result_size(&self, beside_text: u64, whole: u64) {
+        let sizes = &self.derived.result_sizes;
         if self.call.result_bytes > DEFAULT_RESULT_BYTES {
-            expect(&sizes.beside_text, self.expected_result_bytes(), beside_text);
+            update_expectation(&sizes.non_text, self.expected_result_bytes(), beside_text);
         }
-        expect(&sizes.whole, sizes.whole.load(Ordering::Relaxed), whole);
+        update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), whole);
     }
 
-    /// The same tool, whose callers are asked for the reason of each call ([`crate::tool::reason`]); as it was, if it has an
-    /// argument of that name itself.
+    /// Adds the argument for the caller's reason ([`crate::tool::toolcall_reason`]), unless the tool's schema already uses
+    /// that name.
     #[must_use]
-    pub fn asking_reason(mut self) -> Self {
-        if let Some(shown) = reason::asked(&self.def.input_schema) {
+    pub fn with_reason_argument(mut self) -> Self {
+        if let Some(shown) = toolcall_reason::schema_with_reason(&self.def.input_schema) {
             let def = Arc::make_mut(&mut self.def);
             let plain = std::mem::replace(&mut def.input_schema, shown);
-            self.unasked.get_or_insert(plain);
+            self.original_schema.get_or_insert(plain);
         }
         self
     }
 
-    /// Whether its callers are asked for the reason of each call.
+    /// Whether the host added the argument for the caller's reason.
     #[must_use]
-    pub fn asks_reason(&self) -> bool {
+    pub fn has_reason_argument(&self) -> bool {
         let named = |schema: &Schema| {
-            schema.value().pointer("/properties").is_some_and(|all| all.get(reason::NAME).is_some())
+            schema.value().pointer("/properties").is_some_and(|all| all.get(toolcall_reason::NAME).is_some())
         };
-        self.unasked.as_ref().is_some_and(|plain| named(&self.def.input_schema) && !named(plain))
+        self.original_schema.as_ref().is_some_and(|plain| named(&self.def.input_schema) && !named(plain))
     }
 
-    /// The same tool with what its grants let it do, which is what its tags are derived from.
+    /// Sets the effects that the grants allow, and derives the tags from them.
     #[must_use]
     pub fn with_effects(self, effects: Effects) -> Self {
-        let derived = Derived { tags: tags::derive(&self.def, Some(effects), &[]), ..self.derived };
+        let derived = DerivedFields { tags: tags::derive(&self.def, Some(effects), &[]), ..self.derived };
         Self { effects: Some(effects), derived, ..self }
     }
 
-    /// The labels that hold for it, in their order: those the host derives ([`tags`]), those of its source, and those
-    /// the operator added.
+    /// The labels of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the operator.
     #[must_use]
     pub fn tags(&self) -> &[Arc<str>] {
         &self.derived.tags
     }
 
-    /// Whether a label holds for it.
+    /// Whether the tool has a label.
     #[must_use]
     pub fn has_tag(&self, tag: &str) -> bool {
         self.derived.tags.iter().any(|one| **one == *tag)
     }
 
-    /// As its source defined it, without what the operator said of it.
+    /// The entry as its source defined it, without settings.
     #[must_use]
-    pub(super) fn as_defined(&self) -> Self {
+    pub(super) fn without_settings(&self) -> Self {
         let mut entry = self.clone();
-        entry.derived.by_hook = None;
+        entry.derived.hook_reason = None;
         entry.availability.disabled = None;
-        entry.show(false, None);
-        entry.derived.defined = None;
+        entry.apply_presentation(false, None);
+        entry.derived.source_definition = None;
         entry
     }
 
-    /// Sets how it is shown: as its source defined it, and what is said of it on top.
-    pub(super) fn show(&mut self, hidden: bool, metadata: Option<&Metadata>) {
-        let defined = self.derived.defined.take().unwrap_or_else(|| (Arc::clone(&self.def), self.flags));
-        let (def, flags) = self.derived.defined.insert(defined);
+    /// Applies visibility and metadata settings on top of the source's definition.
+    pub(super) fn apply_presentation(&mut self, hidden: bool, metadata: Option<&MetadataOverride>) {
+        let defined = self.derived.source_definition.take().unwrap_or_else(|| (Arc::clone(&self.def), self.flags));
+        let (def, flags) = self.derived.source_definition.insert(defined);
         let (def, flags) = (Arc::clone(def), *flags);
         self.def = Arc::clone(&def);
-        self.flags = Flags { hidden: hidden || flags.hidden, ..flags };
+        self.flags = ToolFlags { hidden: hidden || flags.hidden, ..flags };
         let more = metadata.map_or(&[][..], |metadata| &metadata.tags);
         self.derived.tags = tags::derive(&self.def, self.effects, more);
         let Some(metadata) = metadata else { return };
@@ -299,24 +298,24 @@ impl Entry {
         self.def = Arc::new(def);
     }
 
-    /// Why it cannot run here and now under a profile. What the policy does not know grants nothing.
+    /// The reason why the tool is unavailable under a profile. An unknown profile grants nothing.
     #[must_use]
-    pub fn unavailable_under(&self, profile: Option<&str>) -> Option<Cow<'_, Refusal>> {
-        let (Some(profile), Some(known)) = (profile, &self.availability.under_profiles) else {
-            return self.availability.unavailable.as_ref().or(self.answered()).map(Cow::Borrowed);
+    pub fn unavailable_reason(&self, profile: Option<&str>) -> Option<Cow<'_, PolicyRefusal>> {
+        let (Some(profile), Some(known)) = (profile, &self.availability.by_profile) else {
+            return self.availability.unavailable.as_ref().or(self.check_failure()).map(Cow::Borrowed);
         };
         match known.get(profile) {
-            Some(reason) => reason.as_ref().or(self.answered()).map(Cow::Borrowed),
+            Some(reason) => reason.as_ref().or(self.check_failure()).map(Cow::Borrowed),
             None => Some(Cow::Owned(format!("the policy has no profile `{profile}`").into())),
         }
     }
 
-    /// Why it is not available by its own last word.
-    fn answered(&self) -> Option<&Refusal> {
-        self.derived.answer.as_ref()?.reason.as_deref()
+    /// The reason from the last availability check.
+    fn check_failure(&self) -> Option<&PolicyRefusal> {
+        self.derived.last_check.as_ref()?.reason.as_deref()
     }
 
-    /// Who has it, for people.
+    /// The owner of the tool, for messages.
     pub(crate) fn owner(&self) -> String {
         match &*self.def.source {
             ToolSource::Builtin => owner(None),
@@ -327,47 +326,47 @@ impl Entry {
     }
 }
 
-/// A reducer with the tool whose results it takes.
+/// A reducer and the tool whose results it shortens.
 #[derive(Debug, Clone)]
 pub struct ReducerEntry {
-    /// Qualified name of the tool.
+    /// The qualified name of the tool.
     pub target: String,
-    /// The tool's name as the reducer declared it.
+    /// The name of the tool as the reducer declared it.
     pub declared: String,
-    /// The plugin it belongs to.
+    /// The plugin that owns the reducer; `None` for the embedder.
     pub owner: Option<PluginId>,
-    /// What runs it.
+    /// The reducer.
     pub reducer: Arc<dyn Reduce>,
 }
 
-/// A reducer that was registered by itself, to take it out again.
+/// A handle to a registered reducer, for its removal.
 #[derive(Debug, Clone)]
 pub struct ReducerHandle(pub(super) Arc<ReducerEntry>);
 
 impl ReducerHandle {
-    /// Qualified name of the tool.
+    /// The qualified name of the tool.
     #[must_use]
     pub fn target(&self) -> &str {
         &self.0.target
     }
 }
 
-/// Everything one source brings.
+/// The tools and reducers of one source.
 #[derive(Debug, Clone, Default)]
 pub struct Bundle {
-    /// Its tools.
-    pub tools: Vec<Entry>,
-    /// Its reducers.
+    /// The tools.
+    pub tools: Vec<ToolEntry>,
+    /// The reducers.
     pub reducers: Vec<ReducerEntry>,
 }
 
 impl Bundle {
-    /// The same under a namespace: native tools `NAME`, or `OTHER__NAME`, become `NAMESPACE__NAME`, and so do the
-    /// targets of their reducers. The names of other sources are theirs and stay.
+    /// Moves native tools into a namespace: `NAME` and `OTHER__NAME` become `NAMESPACE__NAME`, also as targets of reducers.
+    /// Tools of other sources keep their names.
     ///
     /// # Errors
-    /// A name that would be too long.
-    pub fn under(mut self, namespace: &PluginId) -> Result<Self, NameError> {
+    /// A name would be too long.
+    pub fn with_namespace(mut self, namespace: &PluginId) -> Result<Self, NameError> {
         for entry in self.tools.iter_mut().filter(|entry| *entry.def.source == ToolSource::Builtin) {
             let name = QualifiedName::join(namespace, &ToolName::new(entry.def.bare())?)?;
             for reducer in self.reducers.iter_mut().filter(|one| one.target == entry.def.name.as_str()) {
@@ -379,49 +378,49 @@ impl Bundle {
     }
 }
 
-impl From<Entry> for Bundle {
-    fn from(tool: Entry) -> Self {
+impl From<ToolEntry> for Bundle {
+    fn from(tool: ToolEntry) -> Self {
         Self { tools: vec![tool], reducers: Vec::new() }
     }
 }
 
-impl From<Vec<Entry>> for Bundle {
-    fn from(tools: Vec<Entry>) -> Self {
+impl From<Vec<ToolEntry>> for Bundle {
+    fn from(tools: Vec<ToolEntry>) -> Self {
         Self { tools, reducers: Vec::new() }
     }
 }
 
-/// Two things of one name.
+/// A name that is already taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Collision {
-    /// A tool of this name is there.
+    /// Another tool has this name.
     #[error("a tool `{name}` is already registered by {owner}")]
     Tool {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The owner of the other tool.
         owner: String,
     },
-    /// Another source has tools under the plugin's id.
-    #[error("its tools would begin with `{namespace}__`, as tools of {owner} do")]
+    /// Another source has tools in the plugin's namespace.
+    #[error("the namespace `{namespace}__` of its tools is already used by {owner}")]
     Namespace {
-        /// What the names begin with.
+        /// The namespace.
         namespace: String,
-        /// Who has it.
+        /// The owner of the other tools.
         owner: String,
     },
-    /// The results of this tool already have a reducer.
-    #[error("Reducer already registered for tool '{target}' by {owner}")]
+    /// The tool already has a reducer.
+    #[error("a reducer for tool `{target}` is already registered by {owner}")]
     Reducer {
         /// The tool.
         target: String,
-        /// Who has it.
+        /// The owner of the other reducer.
         owner: String,
     },
 }
 
 impl Collision {
-    pub(crate) fn with_tool(there: &Entry) -> Self {
+    pub(crate) fn with_tool(there: &ToolEntry) -> Self {
         Self::Tool { name: there.def.name.as_str().to_owned(), owner: there.owner() }
     }
 

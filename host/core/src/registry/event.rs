@@ -1,7 +1,7 @@
-//! What changes in a host, and what of its calls is worth knowing at once, told to whoever wants to hear it.
+//! Events of a host: changes of tools, plugins and policy, and noteworthy outcomes of calls.
 //!
-//! A callback hears each event in the order in which it was told, before the teller goes on; it may change the registry
-//! itself. A stream hears the same later, and is told when it was too slow and missed some.
+//! A callback runs synchronously, in the order of the events, and may change the registry. A stream receives the same events
+//! asynchronously. A stream that is too slow loses the oldest events and learns how many.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,112 +11,112 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use crate::registry::Entry;
+use crate::registry::ToolEntry;
 use crate::tool::ToolDef;
 use crate::tool::diff::SourceDiff;
 
-/// Events a stream can lag behind before it misses the oldest.
+/// Events that a stream can lag behind before it loses the oldest.
 const BACKLOG: usize = 1024;
 
-/// Something that happened. Names of tools are qualified names; `source` is
-/// [`ToolSource::label`](crate::tool::ToolSource::label).
+/// An event of a host. Tool names are qualified; `source` is a [label](crate::tool::ToolSource::label).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
-pub enum Event {
-    /// Tools came in.
+pub enum HostEvent {
+    /// Tools were registered.
     Registered {
         /// The tools.
         tools: Vec<Arc<str>>,
-        /// Where they come from.
+        /// The source of the tools.
         source: String,
     },
-    /// Tools came in place of those that their source had before.
+    /// The tools of a source were replaced.
     Replaced {
-        /// The tools that are there now.
+        /// The new tools.
         tools: Vec<Arc<str>>,
-        /// Where they come from.
+        /// The source of the tools.
         source: String,
-        /// How they differ from those before, and whether callers of those still fit.
+        /// The differences, and whether they break callers.
         diff: SourceDiff,
     },
-    /// Tools went.
+    /// Tools were removed.
     Unregistered {
         /// The tools.
         tools: Vec<Arc<str>>,
-        /// Where they came from.
+        /// The source of the tools.
         source: String,
     },
-    /// A tool may be called again.
+    /// A tool was enabled.
     Enabled {
         /// The tool.
         tool: Arc<str>,
     },
-    /// A tool may not be called any more.
+    /// A tool was disabled.
     Disabled {
         /// The tool.
         tool: Arc<str>,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A tool says otherwise than before whether it is available.
+    /// The availability of a tool changed.
     Availability {
         /// The tool.
         tool: Arc<str>,
-        /// Why it is not; `None`: it is.
+        /// The reason if the tool is unavailable; `None` if it is available.
         reason: Option<String>,
     },
     /// A source was read again.
     Refreshed {
-        /// Which.
+        /// The source.
         source: String,
     },
-    /// What is told of a tool is another.
+    /// The metadata of a tool changed.
     Metadata {
         /// The tool.
         tool: Arc<str>,
     },
-    /// A file is not loaded, or not in place of what runs under its id.
+    /// A plugin file was not loaded, or did not replace the active version.
     NotLoaded {
         /// The file.
         file: String,
-        /// Why.
+        /// The problem.
         problem: String,
-        /// Whether the plugin's older version goes on.
+        /// Whether an older version of the plugin stays active.
         kept: bool,
     },
-    /// A plugin waits until the operator agrees to what it would newly get.
-    Held {
+    /// A plugin waits for the operator's consent to new grants.
+    #[serde(rename = "held")]
+    ConsentRequired {
         /// The plugin.
         plugin: String,
-        /// What, and how to agree.
+        /// The new grants, and how to consent.
         reason: String,
-        /// Whether the plugin's older version goes on; if not, its tools are there and cannot be called.
+        /// Whether an older version of the plugin stays active. If not, its tools are registered but cannot be called.
         kept: bool,
     },
-    /// The policy was read again and holds from the next call on.
+    /// The policy was reloaded and applies from the next call on.
     PolicyReloaded {
-        /// Keys of `[host]` that are other ones now and hold from the next start on.
+        /// Changed keys of `[host]` that apply from the next start on.
         restart: Vec<&'static str>,
     },
-    /// The policy was read again and cannot be used; the one before holds.
+    /// The policy was reloaded but is invalid; the old policy stays in force.
     PolicyRefused {
-        /// The line at fault and what is wrong with it.
+        /// The line and the problem.
         problem: String,
     },
-    /// Somebody is asked whether a call may happen.
+    /// An approval was requested for a call.
     PermissionAsked {
         /// The tool.
         tool: Arc<str>,
         /// The caller's id of the call.
         call_id: Arc<str>,
     },
-    /// A call may not happen.
+    /// A call was denied.
     PermissionDenied {
         /// The tool.
         tool: Arc<str>,
         /// The caller's id of the call.
         call_id: Arc<str>,
-        /// What the rule or the person said.
+        /// The reason of the rule or the person.
         reason: Option<String>,
     },
     /// A call ended without an output.
@@ -125,19 +125,19 @@ pub enum Event {
         tool: Arc<str>,
         /// The caller's id of the call.
         call_id: Arc<str>,
-        /// As in the audit: an error code, a fault, or `host_failed`.
+        /// The outcome as in the audit: an error code, a fault, or `host_failed`.
         outcome: &'static str,
     },
 }
 
-impl Event {
-    /// What became of the tools of a source; `None` of a side: the source was not there.
-    pub(super) fn of_source(
+impl HostEvent {
+    /// The event of a change of a source's tools. `None` means that the source did not exist, before or after.
+    pub(super) fn from_source_change(
         source: String,
-        old: Option<&[Arc<Entry>]>,
-        new: Option<&[Arc<Entry>]>,
+        old: Option<&[Arc<ToolEntry>]>,
+        new: Option<&[Arc<ToolEntry>]>,
     ) -> Option<Self> {
-        fn defs(entries: &[Arc<Entry>]) -> impl Iterator<Item = &ToolDef> {
+        fn defs(entries: &[Arc<ToolEntry>]) -> impl Iterator<Item = &ToolDef> {
             entries.iter().map(|entry| &*entry.def)
         }
         let names = |entries| defs(entries).map(|def| Arc::from(def.name.as_str())).collect();
@@ -153,15 +153,15 @@ impl Event {
     }
 }
 
-type Callback = Arc<dyn Fn(&Event) + Send + Sync>;
+type Callback = Arc<dyn Fn(&HostEvent) + Send + Sync>;
 
-/// The events of one host. Cheap to clone; all clones are one.
+/// The event channel of a host. Clones share it.
 #[derive(Clone)]
-pub struct Events(Arc<Inner>);
+pub struct Events(Arc<EventChannels>);
 
-struct Inner {
+struct EventChannels {
     callbacks: Mutex<Vec<Callback>>,
-    stream: broadcast::Sender<Event>,
+    stream: broadcast::Sender<HostEvent>,
 }
 
 impl fmt::Debug for Events {
@@ -172,32 +172,32 @@ impl fmt::Debug for Events {
 
 impl Default for Events {
     fn default() -> Self {
-        Self(Arc::new(Inner { callbacks: Mutex::default(), stream: broadcast::Sender::new(BACKLOG) }))
+        Self(Arc::new(EventChannels { callbacks: Mutex::default(), stream: broadcast::Sender::new(BACKLOG) }))
     }
 }
 
 impl Events {
-    /// Calls `callback` with each event from now on. It runs where the event happens, so it must be quick; one that
-    /// panics is logged and disturbs no other.
-    pub fn listen(&self, callback: impl Fn(&Event) + Send + Sync + 'static) {
+    /// Calls `callback` with each later event. It runs on the thread that emits the event, so it must be quick. A panic is
+    /// logged and does not affect other callbacks.
+    pub fn listen(&self, callback: impl Fn(&HostEvent) + Send + Sync + 'static) {
         self.0.callbacks.lock().push(Arc::new(callback));
     }
 
-    /// Every event from now on. A receiver that falls more than 1024 events behind is told how many it missed.
+    /// A stream of all later events. A receiver that falls more than 1024 events behind learns how many it lost.
     #[must_use]
-    pub fn stream(&self) -> broadcast::Receiver<Event> {
+    pub fn stream(&self) -> broadcast::Receiver<HostEvent> {
         self.0.stream.subscribe()
     }
 
-    /// Tells all who listen. No lock may be held that a callback could want.
-    pub fn tell(&self, event: Event) {
+    /// Emits an event to all callbacks and streams. The caller must not hold a lock that a callback could take.
+    pub fn emit(&self, event: HostEvent) {
         let callbacks = self.0.callbacks.lock().clone();
         for callback in callbacks {
             if catch_unwind(AssertUnwindSafe(|| callback(&event))).is_err() {
                 tracing::error!("a callback for events panicked");
             }
         }
-        // Nobody listening is no error.
+        // Without a receiver, `send` returns an error that has no meaning here.
         drop(self.0.stream.send(event));
     }
 }
@@ -206,40 +206,41 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn event(tool: &str) -> Event {
-        Event::Enabled { tool: tool.into() }
+    fn event(tool: &str) -> HostEvent {
+        HostEvent::Enabled { tool: tool.into() }
     }
 
     #[tokio::test]
-    async fn all_hear_in_order_and_a_bad_callback_stops_nobody() {
+    async fn events_arrive_in_order_despite_a_panicking_callback() {
         let (events, heard) = (Events::default(), Arc::new(Mutex::new(Vec::new())));
         let hear = |who: &'static str| {
             let heard = Arc::clone(&heard);
-            move |event: &Event| heard.lock().push((who, event.clone()))
+            move |event: &HostEvent| heard.lock().push((who, event.clone()))
         };
         events.listen(hear("first"));
         events.listen(|_| panic!("boom"));
         events.listen(hear("last"));
         let mut stream = events.stream();
-        events.tell(event("a"));
-        events.tell(event("b"));
+        events.emit(event("a"));
+        events.emit(event("b"));
         let expected = ["a", "b"].map(|tool| [("first", event(tool)), ("last", event(tool))]);
         assert_eq!(*heard.lock(), expected.concat());
         assert_eq!((stream.recv().await, stream.recv().await), (Ok(event("a")), Ok(event("b"))));
     }
 
     #[tokio::test]
-    async fn a_slow_stream_is_told_what_it_missed_and_a_callback_may_tell_more() {
+    async fn a_slow_stream_learns_its_losses_and_a_callback_may_emit() {
+
         let events = Events::default();
         let mut stream = events.stream();
         let again = events.clone();
         events.listen(move |heard| {
             if *heard == event("0") {
-                again.tell(event("more"));
+                again.emit(event("more"));
             }
         });
         for n in 0..BACKLOG + 9 {
-            events.tell(event(&n.to_string()));
+            events.emit(event(&n.to_string()));
         }
         assert_eq!(stream.recv().await, Err(broadcast::error::RecvError::Lagged(10)));
         assert_eq!(stream.recv().await, Ok(event("9")));

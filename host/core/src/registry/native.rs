@@ -1,4 +1,4 @@
-//! Tools of the embedder's own code: a name, a description, a schema and an async function.
+//! Native tools: the embedder's own code as a tool, with a name, a description, a schema and an async function.
 //!
 //! ```
 //! use serde_json::json;
@@ -17,7 +17,7 @@
 //!     .run(|args, _ctx| async move {
 //!         match args.get("name").and_then(|name| name.as_str()) {
 //!             Some(name) => Ok(ToolOutput::text(format!("Hello, {name}!"))),
-//!             None => Err(ToolError::new(ErrorCode::InputInvalid, "nobody to greet")),
+//!             None => Err(ToolError::new(ErrorCode::InputInvalid, "`name` is missing")),
 //!         }
 //!     })?;
 //! let registry = Registry::default();
@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Such code runs in no sandbox: what it does to the world is its author's word, and a call that blocks its thread
-//! blocks it. A panic ends the call and nothing else, and a call that takes too long is dropped. Whoever wants a type
-//! of their own instead of a function implements [`Invoke`] and makes an [`Entry`] of it.
+//! Native code runs without a sandbox: the host trusts its traits, and a call must not block its thread. A panic ends only
+//! its call, and a call that exceeds its timeout is dropped. To use a type instead of a function, implement [`Invoke`] and
+//! construct a [`ToolEntry`].
 
 use std::fmt;
 use std::future::Future;
@@ -37,37 +37,37 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use toolbay_policy::limits::{Limits, Usage};
+use toolbay_policy::limits::{CallLimits, Usage};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::registry::{CheckFn, Entry, Flags, OnCollision, ToolAvailability};
+use crate::registry::{CheckFn, ToolEntry, ToolFlags, OnCollision, ToolAvailability};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
 use crate::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 
-/// Why something is no tool.
+/// The error of an invalid tool definition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionError {
-    /// Its name.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// One of its schemas.
+    /// A schema is invalid.
     #[error("tool `{tool}`: {error}")]
     Schema {
         /// The tool.
         tool: String,
-        /// What is wrong with the schema.
+        /// The problem of the schema.
         error: SchemaError,
     },
-    /// It has no description: a model could not know when to call it.
-    #[error("tool `{0}` has no description: a model could not know when to call it")]
+    /// The description is empty.
+    #[error("tool `{0}` has no description; a model needs one to know when to call the tool")]
     Description(String),
 }
 
-/// A tool while it is described; [`NativeTool::run`] makes it one. Without a schema it takes any object.
+/// A builder of a native tool; [`NativeTool::run`] finishes it. Without a schema the tool takes any object.
 #[derive(Debug, Clone)]
 pub struct NativeTool {
     name: String,
@@ -78,13 +78,13 @@ pub struct NativeTool {
     output: Option<Value>,
     keywords: Keywords,
     traits: ToolTraits,
-    flags: Flags,
+    flags: ToolFlags,
     timeout: Duration,
     on_collision: Option<OnCollision>,
-    check: Option<Arc<dyn crate::registry::Check>>,
+    check: Option<Arc<dyn crate::registry::AvailabilityCheck>>,
 }
 
-/// Begins a tool. Its name follows the rules of plugins' tools: `[A-Za-z0-9_-]{1,48}`.
+/// Starts a native tool. The name follows the rules for tools of plugins: `[A-Za-z0-9_-]{1,48}`.
 #[must_use]
 pub fn tool(name: impl Into<String>) -> NativeTool {
     NativeTool {
@@ -96,108 +96,108 @@ pub fn tool(name: impl Into<String>) -> NativeTool {
         output: None,
         keywords: Keywords::default(),
         traits: ToolTraits::default(),
-        flags: Flags::default(),
-        timeout: Limits::default().timeout,
+        flags: ToolFlags::default(),
+        timeout: CallLimits::default().timeout,
         on_collision: None,
         check: None,
     }
 }
 
 impl NativeTool {
-    /// Puts it under a namespace: the model calls it `NAMESPACE__NAME`. A namespace follows the rules of a plugin's id.
+    /// Sets the namespace: the qualified name becomes `NAMESPACE__NAME`. A namespace follows the rules for plugin ids.
     #[must_use]
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Sets a name for people.
+    /// Sets the display name for people.
     #[must_use]
     pub fn title(self, title: impl Into<String>) -> Self {
         Self { title: Some(title.into()), ..self }
     }
 
-    /// Sets what the model reads to decide.
+    /// Sets the description that a model reads to decide whether to call the tool.
     #[must_use]
     pub fn description(self, description: impl Into<String>) -> Self {
         Self { description: description.into(), ..self }
     }
 
-    /// Sets the schema of the arguments; its root must be of type `object`.
+    /// Sets the schema of the arguments. Its root must have the type `object`.
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
         Self { input: schema, ..self }
     }
 
-    /// Sets the schema of `structured`, which every success then has to fit.
+    /// Sets the schema of `structured`, which every successful result must then match.
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
         Self { output: Some(schema), ..self }
     }
 
-    /// Puts it in a toolset.
+    /// Sets the toolset.
     #[must_use]
     pub fn toolset(mut self, toolset: impl Into<String>) -> Self {
         self.keywords.toolset = Some(toolset.into());
         self
     }
 
-    /// Adds a label; [`crate::tool::tags`] has those that mean something to the host.
+    /// Adds a label. [`crate::tool::tags`] lists the labels with a meaning for the host.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.keywords.tags.push(tag.into());
         self
     }
 
-    /// Adds words by which a search finds it.
+    /// Sets further words for search.
     #[must_use]
     pub fn search_hint(mut self, words: impl Into<String>) -> Self {
         self.keywords.search_hint = Some(words.into());
         self
     }
 
-    /// Says that it changes nothing.
+    /// Declares that the tool changes nothing.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.traits.read_only = true;
         self
     }
 
-    /// Sets all that is said of its behaviour.
+    /// Sets all claims about the behaviour.
     #[must_use]
     pub fn traits(self, traits: ToolTraits) -> Self {
         Self { traits, ..self }
     }
 
-    /// Sets how it is shown.
+    /// Sets the visibility.
     #[must_use]
-    pub fn flags(self, flags: Flags) -> Self {
+    pub fn flags(self, flags: ToolFlags) -> Self {
         Self { flags, ..self }
     }
 
-    /// Ends calls that take longer; 30 s if nothing is said.
+    /// Sets the timeout of a call. The default is 30 s.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Says what becomes of it where its name is taken, whatever whoever registers it says.
+    /// Sets the policy for a taken name, which overrides that of the registration.
     #[must_use]
     pub fn on_collision(self, policy: OnCollision) -> Self {
         Self { on_collision: Some(policy), ..self }
     }
 
-    /// Asks `check` whether the tool is available: when it comes in, and again when the answer has grown old
-    /// ([`crate::registry::ANSWER_AGE`]). It must answer at once; a panic counts as a no.
+    /// Sets a check that decides whether the tool is available. It runs at registration and again when its result is older
+    /// than [`crate::registry::AVAILABILITY_MAX_AGE`]. It must not block; after a panic the tool is unavailable.
     #[must_use]
-    pub fn available(self, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+    pub fn availability_check(self, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self { check: Some(Arc::new(CheckFn(check))), ..self }
     }
 
-    /// Makes the tool, which runs `run` for each call with the arguments, which fit the schema, and what the call knows.
+    /// Finishes the tool. `run` is called for each call with the arguments, which match the schema, and the call context.
     ///
     /// # Errors
-    /// What is wrong with the name, the description or a schema.
-    pub fn run<F, R>(self, run: F) -> Result<Entry, DefinitionError>
+    /// The name, the description or a schema is invalid.
+    pub fn run<F, R>(self, run: F) -> Result<ToolEntry, DefinitionError>
     where
         F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync + 'static,
         R: Future<Output = ToolResult> + Send + 'static,
@@ -205,7 +205,7 @@ impl NativeTool {
         let own = ToolName::new(&self.name)?;
         let name = match &self.namespace {
             Some(namespace) => QualifiedName::join(&PluginId::new(namespace)?, &own)?,
-            None => QualifiedName::native(&own),
+            None => QualifiedName::from_native(&own),
         };
         if self.description.trim().is_empty() {
             return Err(DefinitionError::Description(self.name));
@@ -223,25 +223,25 @@ impl NativeTool {
             ..ToolDef::new(name, self.description, input, ToolSource::Builtin)
         };
         let deferred = self.flags.deferred || def.traits.deferred;
-        let entry = Entry::new(def, Arc::new(Native { run, timeout: self.timeout }));
-        let flags = Flags { deferred, ..self.flags };
+        let entry = ToolEntry::new(def, Arc::new(NativeInvoker { run, timeout: self.timeout }));
+        let flags = ToolFlags { deferred, ..self.flags };
         let availability = ToolAvailability { check: self.check, ..ToolAvailability::default() };
-        Ok(Entry { flags, on_collision: self.on_collision, availability, ..entry })
+        Ok(ToolEntry { flags, on_collision: self.on_collision, availability, ..entry })
     }
 }
 
-struct Native<F> {
+struct NativeInvoker<F> {
     run: F,
     timeout: Duration,
 }
 
-impl<F> fmt::Debug for Native<F> {
+impl<F> fmt::Debug for NativeInvoker<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Native").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-impl<F, R> Invoke for Native<F>
+impl<F, R> Invoke for NativeInvoker<F>
 where
     F: Fn(Arc<Value>, Arc<CallContext>) -> R + Send + Sync,
     R: Future<Output = ToolResult> + Send,
@@ -252,7 +252,7 @@ where
             let run = tokio::time::timeout(self.timeout, AssertUnwindSafe(run).catch_unwind());
             let result = tokio::select! {
                 biased;
-                // Looked at first, and waited for last: most tools answer at once.
+                // Checked first but awaited last: most tools return at once.
                 () = std::future::ready(()), if ctx.cancel().is_cancelled() => cancelled(),
                 ended = run => match ended {
                     Ok(Ok(answer)) => answer.map_err(Failure::Refused),
@@ -262,7 +262,7 @@ where
                     }
                     Err(_) => {
                         let most = toolbay_policy::quantity::show_duration(self.timeout);
-                        let text = format!("the native tool did not end within {most}, its time-out");
+                        let text = format!("the native tool exceeded its timeout of {most}");
                         Err(Fault::new(FaultKind::Deadline, text).into())
                     }
                 },
@@ -287,7 +287,7 @@ mod tests {
     use crate::registry::view::{Filter, View};
     use crate::tool::content::{ErrorCode, ToolError};
 
-    async fn call(entry: Entry, args: &str) -> Result<ToolOutput, Failure> {
+    async fn call(entry: ToolEntry, args: &str) -> Result<ToolOutput, Failure> {
         let name = entry.def.name.to_string();
         let registry = Registry::default();
         registry.register(entry).unwrap();
@@ -311,7 +311,8 @@ mod tests {
         let double = double.unwrap();
         assert_eq!(call(double.clone(), r#"{"n": 21}"#).await.unwrap().value, "math__double 42");
         let error = call(double, r#"{"n": "x"}"#).await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::InputInvalid, "checked before it runs");
+        assert_eq!(error.code(), ErrorCode::InputInvalid, "the arguments are checked before the tool runs"
+);
         let no = described("no").run(async |_, _| Err(ToolError::new(ErrorCode::StaleWrite, "changed")));
         assert_eq!(call(no.unwrap(), "").await.unwrap_err().code(), ErrorCode::StaleWrite);
     }
@@ -332,17 +333,17 @@ mod tests {
         let hangs =
             described("t").timeout(Duration::from_secs(2)).run(|_, _| std::future::pending()).unwrap();
         let error = call(hangs, "{}").await.unwrap_err();
-        assert_eq!(error.to_string(), "the native tool did not end within 2s, its time-out");
+        assert_eq!(error.to_string(), "the native tool exceeded its timeout of 2s");
     }
 
     #[test]
-    fn what_is_no_tool_is_refused() {
+    fn an_invalid_definition_is_refused() {
         let run = |tool: NativeTool| {
             tool.run(async |_, _| Ok(ToolOutput::default())).map(|_| ()).unwrap_err().to_string()
         };
         assert!(run(described("a b")).contains("has a character outside"));
         assert!(run(described("a").namespace("a__b")).contains("contains `__`"));
-        assert_eq!(run(tool("a")), "tool `a` has no description: a model could not know when to call it");
+        assert_eq!(run(tool("a")), "tool `a` has no description; a model needs one to know when to call the tool");
         let schema = run(described("a").input_schema(json!({"type": "array"})));
         assert!(schema.starts_with("tool `a`: the root of an input schema"), "{schema}");
     }

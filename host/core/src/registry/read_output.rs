@@ -1,8 +1,8 @@
-//! `read_output`: the tool with which a model reads what was cut from a result.
+//! `read_output`: the tool with which a model reads the full text of a result that was cut.
 //!
-//! One tool with a mode, not a family: its definition is in every prompt, and a model that was told one name and one id
-//! finds the rest in the schema. It is always listed, so that a prompt's cache stays good when the first text is cut.
-//! It reads what its own session was given, and what it says is marked as the tool's own words were.
+//! It is one tool with a mode instead of several tools, since every prompt contains its definition. It is always listed,
+//! so that the first cut result does not invalidate the prompt cache. It reads only the texts of its own session, and its
+//! output is marked as untrusted if the saved text was.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use toolbay_policy::output::Truncation;
 
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::output::untrusted::Mark;
-use crate::registry::{Entry, Flags};
-use crate::session::spool::question::{self, MAX_PATTERN, Pattern, Question};
-use crate::session::spool::{Spool, SpoolId, SpooledText};
+use crate::output::untrusted::UntrustedMark;
+use crate::registry::{ToolEntry, ToolFlags};
+use crate::session::output_store::query::{self, MAX_PATTERN, SearchPattern, TextQuery};
+use crate::session::output_store::{OutputStore, OutputId, SavedText};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource, ToolTraits};
@@ -25,28 +25,28 @@ use crate::tool::{ToolDef, ToolSource, ToolTraits};
 /// The tool's name.
 pub const NAME: &str = "read_output";
 
-/// Lines of `head` and `tail`, unless the call says how many.
+/// Default number of lines for `head` and `tail`.
 const DEFAULT_LINES: u64 = 200;
-/// Texts that are in memory at once to be read: one may have as much as a call may answer, 16 MiB by default.
+/// Most concurrent reads: each holds a text of up to 16 MiB (by default) in memory.
 const MAX_READS: usize = 4;
-/// Most lines around a match.
+/// Most context lines around a match.
 const MAX_AROUND: u64 = 100;
 
-/// The tool over a spool, for a registry.
+/// The registry entry of the tool, reading from `store`.
 ///
 /// # Errors
-/// None that a caller could bring about: the definition is fixed.
-pub fn entry(spool: Arc<dyn Spool>) -> Result<Entry, String> {
+/// The built-in definition is invalid, which no caller can cause.
+pub fn entry(spool: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
     let name = ToolName::new(NAME).map_err(|e| e.to_string())?;
     let schema = Schema::input(&schema().to_string()).map_err(|e| e.to_string())?;
-    let about = "Read a tool result that was too long and was cut, by the id that the cut result names. Shows the \
-                 beginning unless `mode` says otherwise. Line and character numbers start at 1.";
-    let mut def = ToolDef::new(QualifiedName::native(&name), about, schema, ToolSource::Builtin);
+    let about = "Read the full text of a tool result that was cut. The cut result contains the id. Shows the beginning \
+                 unless `mode` says otherwise. Line and character numbers start at 1.";
+    let mut def = ToolDef::new(QualifiedName::from_native(&name), about, schema, ToolSource::Builtin);
     def.title = Some("Read a cut result".to_owned());
     def.traits =
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
-    let flags = Flags { always_include: true, ..Flags::default() };
-    Ok(Entry { flags, ..Entry::new(def, Arc::new(ReadOutput { spool, reads: Semaphore::new(MAX_READS) })) })
+    let flags = ToolFlags { always_include: true, ..ToolFlags::default() };
+    Ok(ToolEntry { flags, ..ToolEntry::new(def, Arc::new(ReadOutput { spool, reads: Semaphore::new(MAX_READS) })) })
 }
 
 fn schema() -> Value {
@@ -54,26 +54,26 @@ fn schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "id": {"type": "string", "description": "The id that the cut result names."},
+            "id": {"type": "string", "description": "The id from the cut result."},
             "mode": {
                 "enum": ["head", "tail", "lines", "chars", "grep", "size"],
-                "description": "head or tail: the first or last lines. lines or chars: those from `from` to `to`; \
+                "description": "head or tail: the first or last lines. lines or chars: the range from `from` to `to`; \
                                 `chars` is for texts with very long lines. grep: the lines that match `pattern`. \
-                                size: how long it is. Default: grep with a `pattern`, lines with `from` or `to`, \
+                                size: the size of the text. Default: grep with a `pattern`, lines with `from` or `to`, \
                                 else head."
             },
-            "count": number("head, tail: how many lines. Default: 200."),
-            "from": number("lines, chars: the first one. Default: 1."),
-            "to": number("lines, chars: the last one. Default: as many as have room."),
+            "count": number("head, tail: the number of lines. Default: 200."),
+            "from": number("lines, chars: the start of the range. Default: 1."),
+            "to": number("lines, chars: the end of the range, included. Default: as much as fits."),
             "pattern": {
                 "type": "string", "minLength": 1, "maxLength": MAX_PATTERN,
-                "description": "grep: words, taken as they are unless `regex` is true."
+                "description": "grep: the text to find, taken literally unless `regex` is true."
             },
             "regex": {"type": "boolean", "description": "grep: `pattern` is a regular expression."},
-            "ignore_case": {"type": "boolean", "description": "grep: capital letters do not count."},
+            "ignore_case": {"type": "boolean", "description": "grep: ignore upper and lower case."},
             "around": {
                 "type": "integer", "minimum": 0, "maximum": MAX_AROUND,
-                "description": "grep: lines shown before and after each match. Default: 0."
+                "description": "grep: context lines before and after each match. Default: 0."
             }
         },
         "required": ["id"],
@@ -83,7 +83,7 @@ fn schema() -> Value {
 
 #[derive(Debug)]
 struct ReadOutput {
-    spool: Arc<dyn Spool>,
+    spool: Arc<dyn OutputStore>,
     reads: Semaphore,
 }
 
@@ -99,8 +99,8 @@ impl Invoke for ReadOutput {
 impl ReadOutput {
     async fn read(&self, args: &Value, ctx: &CallContext) -> Result<ToolOutput, Failure> {
         let id = args.get("id").and_then(Value::as_str).unwrap_or_default();
-        let question = question(args)?;
-        let id = SpoolId::parse(id).ok_or_else(|| absent(id))?;
+        let query = query(args)?;
+        let id = OutputId::parse(id).ok_or_else(|| absent(id))?;
         let session = ctx.turn.session.key();
         // The semaphore is never closed.
         let permit = self.reads.acquire().await;
@@ -109,20 +109,20 @@ impl ReadOutput {
             None => None,
         };
         let (text, most) = (text.ok_or_else(|| absent(id.as_str()))?, ctx.budget_chars);
-        // Searching sixteen megabytes takes longer than others should wait for this thread.
-        let answered = tokio::task::spawn_blocking(move || answer(&text, &question, most)).await;
+        // Searching 16 MiB would block an async worker thread for too long.
+        let answered = tokio::task::spawn_blocking(move || answer(&text, &query, most)).await;
         drop(permit);
         answered.map(ToolOutput::text).map_err(|_| Failure::Host("the text could not be searched".to_owned()))
     }
 }
 
-/// The answer in at most `most` characters, marked as the text is.
-fn answer(text: &SpooledText, question: &Question, most: usize) -> String {
+/// The answer in at most `most` characters, with the mark of the text.
+fn answer(text: &SavedText, query: &TextQuery, most: usize) -> String {
     if !text.untrusted {
-        return question::answer(&text.text, question, most);
+        return query::answer(&text.text, query, most);
     }
-    let mark = Mark::new(&text.source, &text.tool);
-    let answer = question::answer(&text.text, question, most.saturating_sub(mark.chars()));
+    let mark = UntrustedMark::new(&text.source, &text.tool);
+    let answer = query::answer(&text.text, query, most.saturating_sub(mark.chars()));
     let rest = "; ask for less at once";
     mark.fit(&answer, most, Truncation::Head, answer.chars().count(), rest)
 }
@@ -130,14 +130,14 @@ fn answer(text: &SpooledText, question: &Question, most: usize) -> String {
 fn absent(id: &str) -> ToolError {
     let id: String = id.chars().take(50).collect();
     let text = format!(
-        "no text `{id}` is kept for this session: ids are in the results that were cut, and a text goes after a while \
-         or when there are too many. Call the tool again if you need it."
+        "no text `{id}` is saved for this session. Cut results contain the ids; saved texts expire, and the oldest are \
+         removed first. Call the original tool again if you need its output."
     );
-    ToolError::new(ErrorCode::NotAvailable, text).about("/id")
+    ToolError::new(ErrorCode::NotAvailable, text).with_subject("/id")
 }
 
-/// What the arguments ask; they match the schema.
-fn question(args: &Value) -> Result<Question, ToolError> {
+/// The query from arguments that match the schema.
+fn query(args: &Value) -> Result<TextQuery, ToolError> {
     let number = |key: &str, default: u64| {
         let number = args.get(key).and_then(Value::as_u64).unwrap_or(default);
         usize::try_from(number).unwrap_or(usize::MAX)
@@ -150,16 +150,16 @@ fn question(args: &Value) -> Result<Question, ToolError> {
         (false, false) => "head",
     };
     Ok(match args.get("mode").and_then(Value::as_str).unwrap_or(default) {
-        "tail" => Question::Tail(number("count", DEFAULT_LINES)),
-        "lines" => Question::Lines(number("from", 1), number("to", u64::MAX)),
-        "chars" => Question::Chars(number("from", 1), number("to", u64::MAX)),
-        "size" => Question::Size,
+        "tail" => TextQuery::Tail(number("count", DEFAULT_LINES)),
+        "lines" => TextQuery::Lines(number("from", 1), number("to", u64::MAX)),
+        "chars" => TextQuery::Chars(number("from", 1), number("to", u64::MAX)),
+        "size" => TextQuery::Size,
         "grep" => {
             let words = args.get("pattern").and_then(Value::as_str).unwrap_or_default();
-            let pattern = Pattern::new(words, flag("regex"), flag("ignore_case"));
-            let invalid = |problem| ToolError::new(ErrorCode::InputInvalid, problem).about("/pattern");
-            Question::Grep { pattern: pattern.map_err(invalid)?, around: number("around", 0) }
+            let pattern = SearchPattern::new(words, flag("regex"), flag("ignore_case"));
+            let invalid = |problem| ToolError::new(ErrorCode::InputInvalid, problem).with_subject("/pattern");
+            TextQuery::Grep { pattern: pattern.map_err(invalid)?, around: number("around", 0) }
         }
-        _ => Question::Head(number("count", DEFAULT_LINES)),
+        _ => TextQuery::Head(number("count", DEFAULT_LINES)),
     })
 }

@@ -1,5 +1,5 @@
-//! What the operator said of tools, by their names: off, hidden, told of in other words. It outlives the tools, so
-//! that a plugin that is loaded again comes back as it was.
+//! The operator's settings for tools, by name: disabled, hidden, metadata overrides. Settings outlive their tools, so a
+//! plugin that is loaded again gets them back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,94 +7,94 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toolbay_policy::text::one_line;
 
-use super::entry::Entry;
+use super::entry::ToolEntry;
 
-/// Longest reason that is kept, in characters.
+/// Longest stored reason, in characters.
 pub const MAX_REASON: usize = 500;
-/// What stands for a reason where none is given.
+/// The reason if none is given.
 const NO_REASON: &str = "no reason was given";
 
-/// What is told of a tool in other words than its source's. What is `None`, or empty, stays as the source has it.
+/// Overrides for the metadata of a tool. Fields that are `None` or empty keep the source's value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Metadata {
-    /// A name for people.
+pub struct MetadataOverride {
+    /// The display name for people.
     pub title: Option<String>,
-    /// What the model reads to decide.
+    /// The description that a model reads to decide whether to call the tool.
     pub description: Option<String>,
-    /// Further labels, besides those of the source.
+    /// Labels in addition to those of the source.
     pub tags: Vec<String>,
-    /// Words by which a search finds it, besides those of the definition.
+    /// Further words for search.
     pub search_hint: Option<String>,
-    /// Whether it stays out of the first list.
+    /// Whether the tool is left out of the default list.
     pub deferred: Option<bool>,
 }
 
-/// What is switched off, by name: what a program keeps to have it so the next time.
+/// The disabled tools and namespaces, in the form in which a program saves them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Switches {
-    /// Qualified names of tools, each with the reason.
+    /// The reasons by qualified name.
     pub tools: BTreeMap<String, String>,
-    /// Namespaces, each with the reason.
+    /// The reasons by namespace.
     pub namespaces: BTreeMap<String, String>,
 }
 
-/// All that is said of tools, by their qualified names.
+/// All settings, by qualified name and by namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
-    pub(super) tools: BTreeMap<Arc<str>, Setting>,
+pub struct RegistrySettings {
+    pub(super) tools: BTreeMap<Arc<str>, ToolSettings>,
     pub(super) namespaces: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct ToolSettings {
     pub(super) disabled: Option<Arc<str>>,
     pub(super) hidden: bool,
-    pub(super) metadata: Option<Arc<Metadata>>,
+    pub(super) metadata: Option<Arc<MetadataOverride>>,
 }
 
-impl Settings {
-    /// What is switched off.
+impl RegistrySettings {
+    /// The disabled tools and namespaces.
     #[must_use]
     pub fn switches(&self) -> Switches {
-        let off = |(name, setting): (&Arc<str>, &Setting)| {
+        let off = |(name, setting): (&Arc<str>, &ToolSettings)| {
             Some((name.to_string(), setting.disabled.as_ref()?.to_string()))
         };
         let namespaces = self.namespaces.iter().map(|(name, reason)| (name.to_string(), reason.to_string()));
         Switches { tools: self.tools.iter().filter_map(off).collect(), namespaces: namespaces.collect() }
     }
 
-    /// What is told of a tool in other words, if it is.
+    /// The metadata override of a tool, if it has one.
     #[must_use]
-    pub fn metadata(&self, tool: &str) -> Option<&Metadata> {
+    pub fn metadata(&self, tool: &str) -> Option<&MetadataOverride> {
         self.tools.get(tool)?.metadata.as_deref()
     }
 
-    /// Makes a tool what its source and the settings together say it is.
-    pub(crate) fn apply(&self, entry: &mut Entry) {
+    /// Applies the settings to a tool.
+    pub(crate) fn apply(&self, entry: &mut ToolEntry) {
         let setting = self.tools.get(entry.def.name.as_str());
         let own = setting.and_then(|setting| setting.disabled.as_ref());
         let of_namespace = entry.def.namespace().and_then(|namespace| self.namespaces.get(namespace));
-        // The nearest reason first.
-        entry.availability.disabled = own.or(of_namespace).or(entry.derived.by_hook.as_ref()).cloned();
+        // The most specific reason takes precedence.
+        entry.availability.disabled = own.or(of_namespace).or(entry.derived.hook_reason.as_ref()).cloned();
         let hidden = setting.is_some_and(|setting| setting.hidden);
-        entry.show(hidden, setting.and_then(|setting| setting.metadata.as_deref()));
+        entry.apply_presentation(hidden, setting.and_then(|setting| setting.metadata.as_deref()));
     }
 
-    pub(super) fn of(&mut self, tool: &str) -> &mut Setting {
+    pub(super) fn tool_mut(&mut self, tool: &str) -> &mut ToolSettings {
         self.tools.entry(tool.into()).or_default()
     }
 
-    /// Forgets what says nothing.
-    pub(super) fn tidy(&mut self) {
-        let nothing = Setting::default();
+    /// Removes settings that have only default values.
+    pub(super) fn remove_empty(&mut self) {
+        let nothing = ToolSettings::default();
         self.tools.retain(|_, setting| *setting != nothing);
     }
 }
 
-/// A reason as it is kept: one line, not too long, and never empty.
-pub(super) fn reason(text: &str) -> Arc<str> {
+/// Normalizes a reason: one line, at most [`MAX_REASON`] characters, never empty.
+pub(super) fn normalize_reason(text: &str) -> Arc<str> {
     match text.trim() {
         "" => NO_REASON.into(),
         text => one_line(text, MAX_REASON).into(),

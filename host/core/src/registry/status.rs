@@ -1,42 +1,42 @@
-//! All that is known of each tool, for operators.
+//! The status of tools, for operators.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::catalog::Catalog;
-use super::entry::{Entry, Flags};
+use super::entry::{ToolEntry, ToolFlags};
 use crate::tool::ToolSource;
 
-/// What is known of one tool.
+/// The status of a tool.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToolStatus {
-    /// Its qualified name.
+    /// The qualified name.
     pub name: String,
-    /// The name for people.
+    /// The display name for people.
     pub title: Option<String>,
-    /// Where it comes from; of a plugin with version and digest.
+    /// The source of the tool; for a plugin with version and digest.
     pub source: Arc<ToolSource>,
-    /// What stands before its own name.
+    /// The namespace of the qualified name.
     pub namespace: Option<String>,
-    /// Group label.
+    /// The toolset.
     pub toolset: Option<String>,
-    /// The labels that hold for it.
+    /// The labels.
     pub tags: Vec<Arc<str>>,
-    /// How it is shown.
-    pub flags: Flags,
-    /// Whether it is switched on.
+    /// The visibility.
+    pub flags: ToolFlags,
+    /// Whether the tool is enabled.
     pub enabled: bool,
-    /// Why it is not.
+    /// The reason if the tool is disabled.
     pub disabled_reason: Option<Arc<str>>,
-    /// Why it cannot run here and now, were it on, for the operator: with the lines that would help.
+    /// The reason if the tool is unavailable, for the operator, with the policy lines that help.
     pub unavailable: Option<String>,
-    /// SHA-256 of its schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
+    /// SHA-256 of the schemas ([`ToolDef::schema_sha256`](crate::tool::ToolDef::schema_sha256)).
     pub schema_sha256: String,
 }
 
-impl Entry {
-    /// What is known of it, under a profile or without one.
+impl ToolEntry {
+    /// The status of the tool, under a profile or without one.
     #[must_use]
     pub fn status(&self, profile: Option<&str>) -> ToolStatus {
         let def = &self.def;
@@ -50,14 +50,14 @@ impl Entry {
             flags: self.flags,
             enabled: self.availability.disabled.is_none(),
             disabled_reason: self.availability.disabled.clone(),
-            unavailable: self.unavailable_under(profile).map(|refusal| refusal.for_operator()),
+            unavailable: self.unavailable_reason(profile).map(|refusal| refusal.for_operator()),
             schema_sha256: def.schema_sha256(),
         }
     }
 }
 
 impl Catalog {
-    /// What is known of all tools, in the order of their names.
+    /// The status of all tools, sorted by name.
     #[must_use]
     pub fn status(&self) -> Vec<ToolStatus> {
         self.tools().map(|entry| entry.status(None)).collect()

@@ -1,39 +1,39 @@
-//! Switching tools off and on, hiding them, telling of them in other words: by name, by namespace, by tag.
+//! Settings of registered tools: disabling, hiding and metadata overrides, by name, namespace or tag.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Registry;
-use super::entry::Entry;
-use super::settings::{self, Metadata, Settings, Switches};
+use super::entry::ToolEntry;
+use super::settings::{self, MetadataOverride, RegistrySettings, Switches};
 
-/// A name that nothing has.
+/// The error for an unknown tool, namespace or tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no {what} `{}`", toolbay_policy::text::one_line(name, 100))]
-pub struct Unknown {
-    /// `tool`, `namespace` or `tag`.
+pub struct UnknownNameError {
+    /// The kind of name: `tool`, `namespace` or `tag`.
     pub what: &'static str,
     /// The name.
     pub name: String,
 }
 
-/// Which tools are meant by their tags.
+/// Selects tools by their tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tags<'a> {
-    /// Those that have one of these.
+pub enum TagSelector<'a> {
+    /// Tools with at least one of these tags.
     Any(&'a [String]),
-    /// Those that have all of these.
+    /// Tools with all of these tags.
     All(&'a [String]),
 }
 
-impl Tags<'_> {
+impl TagSelector<'_> {
     fn names(&self) -> &[String] {
         match self {
             Self::Any(names) | Self::All(names) => names,
         }
     }
 
-    fn mean(&self, entry: &Entry) -> bool {
+    fn matches(&self, entry: &ToolEntry) -> bool {
         match self {
             Self::Any(names) => names.iter().any(|name| entry.has_tag(name)),
             Self::All(names) => !names.is_empty() && names.iter().all(|name| entry.has_tag(name)),
@@ -42,21 +42,21 @@ impl Tags<'_> {
 }
 
 impl Registry {
-    /// Switches off what a program kept, also what is not there yet: in place of all that was switched off before.
+    /// Replaces all disabled tools and namespaces with saved ones. They apply to later tools, too.
     pub fn set_switches(&self, switches: &Switches) {
-        self.always(|draft| {
-            draft.set(
+        self.change(|draft| {
+            draft.update_settings(
                 |_| true,
                 |settings| {
                     for setting in settings.tools.values_mut() {
                         setting.disabled = None;
                     }
                     for (name, reason) in &switches.tools {
-                        settings.of(name).disabled = Some(settings::reason(reason));
+                        settings.tool_mut(name).disabled = Some(settings::normalize_reason(reason));
                     }
                     let namespaces = switches.namespaces.iter();
                     settings.namespaces = namespaces
-                        .map(|(name, reason)| (name.as_str().into(), settings::reason(reason)))
+                        .map(|(name, reason)| (name.as_str().into(), settings::normalize_reason(reason)))
                         .collect();
                     Vec::new()
                 },
@@ -64,70 +64,70 @@ impl Registry {
         });
     }
 
-    /// Switches a tool off: it is listed nowhere, and a call is refused with the reason. Off again: the latest reason
-    /// counts. It stays so when its plugin is loaded again.
+    /// Disables a tool: it is not listed, and a call is refused with the reason. The latest reason counts. The tool stays
+    /// disabled when its plugin is reloaded.
     ///
     /// # Errors
-    /// There is no such tool.
-    pub fn disable(&self, tool: &str, reason: &str) -> Result<(), Unknown> {
-        let reason = settings::reason(reason);
-        self.set_one(tool, |settings, _| settings.of(tool).disabled = Some(reason)).map(drop)
+    /// The tool does not exist.
+    pub fn disable(&self, tool: &str, reason: &str) -> Result<(), UnknownNameError> {
+        let reason = settings::normalize_reason(reason);
+        self.update_tool(tool, |settings, _| settings.tool_mut(tool).disabled = Some(reason)).map(drop)
     }
 
-    /// Takes back that a tool is off, whoever said so: [`Registry::disable`], a tag, a hook. Returns why it is off
-    /// still, if its namespace is.
+    /// Enables a tool that [`Registry::disable`], a tag or a hook disabled. Returns the reason if its namespace is still
+    /// disabled.
     ///
     /// # Errors
-    /// There is no such tool, and nothing was said of it either.
-    pub fn enable(&self, tool: &str) -> Result<Option<Arc<str>>, Unknown> {
-        self.set_one(tool, |settings, entry| {
-            settings.of(tool).disabled = None;
+    /// The tool does not exist and has no settings.
+    pub fn enable(&self, tool: &str) -> Result<Option<Arc<str>>, UnknownNameError> {
+        self.update_tool(tool, |settings, entry| {
+            settings.tool_mut(tool).disabled = None;
             if let Some(entry) = entry {
-                entry.derived.by_hook = None;
+                entry.derived.hook_reason = None;
             }
         })
     }
 
-    /// Switches all tools of a namespace off, also those that come later; returns those that were on. A tool's own
-    /// reason stands before its namespace's.
+    /// Disables all tools of a namespace, including later ones. Returns the tools that were enabled. A tool's own reason
+    /// takes precedence over that of its namespace.
     ///
     /// # Errors
-    /// There is no such namespace.
-    pub fn disable_namespace(&self, namespace: &str, reason: &str) -> Result<Vec<Arc<str>>, Unknown> {
-        let reason = settings::reason(reason);
-        self.set_namespace(namespace, |settings| {
+    /// The namespace does not exist.
+    pub fn disable_namespace(&self, namespace: &str, reason: &str) -> Result<Vec<Arc<str>>, UnknownNameError> {
+        let reason = settings::normalize_reason(reason);
+        self.update_namespace(namespace, |settings| {
             settings.namespaces.insert(namespace.into(), reason);
         })
     }
 
-    /// Takes back that a namespace is off; returns the tools that are on now. Those that are off by themselves stay so.
+    /// Enables a namespace. Returns the tools that are enabled now. Tools that were disabled by name stay disabled.
     ///
     /// # Errors
-    /// There is no such namespace, and nothing was said of it either.
-    pub fn enable_namespace(&self, namespace: &str) -> Result<Vec<Arc<str>>, Unknown> {
-        self.set_namespace(namespace, |settings| drop(settings.namespaces.remove(namespace)))
+    /// The namespace does not exist and has no settings.
+    pub fn enable_namespace(&self, namespace: &str) -> Result<Vec<Arc<str>>, UnknownNameError> {
+        self.update_namespace(namespace, |settings| drop(settings.namespaces.remove(namespace)))
     }
 
-    /// Switches the tools off that have these tags now; returns those that were on. What comes later is not meant:
-    /// that is what permissions are for.
+    /// Disables the current tools with these tags. Returns the tools that were enabled. Later tools are not affected; use
+    /// permission rules for those.
     ///
     /// # Errors
-    /// A tag that no tool has.
-    pub fn disable_tagged(&self, tags: Tags<'_>, reason: &str) -> Result<Vec<Arc<str>>, Unknown> {
-        self.set_tagged(tags, &|entry| entry.availability.disabled.is_none(), |settings, entry| {
-            settings.of(entry.def.name.as_str()).disabled = Some(settings::reason(reason));
+    /// No tool has one of the tags.
+    pub fn disable_tagged(&self, tags: TagSelector<'_>, reason: &str) -> Result<Vec<Arc<str>>, UnknownNameError> {
+        self.update_tagged(tags, &|entry| entry.availability.disabled.is_none(), |settings, entry| {
+            settings.tool_mut(entry.def.name.as_str()).disabled = Some(settings::normalize_reason(reason));
         })
     }
 
-    /// Takes back that the tools with these tags are off; returns those that are on now.
+    /// Enables the tools with these tags. Returns the tools that are enabled now.
     ///
     /// # Errors
-    /// A tag that no tool has.
-    pub fn enable_tagged(&self, tags: Tags<'_>) -> Result<Vec<Arc<str>>, Unknown> {
+    /// No tool has one of the tags.
+    pub fn enable_tagged(&self, tags: TagSelector<'_>) -> Result<Vec<Arc<str>>, UnknownNameError> {
         let meant =
-            self.set_tagged(tags, &|entry| entry.availability.disabled.is_some(), |settings, entry| {
-                settings.of(entry.def.name.as_str()).disabled = None;
-                entry.derived.by_hook = None;
+            self.update_tagged(tags, &|entry| entry.availability.disabled.is_some(), |settings, entry| {
+                settings.tool_mut(entry.def.name.as_str()).disabled = None;
+                entry.derived.hook_reason = None;
             })?;
         let now = self.snapshot();
         Ok(meant
@@ -136,23 +136,23 @@ impl Registry {
             .collect())
     }
 
-    /// Hides a tool: it is in no list and found by no search, and still callable.
+    /// Hides a tool: it is in no list and no search finds it, but it is callable.
     ///
     /// # Errors
-    /// There is no such tool.
-    pub fn hide(&self, tool: &str) -> Result<(), Unknown> {
-        self.set_one(tool, |settings, _| settings.of(tool).hidden = true).map(drop)
+    /// The tool does not exist.
+    pub fn hide(&self, tool: &str) -> Result<(), UnknownNameError> {
+        self.update_tool(tool, |settings, _| settings.tool_mut(tool).hidden = true).map(drop)
     }
 
-    /// Takes back that a tool is hidden.
+    /// Stops hiding a tool.
     ///
     /// # Errors
-    /// There is no such tool, and nothing was said of it either.
-    pub fn unhide(&self, tool: &str) -> Result<(), Unknown> {
-        self.set_one(tool, |settings, _| settings.of(tool).hidden = false).map(drop)
+    /// The tool does not exist and has no settings.
+    pub fn unhide(&self, tool: &str) -> Result<(), UnknownNameError> {
+        self.update_tool(tool, |settings, _| settings.tool_mut(tool).hidden = false).map(drop)
     }
 
-    /// The tools that are hidden, in the order of their names.
+    /// The hidden tools, sorted by name.
     #[must_use]
     pub fn hidden(&self) -> Vec<Arc<str>> {
         let catalog = self.snapshot();
@@ -164,55 +164,56 @@ impl Registry {
             .collect()
     }
 
-    /// Tells of a tool in other words, in place of those given before; with [`Metadata::default`] in its source's own.
+    /// Sets the metadata override of a tool, replacing an earlier one. [`MetadataOverride::default`] restores the metadata of
+    /// the source.
     ///
     /// # Errors
-    /// There is no such tool.
-    pub fn set_metadata(&self, tool: &str, metadata: Metadata) -> Result<(), Unknown> {
-        let metadata = (metadata != Metadata::default()).then(|| Arc::new(metadata));
-        self.set_one(tool, |settings, _| settings.of(tool).metadata = metadata).map(drop)
+    /// The tool does not exist.
+    pub fn set_metadata(&self, tool: &str, metadata: MetadataOverride) -> Result<(), UnknownNameError> {
+        let metadata = (metadata != MetadataOverride::default()).then(|| Arc::new(metadata));
+        self.update_tool(tool, |settings, _| settings.tool_mut(tool).metadata = metadata).map(drop)
     }
 
-    /// Changes what is said of one tool, which must be known or have been spoken of; returns why it is off now.
-    fn set_one(
+    /// Edits the settings of a tool that exists or already has settings. Returns the reason if the tool is disabled afterwards.
+    fn update_tool(
         &self,
         tool: &str,
-        edit: impl FnOnce(&mut Settings, Option<&mut Entry>),
-    ) -> Result<Option<Arc<str>>, Unknown> {
-        self.change(|draft| {
-            if !draft.catalog.has(tool) && !draft.catalog.settings.tools.contains_key(tool) {
-                return Err(Unknown { what: "tool", name: tool.to_owned() });
+        edit: impl FnOnce(&mut RegistrySettings, Option<&mut ToolEntry>),
+    ) -> Result<Option<Arc<str>>, UnknownNameError> {
+        self.try_change(|draft| {
+            if !draft.catalog.contains(tool) && !draft.catalog.settings.tools.contains_key(tool) {
+                return Err(UnknownNameError { what: "tool", name: tool.to_owned() });
             }
-            let mut entry = draft.catalog.get(tool).map(|entry| Entry::clone(entry));
-            let meant = |entry: &Entry| entry.def.name.as_str() == tool;
-            draft.set(meant, |settings| {
-                let had = entry.as_ref().and_then(|entry| entry.derived.by_hook.clone());
+            let mut entry = draft.catalog.get(tool).map(|entry| ToolEntry::clone(entry));
+            let meant = |entry: &ToolEntry| entry.def.name.as_str() == tool;
+            draft.update_settings(meant, |settings| {
+                let had = entry.as_ref().and_then(|entry| entry.derived.hook_reason.clone());
                 edit(settings, entry.as_mut());
-                entry.into_iter().filter(|entry| entry.derived.by_hook != had).collect()
+                entry.into_iter().filter(|entry| entry.derived.hook_reason != had).collect()
             });
             Ok(draft.catalog.get(tool).and_then(|entry| entry.availability.disabled.clone()))
         })
     }
 
-    fn set_namespace(
+    fn update_namespace(
         &self,
         namespace: &str,
-        edit: impl FnOnce(&mut Settings),
-    ) -> Result<Vec<Arc<str>>, Unknown> {
-        self.change(|draft| {
+        edit: impl FnOnce(&mut RegistrySettings),
+    ) -> Result<Vec<Arc<str>>, UnknownNameError> {
+        self.try_change(|draft| {
             let known = draft.catalog.in_namespace(namespace).next().is_some();
             if !known && !draft.catalog.settings.namespaces.contains_key(namespace) {
-                return Err(Unknown { what: "namespace", name: namespace.to_owned() });
+                return Err(UnknownNameError { what: "namespace", name: namespace.to_owned() });
             }
             let before = draft.catalog.clone();
-            draft.set(
+            draft.update_settings(
                 |entry| entry.def.namespace() == Some(namespace),
                 |settings| {
                     edit(settings);
                     Vec::new()
                 },
             );
-            let turned = |(name, entry): (&Arc<str>, &Arc<Entry>)| {
+            let turned = |(name, entry): (&Arc<str>, &Arc<ToolEntry>)| {
                 let was = before.get(name).is_some_and(|entry| entry.availability.disabled.is_none());
                 (was != entry.availability.disabled.is_none()).then(|| Arc::clone(name))
             };
@@ -220,24 +221,24 @@ impl Registry {
         })
     }
 
-    fn set_tagged(
+    fn update_tagged(
         &self,
-        tags: Tags<'_>,
-        which: &dyn Fn(&Entry) -> bool,
-        edit: impl Fn(&mut Settings, &mut Entry),
-    ) -> Result<Vec<Arc<str>>, Unknown> {
-        self.change(|draft| {
+        tags: TagSelector<'_>,
+        which: &dyn Fn(&ToolEntry) -> bool,
+        edit: impl Fn(&mut RegistrySettings, &mut ToolEntry),
+    ) -> Result<Vec<Arc<str>>, UnknownNameError> {
+        self.try_change(|draft| {
             let catalog = &draft.catalog;
             if let Some(tag) =
                 tags.names().iter().find(|tag| !catalog.tools().any(|entry| entry.has_tag(tag)))
             {
-                return Err(Unknown { what: "tag", name: tag.clone() });
+                return Err(UnknownNameError { what: "tag", name: tag.clone() });
             }
-            let meant = catalog.tools().filter(|entry| tags.mean(entry) && which(entry));
-            let mut meant: Vec<Entry> = meant.map(|entry| Entry::clone(entry)).collect();
+            let meant = catalog.tools().filter(|entry| tags.matches(entry) && which(entry));
+            let mut meant: Vec<ToolEntry> = meant.map(|entry| ToolEntry::clone(entry)).collect();
             let names: BTreeSet<Arc<str>> =
                 meant.iter().map(|entry| Arc::from(entry.def.name.as_str())).collect();
-            draft.set(
+            draft.update_settings(
                 |entry| names.contains(entry.def.name.as_str()),
                 |settings| {
                     meant.iter_mut().for_each(|entry| edit(settings, entry));

@@ -12,7 +12,7 @@ fn names(catalog: &Catalog) -> Vec<&str> {
 }
 
 #[test]
-fn a_plugin_is_replaced_whole() {
+fn a_plugin_is_replaced_completely() {
     let registry = Registry::default();
     install(
         &registry,
@@ -24,24 +24,24 @@ fn a_plugin_is_replaced_whole() {
     install(&registry, &id("p"), Bundle { tools: vec![plugin_tool("p", "c")], reducers: vec![] }).unwrap();
     assert_eq!(names(&before), ["p__a", "p__b"], "a snapshot does not change");
     assert_eq!(names(&registry.snapshot()), ["p__c"]);
-    assert_eq!(registry.remove(&id("p")), 1);
-    assert_eq!(registry.remove(&id("p")), 0);
+    assert_eq!(registry.remove_plugin(&id("p")), 1);
+    assert_eq!(registry.remove_plugin(&id("p")), 0);
 }
 
 #[test]
-fn a_reducer_is_taken_out_by_identity_and_once() {
+fn a_reducer_is_removed_by_identity_and_once() {
     let registry = Registry::default();
     let first = registry.register_reducer(reducer("p__a", None)).unwrap();
     let error = registry.register_reducer(reducer("p__a", None)).unwrap_err();
-    assert_eq!(error.to_string(), "Reducer already registered for tool 'p__a' by the host");
+    assert_eq!(error.to_string(), "a reducer for tool `p__a` is already registered by the host");
     assert!(registry.remove_reducer(&first));
-    assert!(!registry.remove_reducer(&first), "a second time does nothing");
+    assert!(!registry.remove_reducer(&first), "a second removal does nothing");
     let revision = registry.snapshot().revision();
     let second = registry.register_reducer(reducer("p__a", None)).unwrap();
-    assert!(!registry.remove_reducer(&first), "a stale handle does not take the later one");
+    assert!(!registry.remove_reducer(&first), "a stale handle does not remove a later reducer");
     assert!(!registry.remove_reducer(&first.clone()));
     assert!(registry.snapshot().reducer("p__a").is_some());
-    assert_eq!(registry.snapshot().revision(), revision + 1, "what changes nothing is no change");
+    assert_eq!(registry.snapshot().revision(), revision + 1, "a change without effect keeps the revision");
     let before = registry.snapshot();
     assert!(registry.remove_reducer(&second));
     assert!(before.reducer("p__a").is_some(), "a snapshot does not change");
@@ -49,20 +49,20 @@ fn a_reducer_is_taken_out_by_identity_and_once() {
 }
 
 #[test]
-fn a_plugin_does_not_take_the_place_of_a_native_reducer() {
+fn a_plugin_does_not_replace_a_native_reducer() {
     let registry = Registry::default();
     let native = registry.register_reducer(reducer("p__a", None)).unwrap();
     let bundle = || Bundle { tools: vec![plugin_tool("p", "a")], reducers: vec![reducer("p__a", Some("q"))] };
     assert!(matches!(install(&registry, &id("q"), bundle()), Err(Collision::Reducer { .. })));
-    assert!(registry.snapshot().get("p__a").is_none(), "a plugin enters whole or not at all");
+    assert!(registry.snapshot().get("p__a").is_none(), "a plugin enters completely or not at all");
     assert!(registry.remove_reducer(&native));
     install(&registry, &id("q"), bundle()).unwrap();
-    assert!(!registry.remove_reducer(&native), "it is the plugin's now");
+    assert!(!registry.remove_reducer(&native), "the reducer belongs to the plugin now");
     assert!(registry.snapshot().reducer("p__a").is_some());
 }
 
 #[test]
-fn a_collision_leaves_everything_as_it_was() {
+fn a_collision_changes_nothing() {
     let registry = Registry::default();
     install(
         &registry,
@@ -74,14 +74,14 @@ fn a_collision_leaves_everything_as_it_was() {
     assert!(matches!(install(&registry, &id("q"), twice), Err(Collision::Tool { .. })));
     let second = Bundle { tools: vec![plugin_tool("q", "y")], reducers: vec![reducer("p__a", Some("q"))] };
     let error = install(&registry, &id("q"), second).unwrap_err();
-    assert_eq!(error.to_string(), "Reducer already registered for tool 'p__a' by plugin `p`");
+    assert_eq!(error.to_string(), "a reducer for tool `p__a` is already registered by plugin `p`");
     assert_eq!(names(&registry.snapshot()), ["p__a"]);
     assert_eq!(registry.snapshot().revision(), 1);
 }
 
 fn reasons(registry: &Registry) -> Vec<(String, Option<String>)> {
     let catalog = registry.snapshot();
-    let off = |entry: &Arc<Entry>| entry.availability.disabled.as_ref().map(ToString::to_string);
+    let off = |entry: &Arc<ToolEntry>| entry.availability.disabled.as_ref().map(ToString::to_string);
     catalog.tools().map(|entry| (entry.def.name.to_string(), off(entry))).collect()
 }
 
@@ -93,19 +93,19 @@ fn pair(name: &str, reason: &str) -> (String, String) {
     (name.to_owned(), reason.to_owned())
 }
 
-fn told(registry: &Registry) -> Arc<Mutex<Vec<Event>>> {
+fn told(registry: &Registry) -> Arc<Mutex<Vec<HostEvent>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&heard);
     registry.events().listen(move |event| into.lock().push(event.clone()));
     heard
 }
 
-fn take(heard: &Mutex<Vec<Event>>) -> Vec<Event> {
+fn take(heard: &Mutex<Vec<HostEvent>>) -> Vec<HostEvent> {
     std::mem::take(&mut heard.lock())
 }
 
 #[test]
-fn one_name_is_registered_once_unless_it_is_asked_for() {
+fn a_taken_name_is_refused_kept_or_replaced_as_the_policy_says() {
     let registry = Registry::default();
     let heard = told(&registry);
     let done = registry.register(vec![native_tool("b"), native_tool("a")]).unwrap();
@@ -113,16 +113,16 @@ fn one_name_is_registered_once_unless_it_is_asked_for() {
     assert_eq!(names(&registry.snapshot()), ["a", "b"]);
     let error = registry.register(vec![native_tool("c"), native_tool("a")]).unwrap_err();
     assert_eq!(error.to_string(), "a tool `a` is already registered by the host");
-    assert!(!registry.snapshot().has("c"), "all of them, or none");
+    assert!(!registry.snapshot().contains("c"), "all of them, or none");
     let old = registry.snapshot().get("a").cloned().unwrap();
     let kept = registry.register_with(vec![native_tool("c"), native_tool("a")], OnCollision::Keep).unwrap();
-    assert_eq!((kept.added, kept.kept), (vec!["c".into()], vec!["a".into()]));
+    assert_eq!((kept.added, kept.skipped), (vec!["c".into()], vec!["a".into()]));
     assert!(Arc::ptr_eq(&old, registry.snapshot().get("a").unwrap()));
     let replaced = registry.register_with(native_tool("a"), OnCollision::Replace).unwrap();
     assert_eq!(replaced.replaced, ["a".into()]);
     assert!(!Arc::ptr_eq(&old, registry.snapshot().get("a").unwrap()));
-    // The tool's own policy comes first.
-    let stubborn = Entry { on_collision: Some(OnCollision::Throw), ..native_tool("a") };
+    // The tool's own policy takes precedence.
+    let stubborn = ToolEntry { on_collision: Some(OnCollision::Throw), ..native_tool("a") };
     assert!(registry.register_with(stubborn, OnCollision::Replace).is_err());
     assert!(registry.unregister("a") && !registry.unregister("a"));
     let source = || "builtin".to_owned();
@@ -130,16 +130,16 @@ fn one_name_is_registered_once_unless_it_is_asked_for() {
     assert_eq!(
         take(&heard),
         [
-            Event::Registered { tools: vec!["b".into(), "a".into()], source: source() },
-            Event::Registered { tools: vec!["c".into()], source: source() },
-            Event::Replaced { tools: vec!["a".into()], source: source(), diff },
-            Event::Unregistered { tools: vec!["a".into()], source: source() },
+            HostEvent::Registered { tools: vec!["b".into(), "a".into()], source: source() },
+            HostEvent::Registered { tools: vec!["c".into()], source: source() },
+            HostEvent::Replaced { tools: vec!["a".into()], source: source(), diff },
+            HostEvent::Unregistered { tools: vec!["a".into()], source: source() },
         ]
     );
 }
 
 #[test]
-fn who_takes_a_plugins_name_does_not_get_its_reducer() {
+fn a_replacement_of_a_plugins_tool_does_not_get_its_reducer() {
     let registry = Registry::default();
     let reducers = vec![reducer("p__a", Some("p")), reducer("q__b", Some("p"))];
     install(&registry, &id("p"), Bundle { tools: vec![plugin_tool("p", "a")], reducers }).unwrap();
@@ -147,12 +147,12 @@ fn who_takes_a_plugins_name_does_not_get_its_reducer() {
     registry.register_with(native_tool("p__a"), OnCollision::Replace).unwrap();
     registry.register_with(native_tool("q__b"), OnCollision::Replace).unwrap();
     let catalog = registry.snapshot();
-    assert!(catalog.reducer("p__a").is_none(), "it went with the tool");
-    assert!(catalog.reducer("q__b").is_some(), "the operator gave it that name");
+    assert!(catalog.reducer("p__a").is_none(), "the reducer was removed with the tool");
+    assert!(catalog.reducer("q__b").is_some(), "a reducer for a tool of another source stays");
 }
 
 #[test]
-fn sources_namespaces_and_toolsets_are_found_and_taken_out() {
+fn sources_and_namespaces_are_found_and_removed() {
     let registry = Registry::default();
     let mut web = native_tool("web__get");
     Arc::get_mut(&mut web.def).unwrap().keywords.toolset = Some("web".to_owned());
@@ -160,7 +160,7 @@ fn sources_namespaces_and_toolsets_are_found_and_taken_out() {
         vec![web, native_tool("n"), plugin_tool("p", "a"), plugin_tool("q", "a"), mcp_tool("gh", "a")];
     registry.register(tools).unwrap();
     let catalog = registry.snapshot();
-    let list = |entries: Vec<&Arc<Entry>>| entries.iter().map(|e| e.def.name.to_string()).collect::<Vec<_>>();
+    let list = |entries: Vec<&Arc<ToolEntry>>| entries.iter().map(|e| e.def.name.to_string()).collect::<Vec<_>>();
     assert_eq!(list(catalog.from_source("plugin").collect()), ["p__a", "q__a"]);
     assert_eq!(list(catalog.from_source("builtin").collect()), ["n", "web__get"]);
     assert_eq!(list(catalog.in_namespace("mcp__gh").collect()), ["mcp__gh__a"]);
@@ -173,7 +173,7 @@ fn sources_namespaces_and_toolsets_are_found_and_taken_out() {
 }
 
 #[test]
-fn registries_are_merged_and_spun_off_by_namespace() {
+fn registries_are_merged_and_split_by_namespace() {
     let (one, two) = (Registry::default(), Registry::default());
     one.register(vec![native_tool("math__add"), native_tool("n")]).unwrap();
     let bundle = Bundle {
@@ -184,10 +184,10 @@ fn registries_are_merged_and_spun_off_by_namespace() {
     two.disable("math__sub", "there").unwrap();
     assert!(one.merge(&two.snapshot(), Some("math"), OnCollision::Throw).is_err());
     let done = one.merge(&two.snapshot(), Some("math"), OnCollision::Keep).unwrap();
-    assert_eq!((done.added, done.kept), (vec!["math__sub".into()], vec!["math__add".into()]));
+    assert_eq!((done.added, done.skipped), (vec!["math__sub".into()], vec!["math__add".into()]));
     assert_eq!(names(&one.snapshot()), ["math__add", "math__sub", "n"]);
     assert!(one.snapshot().reducer("math__sub").is_some());
-    assert_eq!(off(&one), [], "what is said of a tool there is not said of it here");
+    assert_eq!(off(&one), [], "settings of the other registry are not copied");
     assert_eq!(names(&two.snapshot()), ["math__add", "math__sub", "text__cut"], "the other does not change");
     let own = one.spin_off("math");
     assert_eq!(names(&own.snapshot()), ["math__add", "math__sub"]);
@@ -200,17 +200,17 @@ fn native_tools_are_registered_under_a_namespace() {
     let tools = vec![native_tool("add"), native_tool("old__sub"), plugin_tool("p", "a")];
     let bundle = Bundle { tools, reducers: vec![reducer("add", None), reducer("p__a", None)] };
     let registry = Registry::default();
-    registry.register(bundle.under(&id("math")).unwrap()).unwrap();
+    registry.register(bundle.with_namespace(&id("math")).unwrap()).unwrap();
     assert_eq!(names(&registry.snapshot()), ["math__add", "math__sub", "p__a"]);
     assert!(
         registry.snapshot().reducer("math__add").is_some() && registry.snapshot().reducer("p__a").is_some()
     );
-    let long = Bundle::from(native_tool(&"x".repeat(40))).under(&id(&"y".repeat(40)));
+    let long = Bundle::from(native_tool(&"x".repeat(40))).with_namespace(&id(&"y".repeat(40)));
     assert!(long.unwrap_err().to_string().contains("longer than 64"));
 }
 
 #[test]
-fn a_tool_is_off_by_itself_or_with_its_namespace() {
+fn a_tool_is_disabled_by_name_or_with_its_namespace() {
     let registry = Registry::default();
     registry.register(vec![plugin_tool("p", "a"), plugin_tool("p", "b"), native_tool("n")]).unwrap();
     registry.disable("p__a", "first").unwrap();
@@ -218,7 +218,7 @@ fn a_tool_is_off_by_itself_or_with_its_namespace() {
     assert_eq!(off(&registry), [pair("p__a", "latest")]);
     assert_eq!(registry.disable_namespace("p", "maintenance").unwrap(), ["p__b".into()]);
     assert_eq!(off(&registry), [pair("p__a", "latest"), pair("p__b", "maintenance")]);
-    assert_eq!(registry.enable("p__a").unwrap().as_deref(), Some("maintenance"), "one is not enough");
+    assert_eq!(registry.enable("p__a").unwrap().as_deref(), Some("maintenance"), "the namespace is still disabled");
     assert_eq!(registry.enable_namespace("p").unwrap(), ["p__a".into(), "p__b".into()]);
     assert_eq!(registry.enable("p__a").unwrap(), None);
     assert_eq!(off(&registry), []);
@@ -231,7 +231,7 @@ fn a_tool_is_off_by_itself_or_with_its_namespace() {
         registry.disable("nope", "").unwrap_err(),
         registry.enable("nope").unwrap_err(),
         registry.hide("nope").unwrap_err(),
-        registry.set_metadata("nope", Metadata::default()).unwrap_err(),
+        registry.set_metadata("nope", MetadataOverride::default()).unwrap_err(),
     ] {
         assert_eq!(error.to_string(), "there is no tool `nope`");
     }
@@ -240,7 +240,7 @@ fn a_tool_is_off_by_itself_or_with_its_namespace() {
 }
 
 #[test]
-fn what_is_off_stays_off_when_its_plugin_comes_back() {
+fn a_disabled_tool_stays_disabled_when_its_plugin_is_reloaded() {
     let registry = Registry::default();
     let bundle = || Bundle::from(vec![plugin_tool("p", "a"), plugin_tool("p", "b")]);
     install(&registry, &id("p"), bundle()).unwrap();
@@ -248,17 +248,17 @@ fn what_is_off_stays_off_when_its_plugin_comes_back() {
     registry.hide("p__b").unwrap();
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!(off(&registry), [pair("p__a", "why")]);
-    registry.remove(&id("p"));
+    registry.remove_plugin(&id("p"));
     assert_eq!(registry.snapshot().settings().switches().tools.len(), 1);
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!((off(&registry), registry.hidden()), (vec![pair("p__a", "why")], vec!["p__b".into()]));
-    registry.remove(&id("p"));
+    registry.remove_plugin(&id("p"));
     registry.enable("p__a").unwrap();
-    assert!(registry.enable("p__a").is_err(), "nothing is said of it any more");
+    assert!(registry.enable("p__a").is_err(), "the tool has no settings any more");
 }
 
 #[test]
-fn switches_are_kept_and_set_again() {
+fn switches_are_saved_and_restored() {
     let registry = Registry::default();
     registry.register(vec![plugin_tool("p", "a"), native_tool("n")]).unwrap();
     registry.disable("n", "one").unwrap();
@@ -279,12 +279,12 @@ fn switches_are_kept_and_set_again() {
 }
 
 #[test]
-fn tags_switch_what_has_them_now() {
+fn tags_select_the_current_tools() {
     let tagged = |name: &str, tags: &[&str]| {
         let mut entry = native_tool(name);
         Arc::get_mut(&mut entry.def).unwrap().keywords.tags = tags.iter().map(ToString::to_string).collect();
         let def = ToolDef::clone(&entry.def);
-        let mut entry = Entry::new(def, entry.invoker);
+        let mut entry = ToolEntry::new(def, entry.invoker);
         entry.call.args_bytes = 1;
         entry
     };
@@ -293,26 +293,26 @@ fn tags_switch_what_has_them_now() {
     let list = |tags: &[&str]| tags.iter().map(ToString::to_string).collect::<Vec<_>>();
     registry.disable("a", "mine").unwrap();
     assert_eq!(
-        registry.disable_tagged(Tags::Any(&list(&["x"])), "tag").unwrap(),
+        registry.disable_tagged(TagSelector::Any(&list(&["x"])), "tag").unwrap(),
         ["b".into()],
-        "a is off already"
+        "`a` is disabled already"
     );
     assert_eq!(off(&registry), [pair("a", "mine"), pair("b", "tag")]);
-    assert_eq!(registry.enable_tagged(Tags::Any(&list(&["x", "y"]))).unwrap(), ["a".into(), "b".into()]);
-    assert_eq!(registry.disable_tagged(Tags::All(&list(&["x", "y"])), "both").unwrap(), ["b".into()]);
-    assert_eq!(registry.disable_tagged(Tags::All(&[]), "none").unwrap(), []);
+    assert_eq!(registry.enable_tagged(TagSelector::Any(&list(&["x", "y"]))).unwrap(), ["a".into(), "b".into()]);
+    assert_eq!(registry.disable_tagged(TagSelector::All(&list(&["x", "y"])), "both").unwrap(), ["b".into()]);
+    assert_eq!(registry.disable_tagged(TagSelector::All(&[]), "none").unwrap(), []);
     assert_eq!(
-        registry.disable_tagged(Tags::Any(&list(&["z"])), "").unwrap_err().to_string(),
+        registry.disable_tagged(TagSelector::Any(&list(&["z"])), "").unwrap_err().to_string(),
         "there is no tag `z`"
     );
     registry.register(tagged("d", &["x", "y"])).unwrap();
-    assert_eq!(off(&registry), [pair("b", "both")], "what comes later is not meant");
+    assert_eq!(off(&registry), [pair("b", "both")], "later tools are not affected");
 }
 
 #[test]
-fn hidden_tools_are_listed_and_shown_again() {
+fn hidden_tools_are_listed_and_unhidden() {
     let registry = Registry::default();
-    let by_source = Entry { flags: Flags { hidden: true, ..Flags::default() }, ..native_tool("h") };
+    let by_source = ToolEntry { flags: ToolFlags { hidden: true, ..ToolFlags::default() }, ..native_tool("h") };
     registry.register(vec![by_source, native_tool("a"), native_tool("b")]).unwrap();
     registry.hide("a").unwrap();
     registry.hide("b").unwrap();
@@ -320,16 +320,16 @@ fn hidden_tools_are_listed_and_shown_again() {
     assert_eq!(registry.hidden(), ["a".into(), "h".into()]);
     registry.unhide("a").unwrap();
     registry.unhide("h").unwrap();
-    assert_eq!(registry.hidden(), ["h".into()], "what its source hides is the source's");
+    assert_eq!(registry.hidden(), ["h".into()], "a tool that its source hides stays hidden");
 }
 
 #[test]
-fn metadata_is_said_over_the_source_and_taken_back() {
+fn metadata_overrides_are_set_and_removed() {
     let registry = Registry::default();
     let heard = told(&registry);
     registry.register(native_tool("n")).unwrap();
     let before = registry.snapshot().get("n").cloned().unwrap();
-    let metadata = Metadata {
+    let metadata = MetadataOverride {
         title: Some("Title".to_owned()),
         description: Some("Other words.".to_owned()),
         tags: vec!["mine".to_owned()],
@@ -339,25 +339,25 @@ fn metadata_is_said_over_the_source_and_taken_back() {
     registry.set_metadata("n", metadata.clone()).unwrap();
     let revision = registry.snapshot().revision();
     registry.set_metadata("n", metadata).unwrap();
-    assert_eq!(registry.snapshot().revision(), revision, "what changes nothing is no change");
+    assert_eq!(registry.snapshot().revision(), revision, "a change without effect keeps the revision");
     let now = registry.snapshot().get("n").cloned().unwrap();
     assert_eq!((now.def.title.as_deref(), &*now.def.description), (Some("Title"), "Other words."));
     assert_eq!(now.def.keywords.search_hint.as_deref(), Some("hint"));
     assert!(now.flags.deferred && now.has_tag("mine") && !before.has_tag("mine"));
-    registry.set_metadata("n", Metadata::default()).unwrap();
+    registry.set_metadata("n", MetadataOverride::default()).unwrap();
     let now = registry.snapshot().get("n").cloned().unwrap();
     assert!(Arc::ptr_eq(&now.def, &before.def) && now.flags == before.flags && now.tags() == before.tags());
-    assert_eq!(take(&heard)[1..], [(); 2].map(|()| Event::Metadata { tool: "n".into() }));
+    assert_eq!(take(&heard)[1..], [(); 2].map(|()| HostEvent::Metadata { tool: "n".into() }));
 }
 
 #[test]
-fn hooks_switch_off_what_comes_in() {
+fn hooks_disable_new_tools() {
     let registry = Registry::default();
     let asked = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&asked);
-    registry.add_hook(|entry| (entry.def.name.bare() != "fine").then(|| "first".to_owned()));
-    registry.add_hook(|entry| panic!("a hook that knows not {}", entry.def.name));
-    registry.add_hook(|entry| (entry.def.name.bare() == "bad").then(|| "last".to_owned()));
+    registry.add_hook(|entry| (entry.def.name.tool_part() != "fine").then(|| "first".to_owned()));
+    registry.add_hook(|entry| panic!("a hook that panics for {}", entry.def.name));
+    registry.add_hook(|entry| (entry.def.name.tool_part() == "bad").then(|| "last".to_owned()));
     registry.add_hook(move |entry| {
         into.lock().push(entry.def.name.to_string());
         Some("  ".to_owned())
@@ -366,15 +366,15 @@ fn hooks_switch_off_what_comes_in() {
         || Bundle::from(vec![plugin_tool("p", "fine"), plugin_tool("p", "bad"), plugin_tool("p", "so_so")]);
     install(&registry, &id("p"), bundle()).unwrap();
     assert_eq!(off(&registry), [pair("p__bad", "last"), pair("p__so_so", "first")]);
-    assert_eq!(asked.lock().len(), 3, "a panic skips nobody");
+    assert_eq!(asked.lock().len(), 3, "a panic skips no other hook");
     assert_eq!(registry.enable("p__bad").unwrap(), None);
     assert_eq!(off(&registry), [pair("p__so_so", "first")]);
     install(&registry, &id("p"), bundle()).unwrap();
-    assert_eq!(off(&registry).len(), 2, "who comes in again is asked again");
+    assert_eq!(off(&registry).len(), 2, "hooks run again for a reloaded plugin");
 }
 
 #[test]
-fn a_reload_tells_what_is_different() {
+fn a_reload_event_has_the_differences() {
     let registry = Registry::default();
     let heard = told(&registry);
     let tool = |name: &str, schema: &str| {
@@ -386,22 +386,22 @@ fn a_reload_tells_what_is_different() {
     let (old, new) = (r#"{"type":"object"}"#, r#"{"type":"object","required":["x"]}"#);
     install(&registry, &id("p"), vec![tool("a", old), tool("b", old), tool("c", old)].into()).unwrap();
     install(&registry, &id("p"), vec![tool("a", new), tool("b", old), tool("d", old)].into()).unwrap();
-    let Event::Replaced { tools, source, diff } = take(&heard).remove(1) else { panic!("{heard:?}") };
+    let HostEvent::Replaced { tools, source, diff } = take(&heard).remove(1) else { panic!("{heard:?}") };
     assert_eq!((tools.len(), source.as_str()), (3, "plugin:p"));
     assert_eq!((diff.added.clone(), diff.removed.clone()), (vec!["p__d".into()], vec!["p__c".into()]));
     assert_eq!(diff.changed.keys().map(|name| &**name).collect::<Vec<_>>(), ["p__a"]);
     assert_eq!(diff.changed.values().next().unwrap().impact(), Impact::Breaking);
     install(&registry, &id("p"), vec![tool("a", new), tool("b", old), tool("d", old)].into()).unwrap();
-    let Event::Replaced { diff, .. } = take(&heard).remove(0) else { panic!("{heard:?}") };
+    let HostEvent::Replaced { diff, .. } = take(&heard).remove(0) else { panic!("{heard:?}") };
     assert_eq!((diff.impact(), diff), (Impact::Compatible, SourceDiff::default()));
 }
 
 #[test]
-fn a_callback_may_change_the_registry_and_all_hear_in_order() {
+fn a_callback_may_change_the_registry_and_events_stay_in_order() {
     let registry = Arc::new(Registry::default());
     let (again, heard) = (Arc::clone(&registry), told(&registry));
     registry.events().listen(move |event| {
-        if let Event::Registered { tools, .. } = event
+        if let HostEvent::Registered { tools, .. } = event
             && tools.iter().any(|tool| &**tool == "a")
         {
             again.disable("a", "by a callback").unwrap();
@@ -416,7 +416,7 @@ fn a_callback_may_change_the_registry_and_all_hear_in_order() {
 }
 
 #[test]
-fn changes_of_many_threads_are_told_in_the_order_in_which_they_happened() {
+fn events_of_many_threads_arrive_in_the_order_of_the_changes() {
     let registry = Arc::new(Registry::default());
     registry.register(native_tool("t")).unwrap();
     let heard = told(&registry);
@@ -430,16 +430,16 @@ fn changes_of_many_threads_are_told_in_the_order_in_which_they_happened() {
             });
         }
     });
-    // Whoever tells may still be at it when the others have gone home; they have all come home here.
+    // All threads have joined, so all flushes are complete.
     let events = take(&heard);
     let last = events.last().cloned().unwrap();
     let reason = registry.snapshot().get("t").unwrap().availability.disabled.as_ref().unwrap().to_string();
-    assert_eq!(last, Event::Disabled { tool: "t".into(), reason });
+    assert_eq!(last, HostEvent::Disabled { tool: "t".into(), reason });
     assert_eq!(events.len(), 200);
 }
 
 #[test]
-fn the_status_says_all_of_each() {
+fn the_status_has_all_fields_of_each_tool() {
     let registry = Registry::default();
     registry.register(vec![plugin_tool("p", "a"), native_tool("n")]).unwrap();
     registry.disable("p__a", "why").unwrap();
@@ -449,5 +449,6 @@ fn the_status_says_all_of_each() {
     assert_eq!((&native["enabled"], &plugin["enabled"]), (&true.into(), &false.into()));
     assert_eq!((&plugin["disabled_reason"], &plugin["namespace"]), (&"why".into(), &"p".into()));
     assert_eq!(plugin["source"]["digest"], "00");
-    assert_eq!(native["schema_sha256"], plugin["schema_sha256"], "they take the same");
+    assert_eq!(native["schema_sha256"], plugin["schema_sha256"], "their schemas are equal"
+);
 }

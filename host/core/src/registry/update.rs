@@ -1,7 +1,7 @@
-//! Many plugins at once: what a directory or a policy came to, as one change of the registry.
+//! Updates of many plugins, after a directory scan or a policy reload, as one change of the registry.
 //!
-//! The order of the steps decides who gets a name that two want, so that the same files under the same policy give
-//! the same catalog, whatever came first.
+//! If two plugins claim a name, the first update gets it. So the same files under the same policy always result in the same
+//! catalog, in whatever order the files appeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -9,54 +9,54 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use toolbay_policy::Profile;
-use toolbay_policy::name::{PluginId, SEAM};
+use toolbay_policy::name::{PluginId, NAME_SEPARATOR};
 
 use super::Registry;
 use super::catalog::Catalog;
 use super::draft::Draft;
-use super::entry::{Bundle, Collision, Entry, ReducerEntry};
-use crate::registry::event::Event;
+use super::entry::{Bundle, Collision, ToolEntry, ReducerEntry};
+use crate::registry::event::HostEvent;
 
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
 
-/// What one plugin is to come to.
+/// The update of one plugin.
 #[derive(Debug)]
-pub struct Step {
+pub struct PluginUpdate {
     /// The plugin.
     pub plugin: PluginId,
-    /// The best first: the first that collides with nothing is taken.
-    pub choices: Vec<Choice>,
+    /// The choices by preference: the first without a collision is applied.
+    pub choices: Vec<UpdateChoice>,
 }
 
-/// One way in which a plugin can be in the next catalog.
+/// A possible state of a plugin in the next catalog.
 #[derive(Debug)]
-pub enum Choice {
-    /// As it is now.
+pub enum UpdateChoice {
+    /// The current tools and reducers stay.
     Keep,
-    /// With these tools and reducers, in place of what it brought before.
+    /// These tools and reducers replace the current ones.
     Put(Bundle),
 }
 
-/// What became of a step.
+/// The outcome of a plugin update.
 #[derive(Debug)]
-pub struct Placed {
+pub struct UpdateOutcome {
     /// The plugin.
     pub plugin: PluginId,
-    /// Index of the choice that was taken; `None`: the plugin brings nothing now.
+    /// The index of the applied choice; `None` if the plugin has no tools and reducers now.
     pub choice: Option<usize>,
-    /// Why each choice before it was not, in their order.
+    /// The collisions of the earlier choices, in their order.
     pub refused: Vec<Collision>,
 }
 
-/// What one plugin brings.
+/// The tools and reducers of one plugin.
 #[derive(Debug, Default)]
-struct Part {
-    tools: Vec<Arc<Entry>>,
+struct PluginContents {
+    tools: Vec<Arc<ToolEntry>>,
     reducers: Vec<Arc<ReducerEntry>>,
 }
 
-impl From<Bundle> for Part {
+impl From<Bundle> for PluginContents {
     fn from(bundle: Bundle) -> Self {
         let mut tools: Vec<_> = bundle.tools.into_iter().map(Arc::new).collect();
         tools.sort_by(|a, b| a.def.name.as_str().cmp(b.def.name.as_str()));
@@ -65,40 +65,39 @@ impl From<Bundle> for Part {
 }
 
 impl Registry {
-    /// Takes plugins out and puts others in, in the order of the steps, as one change: nobody sees a part of it. What
-    /// stands in the registry beside these plugins stays, and has its names first. `profiles` are those of the policy
-    /// from now on; `None`: the same as before. A change that changes nothing leaves the snapshot as it is.
+    /// Removes the plugins in `gone` and applies the updates in order, as one atomic change. All other entries stay and keep
+    /// their names. `profiles` replaces the profiles of the policy, if given. An update without effect keeps the snapshot.
     ///
-    /// What is to be told waits for [`Registry::tell`], so that who holds a lock can let go of it first.
-    pub fn update(&self, gone: &[PluginId], mut steps: Vec<Step>, profiles: Option<Profiles>) -> Vec<Placed> {
+    /// The events wait for [`Registry::flush_events`], so that the caller can release its locks first.
+    pub fn update(&self, gone: &[PluginId], mut steps: Vec<PluginUpdate>, profiles: Option<Profiles>) -> Vec<UpdateOutcome> {
         for choice in steps.iter_mut().flat_map(|step| &mut step.choices) {
-            if let Choice::Put(bundle) = choice {
-                self.ask_hooks(bundle);
+            if let UpdateChoice::Put(bundle) = choice {
+                self.run_hooks(bundle);
             }
         }
-        let Ok(placed) = self.swap(|draft| Ok::<_, Infallible>(draft.update(gone, steps, profiles)));
+        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(gone, steps, profiles)));
         placed
     }
 }
 
 impl Draft {
-    fn update(&mut self, gone: &[PluginId], steps: Vec<Step>, profiles: Option<Profiles>) -> Vec<Placed> {
+    fn update(&mut self, gone: &[PluginId], steps: Vec<PluginUpdate>, profiles: Option<Profiles>) -> Vec<UpdateOutcome> {
         let named: BTreeSet<PluginId> =
             gone.iter().chain(steps.iter().map(|step| &step.plugin)).cloned().collect();
-        let mut before = self.catalog.take(&named);
+        let mut before = self.catalog.take_plugins(&named);
         for id in gone {
             if let Some(old) = before.remove(id) {
                 self.changed = true;
-                self.events.extend(told(id, Some(&old), None));
+                self.events.extend(plugin_event(id, Some(&old), None));
             }
         }
         let mut all = Vec::with_capacity(steps.len());
-        for Step { plugin, choices } in steps {
+        for PluginUpdate { plugin, choices } in steps {
             let old = before.remove(&plugin);
-            let (placed, new, kept) = self.catalog.place(plugin, choices, old.as_ref());
+            let (placed, new, kept) = self.catalog.apply_choices(plugin, choices, old.as_ref());
             if !kept {
                 self.changed |= old.is_some() || placed.choice.is_some();
-                self.events.extend(told(&placed.plugin, old.as_ref(), new.as_ref()));
+                self.events.extend(plugin_event(&placed.plugin, old.as_ref(), new.as_ref()));
             }
             all.push(placed);
         }
@@ -111,9 +110,9 @@ impl Draft {
 }
 
 impl Catalog {
-    /// Takes out what these plugins bring.
-    fn take(&mut self, plugins: &BTreeSet<PluginId>) -> BTreeMap<PluginId, Part> {
-        let mut parts: BTreeMap<PluginId, Part> = BTreeMap::new();
+    /// Removes and returns the contents of these plugins.
+    fn take_plugins(&mut self, plugins: &BTreeSet<PluginId>) -> BTreeMap<PluginId, PluginContents> {
+        let mut parts: BTreeMap<PluginId, PluginContents> = BTreeMap::new();
         self.tools.retain(|_, entry| match entry.def.source.plugin() {
             Some(id) if plugins.contains(id) => {
                 parts.entry(id.clone()).or_default().tools.push(Arc::clone(entry));
@@ -131,28 +130,28 @@ impl Catalog {
         parts
     }
 
-    /// Puts the first choice in that collides with nothing; also says what that is, and whether the plugin is as it was.
-    fn place(
+    /// Applies the first choice without a collision. Also returns the new contents, and whether they are the old ones.
+    fn apply_choices(
         &mut self,
         plugin: PluginId,
-        choices: Vec<Choice>,
-        old: Option<&Part>,
-    ) -> (Placed, Option<Part>, bool) {
-        let mut placed = Placed { plugin, choice: None, refused: Vec::new() };
+        choices: Vec<UpdateChoice>,
+        old: Option<&PluginContents>,
+    ) -> (UpdateOutcome, Option<PluginContents>, bool) {
+        let mut placed = UpdateOutcome { plugin, choice: None, refused: Vec::new() };
         for (index, choice) in choices.into_iter().enumerate() {
             let (part, keep) = match choice {
-                Choice::Put(mut bundle) => {
+                UpdateChoice::Put(mut bundle) => {
                     bundle.tools.iter_mut().for_each(|entry| self.settings.apply(entry));
-                    (Part::from(bundle), false)
+                    (PluginContents::from(bundle), false)
                 }
-                Choice::Keep => (
-                    old.map(|old| Part { tools: old.tools.clone(), reducers: old.reducers.clone() })
+                UpdateChoice::Keep => (
+                    old.map(|old| PluginContents { tools: old.tools.clone(), reducers: old.reducers.clone() })
                         .unwrap_or_default(),
                     true,
                 ),
             };
-            // What stays was there before whatever else came under its id.
-            match self.add_part(&part, (!keep).then_some(&placed.plugin)) {
+            // Contents that stay are older than any other source in the namespace.
+            match self.add_contents(&part, (!keep).then_some(&placed.plugin)) {
                 Ok(()) => {
                     placed.choice = Some(index);
                     return (placed, Some(part), keep);
@@ -163,17 +162,17 @@ impl Catalog {
         (placed, None, false)
     }
 
-    /// Another source's tools that stand under a plugin's id, as native ones of that namespace do.
-    fn foreign_in(&self, plugin: &PluginId) -> Option<Collision> {
-        let start = format!("{plugin}{SEAM}");
+    /// The collision with a tool of another source in the plugin's namespace, such as a native tool.
+    fn find_foreign_tool(&self, plugin: &PluginId) -> Option<Collision> {
+        let start = format!("{plugin}{NAME_SEPARATOR}");
         let from = (Bound::Included(start.as_str()), Bound::Unbounded);
         let mut there = self.tools.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
         let (_, there) = there.find(|(_, entry)| entry.def.source.plugin() != Some(plugin))?;
         Some(Collision::Namespace { namespace: plugin.to_string(), owner: there.owner() })
     }
 
-    /// Puts all of it in, or nothing; a plugin that is new, only where no other source is under its id.
-    fn add_part(&mut self, part: &Part, new: Option<&PluginId>) -> Result<(), Collision> {
+    /// Adds all contents, or nothing. If `new` is set, the namespace of that plugin must not have tools of other sources.
+    fn add_contents(&mut self, part: &PluginContents, new: Option<&PluginId>) -> Result<(), Collision> {
         let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for entry in &part.tools {
             let name = entry.def.name.as_str();
@@ -188,7 +187,7 @@ impl Catalog {
                 return Err(Collision::with_reducer(there));
             }
         }
-        if let Some(foreign) = new.and_then(|plugin| self.foreign_in(plugin)) {
+        if let Some(foreign) = new.and_then(|plugin| self.find_foreign_tool(plugin)) {
             return Err(foreign);
         }
         for entry in &part.tools {
@@ -201,11 +200,11 @@ impl Catalog {
     }
 }
 
-/// What is to be told of a plugin that brought `old` and brings `new`.
-fn told(plugin: &PluginId, old: Option<&Part>, new: Option<&Part>) -> Option<Event> {
+/// The event for a plugin whose contents change from `old` to `new`.
+fn plugin_event(plugin: &PluginId, old: Option<&PluginContents>, new: Option<&PluginContents>) -> Option<HostEvent> {
     let label = new.or(old)?.tools.first().map(|entry| entry.def.source.label());
     let source = label.unwrap_or_else(|| format!("plugin:{plugin}"));
-    Event::of_source(source, old.map(|part| &*part.tools), new.map(|part| &*part.tools))
+    HostEvent::from_source_change(source, old.map(|part| &*part.tools), new.map(|part| &*part.tools))
 }
 
 #[cfg(test)]
@@ -227,12 +226,12 @@ mod tests {
         }
     }
 
-    fn put(plugin: &str, tool: &str, reduces: &[&str]) -> Step {
-        Step { plugin: id(plugin), choices: vec![Choice::Put(bundle(plugin, tool, reduces))] }
+    fn put(plugin: &str, tool: &str, reduces: &[&str]) -> PluginUpdate {
+        PluginUpdate { plugin: id(plugin), choices: vec![UpdateChoice::Put(bundle(plugin, tool, reduces))] }
     }
 
-    fn keep(plugin: &str) -> Step {
-        Step { plugin: id(plugin), choices: vec![Choice::Keep] }
+    fn keep(plugin: &str) -> PluginUpdate {
+        PluginUpdate { plugin: id(plugin), choices: vec![UpdateChoice::Keep] }
     }
 
     fn names(registry: &Registry) -> Vec<String> {
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn all_steps_are_one_change_and_nothing_is_none() {
+    fn all_updates_are_one_change_and_an_empty_update_is_none() {
         let (events, heard) = (Events::default(), Arc::new(Mutex::new(Vec::new())));
         let hear = Arc::clone(&heard);
         events.listen(move |event| hear.lock().unwrap().push(event.clone()));
@@ -250,27 +249,27 @@ mod tests {
             (names(&registry), registry.snapshot().revision()),
             (vec!["p__a".into(), "q__b".into()], 1)
         );
-        assert!(heard.lock().unwrap().is_empty(), "it waits");
-        registry.tell();
+        assert!(heard.lock().unwrap().is_empty(), "the events wait for `flush_events`");
+        registry.flush_events();
         assert_eq!(std::mem::take(&mut *heard.lock().unwrap()).len(), 2);
         let before = registry.snapshot();
         registry.update(&[id("absent")], vec![keep("p"), keep("q")], None);
-        registry.tell();
+        registry.flush_events();
         assert!(heard.lock().unwrap().is_empty() && Arc::ptr_eq(&before, &registry.snapshot()));
         registry.update(&[id("q")], vec![put("p", "c", &[])], None);
-        registry.tell();
+        registry.flush_events();
         assert_eq!(names(&registry), ["p__c"]);
         assert!(matches!(
             heard.lock().unwrap().as_slice(),
-            [Event::Unregistered { .. }, Event::Replaced { tools, .. }] if **tools == [Arc::from("p__c")]
+            [HostEvent::Unregistered { .. }, HostEvent::Replaced { tools, .. }] if **tools == [Arc::from("p__c")]
         ));
         assert_eq!(before.tools().len(), 2, "a snapshot does not change");
     }
 
     #[test]
-    fn hooks_and_switches_hold_for_what_comes_in() {
+    fn hooks_apply_to_updated_plugins() {
         let registry = Registry::default();
-        registry.add_hook(|entry| (entry.def.name.bare() == "b").then(|| "no b".to_owned()));
+        registry.add_hook(|entry| (entry.def.name.tool_part() == "b").then(|| "no b".to_owned()));
         registry.update(&[], vec![put("p", "a", &[]), put("q", "b", &[])], None);
         let catalog = registry.snapshot();
         assert_eq!(catalog.get("p__a").unwrap().availability.disabled, None);
@@ -278,28 +277,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_step_has_the_name_whoever_had_it_before() {
+    fn the_first_update_gets_a_name_that_two_plugins_claim() {
         let registry = Registry::default();
         registry.update(&[], vec![put("q", "b", &["p__a"])], None);
         let steps = || vec![put("p", "a", &["p__a"]), keep("q")];
         let placed = registry.update(&[], steps(), None);
         assert_eq!((placed[0].choice, placed[1].choice), (Some(0), None), "{placed:?}");
         assert!(matches!(placed[1].refused.as_slice(), [Collision::Reducer { .. }]));
-        assert_eq!(names(&registry), ["p__a"], "a plugin is in whole or not at all");
+        assert_eq!(names(&registry), ["p__a"], "a plugin enters completely or not at all");
         registry.register(native_tool("math__add")).unwrap();
         let placed = registry.update(&[], vec![put("math", "sub", &[])], None);
         assert!(matches!(placed[0].refused.as_slice(), [Collision::Namespace { .. }]), "{placed:?}");
         assert!(install(&registry, &id("math"), bundle("math", "sub", &[])).is_err());
         registry.unregister("math__add");
-        let step = Step {
+        let step = PluginUpdate {
             plugin: id("p"),
             choices: vec![
-                Choice::Put(Bundle { tools: vec![plugin_tool("p", "x"); 2], reducers: vec![] }),
-                Choice::Keep,
+                UpdateChoice::Put(Bundle { tools: vec![plugin_tool("p", "x"); 2], reducers: vec![] }),
+                UpdateChoice::Keep,
             ],
         };
         let placed = registry.update(&[], vec![step], None);
-        assert_eq!((placed[0].choice, placed[0].refused.len()), (Some(1), 1), "the second choice stands");
+        assert_eq!((placed[0].choice, placed[0].refused.len()), (Some(1), 1), "the second choice is applied");
         assert_eq!(names(&registry), ["p__a"]);
     }
 }

@@ -1,7 +1,7 @@
-//! What one caller sees of the registry, and therefore may call: definitions and admission come from one object.
+//! Views: the tools that one caller sees and may call. Definitions and admission come from the same object.
 //!
-//! A view is a snapshot of the registry behind a filter, and perhaps some tools of its own. It never changes; making
-//! one walks through nothing. What it lists is worked out once, and shared by all views of one snapshot and one filter.
+//! A view is a catalog with a filter and optional local tools. It never changes, and its construction does no work per tool.
+//! The listing is computed once and shared by all views with the same catalog and filter.
 
 mod filter;
 mod merge;
@@ -11,83 +11,83 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 pub use self::filter::Filter;
-pub use crate::registry::Entry;
+pub use crate::registry::ToolEntry;
 
 use toolbay_policy::Profile;
-use toolbay_policy::name::SEAM;
+use toolbay_policy::name::NAME_SEPARATOR;
 use toolbay_policy::similar;
 use toolbay_policy::text::one_line;
 
-use self::filter::{Gate, Origin};
-use crate::registry::{Bundle, Catalog, Collision, Listing, OnCollision, ReducerEntry};
+use self::filter::{ToolDenial, ToolOrigin};
+use crate::registry::{Bundle, Catalog, Collision, ToolListing, OnCollision, ReducerEntry};
 use crate::tool::content::{ErrorCode, ToolError};
-use crate::tool::offer::Offers;
+use crate::tool::prompts_and_resources::PromptsAndResources;
 
 /// Longest name that a refusal repeats, in characters.
 const MAX_NAME: usize = 100;
-/// Most names that one that nothing has is compared with: a millisecond or two. Any client can ask for such a name.
+/// Most names that an unknown name is compared with, which takes 1 to 2 ms. Any client can request unknown names.
 const MAX_COMPARED: usize = 2000;
 
-/// A snapshot of the registry behind a filter. Cheap to make and to clone.
+/// A catalog with a filter. It is cheap to construct and to clone.
 #[derive(Debug, Clone)]
 pub struct View {
     catalog: Arc<Catalog>,
     filter: Arc<Filter>,
-    own: Option<Arc<Own>>,
-    listing: Arc<OnceLock<Listing>>,
+    local: Option<Arc<LocalTools>>,
+    listing: Arc<OnceLock<ToolListing>>,
 }
 
-/// What a view has besides its catalog. A tool here stands before one of the same name there.
+/// The local tools and reducers of a view. They shadow those of the catalog.
 #[derive(Debug, Clone, Default)]
-struct Own {
-    tools: BTreeMap<Arc<str>, Added>,
+struct LocalTools {
+    tools: BTreeMap<Arc<str>, LocalTool>,
     reducers: BTreeMap<String, Arc<ReducerEntry>>,
 }
 
-/// A tool that is not of the view's catalog, with the filter it came through.
+/// A local tool of a view, with the filter that applies to it.
 #[derive(Debug, Clone)]
-struct Added {
-    entry: Arc<Entry>,
+struct LocalTool {
+    entry: Arc<ToolEntry>,
     filter: Arc<Filter>,
-    origin: Origin,
+    origin: ToolOrigin,
 }
 
-/// A tool of a view, with what decides whether it may be called.
+/// A tool of a view, with the filter that decides whether it is callable.
 #[derive(Clone, Copy)]
 pub(crate) struct FoundTool<'v> {
-    entry: &'v Arc<Entry>,
+    entry: &'v Arc<ToolEntry>,
     filter: &'v Arc<Filter>,
-    origin: Origin,
+    origin: ToolOrigin,
 }
 
 impl<'v> FoundTool<'v> {
-    fn gate(&self) -> Option<Gate> {
-        self.filter.gate(self.entry, self.origin)
+    fn denial(&self) -> Option<ToolDenial> {
+        self.filter.denial(self.entry, self.origin)
     }
 
-    fn added(&self) -> Added {
-        Added { entry: Arc::clone(self.entry), filter: Arc::clone(self.filter), origin: self.origin }
+    fn to_local(&self) -> LocalTool {
+        LocalTool { entry: Arc::clone(self.entry), filter: Arc::clone(self.filter), origin: self.origin }
     }
 
-    fn passing(self) -> Option<&'v Arc<Entry>> {
-        self.gate().is_none().then_some(self.entry)
+    fn if_available(self) -> Option<&'v Arc<ToolEntry>> {
+        self.denial().is_none().then_some(self.entry)
     }
 
-    /// The tool, whether or not it may be called.
-    pub(crate) fn entry(self) -> &'v Arc<Entry> {
+    /// The tool, even if it is not callable.
+    pub(crate) fn entry(self) -> &'v Arc<ToolEntry> {
         self.entry
     }
 
-    /// The tool, if it may be called; else the first gate it does not pass. The texts are the seed's.
-    pub(crate) fn check_available(self) -> Result<&'v Arc<Entry>, ToolError> {
+    /// The tool, if it is callable; else the error of the first gate that refuses it.
+    pub(crate) fn check_available(self) -> Result<&'v Arc<ToolEntry>, ToolError> {
         let name = self.entry.def.name.as_str();
-        let why = match self.gate() {
+        let why = match self.denial() {
             None => return Ok(self.entry),
-            Some(Gate::Excluded) => format!("Tool {name} is not available on this surface"),
-            Some(Gate::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
-            Some(Gate::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
-            Some(Gate::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
-            Some(Gate::Unavailable(refusal)) => {
+            Some(ToolDenial::Excluded) => format!("Tool {name} is not available on this surface"),
+            Some(ToolDenial::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
+            Some(ToolDenial::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
+            Some(ToolDenial::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
+            Some(ToolDenial::Unavailable(refusal)) => {
                 let text = format!("Tool {name} is not currently available: {}", refusal.for_model(name));
                 return Err(ToolError::new(ErrorCode::NotAvailable, text).with_hint(refusal.hint));
             }
@@ -95,47 +95,46 @@ impl<'v> FoundTool<'v> {
         Err(ToolError::new(ErrorCode::NotAvailable, why))
     }
 
-    /// Whether it may be called.
+    /// Whether the tool is callable.
     pub(crate) fn is_available(self) -> bool {
-        self.gate().is_none()
+        self.denial().is_none()
     }
 
-    /// The profile under which its calls run.
+    /// The profile for calls of the tool.
     pub(crate) fn profile(self) -> Option<&'v Profile> {
         self.filter.profile.as_deref()
     }
 
-    /// The name of that profile.
+    /// The name of the profile.
     pub(crate) fn profile_name(self) -> Option<&'v Arc<str>> {
         self.filter.profile_name()
     }
 }
 
-impl Added {
-    fn held(&self) -> FoundTool<'_> {
+impl LocalTool {
+    fn as_found(&self) -> FoundTool<'_> {
         FoundTool { entry: &self.entry, filter: &self.filter, origin: self.origin }
     }
 }
 
 impl View {
-    /// A view on one state of the registry. A filter that many views share is given as an `Arc`: they then share the
-    /// list of definitions, too.
+    /// A view of a catalog. Pass a filter that several views share as an `Arc`: the views then share the listing, too.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, filter: impl Into<Arc<Filter>>) -> Self {
         let filter = filter.into();
-        let filter = filter.under_policy_of(&catalog).map_or(filter, Arc::new);
-        Self { catalog, filter, own: None, listing: Arc::default() }
+        let filter = filter.with_current_profile(&catalog).map_or(filter, Arc::new);
+        Self { catalog, filter, local: None, listing: Arc::default() }
     }
 
-    /// The same view with tools and reducers of its own, which end with it; neither the registry nor this view knows
-    /// of them. The lists of the filter are not asked about them, but what it excludes stays out.
+    /// Returns a new view with additional local tools and reducers, which exist in that view only. The allow lists of the
+    /// filter do not apply to them, but its exclusions do.
     ///
     /// # Errors
-    /// A name that the registry or this view has, whether or not the filter lets it through, unless `on_collision`,
-    /// or the tool's own policy, says what becomes of it.
-    pub fn with(&self, bundle: impl Into<Bundle>, on_collision: OnCollision) -> Result<Self, Collision> {
+    /// A name is taken in the catalog or this view, even by a tool that the filter hides, and the policy of the tool or
+    /// `on_collision` is [`OnCollision::Throw`].
+    pub fn with_bundle(&self, bundle: impl Into<Bundle>, on_collision: OnCollision) -> Result<Self, Collision> {
         let Bundle { tools, reducers } = bundle.into();
-        let mut own = self.own.as_deref().cloned().unwrap_or_default();
+        let mut own = self.local.as_deref().cloned().unwrap_or_default();
         for mut entry in tools {
             let name: Arc<str> = entry.def.name.as_str().into();
             let there = own.tools.get(&name).map(|added| &added.entry).or_else(|| self.catalog.get(&name));
@@ -146,7 +145,7 @@ impl View {
                     self.catalog.settings().apply(&mut entry);
                     own.reducers.remove(&*name);
                     let filter = Arc::clone(&self.filter);
-                    let added = Added { entry: Arc::new(entry), filter, origin: Origin::Ephemeral };
+                    let added = LocalTool { entry: Arc::new(entry), filter, origin: ToolOrigin::Ephemeral };
                     own.tools.insert(name, added);
                 }
             }
@@ -165,50 +164,49 @@ impl View {
                 }
             }
         }
-        Ok(self.having(own))
+        Ok(self.with_local(own))
     }
 
-    fn having(&self, own: Own) -> Self {
+    fn with_local(&self, own: LocalTools) -> Self {
         let (catalog, filter) = (Arc::clone(&self.catalog), Arc::clone(&self.filter));
-        Self { catalog, filter, own: Some(Arc::new(own)), listing: Arc::default() }
+        Self { catalog, filter, local: Some(Arc::new(own)), listing: Arc::default() }
     }
 
-    /// The tools of the first list, in the order of their names: those that may be called, without the hidden and
-    /// the deferred ones.
-    pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<Entry>> {
-        let list = || self.held().filter(|held| held.filter.shows(held.entry)).filter_map(FoundTool::passing);
-        let listing = self.listing.get_or_init(|| match self.own {
+    /// The default list, sorted by name: the callable tools, except for hidden and deferred ones.
+    pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<ToolEntry>> {
+        let list = || self.found_tools().filter(|held| held.filter.lists_by_default(held.entry)).filter_map(FoundTool::if_available);
+        let listing = self.listing.get_or_init(|| match self.local {
             None => self.catalog.listing(&self.filter, || list().cloned().collect()),
             Some(_) => list().cloned().collect(),
         });
         listing.iter()
     }
 
-    /// Whether tools that may be found can be missing in the first list: it is lazy, or some of them are deferred.
+    /// Whether the default list can lack tools that a search finds: the view is lazy or has deferred tools.
     #[must_use]
-    pub fn keeps_back(&self) -> bool {
-        let deferred = |own: &Own| own.tools.values().any(|added| added.entry.flags.deferred);
-        let some = self.catalog.has_deferred() || self.own.as_deref().is_some_and(deferred);
+    pub fn is_partial(&self) -> bool {
+        let deferred = |own: &LocalTools| own.tools.values().any(|added| added.entry.flags.deferred);
+        let some = self.catalog.has_deferred() || self.local.as_deref().is_some_and(deferred);
         self.filter.is_lazy() || (some && self.discoverable().any(|entry| entry.flags.deferred))
     }
 
-    /// The tools that may be found, in the order of their names: those of the first list and the deferred ones.
-    pub fn discoverable(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    /// The tools that a search finds, sorted by name: those of the default list and the deferred ones.
+    pub fn discoverable(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
         self.callable().filter(|entry| !entry.flags.hidden)
     }
 
-    /// The tools that may be called, in the order of their names: also the deferred and the hidden ones.
-    pub fn callable(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.held().filter_map(FoundTool::passing)
+    /// All callable tools, sorted by name, including deferred and hidden ones.
+    pub fn callable(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
+        self.found_tools().filter_map(FoundTool::if_available)
     }
 
-    /// What the sources of the tools that may be called offer beside them: each once, in the order of its first tool.
+    /// The prompts and resources of the sources of callable tools: each once, in the order of its first tool.
     #[must_use]
-    pub fn offers(&self) -> Vec<&Arc<Offers>> {
-        let mut found: Vec<&Arc<Offers>> = Vec::new();
-        for offers in self.callable().filter_map(|entry| entry.offers.as_ref()) {
-            // The tools of a plugin stand side by side.
-            let known = |one: &&Arc<Offers>| Arc::ptr_eq(one, offers);
+    pub fn prompts_and_resources(&self) -> Vec<&Arc<PromptsAndResources>> {
+        let mut found: Vec<&Arc<PromptsAndResources>> = Vec::new();
+        for offers in self.callable().filter_map(|entry| entry.prompts_and_resources.as_ref()) {
+            // The tools of a plugin are adjacent, so search from the end.
+            let known = |one: &&Arc<PromptsAndResources>| Arc::ptr_eq(one, offers);
             if !offers.is_empty() && !found.iter().rev().any(known) {
                 found.push(offers);
             }
@@ -216,42 +214,42 @@ impl View {
         found
     }
 
-    /// All tools that the view knows, in the order of their names, also those that may not be called.
-    pub fn tools(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.held().map(|held| held.entry)
+    /// All tools of the view, sorted by name, even if they are not callable.
+    pub fn tools(&self) -> impl Iterator<Item = &Arc<ToolEntry>> {
+        self.found_tools().map(|held| held.entry)
     }
 
-    /// What the view knows under a name; whether it may be called is [`View::find`]'s.
+    /// The tool with this name, even if it is not callable.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub fn get(&self, name: &str) -> Option<&Arc<ToolEntry>> {
         self.find_tool(name).map(|held| held.entry)
     }
 
-    /// The tool of this name, if it may be called; [`View::find`] says why not.
+    /// The tool with this name, if it is callable. [`View::find`] returns the reason otherwise.
     #[must_use]
-    pub fn get_callable(&self, name: &str) -> Option<&Arc<Entry>> {
-        self.find_tool(name).and_then(FoundTool::passing)
+    pub fn get_callable(&self, name: &str) -> Option<&Arc<ToolEntry>> {
+        self.find_tool(name).and_then(FoundTool::if_available)
     }
 
-    /// The tool of this name, if it may be called.
+    /// The tool with this name, if it is callable.
     ///
     /// # Errors
-    /// The first gate it does not pass; the texts are the seed's.
-    pub fn find(&self, name: &str) -> Result<&Arc<Entry>, ToolError> {
-        self.find_tool(name).ok_or_else(|| self.unknown(name)).and_then(FoundTool::check_available)
+    /// The tool is unknown, or a gate refuses it; the error is that of the first such gate.
+    pub fn find(&self, name: &str) -> Result<&Arc<ToolEntry>, ToolError> {
+        self.find_tool(name).ok_or_else(|| self.unknown_tool_error(name)).and_then(FoundTool::check_available)
     }
 
-    /// Why a tool may not be called, for the operator, with the lines that would help; `None`: it may.
+    /// The reason why a tool is not callable, for the operator, with the policy lines that help; `None` if it is callable.
     #[must_use]
-    pub fn why_not(&self, entry: &Entry) -> Option<String> {
+    pub fn denial_reason(&self, entry: &ToolEntry) -> Option<String> {
         let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
-        let gate = held.map_or_else(|| self.filter.gate(entry, Origin::Catalog), |held| held.gate());
+        let gate = held.map_or_else(|| self.filter.denial(entry, ToolOrigin::Catalog), |held| held.denial());
         Some(match gate? {
-            Gate::Excluded => "it is excluded on this surface".to_owned(),
-            Gate::NotPermitted => "it is not permitted for this agent".to_owned(),
-            Gate::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
-            Gate::Disabled(reason) => format!("it is disabled: {reason}"),
-            Gate::Unavailable(refusal) => refusal.for_operator(),
+            ToolDenial::Excluded => "it is excluded on this surface".to_owned(),
+            ToolDenial::NotPermitted => "it is not permitted for this agent".to_owned(),
+            ToolDenial::NotInProfile(profile) => format!("it is not in the profile `{profile}`"),
+            ToolDenial::Disabled(reason) => format!("it is disabled: {reason}"),
+            ToolDenial::Unavailable(refusal) => refusal.for_operator(),
         })
     }
 
@@ -261,65 +259,65 @@ impl View {
         self.filter.profile_name()
     }
 
-    /// The reducer for results of this tool.
+    /// The reducer for results of a tool.
     #[must_use]
     pub fn reducer(&self, tool: &str) -> Option<&Arc<ReducerEntry>> {
-        let Some(own) = &self.own else { return self.catalog.reducer(tool) };
+        let Some(own) = &self.local else { return self.catalog.reducer(tool) };
         match own.reducers.get(tool) {
             None if !own.tools.contains_key(tool) => self.catalog.reducer(tool),
             reducer => reducer,
         }
     }
 
-    /// The same for a tool that was looked up.
-    pub(crate) fn reducer_of<'a>(&'a self, entry: &'a Entry) -> Option<&'a Arc<ReducerEntry>> {
+    /// The reducer for results of a tool of this view.
+    pub(crate) fn reducer_for<'a>(&'a self, entry: &'a ToolEntry) -> Option<&'a Arc<ReducerEntry>> {
         let name = entry.def.name.as_str();
-        match &self.own {
+        match &self.local {
             Some(_) => self.reducer(name),
             None => self.catalog.reducer_of(entry),
         }
     }
 
-    /// The state of the registry behind the view.
+    /// The catalog of the view.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
-    /// The answer to a name that nothing has, with the names that are most like it: only such as this view lets its
-    /// caller find.
+    /// The error for an unknown name, with suggestions of similar names. Only tools that a search in this view finds are
+    /// suggested.
     #[must_use]
-    pub fn unknown(&self, name: &str) -> ToolError {
+    pub fn unknown_tool_error(&self, name: &str) -> ToolError {
         let meant = similar::did_you_mean(&self.similar(name));
         ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}{meant}", one_line(name, MAX_NAME)))
     }
 
-    /// The names of tools that may be found which are most like one that the view does not have: at most three, best
-    /// first. Where there are more than `MAX_COMPARED` tools, only those of the same namespace are compared.
+    /// The names that are most similar to an unknown name, among the tools that a search finds: at most three, best first.
+    /// In a catalog with more than `MAX_COMPARED` tools, only names of the same namespace are compared.
     #[must_use]
     pub fn similar(&self, name: &str) -> Vec<&str> {
-        let namespace = name.split_once(SEAM).map(|(namespace, _)| namespace);
+        let namespace = name.split_once(NAME_SEPARATOR).map(|(namespace, _)| namespace);
         let all = self.catalog.tools().len() <= MAX_COMPARED;
-        let near = |entry: &&Arc<Entry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
+        let near = |entry: &&Arc<ToolEntry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
         let names = self.discoverable().filter(near).take(MAX_COMPARED);
-        similar::similar(name, names.map(|entry| entry.def.name.as_str()))
+        similar::similar_names(name, names.map(|entry| entry.def.name.as_str()))
     }
 
-    /// What the view knows under a name, with what decides whether it may be called.
+    /// The tool with this name and its filter.
     pub(crate) fn find_tool(&self, name: &str) -> Option<FoundTool<'_>> {
-        let own = self.own.as_ref().and_then(|own| own.tools.get(name));
-        own.map(Added::held).or_else(|| self.catalog.get(name).map(|entry| self.of_catalog(entry)))
+        let own = self.local.as_ref().and_then(|own| own.tools.get(name));
+        own.map(LocalTool::as_found).or_else(|| self.catalog.get(name).map(|entry| self.found_in_catalog(entry)))
     }
 
-    fn of_catalog<'v>(&'v self, entry: &'v Arc<Entry>) -> FoundTool<'v> {
-        FoundTool { entry, filter: &self.filter, origin: Origin::Catalog }
+    fn found_in_catalog<'v>(&'v self, entry: &'v Arc<ToolEntry>) -> FoundTool<'v> {
+        FoundTool { entry, filter: &self.filter, origin: ToolOrigin::Catalog }
     }
 
-    /// All tools in the order of their names: two sorted rows, zipped; of two with one name, the view's own.
-    fn held(&self) -> impl Iterator<Item = FoundTool<'_>> {
-        let mut catalog = self.catalog.tools().map(|entry| self.of_catalog(entry)).peekable();
-        let own = self.own.as_ref().map(|own| own.tools.values());
-        let mut own = own.into_iter().flatten().map(Added::held).peekable();
+    /// All tools, sorted by name: a merge of two sorted sequences. A local tool shadows a tool of the catalog.
+    fn found_tools(&self) -> impl Iterator<Item = FoundTool<'_>> {
+        let mut catalog = self.catalog.tools().map(|entry| self.found_in_catalog(entry)).peekable();
+        let own = self.local.as_ref().map(|own| own.tools.values());
+        let mut own = own.into_iter().flatten().map(LocalTool::as_found).peekable();
         std::iter::from_fn(move || {
             let (Some(next), Some(added)) = (catalog.peek(), own.peek()) else {
                 return catalog.next().or_else(|| own.next());

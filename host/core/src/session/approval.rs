@@ -1,27 +1,26 @@
-//! Answers of a person that last as long as the session.
+//! Approvals that last for the rest of a session.
 
 use std::sync::Arc;
 
-use toolbay_policy::permission::Rule;
+use toolbay_policy::permission::PermissionRule;
 
 use super::Session;
 use crate::tool::{ToolDef, ToolSource};
 
-/// Most answers that are kept; a later one counts once.
+/// Most standing approvals of a session. A later one applies to its call only.
 const MAX_APPROVALS: usize = 256;
 
-/// What was said yes to for good: a tool as it was then, and the rule that asked. Another version of the plugin is
-/// another tool, and another rule another question.
+/// An approval of one tool under one rule. It does not cover another version of the plugin or another rule.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Approval {
+pub(crate) struct StandingApproval {
     tool: String,
     source: Arc<ToolSource>,
-    rule: Option<Rule>,
+    rule: Option<PermissionRule>,
     of_profile: Option<String>,
 }
 
-impl Approval {
-    pub(crate) fn new(tool: &ToolDef, rule: Option<&Rule>, of_profile: Option<&str>) -> Self {
+impl StandingApproval {
+    pub(crate) fn new(tool: &ToolDef, rule: Option<&PermissionRule>, of_profile: Option<&str>) -> Self {
         Self {
             tool: tool.name.as_str().to_owned(),
             source: tool.source.clone(),
@@ -32,18 +31,19 @@ impl Approval {
 }
 
 impl Session {
-    /// Whether the question was answered for good before.
-    pub(crate) fn approved(&self, approval: &Approval) -> bool {
+    /// Whether the session has this standing approval.
+    pub(crate) fn is_approved(&self, approval: &StandingApproval) -> bool {
         self.approvals.lock().contains(approval)
     }
 
-    /// Waits until nobody else asks: one thing at a time, or an answer for all would come too late for most.
-    pub(crate) async fn asks(&self) -> impl Sized + use<'_> {
-        self.asking.lock().await
+    /// Waits until no other approval request of the session is open. With one request at a time, a standing approval
+    /// covers the calls that wait.
+    pub(crate) async fn lock_approvals(&self) -> impl Sized + use<'_> {
+        self.approval_lock.lock().await
     }
 
-    /// Keeps an answer for good.
-    pub(crate) fn approve(&self, approval: Approval) {
+    /// Adds a standing approval.
+    pub(crate) fn add_approval(&self, approval: StandingApproval) {
         let mut kept = self.approvals.lock();
         if kept.len() < MAX_APPROVALS && !kept.contains(&approval) {
             kept.push(approval);

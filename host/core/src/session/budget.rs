@@ -1,4 +1,4 @@
-//! What a session may use up: calls, calls that are all the same, dollars.
+//! The budgets of a session: calls, identical calls and dollars.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use super::Session;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ErrorCode, ToolError};
 
-/// Different calls that are counted; the count of the oldest is forgotten for one more.
-const MAX_DIFFERENT: usize = 4096;
-/// Turns of a session that are counted at once; a later one takes the place of the first.
+/// Most distinct calls that are counted. Beyond it, the oldest count is dropped.
+const MAX_DISTINCT_CALLS: usize = 4096;
+/// Most turns of a session that are counted. A later turn replaces the one with the lowest number.
 const MAX_TURNS: usize = 16;
 
-/// What was used so far.
+/// The usage of a session so far.
 #[derive(Debug, Default)]
-pub(super) struct Spent {
+pub(super) struct SessionUsage {
     calls: AtomicU64,
     cost_usd: Mutex<f64>,
-    same: Mutex<Tally>,
+    same: Mutex<RepeatCounts>,
     turns: Mutex<BTreeMap<u32, Arc<TurnCount>>>,
 }
 
-/// What one turn used so far.
+/// The usage of one turn so far.
 #[derive(Debug, Default)]
 pub(crate) struct TurnCount {
     calls: AtomicU64,
-    same: Mutex<Tally>,
+    same: Mutex<RepeatCounts>,
 }
 
-/// How often each call was made, by its digest.
+/// The number of identical calls, by the digest of the call.
 #[derive(Debug, Default)]
-struct Tally {
+struct RepeatCounts {
     counts: HashMap<Digest, u64>,
     order: VecDeque<Digest>,
 }
 
-impl Tally {
-    /// Counts one more, unless there were `most`.
+impl RepeatCounts {
+    /// Counts one more call; `false` if `most` were counted already.
     fn count(&mut self, call: &Digest, most: u64) -> bool {
         if let Some(count) = self.counts.get_mut(call) {
             let fits = *count < most;
             *count += u64::from(fits);
             return fits;
         }
-        if self.order.len() >= MAX_DIFFERENT
+        if self.order.len() >= MAX_DISTINCT_CALLS
             && let Some(oldest) = self.order.pop_front()
         {
             self.counts.remove(&oldest);
@@ -59,80 +59,80 @@ impl Tally {
     }
 }
 
-impl Tally {
-    /// Counts one less.
-    fn take_back(&mut self, call: &Digest) {
+impl RepeatCounts {
+    /// Takes back one count.
+    fn uncount(&mut self, call: &Digest) {
         if let Some(count) = self.counts.get_mut(call) {
             *count = count.saturating_sub(1);
         }
     }
 }
 
-/// The stricter of two limits, and where it stands.
-struct Bound<T> {
+/// The stricter of the policy's limit and the session's own limit.
+struct EffectiveLimit<T> {
     most: T,
     key: &'static str,
     of_policy: bool,
 }
 
-impl<T> Bound<T> {
-    /// Says that it was hit.
-    fn stopped(&self, why: &str) -> ToolError {
+impl<T> EffectiveLimit<T> {
+    /// The error of a call beyond the limit.
+    fn to_error(&self, why: &str) -> ToolError {
         let (who, hint) = match self.of_policy {
             true => (
                 "the operator can raise it".to_owned(),
-                Some(refusal::to_raise(&format!("[session] {} = …", self.key))),
+                Some(refusal::raise_hint(&format!("[session] {} = …", self.key))),
             ),
-            false => (format!("it is the `{}` of this session's own `SessionLimits`", self.key), None),
+            false => (format!("the limit is `{}` of this session's own `SessionLimits`", self.key), None),
         };
         ToolError::new(ErrorCode::NotAvailable, format!("Stopped: {why}; {who}")).with_hint(hint)
     }
 }
 
-fn stricter<T: PartialOrd>(key: &'static str, policy: Option<T>, own: Option<T>) -> Option<Bound<T>> {
+fn stricter_limit<T: PartialOrd>(key: &'static str, policy: Option<T>, own: Option<T>) -> Option<EffectiveLimit<T>> {
     match (policy, own) {
         (None, None) => None,
-        (Some(most), None) => Some(Bound { most, key, of_policy: true }),
-        (None, Some(most)) => Some(Bound { most, key, of_policy: false }),
-        (Some(policy), Some(own)) if policy <= own => Some(Bound { most: policy, key, of_policy: true }),
-        (Some(_), Some(own)) => Some(Bound { most: own, key, of_policy: false }),
+        (Some(most), None) => Some(EffectiveLimit { most, key, of_policy: true }),
+        (None, Some(most)) => Some(EffectiveLimit { most, key, of_policy: false }),
+        (Some(policy), Some(own)) if policy <= own => Some(EffectiveLimit { most: policy, key, of_policy: true }),
+        (Some(_), Some(own)) => Some(EffectiveLimit { most: own, key, of_policy: false }),
     }
 }
 
-/// Counts one more, unless there were `most`; however many do so at once.
+/// Counts one more call atomically; `false` if `most` were counted already.
 fn count(calls: &AtomicU64, most: u64) -> bool {
     let more = |calls: u64| (calls < most).then(|| calls.saturating_add(1));
     calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 impl Session {
-    /// The calls so far, refused ones included, but for those over the budget.
+    /// The number of calls so far, including refused calls, but not those beyond the budget.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.spent.calls.load(Ordering::Relaxed)
+        self.usage.calls.load(Ordering::Relaxed)
     }
 
-    /// US dollars that the tools said their calls cost, the failed ones included.
+    /// The cost of all calls so far, in US dollars, as the tools reported it; failed calls included.
     #[must_use]
     pub fn cost_usd(&self) -> f64 {
-        *self.spent.cost_usd.lock()
+        *self.usage.cost_usd.lock()
     }
 
-    /// Adds what a call cost. What is no amount costs nothing.
-    pub(crate) fn spend(&self, cost_usd: f64) {
+    /// Adds the cost of a call. Negative and non-finite amounts are ignored.
+    pub(crate) fn add_cost(&self, cost_usd: f64) {
         if cost_usd.is_finite() && cost_usd > 0.0 {
-            *self.spent.cost_usd.lock() += cost_usd;
+            *self.usage.cost_usd.lock() += cost_usd;
         }
     }
 
-    /// The counts of a turn, if anything bounds turns. Batches of the same number are one turn; one without a number
-    /// is a turn of its own.
-    pub(crate) fn turn(&self, policy: &SessionLimits, number: Option<u32>) -> Option<Arc<TurnCount>> {
+    /// The counters of a turn, if a limit applies to turns. Batches with the same number belong to one turn; a batch
+    /// without a number is its own turn.
+    pub(crate) fn turn_count(&self, policy: &SessionLimits, number: Option<u32>) -> Option<Arc<TurnCount>> {
         let bounds =
             |limits: &SessionLimits| limits.max_calls_per_turn.or(limits.max_identical_calls_per_turn);
         bounds(policy).or(bounds(&self.limits))?;
         let Some(number) = number else { return Some(Arc::default()) };
-        let mut turns = self.spent.turns.lock();
+        let mut turns = self.usage.turns.lock();
         if turns.len() >= MAX_TURNS && !turns.contains_key(&number) {
             turns.pop_first();
         }
@@ -142,58 +142,58 @@ impl Session {
     /// Counts one more call.
     ///
     /// # Errors
-    /// It is one too many, or there is no money left.
+    /// The number of calls or the cost has reached its limit.
     pub(crate) fn count_call(
         &self,
         policy: &SessionLimits,
         turn: Option<&TurnCount>,
     ) -> Result<(), ToolError> {
         let own = &self.limits;
-        if let Some(cap) = stricter("max_cost_usd", policy.max_cost_usd, own.max_cost_usd) {
+        if let Some(cap) = stricter_limit("max_cost_usd", policy.max_cost_usd, own.max_cost_usd) {
             let (most, spent) = (cap.most, self.cost_usd());
             if spent >= most {
                 let why = format!("hit ${most} budget cap for this session (${spent:.4} spent)");
-                return Err(cap.stopped(&why));
+                return Err(cap.to_error(&why));
             }
         }
         if let Some(turn) = turn
             && let Some(bound) =
-                stricter("max_calls_per_turn", policy.max_calls_per_turn, own.max_calls_per_turn)
+                stricter_limit("max_calls_per_turn", policy.max_calls_per_turn, own.max_calls_per_turn)
             && !count(&turn.calls, bound.most)
         {
-            return Err(bound.stopped(&format!("hit {}-tool-call budget for this turn", bound.most)));
+            return Err(bound.to_error(&format!("hit {}-tool-call budget for this turn", bound.most)));
         }
-        match stricter("max_calls", policy.max_calls, own.max_calls) {
-            Some(bound) if !count(&self.spent.calls, bound.most) => {
-                Err(bound.stopped(&format!("hit {}-tool-call budget for this session", bound.most)))
+        match stricter_limit("max_calls", policy.max_calls, own.max_calls) {
+            Some(bound) if !count(&self.usage.calls, bound.most) => {
+                Err(bound.to_error(&format!("hit {}-tool-call budget for this session", bound.most)))
             }
             Some(_) => Ok(()),
             None => {
-                self.spent.calls.fetch_add(1, Ordering::Relaxed);
+                self.usage.calls.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
         }
     }
 
-    /// Counts one call less, which was counted and is to come again; `call` is the digest of its tool and arguments.
-    pub(crate) fn take_back(&self, turn: Option<&TurnCount>, call: Option<&Digest>) {
+    /// Takes back the counts of a call that will be repeated. `call` is the digest of its tool and arguments.
+    pub(crate) fn uncount_call(&self, turn: Option<&TurnCount>, call: Option<&Digest>) {
         let less = |calls: &AtomicU64| {
             let less = |calls: u64| Some(calls.saturating_sub(1));
             let _before = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         };
-        less(&self.spent.calls);
+        less(&self.usage.calls);
         turn.iter().for_each(|turn| less(&turn.calls));
         if let Some(call) = call {
-            self.spent.same.lock().take_back(call);
-            turn.iter().for_each(|turn| turn.same.lock().take_back(call));
+            self.usage.same.lock().uncount(call);
+            turn.iter().for_each(|turn| turn.same.lock().uncount(call));
         }
     }
 
-    /// Counts one more call of this tool with these arguments; `call` is the digest of both.
+    /// Counts one more call of this tool with these arguments. `call` is the digest of both.
     ///
     /// # Errors
-    /// There were enough of them.
-    pub(crate) fn count_same(
+    /// The number of identical calls has reached its limit.
+    pub(crate) fn count_identical_call(
         &self,
         policy: &SessionLimits,
         turn: Option<&TurnCount>,
@@ -201,18 +201,18 @@ impl Session {
         call: &Digest,
     ) -> Result<(), ToolError> {
         let own = &self.limits;
-        let of_turn = stricter(
+        let of_turn = stricter_limit(
             "max_identical_calls_per_turn",
             policy.max_identical_calls_per_turn,
             own.max_identical_calls_per_turn,
         );
-        let of_session = stricter("max_identical_calls", policy.max_identical_calls, own.max_identical_calls);
+        let of_session = stricter_limit("max_identical_calls", policy.max_identical_calls, own.max_identical_calls);
         let of_turn = turn.and_then(|turn| Some(("turn", &turn.same, of_turn?)));
-        let of_session = of_session.map(|bound| ("session", &self.spent.same, bound));
+        let of_session = of_session.map(|bound| ("session", &self.usage.same, bound));
         for (span, tally, bound) in of_turn.into_iter().chain(of_session) {
             if !tally.lock().count(call, bound.most) {
                 let why = format!("{tool} called {} times in one {span} (likely loop)", bound.most);
-                return Err(bound.stopped(&why));
+                return Err(bound.to_error(&why));
             }
         }
         Ok(())

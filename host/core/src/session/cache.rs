@@ -1,4 +1,4 @@
-//! Results that a session may look up again instead of running the tool: of tools for which the operator said so.
+//! The result cache of a session, for tools that the operator marked as cacheable.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -12,31 +12,31 @@ use crate::tool::ToolDef;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{BlockBody, ResourceBody, ToolOutput};
 
-/// What an entry takes beside its texts, in bytes: an upper bound, so that empty results are bounded, too.
+/// Bytes that an entry takes in addition to its texts: an upper bound, so that the cache of empty results is bounded, too.
 const OVERHEAD: u64 = 512;
 
-/// Which call a result answers. The tool itself is compared by identity: whatever makes another tool of it, a new
-/// version of its plugin, another policy, another grant, makes a new definition.
+/// The key of a cached result. The tool is not part of the key but compared by identity: a new version of its plugin, a
+/// new policy or a new grant creates a new definition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ResultKey {
     /// Digest of the tool's name and the canonical arguments.
     pub(crate) call: Digest,
-    /// The profile under which it ran.
+    /// The profile of the call.
     pub(crate) profile: Option<Arc<str>>,
-    /// What else the tool may learn of its caller, but for the number of the turn.
+    /// The identity of the caller as the tool may see it, without the number of the turn.
     pub(crate) caller: String,
 }
 
-/// Results by call, the oldest first to go.
+/// Cached results by call. The oldest are evicted first.
 #[derive(Debug, Default)]
 pub(super) struct ResultCache {
-    kept: HashMap<ResultKey, Kept>,
+    entries: HashMap<ResultKey, CachedResult>,
     order: VecDeque<ResultKey>,
     bytes: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedResult {
     tool: Weak<ToolDef>,
     output: Arc<ToolOutput>,
     bytes: u64,
@@ -45,7 +45,7 @@ struct Kept {
 
 impl ResultCache {
     fn remove(&mut self, key: &ResultKey) {
-        if let Some(old) = self.kept.remove(key) {
+        if let Some(old) = self.entries.remove(key) {
             self.bytes -= old.bytes;
             self.order.retain(|one| one != key);
         }
@@ -53,21 +53,21 @@ impl ResultCache {
 
     fn pop(&mut self) -> Option<()> {
         let oldest = self.order.pop_front()?;
-        self.bytes -= self.kept.remove(&oldest)?.bytes;
+        self.bytes -= self.entries.remove(&oldest)?.bytes;
         Some(())
     }
 }
 
 impl Session {
-    /// What this tool answered to this call within `keep`, and how long ago.
-    pub(crate) fn cached(
+    /// The cached result of this call and its age, if the age is below `keep`.
+    pub(crate) fn cached_result(
         &self,
         key: &ResultKey,
         tool: &Arc<ToolDef>,
         keep: Duration,
     ) -> Option<(ToolOutput, Duration)> {
         let mut cache = self.cache.lock();
-        let kept = cache.kept.get(key)?;
+        let kept = cache.entries.get(key)?;
         let age = kept.since.elapsed();
         if age >= keep || !std::ptr::eq(kept.tool.as_ptr(), Arc::as_ptr(tool)) {
             cache.remove(key);
@@ -78,8 +78,8 @@ impl Session {
         Some((ToolOutput::clone(&output), age))
     }
 
-    /// Keeps a result, if there is room for it at all.
-    pub(crate) fn keep(
+    /// Caches a result, unless it is larger than the cache.
+    pub(crate) fn cache_result(
         &self,
         policy: &SessionLimits,
         key: ResultKey,
@@ -90,13 +90,13 @@ impl Session {
         let most = policy.cache_bytes.min(self.limits.cache_bytes);
         let bytes = size_of(output) + 2 * key.caller.len() as u64 + OVERHEAD;
         if bytes > most || entries == 0 {
-            // What was kept before is not the last answer any more.
+            // An older result of the same call is outdated.
             self.cache.lock().remove(&key);
             return;
         }
-        // It answers from now on, but costs nothing again.
+        // A cached result costs nothing.
         let output = Arc::new(ToolOutput { cost_usd: None, ..output.clone() });
-        let kept = Kept { tool: Arc::downgrade(tool), output, bytes, since: Instant::now() };
+        let kept = CachedResult { tool: Arc::downgrade(tool), output, bytes, since: Instant::now() };
         let mut cache = self.cache.lock();
         cache.remove(&key);
         while cache.order.len() >= entries || cache.bytes + bytes > most {
@@ -106,20 +106,20 @@ impl Session {
         }
         cache.bytes += bytes;
         cache.order.push_back(key.clone());
-        cache.kept.insert(key, kept);
+        cache.entries.insert(key, kept);
     }
 }
 
 #[cfg(test)]
 impl Session {
-    /// Entries and bytes that are kept.
+    /// The entries and bytes in the cache.
     pub(super) fn cache_size(&self) -> (usize, u64) {
         let cache = self.cache.lock();
-        (cache.order.len(), cache.kept.values().map(|kept| kept.bytes).sum())
+        (cache.order.len(), cache.entries.values().map(|kept| kept.bytes).sum())
     }
 }
 
-/// Bytes of an output in memory, nearly.
+/// The approximate size of an output in memory, in bytes.
 fn size_of(output: &ToolOutput) -> u64 {
     let raw = |raw: &Option<Box<serde_json::value::RawValue>>| raw.as_ref().map_or(0, |raw| raw.get().len());
     let blocks = output.content.iter().map(|block| {

@@ -1,44 +1,44 @@
-//! State that outlives a call: whose it is, and the port to what keeps it.
+//! Key-value storage of plugins: buckets, quotas and the port to the store.
 
 use std::fmt;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use toolbay_policy::capability::kv::Scope;
+use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 
 /// Most bytes of a key. Long enough for a path or a URL; short enough that a full listing of [`MAX_LISTED`] keys
 /// stays below a megabyte.
 pub const MAX_KEY_BYTES: usize = 512;
-/// Most bytes of the id of a session, an agent or a personality whose state is kept.
+/// Most bytes of the id of a session, an agent or a personality that owns entries.
 pub const MAX_OWNER_BYTES: usize = 512;
-/// Most keys that one listing returns; the rest comes with `after`.
+/// Most keys that one listing returns. Pass the last key as `after` to get the next ones.
 pub const MAX_LISTED: u32 = 1000;
 
-/// Whose entries are meant: nothing is shared between two buckets.
+/// A set of entries with one plugin, scope and owner. Buckets share nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
     plugin: PluginId,
-    scope: Scope,
+    scope: KvScope,
     owner: String,
 }
 
 impl Bucket {
-    /// The entries of `owner`: the tool's name, nothing for the scope `plugin`, the id of the session or agent.
+    /// The bucket of `owner`: the tool's name, the id of the session or agent, or an empty text for the scope `plugin`.
     ///
     /// # Errors
-    /// When nobody is named where somebody must be, which would be a bucket that strangers share; when the name is
-    /// longer than [`MAX_OWNER_BYTES`].
-    pub fn new(plugin: PluginId, scope: Scope, owner: &str) -> Result<Self, String> {
-        let named = scope != Scope::Plugin;
+    /// The owner is missing, so that strangers would share the bucket; the scope takes no owner; or the owner is longer
+    /// than [`MAX_OWNER_BYTES`].
+    pub fn new(plugin: PluginId, scope: KvScope, owner: &str) -> Result<Self, String> {
+        let named = scope != KvScope::Plugin;
         if named == owner.is_empty() {
             let who = if named { "has no" } else { "takes no" };
-            return Err(format!("the call {who} `{}` whose state it would be", scope.as_str()));
+            return Err(format!("the call {who} `{}` that owns the entries", scope.as_str()));
         }
         if owner.len() > MAX_OWNER_BYTES {
             let (bytes, scope) = (owner.len(), scope.as_str());
             return Err(format!(
-                "the id of the {scope} has {bytes} bytes; state is kept for {MAX_OWNER_BYTES}"
+                "the id of the {scope} has {bytes} bytes; the limit is {MAX_OWNER_BYTES} bytes"
             ));
         }
         Ok(Self { plugin, scope, owner: owner.to_owned() })
@@ -50,9 +50,9 @@ impl Bucket {
         &self.plugin
     }
 
-    /// Who shares the entries.
+    /// The scope that shares the entries.
     #[must_use]
-    pub fn scope(&self) -> Scope {
+    pub fn scope(&self) -> KvScope {
         self.scope
     }
 
@@ -63,7 +63,7 @@ impl Bucket {
     }
 }
 
-/// How much a plugin may keep. Given with each write, since the operator may change it between two.
+/// The storage limits of a plugin. Each write passes them, since the operator may change them at any time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Bytes of one value.
@@ -74,47 +74,46 @@ pub struct Quota {
     pub keys: u64,
 }
 
-/// Why the store did not do it.
+/// The error of a store operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
-    /// The value has so many bytes, more than [`Quota::value_bytes`].
+    /// The value has this many bytes, more than [`Quota::value_bytes`].
     #[error("the value has {0} bytes, which is too large")]
     TooLarge(u64),
-    /// The plugin would keep more than its quota.
+    /// The write would exceed the plugin's quota.
     #[error("the quota of the plugin is used up")]
     QuotaExceeded,
-    /// What is to be incremented is no decimal number of 64 bits.
+    /// The value to increment is not a decimal 64-bit integer.
     #[error("the value is not a number")]
     NotANumber,
-    /// Anything else; for people to read.
+    /// Any other error, with a message for people.
     #[error("{0}")]
     Other(String),
 }
 
-/// Says what is wrong with a key.
+/// Checks a key. It may contain any character, including NUL.
 ///
 /// # Errors
-/// It is empty or has more than [`MAX_KEY_BYTES`]. Any character may be in it, NUL too.
+/// The key is empty or longer than [`MAX_KEY_BYTES`].
 pub fn check_key(key: &str) -> Result<(), KvError> {
     match key.len() {
         0 => Err(KvError::Other("the key is empty".to_owned())),
         1..=MAX_KEY_BYTES => Ok(()),
-        bytes => Err(KvError::Other(format!("the key has {bytes} bytes; a key has at most {MAX_KEY_BYTES}"))),
+        bytes => Err(KvError::Other(format!("the key has {bytes} bytes; the limit is {MAX_KEY_BYTES} bytes"))),
     }
 }
 
-/// Keeps entries. The host checks keys with [`check_key`], owners with [`Bucket::new`] and the granted scopes before it
-/// asks.
+/// Stores entries. Before an operation the host checks the key with [`check_key`], the owner with [`Bucket::new`] and the
+/// granted scope.
 ///
-/// Each operation is atomic, also towards other hosts on the same store. What was acknowledged is kept as long as the
-/// store promises. An entry whose time is up is not there for any operation. A future that is dropped may or may not
-/// have had its effect, never half of it.
+/// Each operation is atomic, also with respect to other hosts on the same store. Expired entries do not exist for any
+/// operation. An operation whose future is dropped happens completely or not at all.
 pub trait KvStore: Send + Sync + fmt::Debug {
-    /// The value of a key; `None` if it is not there.
+    /// The value of a key; `None` if the key does not exist.
     fn get<'a>(&'a self, bucket: &'a Bucket, key: &'a str)
     -> BoxFuture<'a, Result<Option<Vec<u8>>, KvError>>;
 
-    /// Sets a key, for a while or for good; a time of zero removes it.
+    /// Sets a key. It expires after `ttl`, if given; a `ttl` of zero removes it.
     fn set<'a>(
         &'a self,
         bucket: &'a Bucket,
@@ -124,10 +123,10 @@ pub trait KvStore: Send + Sync + fmt::Debug {
         quota: Quota,
     ) -> BoxFuture<'a, Result<(), KvError>>;
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     fn remove<'a>(&'a self, bucket: &'a Bucket, key: &'a str) -> BoxFuture<'a, Result<(), KvError>>;
 
-    /// The keys with a prefix that come after `after`, sorted by their bytes, at most `limit`.
+    /// The keys that start with `prefix` and sort after `after`, in byte order, at most `limit`.
     fn keys<'a>(
         &'a self,
         bucket: &'a Bucket,
@@ -136,8 +135,8 @@ pub trait KvStore: Send + Sync + fmt::Debug {
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<String>, KvError>>;
 
-    /// Adds to a decimal number; an absent key counts as 0. The entry's time runs on. A sum beyond 64 bits is an error
-    /// and changes nothing.
+    /// Adds `by` to a decimal number and returns the sum. An absent key counts as 0. The expiry does not change. A sum
+    /// beyond 64 bits is an error and changes nothing.
     fn increment<'a>(
         &'a self,
         bucket: &'a Bucket,
@@ -146,8 +145,8 @@ pub trait KvStore: Send + Sync + fmt::Debug {
         quota: Quota,
     ) -> BoxFuture<'a, Result<i64, KvError>>;
 
-    /// Sets a key only if it holds `expected` (`None`: only if it is not there) and tells whether it did. The entry's
-    /// time runs on.
+    /// Sets a key only if its value is `expected` (`None`: only if the key does not exist). Returns whether the value was
+    /// set. The expiry does not change.
     fn replace<'a>(
         &'a self,
         bucket: &'a Bucket,
@@ -163,25 +162,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_names_its_owner_or_is_refused() {
+    fn a_bucket_needs_the_owner_that_its_scope_requires() {
         let plugin = || PluginId::new("p").unwrap();
         for (scope, owner, fine) in [
-            (Scope::Plugin, "", true),
-            (Scope::Plugin, "x", false),
-            (Scope::Tool, "t", true),
-            (Scope::Tool, "", false),
-            (Scope::Session, "s\0", true),
-            (Scope::Session, "", false),
-            (Scope::Agent, "", false),
-            (Scope::Agent, &"a".repeat(512), true),
-            (Scope::Agent, &"a".repeat(513), false),
+            (KvScope::Plugin, "", true),
+            (KvScope::Plugin, "x", false),
+            (KvScope::Tool, "t", true),
+            (KvScope::Tool, "", false),
+            (KvScope::Session, "s\0", true),
+            (KvScope::Session, "", false),
+            (KvScope::Agent, "", false),
+            (KvScope::Agent, &"a".repeat(512), true),
+            (KvScope::Agent, &"a".repeat(513), false),
         ] {
             assert_eq!(Bucket::new(plugin(), scope, owner).is_ok(), fine, "{scope:?} {owner}");
         }
     }
 
     #[test]
-    fn keys_have_a_length_and_any_character() {
+    fn keys_have_a_bounded_length_and_any_characters() {
         for good in ["a", "\0", "ü", &"k".repeat(512)] {
             assert_eq!(check_key(good), Ok(()), "{good:?}");
         }

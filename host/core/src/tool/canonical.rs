@@ -1,6 +1,5 @@
-//! One way to write a JSON value down (RFC 8785, JCS): members in the order of their names, no white space, numbers
-//! as ECMAScript writes them. Unlike there, an integer keeps all its digits. So that the same arguments have the same
-//! digest, whoever wrote them and however.
+//! The canonical form of JSON values (RFC 8785, JCS), so that equal arguments have equal digests: sorted members, no white
+//! space, numbers as in ECMAScript. Unlike JCS, integers keep all their digits.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,25 +9,26 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 use sha2::{Digest as _, Sha256};
 
-/// So many bytes are gathered before they are digested.
-const PIECE: usize = 16 << 10;
+/// Bytes that are buffered before they are hashed.
+const CHUNK: usize = 16 << 10;
 
 thread_local! {
-    /// Room for a piece of a text: it is written, digested and forgotten.
-    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// A reusable buffer for one chunk.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A SHA-256. Shown and serialised in lower-case hex.
+/// A SHA-256 digest, displayed and serialized in lower-case hex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    fn of(digested: Sha256) -> Self {
+    fn from_hasher(digested: Sha256) -> Self {
         Self(digested.finalize().into())
     }
 
-    /// What `show` makes of its text. Each call has two in its record: they are not written digit by digit.
-    fn shown<T>(self, show: impl FnOnce(&str) -> T) -> T {
+    /// Calls `show` with the digest in hex. Each audit record has two digests, so they are formatted at once instead of digit
+    /// by digit.
+    fn with_hex<T>(self, show: impl FnOnce(&str) -> T) -> T {
         let mut text = [0; 64];
         for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
             digits.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
@@ -44,7 +44,7 @@ fn digit(value: u8) -> u8 {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shown(|text| f.write_str(text))
+        self.with_hex(|text| f.write_str(text))
     }
 }
 
@@ -56,7 +56,7 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        self.shown(|text| out.serialize_str(text))
+        self.with_hex(|text| out.serialize_str(text))
     }
 }
 
@@ -64,12 +64,12 @@ impl Serialize for Digest {
 #[must_use]
 pub fn sha256(value: &Value) -> Digest {
     let mut digested = Sha256::new();
-    in_pieces(|piece| digested.update(piece), |out| write(value, out));
-    Digest::of(digested)
+    write_chunks(|piece| digested.update(piece), |out| write(value, out));
+    Digest::from_hasher(digested)
 }
 
-/// The SHA-256 of a call, `{"args":…,"tool":…}` in its canonical form; and that of its arguments. The same call has the
-/// same digest in whatever order its arguments are written.
+/// The SHA-256 of a call, `{"args":…,"tool":…}` in canonical form, and that of its arguments. Equal calls have equal digests,
+/// whatever the order of their arguments.
 #[must_use]
 pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
     let (mut call, mut alone) = (Sha256::new_with_prefix(b"{\"args\":"), Sha256::new());
@@ -77,54 +77,54 @@ pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
         call.update(piece);
         alone.update(piece);
     };
-    in_pieces(both, |out| write(args, out));
-    let rest = |out: &mut Pieces<_>| {
+    write_chunks(both, |out| write(args, out));
+    let rest = |out: &mut ChunkWriter<_>| {
         out.extend(b",\"tool\":");
         write_text(tool, out);
         out.push(b'}');
     };
-    in_pieces(|piece| call.update(piece), rest);
-    (Digest::of(call), Digest::of(alone))
+    write_chunks(|piece| call.update(piece), rest);
+    (Digest::from_hasher(call), Digest::from_hasher(alone))
 }
 
-/// Hands on what is written, piece by piece: it may be long.
-fn in_pieces<F: FnMut(&[u8])>(take: F, written: impl FnOnce(&mut Pieces<F>)) {
-    let mut out = Pieces { room: ROOM.take(), take };
+/// Passes the output of `written` to `take` in chunks, since it can be long.
+fn write_chunks<F: FnMut(&[u8])>(take: F, written: impl FnOnce(&mut ChunkWriter<F>)) {
+    let mut out = ChunkWriter { buffer: BUFFER.take(), sink: take };
     written(&mut out);
-    out.end();
-    ROOM.set(out.room);
+    out.flush_chunk();
+    BUFFER.set(out.buffer);
 }
 
-/// Text that goes out in pieces.
-struct Pieces<F> {
-    room: Vec<u8>,
-    take: F,
+/// A writer that passes its output on in chunks.
+struct ChunkWriter<F> {
+    buffer: Vec<u8>,
+    sink: F,
 }
 
-impl<F: FnMut(&[u8])> Pieces<F> {
+impl<F: FnMut(&[u8])> ChunkWriter<F> {
     fn push(&mut self, byte: u8) {
         self.extend(&[byte]);
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if bytes.len() > PIECE.saturating_sub(self.room.len()) {
-            self.end();
-            // Each piece is digested while it is near.
-            for piece in bytes.chunks(PIECE) {
-                (self.take)(piece);
+        if bytes.len() > CHUNK.saturating_sub(self.buffer.len()) {
+            self.flush_chunk();
+            // Small chunks stay in the CPU cache while they are hashed.
+            for piece in bytes.chunks(CHUNK) {
+                (self.sink)(piece);
             }
         } else {
-            self.room.extend_from_slice(bytes);
+            self.buffer.extend_from_slice(bytes);
         }
     }
 
-    fn end(&mut self) {
-        (self.take)(&self.room);
-        self.room.clear();
+    fn flush_chunk(&mut self) {
+        (self.sink)(&self.buffer);
+        self.buffer.clear();
     }
 }
 
-impl<F: FnMut(&[u8])> Write for Pieces<F> {
+impl<F: FnMut(&[u8])> Write for ChunkWriter<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.extend(bytes);
         Ok(bytes.len())
@@ -134,8 +134,9 @@ impl<F: FnMut(&[u8])> Write for Pieces<F> {
         Ok(())
     }
 }
-/// Writes a value in its canonical form. How deep a value can be is bounded where it is parsed.
-fn write<F: FnMut(&[u8])>(value: &Value, out: &mut Pieces<F>) {
+
+/// Writes a value in canonical form. The parser has limited its depth.
+fn write<F: FnMut(&[u8])>(value: &Value, out: &mut ChunkWriter<F>) {
     match value {
         Value::Null => out.extend(b"null"),
         Value::Bool(true) => out.extend(b"true"),
@@ -155,8 +156,8 @@ fn write<F: FnMut(&[u8])>(value: &Value, out: &mut Pieces<F>) {
     }
 }
 
-fn write_object<F: FnMut(&[u8])>(members: &Map<String, Value>, out: &mut Pieces<F>) {
-    // By UTF-16 code units, as RFC 8785, 3.2.3 has it. Most objects are in that order as they come.
+fn write_object<F: FnMut(&[u8])>(members: &Map<String, Value>, out: &mut ChunkWriter<F>) {
+    // RFC 8785, section 3.2.3, sorts by UTF-16 code units. Most objects are sorted already.
     if members.keys().is_sorted_by(|a, b| a.encode_utf16().lt(b.encode_utf16())) {
         return write_members(members.iter(), out);
     }
@@ -167,7 +168,7 @@ fn write_object<F: FnMut(&[u8])>(members: &Map<String, Value>, out: &mut Pieces<
 
 fn write_members<'a, F: FnMut(&[u8])>(
     members: impl ExactSizeIterator<Item = (&'a String, &'a Value)>,
-    out: &mut Pieces<F>,
+    out: &mut ChunkWriter<F>,
 ) {
     if members.len() == 0 {
         return out.extend(b"{}");
@@ -183,18 +184,18 @@ fn write_members<'a, F: FnMut(&[u8])>(
     out.push(b'}');
 }
 
-/// The escapes of serde_json are those of ECMAScript's `JSON.stringify`.
-fn write_text<F: FnMut(&[u8])>(text: &str, out: &mut Pieces<F>) {
+/// Writes a string. serde_json escapes like ECMAScript's `JSON.stringify`.
+fn write_text<F: FnMut(&[u8])>(text: &str, out: &mut ChunkWriter<F>) {
     if is_plain(text) {
         out.push(b'"');
         out.extend(text.as_bytes());
         return out.push(b'"');
     }
-    // It takes every byte, and a text is JSON: it cannot fail.
+    // The writer accepts every byte and a string is always valid, so this cannot fail.
     drop(serde_json::to_writer(out, text));
 }
 
-/// Whether nothing in a text has to be escaped: looked at many bytes at once, without a branch for each.
+/// Whether a text needs no escapes. The inner loop has no branches, so the compiler can vectorize it.
 fn is_plain(text: &str) -> bool {
     let stands = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
     text.as_bytes().chunks(64).all(|bytes| bytes.iter().fold(true, |plain, byte| plain & stands(byte)))
@@ -207,7 +208,7 @@ fn write_number(number: &Number, out: &mut impl Write) {
     }
 }
 
-/// ECMAScript's `Number::toString`: the shortest digits, in one of four layouts.
+/// Writes a number like ECMAScript's `Number::toString`: the shortest digits in one of four layouts.
 fn write_float(float: f64, out: &mut impl Write) {
     if float == 0.0 {
         drop(out.write_all(b"0"));
@@ -220,7 +221,7 @@ fn write_float(float: f64, out: &mut impl Write) {
     let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let digits = digits.replace('.', "");
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    // The point stands after so many digits.
+    // The number of digits before the decimal point.
     let point = exponent.parse::<i32>().unwrap_or(0) + 1;
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
     if count <= point && point <= 21 {
@@ -245,13 +246,13 @@ mod tests {
 
     fn canonical(text: &str) -> String {
         let (mut canonical, value) = (Vec::new(), serde_json::from_str(text).unwrap());
-        in_pieces(|piece| canonical.extend_from_slice(piece), |out| write(&value, out));
+        write_chunks(|piece| canonical.extend_from_slice(piece), |out| write(&value, out));
         String::from_utf8(canonical).unwrap()
     }
 
     #[test]
-    fn long_texts_are_the_same_in_pieces() {
-        for length in [PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7] {
+    fn long_texts_have_the_same_digest_in_chunks() {
+        for length in [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7] {
             for text in [
                 "x".repeat(length),
                 format!("{}\n{}", "x".repeat(length), "y".repeat(length)),
@@ -267,11 +268,11 @@ mod tests {
                 assert_eq!(sha256_of_call("p__t", &value).1, sha256(&value));
             }
         }
-        assert!(ROOM.take().capacity() <= 2 * PIECE, "no more room is kept than a piece takes");
+        assert!(BUFFER.take().capacity() <= 2 * CHUNK, "the buffer does not grow beyond a chunk");
     }
 
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn the_examples_of_rfc_8785() {
         // RFC 8785, 3.2.2 and 3.2.3.
         for (text, expect) in [
             (
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_members_and_white_space_do_not_count() {
+    fn the_order_of_members_and_white_space_do_not_matter() {
         let one = serde_json::from_str(r#"{"b":[1,2],"a":{"d":1,"c":2}}"#).unwrap();
         let two = serde_json::from_str(r#" {"a" : {"c":2, "d":1.0}, "b":[1, 2]}"#).unwrap();
         assert_eq!(sha256(&one), sha256(&two));

@@ -1,6 +1,6 @@
-//! What a call gives back: an output, or an error the guest chose to return.
+//! The content of results: an output, or an error that the tool returned.
 //!
-//! The shapes follow `types.wit`; a fault (the guest misbehaved) is another thing and lives in [`crate::call::fault`].
+//! The types follow `types.wit`. A fault of a guest is a different thing; see [`crate::call::fault`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -8,45 +8,45 @@ use serde_json::value::RawValue;
 /// A successful result.
 #[derive(Debug, Clone, Default)]
 pub struct ToolOutput {
-    /// The text the model reads; trimmed to the call's budget.
+    /// The text for the model, cut to the budget of the call.
     pub value: String,
-    /// Structured result for programs: a JSON text the host has parsed once. Never trimmed.
+    /// The structured result for programs: a JSON text that the host has parsed once. It is never cut.
     pub structured: Option<Box<RawValue>>,
-    /// Rich blocks in addition to `value`.
+    /// Content blocks in addition to `value`.
     pub content: Vec<ContentBlock>,
-    /// What the call cost, in US dollars.
+    /// The cost of the call in US dollars.
     pub cost_usd: Option<f64>,
-    /// Free-form metadata for the host, a JSON text; never shown to a model.
+    /// Metadata for the host, a JSON text. It is never shown to a model.
     pub meta: Option<Box<RawValue>>,
 }
 
 impl ToolOutput {
-    /// An output of text alone.
+    /// An output with text only.
     #[must_use]
     pub fn text(value: impl Into<String>) -> Self {
         Self { value: value.into(), ..Self::default() }
     }
 }
 
-/// Stable error classes; the texts on the wire are the seed's.
+/// The stable error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ErrorCode {
-    /// The model produced arguments the tool cannot accept.
+    /// The model sent arguments that the tool does not accept.
     #[serde(rename = "input_invalid")]
     InputInvalid,
-    /// The tool cannot run here and now: a missing grant, key, binary, quota.
+    /// The tool cannot run at the moment: a grant, a key, a program or quota is missing.
     #[serde(rename = "not_available")]
     NotAvailable,
     /// The tool ran and failed.
     #[serde(rename = "execution_failed")]
     ExecutionFailed,
-    /// What the call wanted to overwrite changed since it was read.
+    /// The data to overwrite changed since it was read.
     #[serde(rename = "STALE_WRITE")]
     StaleWrite,
 }
 
 impl ErrorCode {
-    /// The code as it stands on the wire.
+    /// The code on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,37 +58,38 @@ impl ErrorCode {
     }
 }
 
-/// The tool, or a gate before it, said no.
+/// An error that the tool returned, or a refusal of a gate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
-    /// The class a program branches on.
+    /// The code for programs.
     pub code: ErrorCode,
-    /// What the model reads: no line of the policy.
+    /// The message for the model. It contains no policy line.
     pub message: String,
-    /// What the error is about: a JSON pointer, a reason, a path in conflict, a cause.
+    /// The subject of the error: a JSON pointer, a reason, a conflicting path, a cause.
     pub subject: Option<String>,
-    /// Cost of the attempt in US dollars, if it cost anything.
+    /// The cost of the attempt in US dollars, if any.
     pub cost_usd: Option<f64>,
-    /// What would allow what was refused, for the operator ([`toolbay_policy::refusal`]). No guest sets it.
+    /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only the
+    /// host sets it.
     pub hint: Option<String>,
 }
 
 impl ToolError {
-    /// An error with neither subject nor cost nor hint.
+    /// An error without subject, cost and hint.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), subject: None, cost_usd: None, hint: None }
     }
 
-    /// The same error about `subject`.
+    /// Sets the subject.
     #[must_use]
-    pub fn about(mut self, subject: impl Into<String>) -> Self {
+    pub fn with_subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// The same error with what the operator is told.
+    /// Sets the hint for the operator.
     #[must_use]
     pub fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
@@ -96,23 +97,23 @@ impl ToolError {
     }
 }
 
-/// What a reducer takes and returns: a tool's own answer, good or bad.
+/// The result of a tool: an output or the tool's own error. Reducers take and return it.
 pub type ToolResult = Result<ToolOutput, ToolError>;
 
-/// One block of rich output; maps onto an MCP content block. Bytes are raw, the edge adds base64.
+/// A content block, which corresponds to an MCP content block. Binary data is not encoded; the edge encodes it as base64.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContentBlock {
-    /// What the block holds.
+    /// The content of the block.
     pub body: BlockBody,
     /// Display hints.
     pub annotations: Option<BlockAnnotations>,
 }
 
-/// Longest media type or date of a block, in characters: each half of a type has 127 at most (RFC 6838, section 4.2).
-const MAX_KIND: usize = 255;
+/// Longest media type or date of a block, in characters: each half of a media type has at most 127 (RFC 6838, section 4.2).
+const MAX_MACHINE_FIELD: usize = 255;
 
 impl ContentBlock {
-    /// Its text, if it is one.
+    /// The text of the block, if it has one.
     #[must_use]
     pub fn text_mut(&mut self) -> Option<&mut String> {
         match &mut self.body {
@@ -122,7 +123,7 @@ impl ContentBlock {
         }
     }
 
-    /// What is said of what it holds, for a model to read: addresses, names, descriptions.
+    /// The labels that a model may read: addresses, names, descriptions.
     #[must_use]
     pub fn labels(&self) -> Vec<&str> {
         match &self.body {
@@ -135,9 +136,9 @@ impl ContentBlock {
         }
     }
 
-    /// What programs read of it: its media type and its date.
+    /// The fields for programs: media type and date.
     #[must_use]
-    pub fn kinds(&self) -> Vec<&str> {
+    pub fn machine_fields(&self) -> Vec<&str> {
         let media = match &self.body {
             BlockBody::Text(_) => None,
             BlockBody::Image(blob) | BlockBody::Audio(blob) => Some(blob.mime_type.as_str()),
@@ -148,13 +149,13 @@ impl ContentBlock {
         media.into_iter().chain(date).collect()
     }
 
-    /// Whether its kinds are no longer than such are: what is longer is a text in disguise.
+    /// Whether the fields for programs have a plausible length. A longer field is likely to be hidden text.
     #[must_use]
-    pub fn has_sound_kinds(&self) -> bool {
-        self.kinds().iter().all(|kind| kind.chars().nth(MAX_KIND).is_none())
+    pub fn has_bounded_machine_fields(&self) -> bool {
+        self.machine_fields().iter().all(|kind| kind.chars().nth(MAX_MACHINE_FIELD).is_none())
     }
 
-    /// Its size for whoever reads it: characters of all its texts, and bytes that are no text, one each.
+    /// The size for a reader: the characters of all texts plus the bytes of binary data.
     #[must_use]
     pub fn size(&self) -> usize {
         let body = match &self.body {
@@ -166,19 +167,19 @@ impl ContentBlock {
                 ResourceBody::Blob(data) => data.len(),
             },
         };
-        let beside = self.labels().into_iter().chain(self.kinds()).map(|text| text.chars().count());
+        let beside = self.labels().into_iter().chain(self.machine_fields()).map(|text| text.chars().count());
         body + beside.sum::<usize>()
     }
 }
 
-/// The kinds of block.
+/// The content of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BlockBody {
     /// Plain text.
     Text(String),
-    /// A picture.
+    /// An image.
     Image(Blob),
-    /// A sound.
+    /// An audio clip.
     Audio(Blob),
     /// A reference to a resource.
     Link(ResourceLink),
@@ -186,38 +187,38 @@ pub enum BlockBody {
     Embedded(EmbeddedResource),
 }
 
-/// Bytes with their type.
+/// Binary data with its media type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
-    /// The bytes, not encoded.
+    /// The data, not encoded.
     pub data: Vec<u8>,
-    /// Their media type.
+    /// The media type.
     pub mime_type: String,
 }
 
 /// A reference to a resource (MCP `resource_link`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceLink {
-    /// Where it is.
+    /// The address.
     pub uri: String,
-    /// Its short name.
+    /// The short name.
     pub name: String,
-    /// Its name for people.
+    /// The display name for people.
     pub title: Option<String>,
-    /// What it is.
+    /// The description.
     pub description: Option<String>,
-    /// Its media type.
+    /// The media type.
     pub mime_type: Option<String>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: Option<u64>,
 }
 
 /// A resource with its content (MCP `resource`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddedResource {
-    /// Where it is.
+    /// The address.
     pub uri: String,
-    /// Its media type.
+    /// The media type.
     pub mime_type: Option<String>,
     /// The content.
     pub body: ResourceBody,
@@ -228,18 +229,18 @@ pub struct EmbeddedResource {
 pub enum ResourceBody {
     /// Text.
     Text(String),
-    /// Bytes, not encoded.
+    /// Binary data, not encoded.
     Blob(Vec<u8>),
 }
 
-/// For whom a block is, and how important (MCP `annotations`).
+/// The audience and importance of a block (MCP `annotations`).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BlockAnnotations {
-    /// Empty: for everyone.
+    /// The audience. An empty list means everyone.
     pub audience: Vec<Role>,
-    /// 0.0 (optional) to 1.0 (required).
+    /// The importance, from 0.0 (optional) to 1.0 (required).
     pub priority: Option<f32>,
-    /// ISO 8601.
+    /// The time of the last change, in ISO 8601.
     pub last_modified: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! What changed between two versions of a tool, and whether callers of the old one still fit.
+//! Differences between two versions of a tool, and whether they break callers.
 //!
-//! The question for arguments is: is every call that was valid still valid? The answer is *compatible*, *breaking*, or
-//! *unknown* where schemas say too much to be compared (patterns, combinators).
+//! A change of the input schema is *compatible* if every valid call stays valid, and *breaking* otherwise. It is *unknown* for
+//! keywords that are not compared, such as patterns and combinators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,65 +9,65 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolbay_policy::text::visible;
+use toolbay_policy::text::escape_hidden;
 
 use crate::tool::ToolDef;
 
 /// Deepest nesting that is compared.
 const MAX_DEPTH: usize = 32;
-/// Most changes that are listed.
+/// Most differences that are listed.
 const MAX_CHANGES: usize = 200;
 
-/// How much a change matters to who calls the tool.
+/// The impact of a change on callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Impact {
-    /// Every call that was valid is valid.
+    /// Every valid call stays valid.
     Compatible,
-    /// The schemas cannot be compared there.
+    /// The change cannot be assessed.
     Unknown,
-    /// Some call that was valid is not any more.
+    /// Some valid calls become invalid.
     Breaking,
 }
 
-/// The kinds of change.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// A parameter that may be left out is new.
+pub enum SchemaChange {
+    /// An optional parameter was added.
     AddedOptional,
-    /// A parameter that must be given is new.
+    /// A required parameter was added.
     AddedRequired,
-    /// A parameter is gone.
+    /// A parameter was removed.
     Removed,
-    /// A parameter must be given now.
+    /// An optional parameter became required.
     NewlyRequired,
-    /// A parameter need not be given any more.
+    /// A required parameter became optional.
     NewlyOptional,
-    /// More values are taken.
+    /// The schema accepts more values.
     Widened,
-    /// Fewer values are taken.
+    /// The schema accepts fewer values.
     Narrowed,
-    /// Another type.
+    /// The type changed.
     TypeChanged,
-    /// Only words.
+    /// Only a description changed.
     DescriptionOnly,
-    /// A keyword that is not compared.
+    /// A keyword that is not compared changed.
     Other,
 }
 
-/// One difference.
+/// A difference between two versions of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where: a JSON pointer into the schema of the arguments, `description`, or `output` and a pointer.
+    /// The location: a JSON pointer into the input schema, `description`, or `output` followed by a pointer.
     pub at: String,
-    /// What kind of change.
-    pub change: Change,
-    /// How much it matters.
+    /// The kind of change.
+    pub change: SchemaChange,
+    /// The impact on callers.
     pub impact: Impact,
 }
 
-/// All differences of a tool, worst last decides.
+/// All differences between two versions of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ToolDiff {
     /// The differences, in the order of the schema.
@@ -75,27 +75,27 @@ pub struct ToolDiff {
 }
 
 impl ToolDiff {
-    /// The worst of all; compatible if nothing changed.
+    /// The worst impact of all differences.
     #[must_use]
     pub fn impact(&self) -> Impact {
         self.differences.iter().map(|one| one.impact).max().unwrap_or(Impact::Compatible)
     }
 
-    fn add(&mut self, at: &str, change: Change, impact: Impact) {
+    fn add(&mut self, at: &str, change: SchemaChange, impact: Impact) {
         if self.differences.len() < MAX_CHANGES {
             self.differences.push(Difference { at: at.to_owned(), change, impact });
         }
     }
 }
 
-/// What became of one tool when its source was replaced.
+/// The change of one tool when its source was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ToolChange {
     /// The tool's qualified name.
     pub tool: Arc<str>,
-    /// How much it matters to who calls it: a tool that is gone is breaking, a new one compatible.
+    /// The impact on callers: a removed tool is breaking, an added tool compatible.
     pub impact: Impact,
-    /// What changed, in words.
+    /// A description of the change.
     pub what: String,
 }
 
@@ -115,40 +115,40 @@ impl fmt::Display for Impact {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SchemaChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AddedOptional => "added, may be left out",
-            Self::AddedRequired => "added, must be given",
+            Self::AddedOptional => "added, optional",
+            Self::AddedRequired => "added, required",
             Self::Removed => "removed",
-            Self::NewlyRequired => "must be given now",
-            Self::NewlyOptional => "may be left out now",
-            Self::Widened => "takes more",
-            Self::Narrowed => "takes less",
-            Self::TypeChanged => "another type",
-            Self::DescriptionOnly => "other words",
+            Self::NewlyRequired => "now required",
+            Self::NewlyOptional => "now optional",
+            Self::Widened => "accepts more values",
+            Self::Narrowed => "accepts fewer values",
+            Self::TypeChanged => "type changed",
+            Self::DescriptionOnly => "description changed",
             Self::Other => "changed",
         })
     }
 }
 
-/// Differences of one tool that a line shows; the rest is counted.
+/// Most differences of one tool in its description; the rest is counted.
 const MAX_SHOWN: usize = 5;
-/// Characters of a place that a line shows.
-const MAX_PLACE: usize = 80;
+/// Longest location in a description, in characters.
+const MAX_LOCATION: usize = 80;
 
-/// The worst differences first.
-fn in_words(diff: &ToolDiff) -> String {
+/// Describes the differences, the worst first.
+fn describe(diff: &ToolDiff) -> String {
     let mut worst: Vec<&Difference> = diff.differences.iter().collect();
     worst.sort_by_key(|one| std::cmp::Reverse(one.impact));
     let one = |one: &&Difference| {
-        // A place holds names of the guest's.
+        // A location contains names from the guest.
         let at: String = if one.at.is_empty() {
             "arguments".to_owned()
         } else {
-            visible(&one.at).replace(['\n', '\t'], " ")
+            escape_hidden(&one.at).replace(['\n', '\t'], " ")
         };
-        format!("{} {}", at.chars().take(MAX_PLACE).collect::<String>(), one.change)
+        format!("{} {}", at.chars().take(MAX_LOCATION).collect::<String>(), one.change)
     };
     let mut words: Vec<String> = worst.iter().take(MAX_SHOWN).map(one).collect();
     if worst.len() > MAX_SHOWN {
@@ -157,19 +157,19 @@ fn in_words(diff: &ToolDiff) -> String {
     words.join(", ")
 }
 
-/// What changed between two versions of one source.
+/// The differences between two versions of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SourceDiff {
-    /// Tools that are new.
+    /// The added tools.
     pub added: Vec<Arc<str>>,
-    /// Tools that are gone.
+    /// The removed tools.
     pub removed: Vec<Arc<str>>,
-    /// Tools that are another than they were, each with how.
+    /// The changed tools with their differences.
     pub changed: BTreeMap<Arc<str>, ToolDiff>,
 }
 
 impl SourceDiff {
-    /// Compares the tools of a source with those it had before.
+    /// Compares the old and the new tools of a source.
     pub fn new<'a>(
         old: impl IntoIterator<Item = &'a ToolDef>,
         new: impl IntoIterator<Item = &'a ToolDef>,
@@ -192,14 +192,14 @@ impl SourceDiff {
         diff
     }
 
-    /// The worst of all; a tool that is gone breaks its callers.
+    /// The worst impact of all changes. A removed tool is breaking.
     #[must_use]
     pub fn impact(&self) -> Impact {
         let gone = (!self.removed.is_empty()).then_some(Impact::Breaking);
         self.changed.values().map(ToolDiff::impact).chain(gone).max().unwrap_or(Impact::Compatible)
     }
 
-    /// What became of each tool that is not the same, in words, in the order of their names.
+    /// The changes of all tools that differ, sorted by name.
     #[must_use]
     pub fn changes(&self) -> Vec<ToolChange> {
         let one = |tool: &Arc<str>, impact, what: &str| ToolChange {
@@ -210,7 +210,7 @@ impl SourceDiff {
         let mut changes: Vec<ToolChange> = (self.added.iter())
             .map(|tool| one(tool, Impact::Compatible, "added"))
             .chain(self.removed.iter().map(|tool| one(tool, Impact::Breaking, "removed")))
-            .chain(self.changed.iter().map(|(tool, diff)| one(tool, diff.impact(), &in_words(diff))))
+            .chain(self.changed.iter().map(|(tool, diff)| one(tool, diff.impact(), &describe(diff))))
             .collect();
         changes.sort_by(|one, other| one.tool.cmp(&other.tool));
         changes
@@ -222,41 +222,41 @@ impl SourceDiff {
 pub fn compare(old: &ToolDef, new: &ToolDef) -> ToolDiff {
     let mut diff = ToolDiff::default();
     if old.description != new.description {
-        diff.add("description", Change::DescriptionOnly, Impact::Compatible);
+        diff.add("description", SchemaChange::DescriptionOnly, Impact::Compatible);
     }
-    schemas(old.input_schema.value(), new.input_schema.value(), "", 0, &mut diff);
+    compare_schemas(old.input_schema.value(), new.input_schema.value(), "", 0, &mut diff);
     match (&old.output_schema, &new.output_schema) {
         (Some(old), Some(new)) => {
-            // Who reads results needs the converse: everything the new one may say, the old one might have said.
+            // For readers of results the direction is reversed: the old schema must accept all new results.
             let mut output = ToolDiff::default();
-            schemas(new.value(), old.value(), "output", 0, &mut output);
+            compare_schemas(new.value(), old.value(), "output", 0, &mut output);
             for one in output.differences {
-                diff.add(&one.at, mirrored(one.change), one.impact);
+                diff.add(&one.at, mirror(one.change), one.impact);
             }
         }
-        (Some(_), None) => diff.add("output", Change::Removed, Impact::Breaking),
-        (None, Some(_)) => diff.add("output", Change::AddedOptional, Impact::Compatible),
+        (Some(_), None) => diff.add("output", SchemaChange::Removed, Impact::Breaking),
+        (None, Some(_)) => diff.add("output", SchemaChange::AddedOptional, Impact::Compatible),
         (None, None) => {}
     }
     diff
 }
 
-/// A change that was found with old and new exchanged.
-fn mirrored(change: Change) -> Change {
+/// The change in the other direction.
+fn mirror(change: SchemaChange) -> SchemaChange {
     match change {
-        Change::AddedOptional | Change::AddedRequired => Change::Removed,
-        Change::Removed => Change::AddedOptional,
-        Change::NewlyRequired => Change::NewlyOptional,
-        Change::NewlyOptional => Change::NewlyRequired,
-        Change::Widened => Change::Narrowed,
-        Change::Narrowed => Change::Widened,
-        same @ (Change::TypeChanged | Change::DescriptionOnly | Change::Other) => same,
+        SchemaChange::AddedOptional | SchemaChange::AddedRequired => SchemaChange::Removed,
+        SchemaChange::Removed => SchemaChange::AddedOptional,
+        SchemaChange::NewlyRequired => SchemaChange::NewlyOptional,
+        SchemaChange::NewlyOptional => SchemaChange::NewlyRequired,
+        SchemaChange::Widened => SchemaChange::Narrowed,
+        SchemaChange::Narrowed => SchemaChange::Widened,
+        same @ (SchemaChange::TypeChanged | SchemaChange::DescriptionOnly | SchemaChange::Other) => same,
     }
 }
 
-/// Keywords that say nothing of what is valid.
-const WORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "$schema", "deprecated"];
-/// Bounds: the keyword, and whether a larger number takes more values.
+/// Keywords that do not affect validation.
+const ANNOTATION_KEYWORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "$schema", "deprecated"];
+/// Numeric limits: the keyword, and whether a larger number accepts more values.
 const BOUNDS: [(&str, bool); 10] = [
     ("minimum", false),
     ("exclusiveMinimum", false),
@@ -270,33 +270,33 @@ const BOUNDS: [(&str, bool); 10] = [
     ("maxProperties", true),
 ];
 
-fn schemas(old: &Value, new: &Value, at: &str, depth: usize, diff: &mut ToolDiff) {
+fn compare_schemas(old: &Value, new: &Value, at: &str, depth: usize, diff: &mut ToolDiff) {
     if old == new {
         return;
     }
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return match (old, new) {
-            (_, Value::Bool(true)) => diff.add(at, Change::Widened, Impact::Compatible),
-            (Value::Bool(false), _) => diff.add(at, Change::Widened, Impact::Compatible),
-            _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+            (_, Value::Bool(true)) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+            (Value::Bool(false), _) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+            _ => diff.add(at, SchemaChange::Narrowed, Impact::Breaking),
         };
     };
     if depth > MAX_DEPTH {
-        return diff.add(at, Change::Other, Impact::Unknown);
+        return diff.add(at, SchemaChange::Other, Impact::Unknown);
     }
-    types(old, new, at, diff);
-    properties(old, new, at, depth, diff);
+    compare_types(old, new, at, diff);
+    compare_properties(old, new, at, depth, diff);
     if let (Some(old), Some(new)) = (old.get("items"), new.get("items")) {
-        schemas(old, new, &format!("{at}/items"), depth + 1, diff);
+        compare_schemas(old, new, &format!("{at}/items"), depth + 1, diff);
     }
     for (keyword, more) in BOUNDS {
-        bound(old.get(keyword), new.get(keyword), more, &format!("{at}/{keyword}"), diff);
+        compare_bound(old.get(keyword), new.get(keyword), more, &format!("{at}/{keyword}"), diff);
     }
-    others(old, new, at, diff);
+    compare_other_keywords(old, new, at, diff);
 }
 
-/// The types and the listed values that are taken.
-fn types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
+/// Compares types and enumerated values.
+fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
     let kinds = |map: &Map<String, Value>| -> Option<BTreeSet<String>> {
         let one = |kind: &Value| kind.as_str().map(ToOwned::to_owned);
         let mut kinds: BTreeSet<String> = match map.get("type")? {
@@ -310,9 +310,9 @@ fn types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mu
     };
     match (kinds(old), kinds(new)) {
         (old, new) if old == new => {}
-        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
-        (Some(old), Some(new)) if old.is_subset(&new) => diff.add(at, Change::Widened, Impact::Compatible),
-        _ => diff.add(at, Change::TypeChanged, Impact::Breaking),
+        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+        (Some(old), Some(new)) if old.is_subset(&new) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+        _ => diff.add(at, SchemaChange::TypeChanged, Impact::Breaking),
     }
     let values = |map: &Map<String, Value>| match (map.get("enum"), map.get("const")) {
         (Some(Value::Array(list)), _) => Some(list.clone()),
@@ -321,15 +321,15 @@ fn types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mu
     };
     match (values(old), values(new)) {
         (old, new) if old == new => {}
-        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
+        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
         (Some(old), Some(new)) if old.iter().all(|value| new.contains(value)) => {
-            diff.add(at, Change::Widened, Impact::Compatible);
+            diff.add(at, SchemaChange::Widened, Impact::Compatible);
         }
-        _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+        _ => diff.add(at, SchemaChange::Narrowed, Impact::Breaking),
     }
 }
 
-fn properties(
+fn compare_properties(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
     at: &str,
@@ -348,9 +348,9 @@ fn properties(
     for (name, schema) in &before {
         let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
         match after.get(name) {
-            Some(now) => schemas(schema, now, &pointer, depth + 1, diff),
-            None if open(new) => diff.add(&pointer, Change::Removed, Impact::Unknown),
-            None => diff.add(&pointer, Change::Removed, Impact::Breaking),
+            Some(now) => compare_schemas(schema, now, &pointer, depth + 1, diff),
+            None if open(new) => diff.add(&pointer, SchemaChange::Removed, Impact::Unknown),
+            None => diff.add(&pointer, SchemaChange::Removed, Impact::Breaking),
         }
     }
     let names: BTreeSet<&String> =
@@ -359,34 +359,34 @@ fn properties(
         let pointer = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
         let (was, is) = (needed_before.contains(name), needed_after.contains(name));
         match (before.contains_key(name), after.contains_key(name)) {
-            (false, true) if is && !was => diff.add(&pointer, Change::AddedRequired, Impact::Breaking),
-            (false, true) => diff.add(&pointer, Change::AddedOptional, Impact::Compatible),
-            _ if is && !was => diff.add(&pointer, Change::NewlyRequired, Impact::Breaking),
-            (_, true) if was && !is => diff.add(&pointer, Change::NewlyOptional, Impact::Compatible),
+            (false, true) if is && !was => diff.add(&pointer, SchemaChange::AddedRequired, Impact::Breaking),
+            (false, true) => diff.add(&pointer, SchemaChange::AddedOptional, Impact::Compatible),
+            _ if is && !was => diff.add(&pointer, SchemaChange::NewlyRequired, Impact::Breaking),
+            (_, true) if was && !is => diff.add(&pointer, SchemaChange::NewlyOptional, Impact::Compatible),
             _ => {}
         }
     }
     match (open(old), open(new)) {
-        (true, false) => diff.add(&format!("{at}/additionalProperties"), Change::Narrowed, Impact::Breaking),
-        (false, true) => diff.add(&format!("{at}/additionalProperties"), Change::Widened, Impact::Compatible),
+        (true, false) => diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking),
+        (false, true) => diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible),
         _ => {}
     }
 }
 
-fn bound(old: Option<&Value>, new: Option<&Value>, larger_is_more: bool, at: &str, diff: &mut ToolDiff) {
+fn compare_bound(old: Option<&Value>, new: Option<&Value>, larger_is_more: bool, at: &str, diff: &mut ToolDiff) {
     let number = |value: Option<&Value>| value.and_then(Value::as_f64);
     match (number(old), number(new)) {
         (before, after) if before == after => {}
-        (_, None) => diff.add(at, Change::Widened, Impact::Compatible),
+        (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
         (Some(before), Some(after)) if (after > before) == larger_is_more => {
-            diff.add(at, Change::Widened, Impact::Compatible);
+            diff.add(at, SchemaChange::Widened, Impact::Compatible);
         }
-        _ => diff.add(at, Change::Narrowed, Impact::Breaking),
+        _ => diff.add(at, SchemaChange::Narrowed, Impact::Breaking),
     }
 }
 
-/// Everything that is not compared above.
-fn others(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
+/// Reports all keywords that the functions above do not compare.
+fn compare_other_keywords(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &mut ToolDiff) {
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for key in keys {
         let (before, after) = (old.get(key), new.get(key));
@@ -394,10 +394,10 @@ fn others(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, diff: &m
             continue;
         }
         let pointer = format!("{at}/{key}");
-        if WORDS.contains(&key.as_str()) {
-            diff.add(&pointer, Change::DescriptionOnly, Impact::Compatible);
+        if ANNOTATION_KEYWORDS.contains(&key.as_str()) {
+            diff.add(&pointer, SchemaChange::DescriptionOnly, Impact::Compatible);
         } else {
-            diff.add(&pointer, Change::Other, Impact::Unknown);
+            diff.add(&pointer, SchemaChange::Other, Impact::Unknown);
         }
     }
 }
@@ -424,14 +424,14 @@ mod tests {
         def
     }
 
-    /// A schema that takes exactly these properties; what is in `required` must be given.
+    /// A closed object schema with these properties.
     fn object(properties: &Value, required: &[&str]) -> Value {
         json!({
             "type": "object", "properties": properties, "required": required, "additionalProperties": false,
         })
     }
 
-    fn check(old: &Value, new: &Value, change: Change, impact: Impact) {
+    fn check(old: &Value, new: &Value, change: SchemaChange, impact: Impact) {
         let diff = compare(&tool(old), &tool(new));
         assert_eq!(diff.differences.len(), 1, "{old} -> {new}: {diff:?}");
         assert_eq!((diff.differences[0].change, diff.impact()), (change, impact), "{old} -> {new}: {diff:?}");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_told_of_a_line_for_each_tool() {
+    fn a_source_diff_describes_each_changed_tool() {
         let def = |name: &str, schema: Value| {
             let mut def = plugin_tool("p", name).def.as_ref().clone();
             def.input_schema = Schema::input(&schema.to_string()).unwrap();
@@ -461,7 +461,7 @@ mod tests {
             [
                 "`p__gone` (breaking): removed",
                 "`p__new` (compatible): added",
-                "`p__worse` (breaking): /properties/x y added, must be given",
+                "`p__worse` (breaking): /properties/x y added, required",
             ]
         );
         let many: Vec<String> = (0..9).map(|n| n.to_string()).collect();
@@ -471,8 +471,8 @@ mod tests {
     }
 
     #[test]
-    fn which_parameters_there_are() {
-        use {Change as C, Impact as I};
+    fn changes_of_the_parameters_are_classified() {
+        use {SchemaChange as C, Impact as I};
         let (none, a) = (json!({}), json!({"a": {"type": "string"}}));
         for (old, new, change, impact) in [
             ((&none, &[][..]), (&a, &[][..]), C::AddedOptional, I::Compatible),
@@ -488,8 +488,8 @@ mod tests {
     }
 
     #[test]
-    fn which_values_they_take() {
-        use {Change as C, Impact as I};
+    fn changes_of_the_accepted_values_are_classified() {
+        use {SchemaChange as C, Impact as I};
         let list = |of: &str| json!({"type": "array", "items": {"type": of}});
         for (old, new, change, impact) in [
             (json!({"type": "string"}), json!({"type": "integer"}), C::TypeChanged, I::Breaking),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_weighed_the_other_way_round() {
+    fn changes_of_the_output_schema_are_assessed_in_reverse() {
         let with = |schema: Option<Value>| {
             let mut def = tool(&object(&json!({}), &[]));
             def.output_schema = schema.map(|schema| Schema::output(&schema.to_string()).unwrap());
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(
             impact(Some(schema(&["a", "b"])), Some(schema(&["a"]))),
             Impact::Breaking,
-            "who reads b is lost"
+            "a reader of `b` breaks"
         );
         assert_eq!(impact(Some(schema(&["a"])), None), Impact::Breaking);
         assert_eq!(impact(None, Some(schema(&["a"]))), Impact::Compatible);

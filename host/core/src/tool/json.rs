@@ -1,9 +1,9 @@
-//! JSON texts from outside, read once and strictly.
+//! Strict parsing of untrusted JSON.
 //!
-//! The host validates a parsed value but hands the *text* on, so the two must mean the same to every reader:
-//! an object with a key twice is refused (RFC 8259 section 4 leaves its meaning open, and a guest might take the
-//! other one than the validator did). Depth is bounded by the parser (128), and so is the number of values: a value of
-//! two bytes (`0,`) becomes a tree's node of seventy, and four mebibytes of text a hundred and fifty of memory.
+//! The host validates the parsed value but passes on the *text*, so both must mean the same to every reader. An object with a
+//! duplicate key is therefore refused: RFC 8259, section 4, leaves its meaning open, and a guest might use the other value.
+//! The parser limits the depth to 128 and the number of values: a value of 2 bytes (`0,`) becomes a node of 70 bytes, so 4 MiB
+//! of text would take 150 MiB of memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,25 +11,25 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Most values of one text, the inner ones and the keys included: 20 MiB of tree.
+/// Most values of one text, including nested values and keys: a tree of 20 MiB.
 pub const MAX_VALUES: u32 = 250_000;
 
 /// Parses a JSON text.
 ///
 /// # Errors
-/// Says what is wrong and where: syntax, a duplicate key, nesting deeper than 128, more than [`MAX_VALUES`] values,
-/// text behind the value.
+/// The text has invalid syntax, a duplicate key, nesting deeper than 128, more than [`MAX_VALUES`] values, or trailing
+/// characters.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    let value = Strict(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
+    let value = TreeBuilder(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
     parser.end()?;
     Ok(value)
 }
 
-/// How many values a JSON text has at most, the inner ones included: one more than what separates and opens them. Goes
-/// through the text once and keeps nothing, so it can be asked before a tree is made of it.
+/// An upper bound of the number of values in a JSON text: one more than its separators and opening brackets. It scans the
+/// text once without allocation, so use it before parsing.
 #[must_use]
-pub fn values_at_most(text: &str) -> usize {
+pub fn max_value_count(text: &str) -> usize {
     let (mut count, mut quoted, mut escaped) = (1, false, false);
     for byte in text.bytes() {
         match byte {
@@ -43,11 +43,11 @@ pub fn values_at_most(text: &str) -> usize {
     count
 }
 
-/// Keys that `serde_json::Value` does not read as keys.
-const PRIVATE: &str = "$serde_json::private::";
+/// The prefix of keys that `serde_json` treats specially.
+const PRIVATE_KEY_PREFIX: &str = "$serde_json::private::";
 
-/// Counts one more value.
-fn count<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
+/// Counts one value against the limit.
+fn count_value<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
     let Some(less) = left.get().checked_sub(1) else {
         return Err(E::custom(format_args!("more than {MAX_VALUES} values")));
     };
@@ -55,33 +55,33 @@ fn count<E: serde::de::Error>(left: &Cell<u32>) -> Result<(), E> {
     Ok(())
 }
 
-/// Builds the tree; holds how many values may still come.
+/// Builds the value tree. It holds the number of values that are still allowed.
 #[derive(Clone, Copy)]
-struct Strict<'a>(&'a Cell<u32>);
+struct TreeBuilder<'a>(&'a Cell<u32>);
 
-/// Checks a JSON text as [`parse`] does, without keeping more of it than the keys of the objects that are open.
+/// Checks a JSON text like [`parse`] without building a tree. It stores only the keys of open objects.
 ///
 /// # Errors
-/// As [`parse`].
+/// The same as [`parse`].
 pub fn check(text: &str) -> Result<(), serde_json::Error> {
     let mut parser = serde_json::Deserializer::from_str(text);
-    Sound(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
+    SyntaxChecker(&Cell::new(MAX_VALUES)).deserialize(&mut parser)?;
     parser.end()
 }
 
-/// As [`Strict`], without the tree.
+/// Like [`TreeBuilder`], without the tree.
 #[derive(Clone, Copy)]
-struct Sound<'a>(&'a Cell<u32>);
+struct SyntaxChecker<'a>(&'a Cell<u32>);
 
-impl<'de> DeserializeSeed<'de> for Sound<'_> {
+impl<'de> DeserializeSeed<'de> for SyntaxChecker<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
-        count(self.0)?;
+        count_value(self.0)?;
         input.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Sound<'_> {
+impl<'de> Visitor<'de> for SyntaxChecker<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,9 +112,9 @@ impl<'de> Visitor<'de> for Sound<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut keys = std::collections::HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
-            count(self.0)?;
+            count_value(self.0)?;
             entries.next_value_seed(self)?;
-            if key.starts_with(PRIVATE) {
+            if key.starts_with(PRIVATE_KEY_PREFIX) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
             if let Some(key) = keys.replace(key) {
@@ -126,15 +126,15 @@ impl<'de> Visitor<'de> for Sound<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
+impl<'de> DeserializeSeed<'de> for TreeBuilder<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
-        count(self.0)?;
+        count_value(self.0)?;
         input.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> Visitor<'de> for TreeBuilder<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,9 +171,9 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            count(self.0)?;
+            count_value(self.0)?;
             let value = entries.next_value_seed(self)?;
-            if key.starts_with(PRIVATE) {
+            if key.starts_with(PRIVATE_KEY_PREFIX) {
                 return Err(A::Error::custom("a key that begins with `$serde_json::private::`"));
             }
             if map.contains_key(&key) {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn doubtful_texts_are_refused() {
+    fn invalid_and_ambiguous_texts_are_refused() {
         let deep = "[".repeat(100_000);
         for text in [
             "",
@@ -217,11 +217,11 @@ mod tests {
         }
     }
 
-    /// Both readers count the same, and neither builds what is too much.
+    /// Both functions apply the same limit.
     #[test]
     fn the_number_of_values_is_bounded() {
         let array = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
-        // A key counts as its value does.
+        // A key counts like a value.
         let object = |n: usize| {
             let members: Vec<_> = (0..n).map(|n| format!("\"{n}\":{{}}")).collect();
             format!("{{{}}}", members.join(","))
@@ -243,12 +243,12 @@ mod tests {
     fn values_are_counted_without_a_tree() {
         for (text, expect) in [("7", 1), ("[]", 2), ("[1,2]", 3), (r#"{"a":",[{\"","b":[1]}"#, 4), ("[[[", 4)]
         {
-            assert_eq!(values_at_most(text), expect, "{text}");
+            assert_eq!(max_value_count(text), expect, "{text}");
         }
     }
 
     #[test]
-    fn a_duplicate_key_is_named() {
+    fn the_error_names_a_duplicate_key() {
         assert!(parse(r#"{"path":1,"path":2}"#).unwrap_err().to_string().contains(r#"duplicate key "path""#));
     }
 }

@@ -1,8 +1,8 @@
-//! The file beside a component that knows nothing of this host, `NAME.plugin.toml` beside `NAME.wasm`: its author says
-//! there which of the component's functions are tools, or how its program is started as one.
+//! The manifest of a plain component, `NAME.plugin.toml` beside `NAME.wasm`: it declares which functions of the component
+//! are tools, or how the host starts its program as a tool.
 //!
-//! It says what a plugin of the contract says by `list-tools` and `about`, and is read as those are: a claim, bounded and
-//! checked. It grants nothing: `needs` are wishes.
+//! A manifest states what a plugin of the contract returns from `list-tools` and `about`. The host bounds and checks it in
+//! the same way. A manifest grants nothing: `needs` only requests capabilities.
 //!
 //! ```toml
 //! version = 1
@@ -21,152 +21,152 @@ mod template;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use template::{CommandLine, Template};
+pub use template::{CommandLine, CommandTemplate};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 
-/// The custom section in which a component can carry the same text instead.
+/// The custom section of a component that can hold the manifest instead of a file.
 pub const SECTION: &str = "toolbay:manifest";
-/// Longest text, in bytes: a thousand tools with a few lines each.
+/// Longest manifest, in bytes: room for a thousand tools with a few lines each.
 pub const MAX_BYTES: usize = 1 << 20;
 /// The version of the format.
 const VERSION: u32 = 1;
-/// Longest message about what is wrong, in characters: it repeats what stands in the file.
+/// Longest error message, in characters: messages quote the file.
 const MAX_PROBLEM: usize = 500;
 
-/// What the file says.
+/// A parsed manifest.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The version of the format: 1.
     pub version: u32,
-    /// What the component is called.
+    /// The component's name.
     pub name: Option<String>,
-    /// Its own version.
+    /// The component's version.
     pub release: Option<String>,
-    /// What it is for.
+    /// The component's purpose.
     pub description: Option<String>,
-    /// Who wrote it.
+    /// The component's authors.
     pub authors: Option<String>,
-    /// Its licence.
+    /// The component's licence.
     pub license: Option<String>,
-    /// Where to read about it.
+    /// URL of the documentation.
     pub homepage: Option<String>,
-    /// Where its source is.
+    /// URL of the source code.
     pub source: Option<String>,
-    /// Its tools by their names.
+    /// The tools by name.
     pub tools: BTreeMap<String, ToolManifest>,
 }
 
-/// One tool.
+/// A tool of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolManifest {
-    /// The exported function that is called: `name`, or `package:name/interface@1.0.0#name`.
+    /// The exported function to call: `name`, or `package:name/interface@1.0.0#name`.
     pub export: Option<String>,
-    /// How the program is started.
-    pub run: Option<Run>,
+    /// How the host starts the program.
+    pub run: Option<ProgramSpec>,
     /// A title for people.
     pub title: Option<String>,
     /// What a model reads to decide whether to call it.
     pub description: Option<String>,
-    /// Its group.
+    /// The group that the tool belongs to.
     pub toolset: Option<String>,
-    /// Its tags.
+    /// Labels.
     pub tags: Vec<String>,
-    /// Traits as the contract names them: `read-only`.
+    /// Traits by their names in the contract: `read-only`.
     pub traits: Vec<String>,
-    /// Most characters of its result.
+    /// Most characters of a result.
     pub max_result_chars: Option<u32>,
-    /// Longest time of a call: `"5s"`.
+    /// Longest duration of a call: `"5s"`.
     #[serde(deserialize_with = "duration")]
     pub timeout: Option<Duration>,
-    /// Its arguments by their names, each a JSON Schema. For a program they are all there are; for a function they are
-    /// added to what its types say. `optional = true`, or a `default`, makes one that may be left out.
+    /// The arguments by name, each with a JSON Schema. A program takes only these arguments; for a function they extend
+    /// the schemas derived from its types. An argument with `optional = true` or a `default` is optional.
     pub args: Map<String, Value>,
-    /// The JSON Schema of what a program prints; without it, what it prints is text.
+    /// The JSON Schema of a program's output. Without it, the output is text.
     pub output: Option<Value>,
-    /// What it wants to reach. Left out: what the component imports says it.
-    pub needs: Option<Vec<Need>>,
+    /// The capabilities that the tool requests. Without it, the host derives them from the component's imports.
+    pub needs: Option<Vec<CapabilityDeclaration>>,
 }
 
-/// How a program is started.
+/// How the host starts a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Run {
-    /// Its command line behind the program's name.
-    pub args: Vec<Argument>,
-    /// What it reads.
+pub struct ProgramSpec {
+    /// The command line after the program's name.
+    pub args: Vec<ArgumentTemplate>,
+    /// The program's input.
     pub stdin: Option<String>,
-    /// Its environment, beside what is granted.
+    /// Environment variables in addition to the granted ones.
     pub env: BTreeMap<String, String>,
-    /// Exit statuses that mean success; left out: 0 alone.
+    /// Exit statuses that mean success. An empty list means 0 only.
     pub success: Vec<i32>,
-    /// Patterns of lines on stderr that mean failure, whatever the exit status: `*` stands for any run of characters.
+    /// Patterns of stderr lines that mean failure, whatever the exit status. `*` matches any run of characters.
     pub failure_stderr: Vec<String>,
 }
 
-/// One part of a command line.
+/// A part of a command line, with `{name}` for arguments of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Argument {
-    /// One argument; gone, if what it names is not given.
-    One(String),
-    /// Several, gone together.
-    Together(Vec<String>),
-    /// Several, there if an argument of the call is `true`.
-    When {
-        /// The argument.
+pub enum ArgumentTemplate {
+    /// One argument, left out if the call lacks an argument that it names.
+    Single(String),
+    /// Several arguments, left out together if the call lacks an argument that they name.
+    Group(Vec<String>),
+    /// Several arguments, present only if an argument of the call is `true`.
+    Conditional {
+        /// The name of that argument.
         when: String,
-        /// What is there then.
+        /// The arguments.
         args: Vec<String>,
     },
 }
 
-/// A wish.
+/// A capability that a tool requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Need {
-    /// The kind of capability, as the contract names it: `fs-read`.
+pub struct CapabilityDeclaration {
+    /// The kind of capability by its name in the contract: `fs-read`.
     pub kind: String,
-    /// What of it.
+    /// The target: a path, an address or a name.
     #[serde(default)]
     pub target: String,
-    /// The tool also works without it.
+    /// Whether the tool also works without the capability.
     #[serde(default)]
     pub optional: bool,
-    /// Shown to the operator who decides.
+    /// The reason that the operator reads before deciding.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
 impl Manifest {
-    /// Reads the text.
+    /// Parses and checks a manifest.
     ///
     /// # Errors
-    /// Says what is wrong with it, and where, in one line.
+    /// Returns one line that names the problem and its place.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::read(text).map_err(|problem| one_line(&problem, MAX_PROBLEM))
     }
 
     fn read(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
-        struct Head {
+        struct VersionHeader {
             version: Option<u32>,
         }
         if text.len() > MAX_BYTES {
-            return Err(format!("it has {} bytes; at most {MAX_BYTES} are read", text.len()));
+            return Err(format!("the manifest has {} bytes; the limit is {MAX_BYTES} bytes", text.len()));
         }
-        let head: Head = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        let head: VersionHeader = toml::from_str(text).map_err(|e| e.message().to_owned())?;
         match head.version {
             Some(VERSION) => {}
             Some(other) => {
-                return Err(format!("it is of version {other}; this host reads version {VERSION}"));
+                return Err(format!("the manifest has version {other}; this host reads version {VERSION}"));
             }
-            None => return Err(format!("it has no `version`; write `version = {VERSION}`")),
+            None => return Err(format!("`version` is missing; write `version = {VERSION}`")),
         }
         let manifest: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text.get(..span.start).unwrap_or_default().lines().count());
@@ -174,7 +174,7 @@ impl Manifest {
             format!("{place}{}", error.message())
         })?;
         if manifest.tools.is_empty() {
-            return Err("it has no tools; write one as [tools.NAME]".to_owned());
+            return Err("the manifest has no tools; add a table `[tools.NAME]`".to_owned());
         }
         for (name, tool) in &manifest.tools {
             tool.check().map_err(|problem| format!("[tools.{name}]: {problem}"))?;
@@ -187,40 +187,40 @@ impl ToolManifest {
     fn check(&self) -> Result<(), String> {
         match (&self.export, &self.run) {
             (Some(_), Some(_)) => {
-                return Err("it has both `export` and `run`; a tool is a function or the program".to_owned());
+                return Err("`export` and `run` are both set; a tool is either a function or the program".to_owned());
             }
             (Some(_), None) if self.output.is_some() => {
-                return Err("`output` is for programs: a function's types say what it returns".to_owned());
+                return Err("`output` is only for programs; the result of a function has its declared type".to_owned());
             }
             (None, None) => {
                 return Err(
-                    "it has neither `export`, the name of a function, nor `run`, how the program is \
-                            started"
+                    "neither `export` (the name of a function) nor `run` (the command line of the program) \
+                            is set"
                         .to_owned(),
                 );
             }
             _ => {}
         }
         if let Some((name, _)) = self.args.iter().find(|(_, schema)| !schema.is_object()) {
-            return Err(format!("`args.{name}` is not a table of JSON Schema"));
+            return Err(format!("`args.{name}` is not a table with a JSON Schema"));
         }
         self.template().map(drop)
     }
 
-    /// How its program is started; `None`: it is a function.
+    /// The command template of a program; `None` for a function.
     ///
     /// # Errors
-    /// Says which part of the command line cannot be.
-    pub fn template(&self) -> Result<Option<Template>, String> {
+    /// Names the part of the command line that is invalid.
+    pub fn template(&self) -> Result<Option<CommandTemplate>, String> {
         let prints_json = self.output.is_some();
-        self.run.as_ref().map(|run| Template::new(run, &self.args, prints_json)).transpose()
+        self.run.as_ref().map(|run| CommandTemplate::new(run, &self.args, prints_json)).transpose()
     }
 
     /// The JSON Schema of a program's arguments.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let required: Vec<&String> =
-            self.args.iter().filter(|(_, schema)| !may_be_left_out(schema)).map(|(name, _)| name).collect();
+            self.args.iter().filter(|(_, schema)| !is_optional(schema)).map(|(name, _)| name).collect();
         let properties: Map<String, Value> =
             self.args.iter().map(|(name, schema)| (name.clone(), without_optional(schema))).collect();
         json!({
@@ -228,15 +228,15 @@ impl ToolManifest {
         })
     }
 
-    /// Adds what the file says of arguments to a schema that was made from a function's types.
+    /// Extends a schema derived from a function's types with the argument schemas of the manifest.
     ///
     /// # Errors
-    /// Names an argument that the function does not take.
-    pub fn add_to(&self, schema: &mut Value) -> Result<(), String> {
+    /// Names an argument of the manifest that the function does not take.
+    pub fn add_arguments_to(&self, schema: &mut Value) -> Result<(), String> {
         for (name, more) in &self.args {
             let known = schema.get_mut("properties").and_then(|all| all.get_mut(name.as_str()));
             let Some(Value::Object(known)) = known else {
-                return Err(format!("it has `args.{name}`, but the function takes no `{name}`"));
+                return Err(format!("`args.{name}` is set, but the function has no parameter `{name}`"));
             };
             let more = without_optional(more);
             known.extend(more.as_object().cloned().unwrap_or_default());
@@ -245,7 +245,7 @@ impl ToolManifest {
     }
 }
 
-fn may_be_left_out(schema: &Value) -> bool {
+fn is_optional(schema: &Value) -> bool {
     schema.get("optional") == Some(&Value::Bool(true)) || schema.get("default").is_some()
 }
 
@@ -259,7 +259,7 @@ fn without_optional(schema: &Value) -> Value {
 
 fn duration<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(input)?;
-    quantity::duration(&text).map(Some).map_err(serde::de::Error::custom)
+    quantity::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_whole() {
+    fn a_manifest_is_parsed_with_all_its_fields() {
         let text = r#"
             version = 1
             name = "fetcher"
@@ -287,17 +287,17 @@ mod tests {
         assert_eq!(fetch.timeout, Some(Duration::from_secs(5)));
         assert_eq!(fetch.needs.as_ref().unwrap()[0].target, "https://*");
         let mut schema = json!({"type": "object", "properties": {"url": {"type": "string"}}});
-        fetch.add_to(&mut schema).unwrap();
+        fetch.add_arguments_to(&mut schema).unwrap();
         assert_eq!(
             schema["properties"]["url"],
             json!({"type": "string", "description": "Absolute URL", "format": "uri"})
         );
-        let problem = fetch.add_to(&mut json!({"properties": {}})).unwrap_err();
-        assert!(problem.contains("takes no `url`"), "{problem}");
+        let problem = fetch.add_arguments_to(&mut json!({"properties": {}})).unwrap_err();
+        assert!(problem.contains("has no parameter `url`"), "{problem}");
     }
 
     #[test]
-    fn the_schema_of_a_program_is_its_arguments() {
+    fn the_input_schema_of_a_program_lists_its_arguments() {
         let text = r#"
             version = 1
             [tools.head]
@@ -324,24 +324,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_problem() {
         let tool = |rest: &str| format!("version = 1\n[tools.t]\n{rest}");
         for (text, part) in [
-            ("tools = {}", "no `version`".to_owned()),
+            ("tools = {}", "`version` is missing".to_owned()),
             ("version = 2\nnew = 1", "version 2; this host reads version 1".to_owned()),
-            ("version = 1\n[tools]", "it has no tools".to_owned()),
+            ("version = 1\n[tools]", "the manifest has no tools".to_owned()),
             (
                 "version = 1\nname = \"a\"\nnam = \"b\"\n[tools.t]\nexport = \"x\"",
                 "unknown field `nam`".to_owned(),
             ),
             (&tool(""), "neither `export`".to_owned()),
-            (&tool("export = \"a\"\nrun = {}"), "both `export` and `run`".to_owned()),
-            (&tool("export = \"a\"\noutput = {}"), "`output` is for programs".to_owned()),
+            (&tool("export = \"a\"\nrun = {}"), "`export` and `run` are both set".to_owned()),
+            (&tool("export = \"a\"\noutput = {}"), "`output` is only for programs".to_owned()),
             (&tool("run = {}\nargs.a = 1"), "`args.a` is not a table".to_owned()),
-            (&tool("run = { args = [\"{a}\"] }"), "[tools.t]: `{a}` is none of its arguments".to_owned()),
-            (&tool("run = { args = [\"{a\"] }"), "no `}`".to_owned()),
+            (&tool("run = { args = [\"{a}\"] }"), "[tools.t]: the command line uses `{a}`".to_owned()),
+            (&tool("run = { args = [\"{a\"] }"), "unmatched `{`".to_owned()),
             (&tool("run = {}\ntimeout = \"soon\""), "soon".to_owned()),
-            (&"#".repeat(MAX_BYTES + 1), format!("at most {MAX_BYTES} are read")),
+            (&"#".repeat(MAX_BYTES + 1), format!("the limit is {MAX_BYTES} bytes")),
         ] {
             let problem = Manifest::parse(text).unwrap_err();
             assert!(problem.contains(&part), "{text:.80}: {problem}");

@@ -1,9 +1,9 @@
-//! JSON Schema 2020-12 of arguments and results: compiled for each tool that is called, applied to each call.
+//! JSON Schema 2020-12 for arguments and results. A schema is compiled when its tool is first called.
 //!
-//! A schema is a guest's text that the host executes, so it is bounded before it is compiled: size, depth, no
-//! remote references (MCP 2026-07-28: must not be fetched), no reference that leads back to itself on the same
-//! value, and a bound on how far `$ref`s fan out (2 to the power of 40 checks fit in two kilobytes otherwise).
-//! Patterns run on a linear-time regex engine.
+//! The host executes schemas from guests, so it checks them before compilation. Size and depth are limited. Remote references
+//! are refused, since MCP 2026-07-28 forbids fetching them. A reference must not lead back to itself on the same value. The
+//! fan-out of references is limited, since 2 KB of schema could otherwise expand to 2^40 checks. Patterns run on a linear-time
+//! regex engine.
 
 mod variants;
 
@@ -21,36 +21,37 @@ use crate::tool::json;
 pub const MAX_SCHEMA_BYTES: usize = 256 << 10;
 /// Deepest nesting of a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
-/// Most subschemas after following references.
+/// Most subschemas after expansion of references.
 const MAX_EXPANDED: u64 = 20_000;
-/// Longest way through a schema, references included: what compiles and applies it goes there by recursion.
+/// Longest path through a schema, including references: compilation and validation are recursive.
 const MAX_HEIGHT: usize = 128;
-/// Most applications of a subschema to a value that one check may take; a second, about.
+/// Most applications of a subschema to a value in one check, which take about 1 s.
 const MAX_WORK: u64 = 100_000_000;
-/// Up to this much work all findings are collected; with recursive references that takes every way through them.
+/// Most work for which findings are collected. With recursive references, collecting them follows every path.
 const MAX_EXPLAINED: u64 = 100_000;
-/// Most work for patterns in one check: bytes of text times an upper bound of the patterns' states; seconds, at worst.
+/// Most work for patterns in one check: bytes of text times an upper bound of the pattern states. It takes a few seconds at
+/// worst.
 const MAX_MATCHING: u64 = 1_000_000_000;
-/// Most findings that one refusal lists.
+/// Most findings in one message.
 const MAX_FINDINGS: usize = 3;
-/// Longest message, in characters: variants within variants have findings of their own.
+/// Longest message, in characters: nested variants have their own findings.
 const MAX_MESSAGE_CHARS: usize = 1500;
 /// Longest finding, in characters.
 const MAX_FINDING_CHARS: usize = 240;
 
-/// A schema that was found sound. Cheap to clone. Its validator is kept from the first check on: listing thousands of
-/// tools keeps none.
+/// A checked schema, cheap to clone. Its validator is compiled at the first validation and then kept, so listing thousands of
+/// tools compiles none.
 #[derive(Clone)]
 pub struct Schema {
     value: Arc<Value>,
-    compiled: Arc<OnceLock<Result<Compiled, SchemaError>>>,
+    compiled: Arc<OnceLock<Result<CompiledSchema, SchemaError>>>,
 }
 
-struct Compiled {
+struct CompiledSchema {
     validator: Validator,
-    /// Subschemas after following references.
+    /// Subschemas after expansion of references.
     cost: u64,
-    /// Upper bound of the states of all patterns.
+    /// An upper bound of the states of all patterns.
     patterns: u64,
     recursive: bool,
 }
@@ -67,103 +68,103 @@ impl PartialEq for Schema {
     }
 }
 
-/// Why a schema was refused.
+/// The reason why a schema was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SchemaError(String);
 
-/// Where a value does not match, and how.
+/// A mismatch between a value and a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// JSON pointer of the first place.
+    /// The JSON pointer of the first finding.
     pub pointer: String,
-    /// All findings (three at most), readable by a model.
+    /// Up to three findings, for a model.
     pub message: String,
 }
 
 impl Schema {
-    /// Compiles the schema of a tool's arguments; its root must be `"type": "object"`.
+    /// Parses and checks an input schema, whose root must have `"type": "object"`.
     ///
     /// # Errors
-    /// Names what is wrong with the schema.
+    /// The schema is invalid or exceeds a limit.
     pub fn input(text: &str) -> Result<Self, SchemaError> {
         let schema = Self::output(text)?;
         if schema.value.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(SchemaError("the root of an input schema must be `\"type\": \"object\"`".to_owned()));
+            return Err(SchemaError("the root of an input schema must have `\"type\": \"object\"`".to_owned()));
         }
         Ok(schema)
     }
 
-    /// Compiles any schema.
+    /// Parses and checks an output schema, which can have any type.
     ///
     /// # Errors
-    /// Names what is wrong with the schema.
+    /// The schema is invalid or exceeds a limit.
     pub fn output(text: &str) -> Result<Self, SchemaError> {
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(SchemaError(format!(
-                "schema of {} bytes; at most {MAX_SCHEMA_BYTES} are read",
+                "the schema has {} bytes; the limit is {MAX_SCHEMA_BYTES} bytes",
                 text.len()
             )));
         }
-        let value = json::parse(text).map_err(|e| SchemaError(format!("schema is not JSON: {e}")))?;
+        let value = json::parse(text).map_err(|e| SchemaError(format!("the schema is not valid JSON: {e}")))?;
         if !value.is_object() {
-            return Err(SchemaError("schema is not a JSON object".to_owned()));
+            return Err(SchemaError("the schema is not a JSON object".to_owned()));
         }
-        // Compiled to be sure of it, and again at the first call: most of a thousand tools are only listed, and a validator
-        // takes several times what the schema takes.
+        // Compiled here only to check it, and again at the first call: most tools are only listed, and a validator takes
+        // several times the memory of its schema.
         compile(&value)?;
         Ok(Self { value: Arc::new(value), compiled: Arc::default() })
     }
 
-    /// Takes a schema that [`Schema::input`] or [`Schema::output`] of this version accepted before; it is gone
-    /// through again at first use.
+    /// Wraps a schema that [`Schema::input`] or [`Schema::output`] of this version has accepted before. The first validation
+    /// checks it again.
     #[must_use]
-    pub fn accepted_before(value: Value) -> Self {
+    pub fn from_trusted(value: Value) -> Self {
         Self { value: Arc::new(value), compiled: Arc::default() }
     }
 
-    /// The schema as it was written.
+    /// The original schema.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// Applies the schema.
+    /// Validates a value.
     ///
     /// # Errors
-    /// The first few places that do not match.
+    /// The value does not match; the error has the first few findings.
     pub fn check(&self, instance: &Value) -> Result<(), Mismatch> {
         let plain = |message: String| Err(Mismatch { pointer: String::new(), message });
-        let Compiled { validator, cost, patterns, recursive } =
+        let CompiledSchema { validator, cost, patterns, recursive } =
             match self.compiled.get_or_init(|| compile(&self.value)) {
                 Ok(compiled) => compiled,
                 Err(error) => return plain(error.to_string()),
             };
-        let Extent { nodes, height, bytes } = Extent::of(instance);
+        let Extent { nodes, height, bytes } = Extent::measure(instance);
         let work = nodes.saturating_mul(*cost);
         if work > MAX_WORK {
-            return plain(format!("{nodes} values are too many for a schema of {cost} parts"));
+            return plain(format!("it has {nodes} values, too many for a schema with {cost} subschemas"));
         }
         if bytes.saturating_mul(*patterns) > MAX_MATCHING {
-            return plain(format!("{bytes} bytes of text are too many for the patterns of the schema"));
+            return plain(format!("it has {bytes} bytes of text, too many for the patterns of the schema"));
         }
         if validator.is_valid(instance) {
             return Ok(());
         }
-        // Finding out why takes every way through alternatives, and memory for each: only where that is little.
+        // Collecting findings follows every path through the alternatives and takes memory for each, so only small cases do it.
         if work > MAX_EXPLAINED || (*recursive && height > 6) {
-            return plain("it does not match the schema (too large to say where)".to_owned());
+            return plain("it does not match the schema (it is too large to find the place)".to_owned());
         }
         let mut pointer = String::new();
         let mut message = String::new();
         for (n, error) in validator.iter_errors(instance).take(MAX_FINDINGS).enumerate() {
-            let finding = variants::finding(&error, &self.value);
+            let finding = variants::describe_error(&error, &self.value);
             if n == 0 {
                 pointer = cut(&finding.pointer);
             } else {
                 message.push_str("; ");
             }
-            let place = variants::shown(error.instance_path().as_str());
+            let place = variants::shown_pointer(error.instance_path().as_str());
             _ = write!(message, "{place}: {}", finding.text);
         }
         if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
@@ -174,28 +175,28 @@ impl Schema {
     }
 }
 
-fn compile(schema: &Value) -> Result<Compiled, SchemaError> {
-    let (cost, patterns, recursive) = Bounds::check(schema)?;
+fn compile(schema: &Value) -> Result<CompiledSchema, SchemaError> {
+    let (cost, patterns, recursive) = SchemaWalker::check(schema)?;
     let validator = jsonschema::options()
         .with_draft(Draft::Draft202012)
         .with_pattern_options(PatternOptions::regex().size_limit(1 << 20))
         .build(schema)
-        .map_err(|e| SchemaError(format!("schema does not compile: {}", cut(&e.to_string()))))?;
-    Ok(Compiled { validator, cost, patterns, recursive })
+        .map_err(|e| SchemaError(format!("the schema is invalid: {}", cut(&e.to_string()))))?;
+    Ok(CompiledSchema { validator, cost, patterns, recursive })
 }
 
-/// How much there is to check.
+/// The size of a value to validate.
 struct Extent {
-    /// Values, the inner ones included.
+    /// The number of values, including nested ones.
     nodes: u64,
-    /// Levels.
+    /// The number of levels.
     height: usize,
-    /// Bytes of all texts, keys included.
+    /// The bytes of all strings, including keys.
     bytes: u64,
 }
 
 impl Extent {
-    fn of(value: &Value) -> Self {
+    fn measure(value: &Value) -> Self {
         let mut extent = Self { nodes: 1, height: 1, bytes: 0 };
         match value {
             Value::Object(map) => {
@@ -212,15 +213,15 @@ impl Extent {
     }
 
     fn add(&mut self, child: &Value) {
-        let inner = Self::of(child);
+        let inner = Self::measure(child);
         self.nodes += inner.nodes;
         self.height = self.height.max(inner.height + 1);
         self.bytes += inner.bytes;
     }
 }
 
-/// An upper bound of a pattern's states: its length, times each counted repetition in it.
-fn states(pattern: &str) -> u64 {
+/// An upper bound of the states of a pattern: its length times each counted repetition.
+fn pattern_states(pattern: &str) -> u64 {
     let counts = pattern.split('{').skip(1).filter_map(|rest| {
         let inside = rest.split('}').next()?;
         inside.split(',').filter_map(|n| n.trim().parse::<u64>().ok()).max()
@@ -228,36 +229,36 @@ fn states(pattern: &str) -> u64 {
     counts.fold(pattern.len() as u64, |product, count| product.saturating_mul(count.max(1)))
 }
 
-/// Cuts a text of others for a message.
+/// Cuts an untrusted text for a message.
 fn cut(text: &str) -> String {
     text::one_line(text, MAX_FINDING_CHARS)
 }
 
-/// Walks a schema before it is compiled.
-struct Bounds<'a> {
+/// Checks the limits of a schema before compilation.
+struct SchemaWalker<'a> {
     root: &'a Value,
-    /// Cost and height of what was gone through.
+    /// The cost and height of visited nodes.
     cost: HashMap<*const Value, (u64, usize)>,
     open: HashSet<*const Value>,
     patterns: u64,
     recursive: bool,
 }
 
-impl<'a> Bounds<'a> {
+impl<'a> SchemaWalker<'a> {
     fn check(root: &'a Value) -> Result<(u64, u64, bool), SchemaError> {
-        depth(root, 0)?;
+        check_depth(root, 0)?;
         let (cost, open) = (HashMap::new(), HashSet::new());
         let mut bounds = Self { root, cost, open, patterns: 0, recursive: false };
-        let (cost, _) = bounds.expanded(root, 0)?;
+        let (cost, _) = bounds.expanded_cost(root, 0)?;
         if cost > MAX_EXPANDED {
-            return Err(SchemaError(format!("schema fans out to more than {MAX_EXPANDED} subschemas")));
+            return Err(SchemaError(format!("the schema expands to more than {MAX_EXPANDED} subschemas")));
         }
-        bounds.same_value_cycles()?;
+        bounds.check_same_value_cycles()?;
         Ok((cost, bounds.patterns, bounds.recursive))
     }
 
-    /// Number of schema nodes under `node` when each reference is counted as its target; recursion counts once.
-    fn expanded(&mut self, node: &'a Value, level: usize) -> Result<(u64, usize), SchemaError> {
+    /// The number of schema nodes below `node`, with each reference counted as its target. A recursive reference counts once.
+    fn expanded_cost(&mut self, node: &'a Value, level: usize) -> Result<(u64, usize), SchemaError> {
         let key = std::ptr::from_ref(node);
         if let Some(known) = self.cost.get(&key) {
             return Ok(*known);
@@ -266,7 +267,7 @@ impl<'a> Bounds<'a> {
             self.recursive = true;
             return Ok((1, 1));
         }
-        let too_high = || SchemaError(format!("schema with its references is deeper than {MAX_HEIGHT}"));
+        let too_high = || SchemaError(format!("the schema with its references is nested deeper than {MAX_HEIGHT} levels"));
         if level > MAX_HEIGHT {
             return Err(too_high());
         }
@@ -278,10 +279,10 @@ impl<'a> Bounds<'a> {
                     let target = if is_reference(name) { child.as_str() } else { None };
                     let part = match target {
                         Some(text) => match self.resolve(text)? {
-                            Some(target) => self.expanded(target, level + 1)?,
+                            Some(target) => self.expanded_cost(target, level + 1)?,
                             None => (1, 1),
                         },
-                        None => self.expanded(child, level + 1)?,
+                        None => self.expanded_cost(child, level + 1)?,
                     };
                     cost = cost.saturating_add(part.0);
                     height = height.max(part.1);
@@ -289,8 +290,8 @@ impl<'a> Bounds<'a> {
             }
             Value::Array(items) => {
                 for child in items {
-                    // An item of `enum` is compared, too.
-                    let part = self.expanded(child, level + 1)?;
+                    // Items of `enum` cost a comparison each.
+                    let part = self.expanded_cost(child, level + 1)?;
                     cost = cost.saturating_add(part.0.max(1));
                     height = height.max(part.1);
                 }
@@ -308,21 +309,21 @@ impl<'a> Bounds<'a> {
 
     fn count_patterns(&mut self, keyword: &str, value: &Value) {
         let more = match (keyword, value) {
-            ("pattern", Value::String(pattern)) => states(pattern),
+            ("pattern", Value::String(pattern)) => pattern_states(pattern),
             ("patternProperties", Value::Object(map)) => {
-                map.keys().fold(0, |sum: u64, pattern| sum.saturating_add(states(pattern)))
+                map.keys().fold(0, |sum: u64, pattern| sum.saturating_add(pattern_states(pattern)))
             }
             _ => 0,
         };
         self.patterns = self.patterns.saturating_add(more);
     }
 
-    /// Refuses a reference that comes back to itself without stepping into the value.
-    fn same_value_cycles(&self) -> Result<(), SchemaError> {
+    /// Refuses references that lead back to themselves without descending into the value.
+    fn check_same_value_cycles(&self) -> Result<(), SchemaError> {
         let mut done = HashSet::new();
         let mut todo = vec![self.root];
         while let Some(node) = todo.pop() {
-            self.in_place(node, &mut Vec::new(), &mut done)?;
+            self.visit_in_place(node, &mut Vec::new(), &mut done)?;
             match node {
                 Value::Object(map) => todo.extend(map.values()),
                 Value::Array(items) => todo.extend(items),
@@ -332,7 +333,7 @@ impl<'a> Bounds<'a> {
         Ok(())
     }
 
-    fn in_place(
+    fn visit_in_place(
         &self,
         node: &'a Value,
         path: &mut Vec<*const Value>,
@@ -351,15 +352,15 @@ impl<'a> Bounds<'a> {
             match (name.as_str(), child) {
                 (_, Value::String(text)) if is_reference(name) => {
                     if let Some(target) = self.resolve(text)? {
-                        self.in_place(target, path, done)?;
+                        self.visit_in_place(target, path, done)?;
                     }
                 }
                 ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => {
-                    parts.iter().try_for_each(|part| self.in_place(part, path, done))?;
+                    parts.iter().try_for_each(|part| self.visit_in_place(part, path, done))?;
                 }
-                ("not" | "if" | "then" | "else", part) => self.in_place(part, path, done)?,
+                ("not" | "if" | "then" | "else", part) => self.visit_in_place(part, path, done)?,
                 ("dependentSchemas", Value::Object(parts)) => {
-                    parts.values().try_for_each(|part| self.in_place(part, path, done))?;
+                    parts.values().try_for_each(|part| self.visit_in_place(part, path, done))?;
                 }
                 _ => {}
             }
@@ -372,12 +373,12 @@ impl<'a> Bounds<'a> {
     fn resolve(&self, reference: &str) -> Result<Option<&'a Value>, SchemaError> {
         let Some(fragment) = reference.strip_prefix('#') else {
             return Err(SchemaError(format!(
-                "`$ref` to `{}` leaves the schema; only `#…` is followed",
+                "the `$ref` to `{}` leaves the schema; use a local reference `#…`",
                 cut(reference)
             )));
         };
         if fragment.contains('%') {
-            return Err(SchemaError("a `$ref` with percent escapes is not followed".to_owned()));
+            return Err(SchemaError("a `$ref` with percent escapes is not supported".to_owned()));
         }
         if fragment.is_empty() || fragment.starts_with('/') {
             return Ok(self.root.pointer(fragment));
@@ -404,9 +405,9 @@ fn find_anchor<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-fn depth(node: &Value, level: usize) -> Result<(), SchemaError> {
+fn check_depth(node: &Value, level: usize) -> Result<(), SchemaError> {
     if level > MAX_SCHEMA_DEPTH {
-        return Err(SchemaError(format!("schema is nested deeper than {MAX_SCHEMA_DEPTH}")));
+        return Err(SchemaError(format!("the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")));
     }
     match node {
         Value::Object(map) => {
@@ -415,9 +416,9 @@ fn depth(node: &Value, level: usize) -> Result<(), SchemaError> {
                     "an embedded `$id` changes what `$ref` means; use `$defs`".to_owned(),
                 ));
             }
-            map.values().try_for_each(|child| depth(child, level + 1))
+            map.values().try_for_each(|child| check_depth(child, level + 1))
         }
-        Value::Array(items) => items.iter().try_for_each(|child| depth(child, level + 1)),
+        Value::Array(items) => items.iter().try_for_each(|child| check_depth(child, level + 1)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }

@@ -1,67 +1,68 @@
-//! The labels of a tool. The host derives six of them from what the operator granted; what an author claims counts only
-//! where the grants leave it open, and takes none of `network`, `file_system` and `privileged` away.
+//! The labels of a tool. The host derives six labels from the grants. The author's claims count only where the grants leave
+//! the answer open, and they never remove `network`, `file_system` or `privileged`.
 //!
-//! | label | holds where |
+//! | label | condition |
 //! |---|---|
-//! | `network` | requests or connections are granted, or a program that may use the network; every MCP server and OpenAPI service |
-//! | `file_system` | files are granted, or a program, which reads files |
-//! | `privileged` | a program, a secret or a private network is granted |
-//! | `read_only` | the grants leave nothing to change (only files and attachments to read, requests of `GET` and `HEAD`, clock, …), or they leave it open (other requests, kept state, calls of other tools, attachments to make) and the author says so |
-//! | `destructive` | files to write or a program are granted, or the grants leave it open (other requests, kept state, calls of other tools); not where the author says that it only adds |
-//! | `slow` | its source says so |
+//! | `network` | the grants include requests, connections or a program with network access; also every MCP server and OpenAPI service |
+//! | `file_system` | the grants include files or a program, which can read files |
+//! | `privileged` | the grants include a program, a secret or a private network |
+//! | `read_only` | the grants exclude changes (files and attachments to read, `GET` and `HEAD` requests, clock, …); or they leave it open (other requests, key-value storage, nested calls, attachments to create) and the author claims it |
+//! | `destructive` | the grants include files to write or a program; or they leave it open (other requests, key-value storage, nested calls) and the author does not claim `additive` |
+//! | `slow` | the source sets it |
 //!
-//! Native code has no grants: its author's word holds. That of another MCP server does not: its tools are `destructive`. What other labels a source gives a tool stand as they are; of
-//! the six it may give `slow` only, native code all. The operator may add any, and takes none away.
+//! Native code has no grants, so its claims count. The claims of an MCP server do not count: its tools are `destructive`. All
+//! other labels of a source are kept. Of the six derived labels, a source can set `slow` only, and native code can set all.
+//! The operator can add any label but remove none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use toolbay_policy::capability::attachment::Access;
+use toolbay_policy::capability::attachment::AttachmentAccess;
 use toolbay_policy::{Grants, Policy};
 
 use crate::tool::{ToolDef, ToolSource};
 
-/// Does not change anything.
+/// The tool changes nothing.
 pub const READ_ONLY: &str = "read_only";
-/// May change or remove what is there.
+/// The tool may change or remove existing data.
 pub const DESTRUCTIVE: &str = "destructive";
-/// Reaches the network.
+/// The tool can access the network.
 pub const NETWORK: &str = "network";
-/// Reaches files.
+/// The tool can access files.
 pub const FILE_SYSTEM: &str = "file_system";
-/// Takes its time.
+/// The tool is slow.
 pub const SLOW: &str = "slow";
-/// Reaches what few should: programs, credentials, private networks.
+/// The tool can access programs, credentials or private networks.
 pub const PRIVILEGED: &str = "privileged";
 
 /// The labels that the host derives.
 pub const DERIVED: [&str; 6] = [DESTRUCTIVE, FILE_SYSTEM, NETWORK, PRIVILEGED, READ_ONLY, SLOW];
 
-/// Methods that change nothing (RFC 9110, 9.2.1).
+/// Safe methods (RFC 9110, section 9.2.1).
 const SAFE_METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
-/// What grants let a tool do.
+/// The effects that grants allow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each one a column of the table above")]
 pub struct Effects {
-    /// It reaches the network.
+    /// The tool can access the network.
     pub network: bool,
-    /// It reaches files.
+    /// The tool can access files.
     pub file_system: bool,
-    /// It reaches programs, credentials or private networks.
+    /// The tool can access programs, credentials or private networks.
     pub privileged: bool,
-    /// It can certainly change what is there.
+    /// The tool can change existing data.
     pub changes: bool,
-    /// It may be able to: what it does with its grants, they do not say.
+    /// The grants do not determine whether the tool can change existing data.
     pub may_change: bool,
-    /// It can add something, and change nothing thereby.
+    /// The tool can add data without changing any.
     pub adds: bool,
 }
 
 impl Effects {
-    /// What these grants let a tool do.
+    /// The effects that these grants allow.
     #[must_use]
-    pub fn of(grants: &Grants, policy: &Policy) -> Self {
+    pub fn from_grants(grants: &Grants, policy: &Policy) -> Self {
         let online = |name: &str| policy.program(name).is_none_or(|program| program.network);
         let programs = !grants.process.is_empty();
         let asks_only =
@@ -73,13 +74,13 @@ impl Effects {
             privileged: programs || !grants.secrets.is_empty() || !grants.net_private.is_empty(),
             changes: programs || !grants.fs_write.is_empty(),
             may_change: sends || !grants.kv.is_empty() || !grants.invoke.is_empty(),
-            adds: grants.attachments.iter().any(|rule| rule.access == Access::Create),
+            adds: grants.attachments.iter().any(|rule| rule.access == AttachmentAccess::Create),
         }
     }
 
-    /// What either lets a tool do: it may be called under the grants of several profiles.
+    /// The union of two effects, for a tool that can be called under the grants of several profiles.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             network: self.network || other.network,
             file_system: self.file_system || other.file_system,
@@ -91,13 +92,13 @@ impl Effects {
     }
 }
 
-/// All labels of a tool, in their order. `more` are the operator's.
+/// All labels of a tool, sorted. `more` are the operator's labels.
 #[must_use]
 pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<[Arc<str>]> {
     let (claims, known) = (tool.traits, effects.unwrap_or_default());
     let native = *tool.source == ToolSource::Builtin;
     let remote = matches!(*tool.source, ToolSource::Mcp { .. } | ToolSource::OpenApi { .. });
-    // Nobody has looked at what another server says of itself; rules of permission stand on these labels.
+    // The claims of an MCP server are unverified, and permission rules depend on these labels.
     let believed = !matches!(*tool.source, ToolSource::Mcp { .. });
     let open = effects.is_none() || known.may_change || known.adds;
     let read_only = !known.changes && (!open || (claims.read_only && believed));
@@ -123,7 +124,7 @@ pub fn derive(tool: &ToolDef, effects: Option<Effects>, more: &[String]) -> Arc<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Entry;
+    use crate::registry::ToolEntry;
     use crate::testing::{mcp_tool, native_tool, plugin_tool};
     use std::path::Path;
     use toolbay_policy::capability::{Capability, CapabilityKind};
@@ -153,7 +154,7 @@ mod tests {
         fs_read = []
     "#;
 
-    fn derived(mut entry: Entry, wishes: &[(&str, &str)], claims: &str, labels: &[&str]) -> String {
+    fn derived(mut entry: ToolEntry, wishes: &[(&str, &str)], claims: &str, labels: &[&str]) -> String {
         let policy = Policy::parse(POLICY, Path::new("/w"), None).unwrap();
         let def = Arc::get_mut(&mut entry.def).unwrap();
         def.traits.read_only = claims.contains("read-only");
@@ -170,13 +171,13 @@ mod tests {
         let effects = (entry.def.source.plugin()).map(|id: &PluginId| {
             let grants = policy.grant(id, &ToolName::new("t").unwrap(), &wishes, None);
             assert_eq!(grants.missing().count(), 0, "{grants:?}");
-            Effects::of(&grants, &policy)
+            Effects::from_grants(&grants, &policy)
         });
         derive(&entry.def, effects, &[]).join(" ")
     }
 
     #[test]
-    fn the_grants_decide_and_claims_fill_what_they_leave_open() {
+    fn grants_decide_and_claims_apply_where_grants_leave_it_open() {
         let get = ("net", "GET,HEAD https://example.com");
         for (wishes, claims, expect) in [
             (&[][..], "", "read_only"),
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sources_labels_stand_but_for_those_of_the_host() {
+    fn a_source_keeps_its_labels_except_for_derived_ones() {
         let labels = ["math", "read_only", "slow", "network", "privileged"];
         for (entry, claims, expect) in [
             (plugin_tool("p", "t"), "", "math read_only slow"),
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_adds_labels_and_takes_none_away() {
+    fn the_operator_can_add_labels_but_remove_none() {
         let def = plugin_tool("p", "t").def;
         let of = |effects: Effects, more: &[&str]| {
             derive(&def, Some(effects), &more.iter().map(ToString::to_string).collect::<Vec<_>>()).join(" ")

@@ -1,47 +1,47 @@
-//! Whether what a request came with still counts: its credential, and the endpoint that it was sent to.
+//! Whether the credential of a request, and the endpoint that it was sent to, are still valid.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-/// Longest time between two looks at the clock: it can be set, and stands still while the machine sleeps.
-const LOOK: Duration = Duration::from_secs(30);
+/// Longest sleep before the wall clock is read again: the clock can be set, and timers stand still while the machine
+/// sleeps.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Until when a request may be worked on: what is done for it ends with its credential or its endpoint.
+/// The validity of a request: its work ends when its credential or its endpoint does.
 #[derive(Debug, Clone)]
-pub(crate) struct CredentialValidity(Arc<Grounds>);
+pub(crate) struct CredentialValidity(Arc<ValiditySources>);
 
 #[derive(Debug)]
-struct Grounds {
+struct ValiditySources {
     credential: CancellationToken,
     endpoint: CancellationToken,
     expires: Option<SystemTime>,
 }
 
 impl CredentialValidity {
-    /// `credential` fires when what the caller came with does not count any more, `endpoint` when the endpoint is gone or the
-    /// server ends; what the caller came with may expire.
+    /// `credential` fires when the credential is revoked, `endpoint` when the endpoint is removed or the server ends. A
+    /// credential may also expire.
     pub(super) fn new(
         credential: CancellationToken,
         endpoint: CancellationToken,
         expires: Option<SystemTime>,
     ) -> Self {
-        Self(Arc::new(Grounds { credential, endpoint, expires }))
+        Self(Arc::new(ValiditySources { credential, endpoint, expires }))
     }
 
-    /// Whether it was taken away: the token, the key that signed it, the policy under which nobody was asked, or the
-    /// endpoint.
+    /// Whether the token, the key that signed it, anonymous access or the endpoint was withdrawn.
     pub(crate) fn is_revoked(&self) -> bool {
         self.0.credential.is_cancelled() || self.0.endpoint.is_cancelled()
     }
 
-    /// Whether it was taken away or has expired.
+    /// Whether the credential was revoked or has expired.
     pub(crate) fn is_expired(&self) -> bool {
         self.is_revoked() || self.0.expires.is_some_and(|at| at <= SystemTime::now())
     }
 
-    /// Waits until it is taken away.
+    /// Waits until the credential is revoked.
     pub(crate) async fn revoked(&self) {
         tokio::select! {
             () = self.0.credential.cancelled() => {}
@@ -49,7 +49,7 @@ impl CredentialValidity {
         }
     }
 
-    /// Waits until it is taken away or has expired.
+    /// Waits until the credential is revoked or has expired.
     pub(crate) async fn expired(&self) {
         let Some(at) = self.0.expires else { return self.revoked().await };
         tokio::select! {
@@ -64,7 +64,7 @@ async fn wait_until(at: SystemTime) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(LOOK)).await;
+        tokio::time::sleep(left.min(CLOCK_CHECK_INTERVAL)).await;
     }
 }
 
@@ -77,9 +77,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_over_when_any_of_it_is() {
+    async fn any_ended_source_ends_the_validity() {
         let ended = async |validity: &CredentialValidity| {
-            tokio::time::timeout(Duration::from_secs(20), validity.expired()).await.expect("it never ends");
+            tokio::time::timeout(Duration::from_secs(20), validity.expired())
+                .await
+                .expect("the validity did not end");
         };
         let lasting = validity(None);
         assert!(tokio::time::timeout(Duration::from_millis(20), lasting.expired()).await.is_err());
@@ -94,7 +96,7 @@ mod tests {
         let now = SystemTime::now();
         let short = validity(now.checked_add(Duration::from_millis(50)));
         ended(&short).await;
-        assert!(!short.is_revoked(), "whoever has a new token goes on");
+        assert!(!short.is_revoked(), "an expired token is not revoked: the client may present a new one");
         ended(&validity(now.checked_sub(Duration::from_secs(1)))).await;
     }
 }

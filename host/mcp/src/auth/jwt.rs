@@ -1,15 +1,17 @@
-//! Tokens of an authorization server: signed JSON (RFC 7519, RFC 9068), of which the issuer's keys tell that they are.
+//! JWT access tokens of an authorization server (RFC 7519, RFC 9068), verified with the issuer's keys.
 //!
-//! | looked at | must be |
+//! | field | requirement |
 //! |---|---|
-//! | `alg` | one of the policy's, and that of the key; there is no code here for `none` or for shared secrets |
-//! | `typ`, `crit` | `JWT`, `at+jwt` or absent; absent |
-//! | `kid` | that of a key; without one, there is only one key that fits |
-//! | `iss` | the policy's |
-//! | `aud` | the address of the endpoint that the request is for, or one of the policy's that is of no other endpoint |
-//! | `exp`, `nbf` | not past, which a token must say; not ahead, if it says |
-//! | `sub` | there: it is who the caller is |
-//! | `scope`, `scp` | what opens profiles |
+//! | `alg` | listed in the policy, and the algorithm of the key; `none` and shared secrets are not implemented |
+//! | `typ` | `JWT`, `at+jwt` or absent |
+//! | `crit` | absent |
+//! | `kid` | the `kid` of a key; may be absent if exactly one key fits |
+//! | `iss` | the issuer in the policy |
+//! | `aud` | the URL of the requested endpoint, or an audience in the policy that is not the URL of another endpoint |
+//! | `exp` | present and in the future |
+//! | `nbf` | absent or in the past |
+//! | `sub` | present: it becomes the name of the principal |
+//! | `scope`, `scp` | the scopes, which grant access to profiles |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,60 +22,60 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::serve::{Algorithm, OAuth, Serve};
+use toolbay_policy::serve::{OAuthPolicy, ServePolicy, SignatureAlgorithm};
 
-use super::keys::{FetchKeys, Key, Keys, Missing};
+use super::keys::{KeyFetcher, KeyLookupError, KeysUnavailable, VerificationKey};
 use super::{Principal, ProfileAccess};
 
 /// Longest `sub` and `kid`, in bytes.
 const MAX_ID: usize = 200;
-/// Most scopes of a token that are looked at.
+/// Most scopes of a token; further ones are ignored.
 const MAX_SCOPES: usize = 256;
 
-/// What is escaped in the name of a caller.
-const SEPARATES: &AsciiSet =
+/// The characters that are percent-encoded in the name of a principal.
+const ESCAPED_IN_NAMES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'@').remove(b'|').remove(b'~');
 
-/// The path of the endpoint without a profile; those of profiles are below it.
-const ENDPOINT: &str = "/mcp";
+/// The path of the endpoint without a profile. The endpoints of profiles are below it.
+const ENDPOINT_PATH: &str = "/mcp";
 
-/// Who issues tokens.
+/// An authorization server, as the policy configures it.
 #[derive(Debug)]
 pub(super) struct Issuer {
-    oauth: Arc<OAuth>,
-    /// Under which address the endpoints are.
+    oauth: Arc<OAuthPolicy>,
+    /// Base URL of the endpoints.
     public_url: Option<String>,
-    keys: Keys,
-    /// Fires when the policy says something else of the issuer, or nothing.
+    keys: KeysUnavailable,
+    /// Fires when a reload changes or removes the issuer in the policy.
     ended: CancellationToken,
 }
 
-/// Why a token says nothing of its bearer.
+/// Why a token was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Problem {
-    /// It is nobody's; why is for the log, not for who sent it.
-    Token(&'static str),
-    /// The issuer's keys cannot be had.
+pub(super) enum TokenError {
+    /// The token is invalid. The reason goes to the log, not to the client.
+    Invalid(&'static str),
+    /// The issuer's keys are unavailable.
     Keys,
 }
 
-impl From<&'static str> for Problem {
+impl From<&'static str> for TokenError {
     fn from(problem: &'static str) -> Self {
-        Self::Token(problem)
+        Self::Invalid(problem)
     }
 }
 
-impl From<Missing> for Problem {
-    fn from(missing: Missing) -> Self {
+impl From<KeyLookupError> for TokenError {
+    fn from(missing: KeyLookupError) -> Self {
         match missing {
-            Missing::Key => Self::Token("there is no key for it"),
-            Missing::Keys => Self::Keys,
+            KeyLookupError::Key => Self::Invalid("the issuer has no matching key"),
+            KeyLookupError::IssuerKeys => Self::Keys,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JoseHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
@@ -81,25 +83,25 @@ struct Header {
 }
 
 #[derive(Deserialize)]
-struct Claims {
+struct JwtClaims {
     iss: String,
-    aud: Audience,
+    aud: StringOrList,
     sub: String,
     exp: f64,
     nbf: Option<f64>,
     scope: Option<String>,
-    scp: Option<Audience>,
+    scp: Option<StringOrList>,
 }
 
-/// One text, or several.
+/// A claim that is a string or a list of strings.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Audience {
+enum StringOrList {
     One(String),
     Several(Vec<String>),
 }
 
-impl Audience {
+impl StringOrList {
     fn iter(&self) -> impl Iterator<Item = &str> {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -111,16 +113,16 @@ impl Audience {
 }
 
 impl Issuer {
-    /// The issuer that `serve` names. Where it says the same as before, what stands on its tokens goes on; its keys are read
-    /// again if they are in a file, and are those of before if they are at an address.
+    /// Creates the issuer that `serve` configures. If its configuration equals that of `old`, its tokens stay valid:
+    /// keys in a file are read again, and keys at a URL are taken over.
     ///
     /// # Errors
-    /// Its keys are in a file that cannot be read.
-    pub(super) fn following(
+    /// The key file cannot be read.
+    pub(super) fn from_policy(
         old: Option<&Arc<Self>>,
-        oauth: &OAuth,
-        serve: &Serve,
-        fetch: &FetchKeys,
+        oauth: &OAuthPolicy,
+        serve: &ServePolicy,
+        fetch: &KeyFetcher,
     ) -> Result<Arc<Self>, String> {
         let old = old.filter(|old| *old.oauth == *oauth && old.public_url == serve.public_url);
         if let Some(old) = old
@@ -129,13 +131,13 @@ impl Issuer {
             return Ok(Arc::clone(old));
         }
         let ended = old.map_or_else(CancellationToken::new, |old| old.ended.clone());
-        let keys = Keys::new(oauth, fetch.clone(), &ended, old.map(|old| &old.keys))?;
+        let keys = KeysUnavailable::new(oauth, fetch.clone(), &ended, old.map(|old| &old.keys))?;
         let (oauth, public_url) = (Arc::new(oauth.clone()), serve.public_url.clone());
         Ok(Arc::new(Self { oauth, public_url, keys, ended }))
     }
 
-    /// Ends what stands on tokens that would not count with this other one.
-    pub(super) fn end_all_but(&self, other: Option<&Self>) {
+    /// Revokes the tokens that would not be valid with `other`.
+    pub(super) fn revoke_missing(&self, other: Option<&Self>) {
         let same = |other: &&Self| *other.oauth == *self.oauth && other.public_url == self.public_url;
         match other.filter(same) {
             Some(other) => self.keys.end_all_but(&other.keys),
@@ -143,38 +145,42 @@ impl Issuer {
         }
     }
 
-    pub(super) fn oauth(&self) -> &OAuth {
+    pub(super) fn oauth(&self) -> &OAuthPolicy {
         &self.oauth
     }
 
-    /// Whose token this is, at the endpoint of a profile.
+    /// Verifies a token for the endpoint of a profile and returns its principal.
     ///
     /// # Errors
-    /// It is nobody's, or that cannot be told.
-    pub(super) async fn principal(&self, token: &str, profile: Option<&str>) -> Result<Principal, Problem> {
-        let (signed, signature) = token.rsplit_once('.').ok_or("it is no JWT")?;
-        let (header, claims) = signed.split_once('.').ok_or("it is no JWT")?;
-        let header: Header = decode(header).ok_or("its header is none")?;
-        let algorithm = self.algorithm(&header)?;
-        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "its signature is no base64url")?;
+    /// The token is invalid, or the keys are unavailable.
+    pub(super) async fn verify_token(
+        &self,
+        token: &str,
+        profile: Option<&str>,
+    ) -> Result<Principal, TokenError> {
+        let (signed, signature) = token.rsplit_once('.').ok_or("the token is not a JWT")?;
+        let (header, claims) = signed.split_once('.').ok_or("the token is not a JWT")?;
+        let header: JoseHeader = decode_json(header).ok_or("the header is not valid")?;
+        let algorithm = self.check_header(&header)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| "the signature is not base64url")?;
         let key = self.keys.find(header.kid.as_deref(), algorithm).await?;
-        if !key.verifies(signed.as_bytes(), &signature) {
-            return Err("its signature is wrong".into());
+        if !key.verify(signed.as_bytes(), &signature) {
+            return Err("the signature is wrong".into());
         }
-        Ok(self.read(&decode(claims).ok_or("its claims are none")?, &key, profile)?)
+        Ok(self.check_claims(&decode_json(claims).ok_or("the claims are not valid")?, &key, profile)?)
     }
 
-    /// Whether a token for this audience is one for the endpoint of a profile.
-    fn is_for(&self, audience: &str, profile: Option<&str>) -> bool {
-        match self.endpoint_at(audience) {
+    /// Whether a token with this audience is valid for the endpoint of a profile.
+    fn accepts_audience(&self, audience: &str, profile: Option<&str>) -> bool {
+        match self.endpoint_for_url(audience) {
             Some(endpoint) => endpoint == profile,
             None => self.oauth.audience.contains(audience),
         }
     }
 
-    /// Which endpoint is at an address, if it is one of this server's.
-    fn endpoint_at<'a>(&self, address: &'a str) -> Option<Option<&'a str>> {
-        let path = address.strip_prefix(self.public_url.as_deref()?)?.strip_prefix(ENDPOINT)?;
+    /// The profile whose endpoint has this URL. `None` if the URL is not an endpoint of this server.
+    fn endpoint_for_url<'a>(&self, address: &'a str) -> Option<Option<&'a str>> {
+        let path = address.strip_prefix(self.public_url.as_deref()?)?.strip_prefix(ENDPOINT_PATH)?;
         match path.split_once('/') {
             None => path.is_empty().then_some(None),
             Some(("", "")) => Some(None),
@@ -183,63 +189,69 @@ impl Issuer {
         }
     }
 
-    fn algorithm(&self, header: &Header) -> Result<Algorithm, &'static str> {
+    fn check_header(&self, header: &JoseHeader) -> Result<SignatureAlgorithm, &'static str> {
         let algorithm = match header.alg.as_str() {
-            "RS256" => Algorithm::RS256,
-            "ES256" => Algorithm::ES256,
-            "EdDSA" => Algorithm::EdDSA,
-            _ => return Err("its `alg` is none that counts"),
+            "RS256" => SignatureAlgorithm::RS256,
+            "ES256" => SignatureAlgorithm::ES256,
+            "EdDSA" => SignatureAlgorithm::EdDSA,
+            _ => return Err("`alg` is not supported"),
         };
         if !self.oauth.algorithms.contains(&algorithm) {
-            return Err("its `alg` is not among `algorithms`");
+            return Err("`alg` is not listed in `algorithms`");
         }
         if header.crit.is_some() {
-            return Err("it has a `crit` that is not understood");
+            return Err("`crit` is not supported");
         }
         let typ = header.typ.as_deref().unwrap_or("JWT");
         let typ = typ.strip_prefix("application/").unwrap_or(typ);
         if !typ.eq_ignore_ascii_case("JWT") && !typ.eq_ignore_ascii_case("at+jwt") {
-            return Err("its `typ` is another");
+            return Err("`typ` is neither `JWT` nor `at+jwt`");
         }
         if header.kid.as_ref().is_some_and(|kid| kid.len() > MAX_ID) {
-            return Err("its `kid` is too long");
+            return Err("`kid` is too long");
         }
         Ok(algorithm)
     }
 
-    fn read(&self, claims: &Claims, key: &Key, profile: Option<&str>) -> Result<Principal, &'static str> {
+    fn check_claims(
+        &self,
+        claims: &JwtClaims,
+        key: &VerificationKey,
+        profile: Option<&str>,
+    ) -> Result<Principal, &'static str> {
         if claims.iss != self.oauth.issuer {
-            return Err("its `iss` is another");
+            return Err("`iss` is not the issuer");
         }
-        if !claims.aud.iter().any(|one| self.is_for(one, profile)) {
-            return Err("its `aud` is another");
+        if !claims.aud.iter().any(|one| self.accepts_audience(one, profile)) {
+            return Err("`aud` does not include this endpoint");
         }
         let now = SystemTime::now();
         let leeway = self.oauth.leeway;
-        let expires =
-            time(claims.exp).and_then(|exp| exp.checked_add(leeway)).ok_or("its `exp` is no time")?;
+        let expires = parse_numeric_date(claims.exp)
+            .and_then(|exp| exp.checked_add(leeway))
+            .ok_or("`exp` is not a valid time")?;
         if expires <= now {
-            return Err("it has expired");
+            return Err("the token has expired");
         }
         if let Some(nbf) = claims.nbf {
-            let begins = time(nbf).ok_or("its `nbf` is no time")?;
+            let begins = parse_numeric_date(nbf).ok_or("`nbf` is not a valid time")?;
             if now.checked_add(leeway).is_none_or(|now| begins > now) {
-                return Err("it does not count yet");
+                return Err("the token is not valid yet");
             }
         }
         if claims.sub.is_empty() || claims.sub.len() > MAX_ID {
-            return Err("its `sub` is empty or too long");
+            return Err("`sub` is empty or too long");
         }
         let scopes: BTreeSet<String> = (claims.scope.as_deref().into_iter())
-            .chain(claims.scp.iter().flat_map(Audience::iter))
+            .chain(claims.scp.iter().flat_map(StringOrList::iter))
             .flat_map(str::split_ascii_whitespace)
             .take(MAX_SCOPES)
             .map(ToOwned::to_owned)
             .collect();
         Ok(Principal {
-            // What separates the parts of names cannot be in it.
-            name: format!("oauth:{}", utf8_percent_encode(&claims.sub, SEPARATES)).into(),
-            known: true,
+            // Escaped, so that `sub` cannot contain the separators of names.
+            name: format!("oauth:{}", utf8_percent_encode(&claims.sub, ESCAPED_IN_NAMES)).into(),
+            authenticated: true,
             access: ProfileAccess::Scopes(scopes, Arc::clone(&self.oauth)),
             expires: Some(expires),
             credential: key.ended(),
@@ -247,12 +259,12 @@ impl Issuer {
     }
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
+fn decode_json<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// A `NumericDate`.
-fn time(seconds: f64) -> Option<SystemTime> {
+/// Parses a `NumericDate` of RFC 7519: seconds since 1970.
+fn parse_numeric_date(seconds: f64) -> Option<SystemTime> {
     let since = Duration::try_from_secs_f64(seconds).ok()?;
     UNIX_EPOCH.checked_add(since)
 }

@@ -1,8 +1,8 @@
-//! The keys of an authorization server (RFC 7517), from a file or from an address, and what they verify.
+//! The keys of an authorization server (RFC 7517), from a file or a URL, and the verification of signatures.
 //!
-//! They are read again when a token names a key that is not among them, and now and then; never more often than the
-//! constants below say, whatever tokens come in. A reading belongs to no request: it has a task of its own, and whoever
-//! needs the keys meanwhile waits for its end. So a client that leaves ends no reading, and begins no other.
+//! The keys are refreshed when a token names an unknown key, and after [`REFRESH_AFTER`]. The constants below bound the
+//! frequency, whatever tokens arrive. A refresh runs in its own task, and every request that needs the keys waits for
+//! its end. A client that disconnects therefore neither ends a refresh nor starts another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,33 +20,33 @@ use ring::signature::{
 use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::serve::{Algorithm, OAuth};
+use toolbay_policy::serve::{OAuthPolicy, SignatureAlgorithm};
 
-use crate::auth::regular::open_regular;
+use crate::auth::regular_file::open_regular;
 
-/// Largest set of keys that is read, in bytes.
+/// Largest key set that is read, in bytes.
 pub const MAX_KEYS_BYTES: u64 = 256 << 10;
-/// Most keys of a set.
+/// Most keys in a set.
 const MAX_KEYS: usize = 100;
-/// After this time the keys are read again.
-const FRESH: Duration = Duration::from_secs(3600);
-/// After this time without a new reading they do not count any more: the issuer may have taken one back.
-const STALE: Duration = Duration::from_secs(24 * 3600);
-/// Shortest time between two readings; twice as long after each that failed.
-const LEAST_PAUSE: Duration = Duration::from_secs(10);
-/// Longest time between two readings of keys that are wanted.
-const MOST_PAUSE: Duration = Duration::from_secs(300);
-/// How long a reading may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Age after which the keys are refreshed.
+const REFRESH_AFTER: Duration = Duration::from_secs(3600);
+/// Age after which the keys are no longer trusted, because the issuer may have withdrawn one.
+const EXPIRE_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Shortest time between two refreshes. It doubles after each failure.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest time between two refreshes while a request needs the keys.
+const MAX_REFRESH_INTERVAL: Duration = Duration::from_secs(300);
+/// Timeout of a refresh.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Gets the keys that are at an address: at most [`MAX_KEYS_BYTES`].
+/// Fetches the keys at a URL: at most [`MAX_KEYS_BYTES`].
 #[derive(Clone)]
-pub struct FetchKeys(Arc<dyn Fn(String) -> Fetched + Send + Sync>);
+pub struct KeyFetcher(Arc<dyn Fn(String) -> FetchFuture + Send + Sync>);
 
-type Fetched = BoxFuture<'static, Result<Vec<u8>, String>>;
+type FetchFuture = BoxFuture<'static, Result<Vec<u8>, String>>;
 
-impl FetchKeys {
-    /// By this function.
+impl KeyFetcher {
+    /// Creates a fetcher from a function that takes a URL and returns the body.
     pub fn new<F>(fetch: F) -> Self
     where
         F: Fn(String) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync + 'static,
@@ -54,15 +54,15 @@ impl FetchKeys {
         Self(Arc::new(fetch))
     }
 
-    /// Not at all: only keys of files can be read.
+    /// Creates a fetcher that refuses every URL, so that only keys in files can be read.
     #[must_use]
-    pub fn never() -> Self {
+    pub fn disabled() -> Self {
         let error = || "this program reads keys from files only".to_owned();
         Self::new(move |_| Box::pin(async move { Err(error()) }))
     }
 }
 
-impl fmt::Debug for FetchKeys {
+impl fmt::Debug for KeyFetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FetchKeys")
     }
@@ -70,169 +70,179 @@ impl fmt::Debug for FetchKeys {
 
 /// The keys of one issuer.
 #[derive(Debug)]
-pub(super) struct Keys(Arc<Source>);
+pub(super) struct KeysUnavailable(Arc<KeySource>);
 
-/// Where keys come from, and those that it had last.
+/// The origin of keys, and the keys of the last refresh.
 #[derive(Debug)]
-struct Source {
+struct KeySource {
     from: String,
     in_file: bool,
-    fetch: FetchKeys,
-    /// Fires when the issuer does not count any more.
+    fetch: KeyFetcher,
+    /// Fires when the issuer is removed from the policy.
     ended: CancellationToken,
-    held: ArcSwap<Set>,
-    next: Mutex<Next>,
+    current: ArcSwap<KeySet>,
+    refresh_state: Mutex<RefreshState>,
 }
 
 #[derive(Debug, Default)]
-struct Set {
-    keys: Vec<Arc<Key>>,
-    /// When they were read; `None`: never.
-    read: Option<Instant>,
+struct KeySet {
+    keys: Vec<Arc<VerificationKey>>,
+    /// When the keys were read; `None` if they never were.
+    read_at: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Next {
+struct RefreshState {
     not_before: Option<Instant>,
     failures: u32,
-    /// The last reading, which may be under way.
-    reading: Option<Reading>,
+    /// The last refresh, which may still run.
+    refresh: Option<RefreshFuture>,
 }
 
-impl Next {
-    /// Lets the next reading wait, the longer the more have failed.
-    fn wait(&mut self) {
-        let pause = LEAST_PAUSE.saturating_mul(1 << self.failures.min(5)).min(MOST_PAUSE);
+impl RefreshState {
+    /// Delays the next refresh, exponentially with the number of failures.
+    fn back_off(&mut self) {
+        let pause = MIN_REFRESH_INTERVAL.saturating_mul(1 << self.failures.min(5)).min(MAX_REFRESH_INTERVAL);
         self.not_before = Instant::now().checked_add(pause);
     }
 }
 
-/// The end of a reading, for whoever waits for it.
-type Reading = Shared<BoxFuture<'static, ()>>;
+/// The end of a refresh, which several requests can await.
+type RefreshFuture = Shared<BoxFuture<'static, ()>>;
 
-/// One key, for one kind of signature.
+/// One public key, for one signature algorithm.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     kid: Option<String>,
-    algorithm: Algorithm,
-    public: Public,
-    /// Fires when the key was taken back, or its issuer does not count any more.
+    algorithm: SignatureAlgorithm,
+    public: PublicKey,
+    /// Fires when the key is withdrawn, or its issuer is removed from the policy.
     ended: CancellationToken,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Public {
+enum PublicKey {
     Rsa { n: Vec<u8>, e: Vec<u8> },
     Point(Vec<u8>),
 }
 
-/// Why there is no key.
+/// Why a key was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// The issuer has none of this name.
+pub(super) enum KeyLookupError {
+    /// The issuer has no key with this `kid`.
     Key,
-    /// The issuer's keys cannot be had: nothing can be said of any token.
-    Keys,
+    /// The issuer's keys are unavailable, so that no token can be verified.
+    IssuerKeys,
 }
 
-impl Keys {
-    /// The keys of an issuer, which counts until `ended` fires. Keys that are also among `before` stay what they are.
+impl KeysUnavailable {
+    /// Creates the keys of an issuer, which is valid until `ended` fires. Keys that are also in `before` keep their
+    /// identity.
     ///
     /// # Errors
-    /// They are in a file that cannot be read. Those at an address are read when they are wanted: a server should start
-    /// also while another is down.
+    /// The key file cannot be read. Keys at a URL are fetched on first use, so that the server starts even while the
+    /// issuer is down.
     pub(super) fn new(
-        oauth: &OAuth,
-        fetch: FetchKeys,
+        oauth: &OAuthPolicy,
+        fetch: KeyFetcher,
         ended: &CancellationToken,
         before: Option<&Self>,
     ) -> Result<Self, String> {
         let from = oauth.jwks.clone();
-        let mut set = Set::default();
+        let mut set = KeySet::default();
         if oauth.file().is_some() {
-            let keys = read_file(&from).and_then(|bytes| parse(&bytes, ended));
+            let keys = read_file(&from).and_then(|bytes| parse_key_set(&bytes, ended));
             let keys = keys.map_err(|e| format!("the keys `{from}`: {e}"))?;
-            let before = before.map(|before| before.0.held.load_full()).unwrap_or_default();
-            set = Set { keys: before.goes_on_in(keys), read: Some(Instant::now()) };
+            let before = before.map(|before| before.0.current.load_full()).unwrap_or_default();
+            set = KeySet { keys: before.reuse_in(keys), read_at: Some(Instant::now()) };
         }
         let in_file = oauth.file().is_some();
         let (ended, held, next) = (ended.clone(), ArcSwap::from_pointee(set), Mutex::default());
-        Ok(Self(Arc::new(Source { from, in_file, fetch, ended, held, next })))
+        Ok(Self(Arc::new(KeySource { from, in_file, fetch, ended, current: held, refresh_state: next })))
     }
 
-    /// Ends what stands on keys that are not among these others.
+    /// Revokes the keys that are not in `others`.
     pub(super) fn end_all_but(&self, others: &Self) {
-        self.0.held.load().end_all_but(&others.0.held.load());
+        self.0.current.load().end_all_but(&others.0.current.load());
     }
 
-    /// The key of this name for such signatures.
+    /// Finds the key with this `kid` for a signature algorithm. Without a `kid`, exactly one key must fit.
     ///
     /// # Errors
-    /// There is none, or the keys cannot be had.
-    pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<Arc<Key>, Missing> {
-        let held = self.0.held.load_full();
-        let age = held.read.map(|read| read.elapsed());
+    /// No key fits, or the keys are unavailable.
+    pub(super) async fn find(
+        &self,
+        kid: Option<&str>,
+        algorithm: SignatureAlgorithm,
+    ) -> Result<Arc<VerificationKey>, KeyLookupError> {
+        let held = self.0.current.load_full();
+        let age = held.read_at.map(|read| read.elapsed());
         match (held.find(kid, algorithm), age) {
-            (Some(key), Some(age)) if age < FRESH => return Ok(key),
-            (Some(key), Some(age)) if age < STALE => match self.read() {
+            (Some(key), Some(age)) if age < REFRESH_AFTER => return Ok(key),
+            (Some(key), Some(age)) if age < EXPIRE_AFTER => match self.start_refresh() {
                 Some((reading, true)) => reading.await,
-                // Who comes while another waits for them takes the old one.
+                // Another request already waits for the refresh: this one uses the old key.
                 Some((_, false)) | None => return Ok(key),
             },
             _ => {
-                if let Some((reading, _)) = self.read() {
+                if let Some((reading, _)) = self.start_refresh() {
                     reading.await;
                 }
             }
         }
-        let held = self.0.held.load();
-        if held.read.is_none_or(|read| read.elapsed() >= STALE) {
-            return Err(Missing::Keys);
+        let held = self.0.current.load();
+        if held.read_at.is_none_or(|read| read.elapsed() >= EXPIRE_AFTER) {
+            return Err(KeyLookupError::IssuerKeys);
         }
-        held.find(kid, algorithm).ok_or(Missing::Key)
+        held.find(kid, algorithm).ok_or(KeyLookupError::Key)
     }
 
-    /// The reading that is under way, or begins now, and whether it began with this look; `None`: that was just done.
-    fn read(&self) -> Option<(Reading, bool)> {
-        let mut next = self.0.next.lock();
-        if let Some(reading) = next.reading.as_ref().filter(|reading| reading.peek().is_none()) {
+    /// Returns the running refresh, or starts one, and whether this call started it. `None` if the last refresh is too
+    /// recent.
+    fn start_refresh(&self) -> Option<(RefreshFuture, bool)> {
+        let mut next = self.0.refresh_state.lock();
+        if let Some(reading) = next.refresh.as_ref().filter(|reading| reading.peek().is_none()) {
             return Some((reading.clone(), false));
         }
         if next.not_before.is_some_and(|not_before| Instant::now() < not_before) {
             return None;
         }
-        // Until it is known to have gone well.
+        // Counted as a failure until the refresh succeeds.
         next.failures = next.failures.saturating_add(1);
-        next.wait();
+        next.back_off();
         let source = Arc::clone(&self.0);
-        // Ends within ten seconds.
-        let reading = tokio::spawn(async move { source.read_again().await }).map(drop).boxed().shared();
-        next.reading = Some(reading.clone());
+        // The task owns itself and ends within `FETCH_TIMEOUT`.
+        let reading = tokio::spawn(async move { source.refresh().await }).map(drop).boxed().shared();
+        next.refresh = Some(reading.clone());
         Some((reading, true))
     }
 }
 
-impl Source {
-    /// Reads them again.
-    async fn read_again(&self) {
-        let got = tokio::time::timeout(PATIENCE, self.get()).await;
-        let got = got.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
-        match got.and_then(|bytes| parse(&bytes, &self.ended)) {
+impl KeySource {
+    /// Reads the keys again, and revokes those that the source no longer has.
+    async fn refresh(&self) {
+        let got = tokio::time::timeout(FETCH_TIMEOUT, self.fetch_bytes()).await;
+        let got = got.unwrap_or_else(|_| Err(format!("no response within {} s", FETCH_TIMEOUT.as_secs())));
+        match got.and_then(|bytes| parse_key_set(&bytes, &self.ended)) {
             Ok(keys) => {
-                let before = self.held.load_full();
-                let set = Set { keys: before.goes_on_in(keys), read: Some(Instant::now()) };
+                let before = self.current.load_full();
+                let set = KeySet { keys: before.reuse_in(keys), read_at: Some(Instant::now()) };
                 before.end_all_but(&set);
-                self.held.store(Arc::new(set));
-                self.next.lock().failures = 0;
+                self.current.store(Arc::new(set));
+                self.refresh_state.lock().failures = 0;
             }
             Err(problem) => {
-                tracing::warn!(from = self.from, problem, "the keys for tokens cannot be read");
+                tracing::warn!(
+                    from = self.from,
+                    problem,
+                    "the keys of the authorization server cannot be read"
+                );
             }
         }
-        self.next.lock().wait();
+        self.refresh_state.lock().back_off();
     }
 
-    async fn get(&self) -> Result<Vec<u8>, String> {
+    async fn fetch_bytes(&self) -> Result<Vec<u8>, String> {
         if !self.in_file {
             return (self.fetch.0)(self.from.clone()).await;
         }
@@ -241,58 +251,62 @@ impl Source {
     }
 }
 
-impl Set {
-    /// New keys, of which those that were here before are the same as then.
-    fn goes_on_in(&self, keys: Vec<Arc<Key>>) -> Vec<Arc<Key>> {
-        let known = |new: Arc<Key>| self.keys.iter().find(|old| old.is(&new)).map_or(new, Arc::clone);
+impl KeySet {
+    /// Replaces each new key that this set already has by the existing one, so that its tokens stay valid.
+    fn reuse_in(&self, keys: Vec<Arc<VerificationKey>>) -> Vec<Arc<VerificationKey>> {
+        let known = |new: Arc<VerificationKey>| {
+            self.keys.iter().find(|old| old.is_same_key(&new)).map_or(new, Arc::clone)
+        };
         keys.into_iter().map(known).collect()
     }
 
     fn end_all_but(&self, others: &Self) {
-        let gone = self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is(key)));
+        let gone = self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is_same_key(key)));
         gone.for_each(|key| key.ended.cancel());
     }
 
-    fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
+    fn find(&self, kid: Option<&str>, algorithm: SignatureAlgorithm) -> Option<Arc<VerificationKey>> {
         let mut fit = self.keys.iter().filter(|key| {
             key.algorithm == algorithm && (kid.is_none() || key.kid.is_none() || key.kid.as_deref() == kid)
         });
         match kid {
-            Some(_) => fit.clone().find(|key| key.kid.as_deref() == kid).or_else(|| only(&mut fit)).cloned(),
-            None => only(&mut fit).cloned(),
+            Some(_) => {
+                fit.clone().find(|key| key.kid.as_deref() == kid).or_else(|| single(&mut fit)).cloned()
+            }
+            None => single(&mut fit).cloned(),
         }
     }
 }
 
-fn only<T>(items: &mut impl Iterator<Item = T>) -> Option<T> {
+fn single<T>(items: &mut impl Iterator<Item = T>) -> Option<T> {
     let first = items.next()?;
     items.next().is_none().then_some(first)
 }
 
-impl Key {
-    /// Fires when what this key signed does not count any more.
+impl VerificationKey {
+    /// Fires when tokens that this key signed are no longer valid.
     pub(super) fn ended(&self) -> CancellationToken {
         self.ended.clone()
     }
 
-    fn is(&self, other: &Self) -> bool {
+    fn is_same_key(&self, other: &Self) -> bool {
         self.kid == other.kid && self.algorithm == other.algorithm && self.public == other.public
     }
 
-    /// Whether the holder of this key signed the message.
-    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+    /// Verifies the signature of a message.
+    pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         let verified = match (&self.public, self.algorithm) {
-            (Public::Rsa { n, e }, Algorithm::RS256) => {
+            (PublicKey::Rsa { n, e }, SignatureAlgorithm::RS256) => {
                 RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
             }
-            (Public::Point(point), Algorithm::ES256) => {
+            (PublicKey::Point(point), SignatureAlgorithm::ES256) => {
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
             }
-            (Public::Point(point), Algorithm::EdDSA) => {
+            (PublicKey::Point(point), SignatureAlgorithm::EdDSA) => {
                 UnparsedPublicKey::new(&ED25519, point).verify(message, signature)
             }
-            (Public::Rsa { .. }, Algorithm::ES256 | Algorithm::EdDSA)
-            | (Public::Point(_), Algorithm::RS256) => {
+            (PublicKey::Rsa { .. }, SignatureAlgorithm::ES256 | SignatureAlgorithm::EdDSA)
+            | (PublicKey::Point(_), SignatureAlgorithm::RS256) => {
                 return false;
             }
         };
@@ -328,24 +342,28 @@ struct Jwk {
     y: Option<String>,
 }
 
-/// The keys of a set that are for such signatures as are taken here; others are left out. They count until `ended` fires.
-pub(super) fn parse(bytes: &[u8], ended: &CancellationToken) -> Result<Vec<Arc<Key>>, String> {
+/// Parses a JWK set. Keys for unsupported algorithms or other uses are left out. The keys are valid until `ended`
+/// fires.
+pub(super) fn parse_key_set(
+    bytes: &[u8],
+    ended: &CancellationToken,
+) -> Result<Vec<Arc<VerificationKey>>, String> {
     if bytes.len() as u64 > MAX_KEYS_BYTES {
         return Err(format!("more than {MAX_KEYS_BYTES} bytes"));
     }
-    let set: JwkSet = serde_json::from_slice(bytes).map_err(|_| "is no JWK set".to_owned())?;
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(|_| "is not a JWK set".to_owned())?;
     if set.keys.len() > MAX_KEYS {
         return Err(format!("more than {MAX_KEYS} keys"));
     }
-    let keys: Vec<Arc<Key>> = (set.keys.into_iter())
+    let keys: Vec<Arc<VerificationKey>> = (set.keys.into_iter())
         .filter_map(|key| serde_json::from_value::<Jwk>(key).ok())
-        .filter_map(|key| key.read(ended).map(Arc::new))
+        .filter_map(|key| key.into_key(ended).map(Arc::new))
         .collect();
     if keys.is_empty() { Err("no key for RS256, ES256 or EdDSA".to_owned()) } else { Ok(keys) }
 }
 
 impl Jwk {
-    fn read(self, ended: &CancellationToken) -> Option<Key> {
+    fn into_key(self, ended: &CancellationToken) -> Option<VerificationKey> {
         let to_verify = self.usage.as_deref().is_none_or(|usage| usage == "sig")
             && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"));
         let (algorithm, name, public) = match (self.kty.as_str(), self.crv.as_deref()) {
@@ -355,25 +373,25 @@ impl Jwk {
                     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
                     bytes.get(zeros..).map(<[u8]>::to_vec)
                 };
-                let public = Public::Rsa { n: number(&self.n)?, e: number(&self.e)? };
-                (Algorithm::RS256, "RS256", public)
+                let public = PublicKey::Rsa { n: number(&self.n)?, e: number(&self.e)? };
+                (SignatureAlgorithm::RS256, "RS256", public)
             }
             ("EC", Some("P-256")) => {
                 let (x, y) = (decode(self.x.as_deref()?)?, decode(self.y.as_deref()?)?);
                 if x.len() != 32 || y.len() != 32 {
                     return None;
                 }
-                (Algorithm::ES256, "ES256", Public::Point([vec![4], x, y].concat()))
+                (SignatureAlgorithm::ES256, "ES256", PublicKey::Point([vec![4], x, y].concat()))
             }
             ("OKP", Some("Ed25519")) => {
-                (Algorithm::EdDSA, "EdDSA", Public::Point(decode(self.x.as_deref()?)?))
+                (SignatureAlgorithm::EdDSA, "EdDSA", PublicKey::Point(decode(self.x.as_deref()?)?))
             }
             _ => return None,
         };
         let of_this_kind =
             self.alg.as_deref().is_none_or(|alg| alg == name || (name == "EdDSA" && alg == "Ed25519"));
         let ended = ended.child_token();
-        (to_verify && of_this_kind).then_some(Key { kid: self.kid, algorithm, public, ended })
+        (to_verify && of_this_kind).then_some(VerificationKey { kid: self.kid, algorithm, public, ended })
     }
 }
 

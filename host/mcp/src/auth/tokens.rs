@@ -1,21 +1,22 @@
-//! Bearer tokens of a file.
+//! Bearer tokens from a file.
 //!
 //! ```toml
 //! [[token]]
 //! name = "ci"
 //! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-//! profiles = ["research"]     # without it: all, and the endpoint without a profile
+//! profiles = ["research"]     # default: all profiles, and the endpoint without one
 //! ```
 //!
-//! The file holds what a token hashes to and not the token, so that who reads it cannot use it. Who can write a line is
-//! let in, so that the file is believed only where nobody can but its owner, and its owner is root or the server's user:
+//! The file contains hashes of tokens, so that reading it does not reveal a token. Everyone who can write the file can
+//! let themselves in. The server therefore trusts it only if nobody but its owner can write it, and the owner is root
+//! or the server's user:
 //!
-//! | owner | mode | |
+//! | owner | mode | result |
 //! |---|---|---|
-//! | the server's user | nothing for others, `0600`, `0400` | taken |
-//! | root, and the server is another | others may read, `0444`, `0440`, `0644` | taken: secrets that systemd, Podman or Kubernetes mount look so |
+//! | the server's user | no access for others: `0600`, `0400` | accepted |
+//! | root, with the server as another user | others may read: `0444`, `0440`, `0644` | accepted: systemd, Podman and Kubernetes mount secrets like this |
 //! | root | others may write | refused |
-//! | anybody else | | refused |
+//! | any other user | any | refused |
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -28,87 +29,87 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use toml::Spanned;
-use toolbay_policy::{Finding, Policy, Severity};
+use toolbay_policy::{Policy, PolicyFinding, Severity};
 
 use super::{Principal, ProfileAccess};
-use crate::auth::regular::open_regular;
+use crate::auth::regular_file::open_regular;
 
-/// Largest file of tokens, in bytes.
+/// Largest token file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Most tokens of a file: each is compared with each that comes in.
+/// Most tokens in a file. Each token of a request is compared with all of them.
 const MAX_TOKENS: usize = 1000;
 /// Longest name of a token, in bytes.
 const MAX_NAME: usize = 64;
-/// Permission of others to do anything at all with the file, and to write it.
-const ANYTHING: u32 = 0o077;
-const WRITING: u32 = 0o022;
-/// Whose files are the system's.
-const ROOT: u32 = 0;
+/// Mode bits that give others any access to the file.
+const OTHERS_ANY: u32 = 0o077;
+const OTHERS_WRITE: u32 = 0o022;
+/// User id of root.
+const ROOT_UID: u32 = 0;
 
-/// The tokens that count.
+/// The tokens of one file.
 #[derive(Debug)]
-pub(super) struct Tokens(Vec<Token>);
+pub(super) struct BearerTokens(Vec<BearerToken>);
 
 #[derive(Debug)]
-struct Token {
-    /// In hex digits, as the file has it.
+struct BearerToken {
+    /// Lower-case hex digits.
     sha256: String,
-    caller: Principal,
+    principal: Principal,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Lines {
+struct TokenFileContent {
     #[serde(default)]
-    token: Vec<Line>,
+    token: Vec<TokenEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct TokenEntry {
     name: Spanned<String>,
     sha256: Spanned<String>,
     profiles: Option<BTreeSet<Spanned<String>>>,
 }
 
-/// Finds what is wrong with a file of tokens: that it cannot be believed or read, and profiles that the policy does not
-/// have. No text of the file is repeated but names of tokens and profiles.
+/// Checks a token file: its owner and mode, its format, and whether the policy has the profiles that it names. Findings
+/// quote nothing from the file except names of tokens and profiles.
 #[must_use]
-pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<Finding> {
-    let text = match read(file) {
+pub fn check_tokens(file: &Path, policy: &Policy) -> Vec<PolicyFinding> {
+    let text = match read_trusted(file) {
         Ok(text) => text,
-        Err(problem) => return vec![Finding::new(Severity::Error, "", 0..0, problem)],
+        Err(problem) => return vec![PolicyFinding::new(Severity::Error, "", 0..0, problem)],
     };
-    let lines = match Tokens::lines(&text) {
+    let lines = match BearerTokens::parse_entries(&text) {
         Ok(lines) => lines,
         Err(finding) => return vec![finding],
     };
-    let unknown = |line: &Line| {
+    let unknown = |line: &TokenEntry| {
         let profiles = line.profiles.iter().flatten();
         let unknown = profiles.filter_map(|name| {
             let (_, message, help) = policy.unknown_profile(std::iter::once(name.get_ref().as_str()))?;
-            let message = format!("the token `{}` opens nothing here: {message}", line.name.get_ref());
-            Some(Finding { help, ..Finding::new(Severity::Warning, &text, name.span(), message) })
+            let message = format!("the token `{}` names an unknown profile: {message}", line.name.get_ref());
+            Some(PolicyFinding { help, ..PolicyFinding::new(Severity::Warning, &text, name.span(), message) })
         });
         unknown.collect::<Vec<_>>()
     };
     lines.iter().flat_map(unknown).collect()
 }
 
-impl Tokens {
-    /// Reads the file. Those of `before` that are in it as they were stay what they are.
+impl BearerTokens {
+    /// Reads the file. Tokens that are unchanged from `before` stay valid.
     ///
     /// # Errors
-    /// It cannot be read, others can write it, or it is not what it should be.
+    /// The file cannot be read, has an owner or mode that is not trusted, or is invalid.
     pub(super) fn read(file: &Path, before: Option<&Self>) -> Result<Self, String> {
         let shown = file.display();
-        let text = read(file).map_err(|e| format!("the tokens `{shown}`: {e}"))?;
+        let text = read_trusted(file).map_err(|e| format!("the tokens `{shown}`: {e}"))?;
         let new = Self::parse(&text).map_err(|e| format!("the tokens `{shown}`: {e}"))?;
-        Ok(new.following(before))
+        Ok(new.keep_unchanged(before))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let lines = Self::lines(text).map_err(|finding| finding.to_string())?;
+        let lines = Self::parse_entries(text).map_err(|finding| finding.to_string())?;
         let tokens = lines.into_iter().map(|line| {
             let profiles =
                 |all: BTreeSet<Spanned<String>>| all.into_iter().map(Spanned::into_inner).collect();
@@ -116,35 +117,36 @@ impl Tokens {
                 line.profiles.map_or(ProfileAccess::All, |all| ProfileAccess::Only(Arc::new(profiles(all))));
             let caller = Principal {
                 name: format!("token:{}", line.name.get_ref()).into(),
-                known: true,
+                authenticated: true,
                 access,
                 expires: None,
                 credential: CancellationToken::new(),
             };
-            Token { sha256: line.sha256.get_ref().to_ascii_lowercase(), caller }
+            BearerToken { sha256: line.sha256.get_ref().to_ascii_lowercase(), principal: caller }
         });
         Ok(Self(tokens.collect()))
     }
 
-    /// The lines, checked.
-    fn lines(text: &str) -> Result<Vec<Line>, Finding> {
-        let wrong = |span, message: String| Finding::new(Severity::Error, text, span, message);
-        // What TOML says of a line could quote it.
-        let lines: Lines =
+    /// Parses and checks the entries.
+    fn parse_entries(text: &str) -> Result<Vec<TokenEntry>, PolicyFinding> {
+        let wrong = |span, message: String| PolicyFinding::new(Severity::Error, text, span, message);
+        // The full TOML error quotes the line, which may contain a secret.
+        let lines: TokenFileContent =
             toml::from_str(text).map_err(|e| wrong(e.span().unwrap_or_default(), e.message().to_owned()))?;
         if lines.token.len() > MAX_TOKENS {
-            return Err(wrong(0..0, format!("it has more than {MAX_TOKENS} of them")));
+            return Err(wrong(0..0, format!("more than {MAX_TOKENS} tokens")));
         }
         let mut names = BTreeSet::new();
-        for Line { name: spanned, sha256, .. } in &lines.token {
+        for TokenEntry { name: spanned, sha256, .. } in &lines.token {
             let name = spanned.get_ref();
             let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
             if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(legal) {
-                let message = format!("`name` has 1 to {MAX_NAME} of letters, digits, `_`, `-`, `.`, `@`");
+                let message =
+                    format!("`name` must have 1 to {MAX_NAME} letters, digits, `_`, `-`, `.` or `@`");
                 return Err(wrong(spanned.span(), message));
             }
             if !names.insert(name) {
-                return Err(wrong(spanned.span(), format!("`{name}` is there twice")));
+                return Err(wrong(spanned.span(), format!("the name `{name}` occurs twice")));
             }
             let digits = sha256.get_ref();
             if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -154,23 +156,26 @@ impl Tokens {
         Ok(lines.token)
     }
 
-    /// What is as before stays as it is, so that nobody's streams are cut off for another's change.
-    fn following(mut self, before: Option<&Self>) -> Self {
+    /// Keeps the cancellation tokens of unchanged entries, so that a change to one entry does not end the streams of
+    /// others.
+    fn keep_unchanged(mut self, before: Option<&Self>) -> Self {
         for old in before.iter().flat_map(|before| &before.0) {
-            if let Some(new) = self.0.iter_mut().find(|new| new.is(old)) {
-                new.caller.credential = old.caller.credential.clone();
+            if let Some(new) = self.0.iter_mut().find(|new| new.is_same_token(old)) {
+                new.principal.credential = old.principal.credential.clone();
             }
         }
         self
     }
 
-    /// Ends what stands on tokens that are not among these others.
-    pub(super) fn end_all_but(&self, others: Option<&Self>) {
-        let is_there = |token: &Token| others.is_some_and(|others| others.0.iter().any(|one| one.is(token)));
-        self.0.iter().filter(|token| !is_there(token)).for_each(|token| token.caller.credential.cancel());
+    /// Revokes the tokens that are not in `others`.
+    pub(super) fn revoke_missing(&self, others: Option<&Self>) {
+        let is_there = |token: &BearerToken| {
+            others.is_some_and(|others| others.0.iter().any(|one| one.is_same_token(token)))
+        };
+        self.0.iter().filter(|token| !is_there(token)).for_each(|token| token.principal.credential.cancel());
     }
 
-    /// Whose token this is. Looks at all of them, and at all bytes of each.
+    /// Finds the principal of a token, in constant time: it compares all bytes of all entries.
     pub(super) fn find(&self, token: &str) -> Option<Principal> {
         let sha256 = format!("{:x}", Sha256::digest(token));
         let mut found = None;
@@ -179,46 +184,46 @@ impl Tokens {
                 found = Some(one);
             }
         }
-        found.map(|token| token.caller.clone())
+        found.map(|token| token.principal.clone())
     }
 }
 
-impl Token {
-    fn is(&self, other: &Self) -> bool {
-        let access = match (&self.caller.access, &other.caller.access) {
+impl BearerToken {
+    fn is_same_token(&self, other: &Self) -> bool {
+        let access = match (&self.principal.access, &other.principal.access) {
             (ProfileAccess::All, ProfileAccess::All) => true,
             (ProfileAccess::Only(one), ProfileAccess::Only(other)) => one == other,
             _ => false,
         };
-        access && self.sha256 == other.sha256 && self.caller.name == other.caller.name
+        access && self.sha256 == other.sha256 && self.principal.name == other.principal.name
     }
 }
 
-fn read(file: &Path) -> Result<String, String> {
+fn read_trusted(file: &Path) -> Result<String, String> {
     let mut file = open_regular(file).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     check_owner(metadata.uid(), metadata.mode() & 0o777, rustix::process::geteuid().as_raw())?;
     if metadata.len() > MAX_FILE {
-        return Err(format!("it has more than {MAX_FILE} bytes"));
+        return Err(format!("the file has more than {MAX_FILE} bytes"));
     }
     let mut text = String::new();
     file.by_ref().take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
     Ok(text)
 }
 
-/// Whether a file of this owner and this mode is believed by the server of user `us`: the table above.
+/// Checks that a server of user `us` trusts a file with this owner and mode, by the table above.
 fn check_owner(owner: u32, mode: u32, us: u32) -> Result<(), String> {
-    if owner != us && owner != ROOT {
+    if owner != us && owner != ROOT_UID {
         return Err(format!(
-            "it belongs to another user ({owner}): chown it to root, or to the server's user"
+            "the file belongs to another user ({owner}): chown it to root or to the server's user"
         ));
     }
-    if mode & WRITING != 0 {
-        return Err(format!("others than its owner can write it (mode {mode:03o}): chmod 600 it"));
+    if mode & OTHERS_WRITE != 0 {
+        return Err(format!("users other than the owner can write the file (mode {mode:03o}): chmod 600 it"));
     }
-    if owner != ROOT && mode & ANYTHING != 0 {
+    if owner != ROOT_UID && mode & OTHERS_ANY != 0 {
         return Err(format!(
-            "others than its owner can read it (mode {mode:03o}): chmod 600 it, or make it root's, which others may read"
+            "users other than the owner can read the file (mode {mode:03o}): chmod 600 it, or chown it to root"
         ));
     }
     Ok(())
@@ -228,8 +233,9 @@ fn check_owner(owner: u32, mode: u32, us: u32) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// SHA-256 of `test` and of `b`.
+    /// SHA-256 of `test`.
     const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    /// SHA-256 of `b`.
     const B: &str = "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d";
 
     fn line(name: &str, sha256: &str, more: &str) -> String {
@@ -237,21 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_by_what_it_hashes_to() {
+    fn a_token_is_found_by_its_hash() {
         let tokens =
-            Tokens::parse(&(line("ci", TEST, "profiles = ['research']") + &line("b", B, ""))).unwrap();
+            BearerTokens::parse(&(line("ci", TEST, "profiles = ['research']") + &line("b", B, ""))).unwrap();
         let caller = tokens.find("test").unwrap();
         assert_eq!(&*caller.name, "token:ci");
-        assert!(caller.may(Some("research")).is_ok());
-        assert!(caller.may(Some("other")).is_err() && caller.may(None).is_err());
-        assert!(tokens.find("b").unwrap().may(None).is_ok());
+        assert!(caller.check_profile(Some("research")).is_ok());
+        assert!(caller.check_profile(Some("other")).is_err() && caller.check_profile(None).is_err());
+        assert!(tokens.find("b").unwrap().check_profile(None).is_ok());
         for wrong in ["", "tes", "test ", "TEST", TEST, "c"] {
             assert!(tokens.find(wrong).is_none(), "{wrong}");
         }
     }
 
     #[test]
-    fn a_file_that_is_wrong_is_refused_without_being_quoted() {
+    fn an_invalid_file_is_refused_without_quoting_it() {
         for text in [
             line("", TEST, ""),
             line("a b", TEST, ""),
@@ -261,33 +267,33 @@ mod tests {
             line("a", TEST, "admin = true"),
             "secret-as-it-is".to_owned(),
         ] {
-            let error = Tokens::parse(&text).unwrap_err();
+            let error = BearerTokens::parse(&text).unwrap_err();
             assert!(!error.contains("secret-as-it-is"), "{error}");
         }
         let many: String = (0..=MAX_TOKENS).map(|n| line(&n.to_string(), TEST, "")).collect();
-        assert!(Tokens::parse(&many).is_err());
+        assert!(BearerTokens::parse(&many).is_err());
     }
 
     #[test]
-    fn what_is_gone_or_another_is_revoked_and_the_rest_goes_on() {
+    fn removed_and_changed_tokens_are_revoked_and_others_stay() {
         let before =
-            Tokens::parse(&(line("a", TEST, "") + &line("b", B, "") + &line("c", &"0".repeat(64), "")));
+            BearerTokens::parse(&(line("a", TEST, "") + &line("b", B, "") + &line("c", &"0".repeat(64), "")));
         let before = before.unwrap();
-        let after = Tokens::parse(&(line("b", B, "profiles = ['x']") + &line("a", TEST, ""))).unwrap();
-        let after = after.following(Some(&before));
-        let revoked = |tokens: &Tokens| -> Vec<bool> {
-            tokens.0.iter().map(|token| token.caller.credential.is_cancelled()).collect()
+        let after = BearerTokens::parse(&(line("b", B, "profiles = ['x']") + &line("a", TEST, ""))).unwrap();
+        let after = after.keep_unchanged(Some(&before));
+        let revoked = |tokens: &BearerTokens| -> Vec<bool> {
+            tokens.0.iter().map(|token| token.principal.credential.is_cancelled()).collect()
         };
-        assert_eq!(revoked(&before), [false; 3], "read, but not taken over yet");
-        before.end_all_but(Some(&after));
+        assert_eq!(revoked(&before), [false; 3], "loaded, but not in force yet");
+        before.revoke_missing(Some(&after));
         assert_eq!(revoked(&before), [false, true, true]);
         assert_eq!(revoked(&after), [false; 2]);
-        after.end_all_but(None);
+        after.revoke_missing(None);
         assert_eq!(revoked(&after), [true; 2]);
     }
 
     #[test]
-    fn a_file_is_believed_that_nobody_but_its_owner_and_root_can_have_written() {
+    fn only_a_file_that_its_owner_or_root_wrote_is_trusted() {
         let (us, other) = (1000, 1001);
         for (owner, mode, us, good) in [
             (us, 0o600, us, true),
@@ -295,18 +301,18 @@ mod tests {
             (us, 0o640, us, false),
             (us, 0o604, us, false),
             (us, 0o602, us, false),
-            // Secrets as they are mounted: by systemd, where its access list shows as the group's, by Podman, by Kubernetes.
-            (ROOT, 0o440, us, true),
-            (ROOT, 0o444, us, true),
-            (ROOT, 0o644, us, true),
-            (ROOT, 0o444, ROOT, true),
-            (ROOT, 0o600, ROOT, true),
-            (ROOT, 0o664, us, false),
-            (ROOT, 0o646, us, false),
-            (ROOT, 0o666, ROOT, false),
+            // Mounted secrets: by systemd, whose ACL shows up as group permissions, by Podman, by Kubernetes.
+            (ROOT_UID, 0o440, us, true),
+            (ROOT_UID, 0o444, us, true),
+            (ROOT_UID, 0o644, us, true),
+            (ROOT_UID, 0o444, ROOT_UID, true),
+            (ROOT_UID, 0o600, ROOT_UID, true),
+            (ROOT_UID, 0o664, us, false),
+            (ROOT_UID, 0o646, us, false),
+            (ROOT_UID, 0o666, ROOT_UID, false),
             (other, 0o600, us, false),
             (other, 0o444, us, false),
-            (other, 0o600, ROOT, false),
+            (other, 0o600, ROOT_UID, false),
         ] {
             let found = check_owner(owner, mode, us);
             assert_eq!(found.is_ok(), good, "{owner} {mode:o} {us}: {found:?}");
@@ -314,19 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn the_file_itself_is_looked_at() {
+    fn the_owner_and_mode_of_the_file_are_checked() {
         use std::os::unix::fs::PermissionsExt;
         let file = std::env::temp_dir().join(format!("toolbay-tokens-{}", std::process::id()));
         std::fs::write(&file, line("a", TEST, "")).unwrap();
         let read = |mode: u32| {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-            Tokens::read(&file, None)
+            BearerTokens::read(&file, None)
         };
         let results = [0o600, 0o400, 0o622, 0o602].map(|mode| read(mode).is_ok());
         std::fs::remove_file(&file).unwrap();
         assert_eq!(results, [true, true, false, false]);
-        // Root's, which everybody may read: it is believed, though it is no file of tokens.
-        let error = Tokens::read(Path::new("/etc/passwd"), None).unwrap_err();
+        // Owned by root and world-readable: the owner and mode are accepted, though it is not a token file.
+        let error = BearerTokens::read(Path::new("/etc/passwd"), None).unwrap_err();
         assert!(!error.contains("chmod") && !error.contains("chown"), "{error}");
     }
 }

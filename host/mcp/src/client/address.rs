@@ -1,54 +1,55 @@
-//! Addresses of the resources of other servers, as clients of this host see them: `toolbay://mcp/SERVER/` and then the
-//! server's own address, as it is. So no server can name a resource of another one, or one of this host; and what a
-//! client makes of a template leads back to the server whose template it is.
+//! Addresses of resources of other servers, as clients of this host see them: `toolbay://mcp/SERVER/`, followed by the
+//! unchanged URI of the server. The prefix keeps a server from naming a resource of another server or of this host, and
+//! a URI that a client expands from a template leads back to the server of the template.
 
 use std::borrow::Cow;
 
 use toolbay_core::output::untrusted;
 use toolbay_policy::text::first_hidden;
 
-/// What all such addresses begin with; the server's name follows.
+/// Prefix of all addresses; the server's name follows.
 const PREFIX: &str = "toolbay://mcp/";
-/// Longest address of a server, in bytes.
-const MAX_ADDRESS: usize = 2048;
+/// Longest URI of a server, in bytes.
+const MAX_URI: usize = 2048;
 
 /// The address of a resource of another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Address<'a> {
+pub(crate) struct ResourceAddress<'a> {
     pub(super) server: &'a str,
-    /// What the server calls it.
-    pub(super) own: &'a str,
+    /// The URI on the server.
+    pub(super) server_uri: &'a str,
 }
 
-impl<'a> Address<'a> {
-    /// Whether an address is one of a resource of another server.
-    pub(crate) fn is_one(uri: &str) -> bool {
+impl<'a> ResourceAddress<'a> {
+    /// Whether a URI addresses a resource of another server.
+    pub(crate) fn has_bridge_prefix(uri: &str) -> bool {
         uri.starts_with(PREFIX)
     }
 
-    /// Takes an address apart.
+    /// Splits an address into the server and its URI. `None` if the URI is not safe.
     pub(super) fn parse(uri: &'a str) -> Option<Self> {
         let (server, own) = uri.strip_prefix(PREFIX)?.split_once('/')?;
-        is_sound(own).then_some(Self { server, own })
+        is_safe_uri(own).then_some(Self { server, server_uri: own })
     }
 
-    /// The address under which clients see what a server calls `own`; `None`: clients could take it for another one.
-    pub(super) fn of(server: &str, own: &str) -> Option<String> {
-        is_sound(own).then(|| format!("{PREFIX}{server}/{own}"))
+    /// The address under which clients see a URI of a server. `None` if the URI is not safe.
+    pub(super) fn to_client_uri(server: &str, own: &str) -> Option<String> {
+        is_safe_uri(own).then(|| format!("{PREFIX}{server}/{own}"))
     }
 }
 
-/// Whether everybody who reads an address reads the same: nothing in it is hidden or obeyed, and nothing leads upwards.
-fn is_sound(own: &str) -> bool {
+/// Whether every reader understands a URI in the same way: it has no hidden characters, no template tokens and no dot
+/// segments.
+fn is_safe_uri(own: &str) -> bool {
     let dots = |part: &str| {
         let plain = part.to_ascii_lowercase().replace("%2e", ".");
         plain == "." || plain == ".."
     };
     !own.is_empty()
-        && own.len() <= MAX_ADDRESS
+        && own.len() <= MAX_URI
         && first_hidden(own).is_none()
         && !own.chars().any(|c| c.is_whitespace() || c == '\\')
-        && matches!(untrusted::neutral(own), Cow::Borrowed(_))
+        && matches!(untrusted::neutralize(own), Cow::Borrowed(_))
         && !own.split(['/', '?', '#']).any(dots)
 }
 
@@ -67,8 +68,12 @@ mod tests {
             "attachment:1",
             "é:ü",
         ] {
-            let ours = Address::of("a", own).unwrap();
-            assert_eq!(Address::parse(&ours), Some(Address { server: "a", own }), "{own}");
+            let ours = ResourceAddress::to_client_uri("a", own).unwrap();
+            assert_eq!(
+                ResourceAddress::parse(&ours),
+                Some(ResourceAddress { server: "a", server_uri: own }),
+                "{own}"
+            );
         }
         for unsound in [
             "",
@@ -85,12 +90,12 @@ mod tests {
             "x:a?b/../c",
             "x:<|im_start|>",
         ] {
-            assert_eq!(Address::of("a", unsound), None, "{unsound:?}");
-            assert_eq!(Address::parse(&format!("{PREFIX}a/{unsound}")), None, "{unsound:?}");
+            assert_eq!(ResourceAddress::to_client_uri("a", unsound), None, "{unsound:?}");
+            assert_eq!(ResourceAddress::parse(&format!("{PREFIX}a/{unsound}")), None, "{unsound:?}");
         }
-        assert_eq!(Address::of("a", &"x".repeat(MAX_ADDRESS + 1)), None);
+        assert_eq!(ResourceAddress::to_client_uri("a", &"x".repeat(MAX_URI + 1)), None);
         for other in ["toolbay://mcp/a", "toolbay://output/1", "attachment:1", "note://1"] {
-            assert_eq!(Address::parse(other), None, "{other}");
+            assert_eq!(ResourceAddress::parse(other), None, "{other}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! All other servers of a policy: those that are new are started, those that are gone are ended, those whose section
-//! changed are begun anew, and all others are left as they are.
+//! The bridge to the servers of a policy. Applying a policy starts new servers, stops removed ones, restarts those
+//! whose section changed, and leaves all others alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,102 +12,109 @@ use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use toolbay_core::call::outside::Outside;
+use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::registry::Registry;
 use toolbay_core::registry::view::View;
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::Policy;
 use toolbay_policy::mcp_server::McpServer;
-use toolbay_policy::name::MCP;
+use toolbay_policy::name::MCP_PREFIX;
 
-use super::address::Address;
-use super::elicit::Elicit;
+use super::address::ResourceAddress;
+use super::elicit::ElicitationHandler;
 use super::resources;
 use super::status::{ServerState, ServerStatus};
-use super::supervisor::{FindReducer, Ports, Supervisor};
+use super::supervisor::{BridgeContext, ReducerLookup, Supervisor};
 
-/// How long the end of all servers may take.
+/// How long stopping all servers may take.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// Other MCP servers as sources of tools. Dropping it ends them all.
+/// Connects other MCP servers as sources of tools. Dropping the bridge stops them all.
 pub struct Bridge {
-    ports: Ports,
-    running: Mutex<BTreeMap<String, Running>>,
+    context: BridgeContext,
+    servers: Mutex<BTreeMap<String, BridgedServer>>,
 }
 
-struct Running {
+struct BridgedServer {
     supervisor: Arc<Supervisor>,
     task: JoinSet<()>,
 }
 
-impl Drop for Running {
-    /// Its tools are held by the registry, and hold it: what it drives must be let go of by itself.
+impl Drop for BridgedServer {
+    /// Drops the session explicitly: the registry holds the tools, and the tools hold the supervisor.
     fn drop(&mut self) {
-        self.supervisor.end();
-        self.supervisor.let_go();
+        self.supervisor.shut_down();
+        self.supervisor.drop_session();
     }
 }
 
 impl fmt::Debug for Bridge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bridge").field("servers", &self.running.lock().keys()).finish_non_exhaustive()
+        f.debug_struct("Bridge").field("servers", &self.servers.lock().keys()).finish_non_exhaustive()
     }
 }
 
 impl Bridge {
-    /// A bridge that puts the tools of servers into `registry` and reaches them through `outside`. Without servers: give
-    /// it a policy.
+    /// Creates a bridge without servers, which registers tools in `registry` and connects through `connector`.
+    /// [`Self::apply`] adds the servers.
     #[must_use]
-    pub fn new(registry: Arc<Registry>, outside: Arc<dyn Outside>) -> Self {
+    pub fn new(registry: Arc<Registry>, connector: Arc<dyn ServerConnector>) -> Self {
         let changes = watch::Sender::new(0);
-        let ports = Ports { registry, outside, elicit: None, reducer: None, recalls: false, changes };
-        Self { ports, running: Mutex::default() }
+        let ports = BridgeContext {
+            registry,
+            connector: connector,
+            elicitation_handler: None,
+            reducer: None,
+            uses_saved_lists: false,
+            changes,
+        };
+        Self { context: ports, servers: Mutex::default() }
     }
 
-    /// The same bridge, which puts in the last known tools of each server at once, before the server has answered. For a
-    /// program whose clients ask for the tools once and early; others wait with [`Bridge::settled`].
+    /// Registers the saved tools of each server at once, before the server has answered. This is for programs whose
+    /// clients list the tools once and early; others wait with [`Bridge::wait_settled`].
     #[must_use]
-    pub fn with_last_known(mut self) -> Self {
-        self.ports.recalls = true;
+    pub fn with_saved_lists(mut self) -> Self {
+        self.context.uses_saved_lists = true;
         self
     }
 
-    /// The same bridge, which passes servers' questions to a person on. Without it they are declined.
+    /// Passes elicitations of servers to this handler. Without one they are declined.
     #[must_use]
-    pub fn with_elicit(mut self, elicit: Arc<dyn Elicit>) -> Self {
-        self.ports.elicit = Some(elicit);
+    pub fn with_elicit(mut self, elicit: Arc<dyn ElicitationHandler>) -> Self {
+        self.context.elicitation_handler = Some(elicit);
         self
     }
 
-    /// The same bridge, which finds the reducers that sections name there.
+    /// Sets the lookup of the reducers that the policy names.
     #[must_use]
-    pub fn with_reducers(mut self, find: FindReducer) -> Self {
-        self.ports.reducer = Some(find);
+    pub fn with_reducers(mut self, find: ReducerLookup) -> Self {
+        self.context.reducer = Some(find);
         self
     }
 
-    /// Makes what runs that which a policy says. Returns at once: servers are started in the background, and their tools
-    /// appear when they come. Must be called inside a tokio runtime.
+    /// Starts, restarts and stops servers to match a policy. Returns at once: the servers start in the background and
+    /// register their tools when they are connected. Must be called inside a tokio runtime.
     pub fn apply(&self, policy: &Policy) {
         self.apply_to(policy, |_| true);
     }
 
-    /// As [`Bridge::apply`], for the servers that are `wanted` and no others.
+    /// Does the same as [`Bridge::apply`], with only the servers that are `wanted`.
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
         let asks_reason = policy.asks_reason(None);
-        let mut running = self.running.lock();
+        let mut running = self.servers.lock();
         let mut before = std::mem::take(&mut *running);
         let mut gone = Vec::new();
         for server in policy.mcp_servers().filter(|server| wanted(server)) {
             let name = server.name.to_string();
             match before.remove(&name) {
-                Some(same) if same.supervisor.is_for(server, asks_reason) => {
+                Some(same) if same.supervisor.is_configured_as(server, asks_reason) => {
                     running.insert(name, same);
                 }
                 other => {
-                    // The old one is ended before the new one brings its tools.
+                    // Stopped first, so that the old supervisor does not remove the tools of the new one.
                     if let Some(old) = other {
-                        old.supervisor.end();
+                        old.supervisor.shut_down();
                         gone.push(old);
                     }
                     running.insert(name, self.start(server, asks_reason));
@@ -116,19 +123,19 @@ impl Bridge {
         }
         drop(running);
         for old in before.into_values() {
-            old.supervisor.end();
+            old.supervisor.shut_down();
             gone.push(old);
         }
         if !gone.is_empty() {
-            // They have a moment to end by themselves.
-            drop(tokio::spawn(tokio::time::timeout(END_WAIT, ended(gone))));
+            // The task owns the stopped servers and ends after `END_WAIT`, which gives them time to exit.
+            drop(tokio::spawn(tokio::time::timeout(END_WAIT, wait_ended(gone))));
         }
     }
 
-    /// Applies the newest policy, and again whenever `changed` tells of another, one after the other: however quickly they
-    /// come, what runs in the end is what the last of them says. Returns when the bridge is gone and `changed` tells of
-    /// one more. Hold the bridge elsewhere; this does not keep it.
-    pub async fn follow(bridge: Weak<Self>, changed: Arc<Notify>, newest: impl Fn() -> Arc<Policy>) {
+    /// Applies the newest policy whenever `changed` is notified, one policy after the other. Changes in quick
+    /// succession end with the last one. Returns on the first notification after the bridge was dropped; this function
+    /// does not keep the bridge alive.
+    pub async fn follow_policy(bridge: Weak<Self>, changed: Arc<Notify>, newest: impl Fn() -> Arc<Policy>) {
         loop {
             changed.notified().await;
             let Some(bridge) = bridge.upgrade() else { return };
@@ -136,33 +143,34 @@ impl Bridge {
         }
     }
 
-    fn start(&self, server: &Arc<McpServer>, asks_reason: bool) -> Running {
-        let supervisor = Arc::new(Supervisor::new(Arc::clone(server), asks_reason, self.ports.clone()));
+    fn start(&self, server: &Arc<McpServer>, asks_reason: bool) -> BridgedServer {
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(server), asks_reason, self.context.clone()));
         let mut task = JoinSet::new();
-        // Ends with the bridge, or with the section of its server.
+        // The `BridgedServer` owns the task. It ends with the bridge or with the section of its server.
         task.spawn(Arc::clone(&supervisor).run());
-        Running { supervisor, task }
+        BridgedServer { supervisor, task }
     }
 
-    /// Waits until each server has brought its tools or failed to, for so long at most.
-    pub async fn settled(&self, most: Duration) {
+    /// Waits until each server has connected or failed to, for at most `most`.
+    pub async fn wait_settled(&self, most: Duration) {
         let all = self.supervisors();
-        let settled = futures_util::future::join_all(all.iter().map(|one| one.settled()));
-        // Who is late comes later.
+        let settled = futures_util::future::join_all(all.iter().map(|one| one.wait_settled()));
+        // A server that is late registers its tools later.
         drop(tokio::time::timeout(most, settled).await);
     }
 
     fn supervisors(&self) -> Vec<Arc<Supervisor>> {
-        self.running.lock().values().map(|one| Arc::clone(&one.supervisor)).collect()
+        self.servers.lock().values().map(|one| Arc::clone(&one.supervisor)).collect()
     }
 
-    /// Whether each server was tried once.
-    pub(crate) fn is_tried(&self) -> bool {
-        self.running.lock().values().all(|one| one.supervisor.is_tried())
+    /// Whether the first attempt to connect to each server has ended.
+    pub(crate) fn all_attempted(&self) -> bool {
+        self.servers.lock().values().all(|one| one.supervisor.was_attempted())
     }
 
-    /// Waits until the tools of each server are there, be it as they were last known, or could not be had.
-    pub(crate) async fn listed(&self) {
+    /// Waits until the tools of each server are registered, from its list or from the saved one, or the first attempt
+    /// failed.
+    pub(crate) async fn wait_listed(&self) {
         for supervisor in self.supervisors() {
             tokio::select! {
                 () = supervisor.listed.cancelled() => {}
@@ -171,27 +179,26 @@ impl Bridge {
         }
     }
 
-    /// What to wait for before a tool is unknown that is not there: the server whose name it bears, which is being
-    /// started.
-    pub(crate) fn coming(&self, tool: &str) -> Option<impl Future<Output = ()> + use<>> {
-        let (name, _) = tool.strip_prefix(MCP)?.split_once("__")?;
-        let supervisor = Arc::clone(&self.running.lock().get(name)?.supervisor);
-        supervisor.is_coming().then_some(async move {
+    /// Returns a future that waits for the server of a tool name, if that server is still connecting.
+    pub(crate) fn wait_for_server_of(&self, tool: &str) -> Option<impl Future<Output = ()> + use<>> {
+        let (name, _) = tool.strip_prefix(MCP_PREFIX)?.split_once("__")?;
+        let supervisor = Arc::clone(&self.servers.lock().get(name)?.supervisor);
+        supervisor.is_connecting().then_some(async move {
             tokio::select! {
-                () = supervisor.settled() => {}
+                () = supervisor.wait_settled() => {}
                 () = supervisor.stop.cancelled() => {}
             }
         })
     }
 
-    /// What counts the changes of what servers offer beside tools; others may count theirs there, too.
-    pub(crate) fn changes(&self) -> watch::Sender<u64> {
-        self.ports.changes.clone()
+    /// The counter of changes to resources and templates. Other parts of the server may count their changes in it, too.
+    pub(crate) fn change_counter(&self) -> watch::Sender<u64> {
+        self.context.changes.clone()
     }
 
-    /// The servers whose resources a view may see: those of which it may call a tool; and, where no profile narrows it,
-    /// those that have none.
-    fn in_view(&self, view: &View) -> Vec<Arc<Supervisor>> {
+    /// The servers whose resources a view may see: those with a tool that the view may call and, without a profile,
+    /// those without tools.
+    fn servers_in_view(&self, view: &View) -> Vec<Arc<Supervisor>> {
         let names: BTreeSet<&str> = view
             .callable()
             .filter_map(|entry| match &*entry.def.source {
@@ -205,41 +212,41 @@ impl Bridge {
         self.supervisors().into_iter().filter(seen).collect()
     }
 
-    /// The resources of all servers of a view, by their addresses.
+    /// The resources of all servers of a view, by address.
     pub(crate) fn resources(&self, view: &View) -> BTreeMap<String, Resource> {
-        self.in_view(view).iter().flat_map(|one| one.offered().resources.clone()).collect()
+        self.servers_in_view(view).iter().flat_map(|one| one.resources().resources.clone()).collect()
     }
 
-    /// The templates of all servers of a view, by their addresses.
+    /// The resource templates of all servers of a view, by address.
     pub(crate) fn templates(&self, view: &View) -> BTreeMap<String, ResourceTemplate> {
-        self.in_view(view).iter().flat_map(|one| one.offered().templates.clone()).collect()
+        self.servers_in_view(view).iter().flat_map(|one| one.resources().templates.clone()).collect()
     }
 
-    /// Reads a resource of a server of a view, if `may` says so of a tool that stands for reading, with its labels and
-    /// arguments.
+    /// Reads a resource of a server of a view, if `may` allows it. `may` gets a tool that stands for reading resources,
+    /// its labels and the arguments.
     ///
     /// # Errors
-    /// Why it could not be read; `None`: there is no such resource, or it may not be read.
+    /// The reason why the resource could not be read, or `None` if it does not exist or is not allowed.
     pub(crate) async fn read(
         &self,
         view: &View,
         uri: &str,
         may: impl FnOnce(&ToolDef, &[Arc<str>], &Value) -> bool,
     ) -> Result<Vec<ResourceContents>, Option<ErrorData>> {
-        let asked = Address::parse(uri).ok_or(None)?;
-        let found = self.in_view(view).into_iter().find(|one| one.name() == asked.server);
-        let supervisor = found.filter(|one| one.server.takes_resource(asked.own)).ok_or(None)?;
-        let (tool, labels) = resources::as_tool(&supervisor.server).ok_or(None)?;
-        if !may(&tool, &labels, &json!({"uri": asked.own})) {
+        let asked = ResourceAddress::parse(uri).ok_or(None)?;
+        let found = self.servers_in_view(view).into_iter().find(|one| one.name() == asked.server);
+        let supervisor = found.filter(|one| one.server.includes_resource(asked.server_uri)).ok_or(None)?;
+        let (tool, labels) = resources::resource_read_tool(&supervisor.server).ok_or(None)?;
+        if !may(&tool, &labels, &json!({"uri": asked.server_uri})) {
             return Err(None);
         }
-        supervisor.read(asked).await
+        supervisor.read_resource(asked).await
     }
 
-    /// What is known of each server, in the order of their names.
+    /// The status of each server, sorted by name.
     #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
-        self.running.lock().values().map(|one| one.supervisor.status()).collect()
+        self.servers.lock().values().map(|one| one.supervisor.status()).collect()
     }
 
     /// Whether all servers are ready.
@@ -248,16 +255,16 @@ impl Bridge {
         self.status().iter().all(|status| status.state == ServerState::Ready)
     }
 
-    /// Ends all servers, each with a moment to end by itself. Their tools go.
+    /// Removes the tools of all servers and stops them, with time to exit.
     pub async fn close(&self) {
-        let all: Vec<Running> = std::mem::take(&mut *self.running.lock()).into_values().collect();
-        all.iter().for_each(|one| one.supervisor.end());
-        drop(tokio::time::timeout(END_WAIT, ended(all)).await);
+        let all: Vec<BridgedServer> = std::mem::take(&mut *self.servers.lock()).into_values().collect();
+        all.iter().for_each(|one| one.supervisor.shut_down());
+        drop(tokio::time::timeout(END_WAIT, wait_ended(all)).await);
     }
 }
 
-/// Waits for the end of supervisors that were told to end. Dropped before, it kills what is left.
-async fn ended(gone: Vec<Running>) {
+/// Waits for stopped supervisors to end. Dropping the future kills the remaining servers.
+async fn wait_ended(gone: Vec<BridgedServer>) {
     let all = gone.into_iter().map(|mut one| async move { while one.task.join_next().await.is_some() {} });
     futures_util::future::join_all(all).await;
 }

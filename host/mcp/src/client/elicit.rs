@@ -1,4 +1,5 @@
-//! A server's questions to a person. Nobody answers them unless the embedder says who does.
+//! Elicitations: requests of a server for input from the user. They are declined unless the embedder sets an
+//! [`ElicitationHandler`].
 
 use std::fmt;
 
@@ -6,46 +7,46 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_core::call::outside::Outside;
-use toolbay_core::tool::wording;
-use toolbay_policy::text::visible;
+use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::tool::definition_text;
+use toolbay_policy::text::escape_hidden;
 
-use super::bounds::{MAX_DESCRIPTION, MAX_QUESTION};
+use super::bounds::{MAX_DESCRIPTION, MAX_ELICITATION_BYTES};
 use crate::protocol::bounded;
 use crate::protocol::message;
 
-/// A question.
+/// A request of a server for input from the user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Elicitation {
     /// The server's name in the policy.
     pub server: String,
-    /// What it says. Its words: data, cut, and fit for a terminal.
+    /// The server's message. It is untrusted data: truncated, and safe to print on a terminal.
     pub message: String,
-    /// The form that it wants filled in, a JSON schema of flat properties.
+    /// The form to fill in, as a JSON schema of flat properties.
     pub schema: Value,
 }
 
-/// What became of a question.
+/// The outcome of an elicitation.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Elicited {
-    /// The form, filled in. What has a default and is missing gets it.
+pub enum ElicitationOutcome {
+    /// The completed form. Missing fields get their defaults.
     Accept(Map<String, Value>),
-    /// The person said no.
+    /// The user declined.
     Decline,
-    /// The person said nothing.
+    /// The user dismissed the form without a decision.
     Cancel,
 }
 
-/// Somebody who answers servers' questions.
-pub trait Elicit: Send + Sync + fmt::Debug {
-    /// Asks. Dropping the future takes the question back.
-    fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, Elicited>;
+/// Answers elicitations of servers.
+pub trait ElicitationHandler: Send + Sync + fmt::Debug {
+    /// Shows an elicitation to the user. Dropping the future withdraws it.
+    fn elicit<'a>(&'a self, question: &'a Elicitation) -> BoxFuture<'a, ElicitationOutcome>;
 }
 
 /// The parameters of `elicitation/create`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct ElicitParams<'a> {
     mode: Option<String>,
     #[serde(default)]
     message: String,
@@ -53,19 +54,21 @@ struct Params<'a> {
     requested_schema: Option<&'a RawValue>,
 }
 
-/// Asks a question and returns the result of `elicitation/create`. One that wants a person to open an address is declined:
-/// nobody here opens one. So is one whose form is too large, or has what a person should not be shown.
-pub(super) async fn answer(
-    of: Option<&dyn Elicit>,
-    outside: &dyn Outside,
+/// Runs an elicitation and returns the result of `elicitation/create`. URL mode is declined, since this client opens no
+/// URLs. Forms that are too large or contain unsafe text are declined, too.
+pub(super) async fn run_elicitation(
+    of: Option<&dyn ElicitationHandler>,
+    connector: &dyn ServerConnector,
     server: &str,
     params: Option<&RawValue>,
 ) -> Value {
     let decline = json!({"action": "decline"});
     let Some(of) = of else { return decline };
-    let Some(question) = params.and_then(|params| read(outside, server, params)) else { return decline };
+    let Some(question) = params.and_then(|params| parse_elicitation(connector, server, params)) else {
+        return decline;
+    };
     match of.elicit(&question).await {
-        Elicited::Accept(mut form) => {
+        ElicitationOutcome::Accept(mut form) => {
             let fields = question.schema.get("properties").and_then(Value::as_object);
             for (name, field) in fields.into_iter().flatten() {
                 if let (false, Some(default)) = (form.contains_key(name), field.get("default")) {
@@ -74,22 +77,26 @@ pub(super) async fn answer(
             }
             json!({"action": "accept", "content": form})
         }
-        Elicited::Decline => decline,
-        Elicited::Cancel => json!({"action": "cancel"}),
+        ElicitationOutcome::Decline => decline,
+        ElicitationOutcome::Cancel => json!({"action": "cancel"}),
     }
 }
 
-/// A question that may be asked.
-fn read(outside: &dyn Outside, server: &str, params: &RawValue) -> Option<Elicitation> {
-    bounded::small(params, MAX_QUESTION).ok()?;
-    let Params { mode, message, requested_schema } = message::object(params).ok()?;
+/// Parses an elicitation. `None` if it must be declined.
+fn parse_elicitation(
+    connector: &dyn ServerConnector,
+    server: &str,
+    params: &RawValue,
+) -> Option<Elicitation> {
+    bounded::check_size(params, MAX_ELICITATION_BYTES).ok()?;
+    let ElicitParams { mode, message, requested_schema } = message::parse_object(params).ok()?;
     if mode.is_some_and(|mode| mode != "form") {
         return None;
     }
-    let mut schema = bounded::tree(requested_schema?, MAX_QUESTION).ok()?;
-    wording::schema(&mut schema, &|text| outside.redacted(text)).ok()?;
-    let message = outside.redacted(&message);
-    let message = visible(&message).chars().take(MAX_DESCRIPTION).collect();
+    let mut schema = bounded::parse_bounded(requested_schema?, MAX_ELICITATION_BYTES).ok()?;
+    definition_text::sanitize_schema(&mut schema, &|text| connector.redact(text)).ok()?;
+    let message = connector.redact(&message);
+    let message = escape_hidden(&message).chars().take(MAX_DESCRIPTION).collect();
     Some(Elicitation { server: server.to_owned(), message, schema })
 }
 
@@ -97,40 +104,40 @@ fn read(outside: &dyn Outside, server: &str, params: &RawValue) -> Option<Elicit
 mod tests {
     use super::*;
 
-    use super::super::inbox::tests::Nowhere;
+    use super::super::inbox::tests::NullConnector;
 
     #[derive(Debug)]
-    struct Yes;
+    struct AcceptingHandler;
 
-    impl Elicit for Yes {
-        fn elicit<'a>(&'a self, _: &'a Elicitation) -> BoxFuture<'a, Elicited> {
-            Box::pin(async { Elicited::Accept(Map::from_iter([("b".to_owned(), json!(false))])) })
+    impl ElicitationHandler for AcceptingHandler {
+        fn elicit<'a>(&'a self, _: &'a Elicitation) -> BoxFuture<'a, ElicitationOutcome> {
+            Box::pin(async { ElicitationOutcome::Accept(Map::from_iter([("b".to_owned(), json!(false))])) })
         }
     }
 
     #[tokio::test]
-    async fn defaults_are_filled_in_and_addresses_are_not_opened() {
-        let ask = async |of: Option<&dyn Elicit>, params: Value| {
+    async fn defaults_are_filled_in_and_url_elicitations_are_declined() {
+        let ask = async |of: Option<&dyn ElicitationHandler>, params: Value| {
             let raw = serde_json::value::to_raw_value(&params).unwrap();
-            answer(of, &Nowhere, "s", Some(&raw)).await
+            run_elicitation(of, &NullConnector, "s", Some(&raw)).await
         };
         let form = json!({"message": "m", "requestedSchema": {"type": "object", "properties": {
             "a": {"type": "integer", "default": 3}, "b": {"type": "boolean", "default": true}, "c": {}}}});
         let expect = json!({"action": "accept", "content": {"a": 3, "b": false}});
-        assert_eq!(ask(Some(&Yes), form.clone()).await, expect);
+        assert_eq!(ask(Some(&AcceptingHandler), form.clone()).await, expect);
         let decline = json!({"action": "decline"});
         assert_eq!(ask(None, form).await, decline);
         assert_eq!(
-            ask(Some(&Yes), json!({"mode": "url", "url": "https://a", "message": "m"})).await,
+            ask(Some(&AcceptingHandler), json!({"mode": "url", "url": "https://a", "message": "m"})).await,
             decline
         );
-        assert_eq!(ask(Some(&Yes), json!([])).await, decline);
+        assert_eq!(ask(Some(&AcceptingHandler), json!([])).await, decline);
         for bad in [
-            json!({"message": "m", "requestedSchema": {"description": "x".repeat(MAX_QUESTION)}}),
+            json!({"message": "m", "requestedSchema": {"description": "x".repeat(MAX_ELICITATION_BYTES)}}),
             json!({"message": "m", "requestedSchema": {"properties": {"<|im_start|>": {}}}}),
-            json!({"message": "m".repeat(MAX_QUESTION), "requestedSchema": {}}),
+            json!({"message": "m".repeat(MAX_ELICITATION_BYTES), "requestedSchema": {}}),
         ] {
-            assert_eq!(ask(Some(&Yes), bad).await, decline);
+            assert_eq!(ask(Some(&AcceptingHandler), bad).await, decline);
         }
     }
 }

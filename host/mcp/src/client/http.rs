@@ -1,5 +1,5 @@
-//! A server behind a URL: Streamable HTTP, both eras. Each request is a POST of its own; its answer is the body, or an
-//! event of a stream, which is fetched again where it breaks off and the server said how (revision 2025-11-25).
+//! A server behind a URL, over Streamable HTTP in both eras. Each request is one POST. The response is the body or an
+//! event of a stream. A stream that is interrupted is resumed if the server sent an event id (revision 2025-11-25).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,81 +9,82 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
-use toolbay_core::call::outside::{Body, Request, Response};
-use toolbay_policy::mcp_server::Endpoint;
+use toolbay_core::call::server_connector::{BodyStream, ConnectorRequest, ConnectorResponse};
+use toolbay_policy::mcp_server::HttpServerConfig;
 use toolbay_policy::quantity;
 
 use super::bounds::{
-    FAREWELL, MAX_ERROR_BODY, MAX_HELD, MAX_IN_FLIGHT, MAX_RESUMES, MAX_STREAM, RESUME_PAUSE, TELL_WAIT,
+    CLOSE_TIMEOUT, MAX_ERROR_BODY, MAX_IN_FLIGHT, MAX_RESPONSE_BUFFER_BYTES, MAX_RESUMES, MAX_STREAM_BYTES,
+    NOTIFY_TIMEOUT, RESUME_DELAY,
 };
-use super::inbox::{Flood, Full, Held, Inbox};
-use super::link::{Ask, LinkError, said};
-use crate::protocol::bounds::MAX_MESSAGE;
-use crate::protocol::message::{self, Message, RawRequest, RpcResult};
-use crate::protocol::sse::Parser;
+use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
+use super::link::{LinkError, LinkRequest, quote};
+use crate::protocol::bounds::MAX_MESSAGE_BYTES;
+use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
+use crate::protocol::sse::SseParser;
 
 /// Longest session id, in bytes.
-const MAX_SESSION: usize = 1024;
-/// The header of the session.
-const SESSION: &str = "mcp-session-id";
+const MAX_SESSION_ID: usize = 1024;
+/// Header with the session id.
+const SESSION_HEADER: &str = "mcp-session-id";
 
-/// A server behind a URL.
+/// A connection to a server behind a URL.
 #[derive(Debug)]
-pub(super) struct Web {
-    endpoint: Endpoint,
+pub(super) struct HttpLink {
+    endpoint: HttpServerConfig,
     inbox: Arc<Inbox>,
-    known: Mutex<Known>,
-    /// The stream of what the server says by itself, opened before anything is called.
-    ear: Mutex<Option<Response>>,
-    /// Places for what is told beside all requests.
-    asides: Arc<Semaphore>,
+    state: Mutex<HttpSessionState>,
+    /// The stream of unsolicited messages, opened before the first call.
+    listen_stream: Mutex<Option<ConnectorResponse>>,
+    /// Permits for cancellation notifications in flight.
+    cancel_permits: Arc<Semaphore>,
 }
 
-impl Drop for Web {
-    /// Nobody waits any more for what a person was asked.
+impl Drop for HttpLink {
+    /// Closes the connection, which withdraws open elicitations.
     fn drop(&mut self) {
-        self.inbox.ending.end("the host ended it".to_owned());
+        self.inbox.closure.close("the host closed the connection".to_owned());
     }
 }
 
-/// What the handshake settled.
+/// The state that the handshake negotiated.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct HttpSessionState {
     session: Option<String>,
     version: Option<String>,
     modern: bool,
 }
 
-/// What a stream of events came to.
-enum End {
+/// How an event stream ended.
+enum StreamEnd {
     Answer(RpcResult),
-    Broken,
+    Interrupted,
 }
 
-impl Web {
-    pub(super) fn new(endpoint: Endpoint, inbox: Arc<Inbox>) -> Self {
+impl HttpLink {
+    pub(super) fn new(endpoint: HttpServerConfig, inbox: Arc<Inbox>) -> Self {
         Self {
             endpoint,
             inbox,
-            known: Mutex::default(),
-            ear: Mutex::default(),
-            asides: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
+            state: Mutex::default(),
+            listen_stream: Mutex::default(),
+            cancel_permits: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
     }
 
-    fn known(&self) -> Known {
-        self.known.lock().clone()
+    fn state(&self) -> HttpSessionState {
+        self.state.lock().clone()
     }
 
-    /// From now on every request says this version.
-    pub(super) fn settle(&self, version: &str, modern: bool) {
-        let mut known = self.known.lock();
+    /// Sets the protocol version that all further requests carry.
+    pub(super) fn set_negotiated(&self, version: &str, modern: bool) {
+        let mut known = self.state.lock();
         (known.version, known.modern) = (Some(version.to_owned()), modern);
     }
 
-    /// Nothing is settled yet.
-    pub(super) fn unsettle(&self) {
-        *self.known.lock() = Known::default();
+    /// Resets the negotiated state.
+    pub(super) fn reset_negotiated(&self) {
+        *self.state.lock() = HttpSessionState::default();
     }
 
     async fn send(
@@ -91,8 +92,8 @@ impl Web {
         method: &'static str,
         body: Vec<u8>,
         more: Vec<(String, String)>,
-    ) -> Result<Response, LinkError> {
-        let known = self.known();
+    ) -> Result<ConnectorResponse, LinkError> {
+        let known = self.state();
         let mut headers = more;
         let accept =
             if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
@@ -101,58 +102,62 @@ impl Web {
             headers.push(("content-type".to_owned(), "application/json".to_owned()));
         }
         if let Some(session) = known.session {
-            headers.push((SESSION.to_owned(), session));
+            headers.push((SESSION_HEADER.to_owned(), session));
         }
-        // Revisions before 2025-06-18 do not know it, and do not mind it.
+        // Revisions before 2025-06-18 ignore this header.
         if let Some(version) = known.version {
             headers.push(("mcp-protocol-version".to_owned(), version));
         }
-        let request = Request { method, headers, body };
-        let response = self.inbox.outside.send(&self.inbox.name, &self.endpoint, request).await;
+        let request = ConnectorRequest { method, headers, body };
+        let response = self.inbox.connector.send(&self.inbox.name, &self.endpoint, request).await;
         response.map_err(|error| match LinkError::from(error) {
-            // A server that cannot be reached now may be reached the next time: each request is its own.
+            // An unreachable server ends the session; the supervisor reconnects.
             LinkError::Closed(why) => {
-                self.inbox.ending.end(why.clone());
+                self.inbox.closure.close(why.clone());
                 LinkError::Closed(why)
             }
             other => other,
         })
     }
 
-    pub(super) async fn tell(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
+    pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
         let mut headers = Vec::new();
-        if self.known().modern {
+        if self.state().modern {
             headers.push(("mcp-method".to_owned(), method.to_owned()));
         }
-        let response = self.send("POST", message::notification(method, params), headers).await?;
+        let response = self.send("POST", message::encode_notification(method, params), headers).await?;
         match response.status {
             200..=299 => Ok(()),
-            _ => Err(self.refused(response).await),
+            _ => Err(self.error_from_response(response).await),
         }
     }
 
-    pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
-        if self.inbox.ending.is_over() {
-            return Err(self.inbox.ending.error());
+    pub(super) async fn request(self: &Arc<Self>, ask: LinkRequest<'_>) -> Result<Box<RawValue>, LinkError> {
+        if self.inbox.closure.is_closed() {
+            return Err(self.inbox.closure.error());
         }
-        let Ask { id, method, body, headers } = ask;
+        let LinkRequest { id, method, body, headers } = ask;
         let response = self.send("POST", body, headers).await?;
         if method == "initialize" {
-            let session = response.header(SESSION).filter(|id| {
-                !id.is_empty() && id.len() <= MAX_SESSION && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
+            let session = response.header(SESSION_HEADER).filter(|id| {
+                !id.is_empty() && id.len() <= MAX_SESSION_ID && id.bytes().all(|b| (b'!'..=b'~').contains(&b))
             });
-            self.known.lock().session = session.map(ToOwned::to_owned);
+            self.state.lock().session = session.map(ToOwned::to_owned);
         }
-        self.answer(id, response).await?.map_err(LinkError::Rpc)
+        self.read_response(id, response).await?.map_err(LinkError::Rpc)
     }
 
-    async fn answer(self: &Arc<Self>, id: u64, response: Response) -> Result<RpcResult, LinkError> {
+    async fn read_response(
+        self: &Arc<Self>,
+        id: u64,
+        response: ConnectorResponse,
+    ) -> Result<RpcResult, LinkError> {
         if !(200..=299).contains(&response.status) {
-            let known = response.status == 404 && self.known().session.is_some();
+            let known = response.status == 404 && self.state().session.is_some();
             if known {
-                self.inbox.ending.end("the server has forgotten the session".to_owned());
+                self.inbox.closure.close("the server no longer knows the session".to_owned());
             }
-            return match self.refused(response).await {
+            return match self.error_from_response(response).await {
                 LinkError::Rpc(error) => Ok(Err(error)),
                 other => Err(other),
             };
@@ -160,153 +165,165 @@ impl Web {
         let kind = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_owned();
         match kind.as_str() {
-            "text/event-stream" => self.stream(id, response.body).await,
+            "text/event-stream" => self.read_stream(id, response.body).await,
             "application/json" => {
-                let body = collect(response.body, MAX_MESSAGE, self.inbox.holds()).await?;
-                let messages = message::read(&body);
+                let body =
+                    collect(response.body, MAX_MESSAGE_BYTES, self.inbox.track_response_buffer()).await?;
+                let messages = message::parse_messages(&body);
                 for message in messages.into_iter().flatten() {
-                    if let Message::Response { id: of, result } = message
+                    if let RpcMessage::Response { id: of, result } = message
                         && of == Some(id)
                     {
-                        self.inbox.hear();
+                        self.inbox.record_activity();
                         return Ok(result);
                     }
                 }
-                Err(LinkError::Bad(format!(
-                    "the server's response is no answer to the request{}",
-                    said(&body)
+                Err(LinkError::InvalidResponse(format!(
+                    "the server's response does not match the request{}",
+                    quote(&body)
                 )))
             }
-            _ => Err(LinkError::Bad(format!(
-                "the server answered with status {} and no JSON: is `url` the endpoint of an MCP server?",
+            _ => Err(LinkError::InvalidResponse(format!(
+                "the server answered with status {} and without JSON: check that `url` is the endpoint of an MCP server",
                 response.status
             ))),
         }
     }
 
-    /// Reads events until the answer is among them. A stream that ends before is asked for again, if the server told how.
-    async fn stream(self: &Arc<Self>, id: u64, body: Body) -> Result<RpcResult, LinkError> {
-        let (mut body, mut parser, mut total) = (body, Parser::default(), 0);
+    /// Reads events until the response arrives. If the stream ends before, it is resumed from the last event id.
+    async fn read_stream(self: &Arc<Self>, id: u64, body: BodyStream) -> Result<RpcResult, LinkError> {
+        let (mut body, mut parser, mut total) = (body, SseParser::default(), 0);
         for _ in 0..=MAX_RESUMES {
-            match self.events(Some(id), body, &mut parser, &mut total).await? {
-                End::Answer(answer) => return Ok(answer),
-                End::Broken => {}
+            match self.read_events(Some(id), body, &mut parser, &mut total).await? {
+                StreamEnd::Answer(answer) => return Ok(answer),
+                StreamEnd::Interrupted => {}
             }
-            let Some(last) = parser.last_id.clone().filter(|_| !self.known().modern) else {
-                return Err(LinkError::Bad("the server's stream ended without an answer".to_owned()));
+            let Some(last) = parser.last_id.clone().filter(|_| !self.state().modern) else {
+                return Err(LinkError::InvalidResponse(
+                    "the server's stream ended without a response".to_owned(),
+                ));
             };
-            tokio::time::sleep(parser.retry.unwrap_or(RESUME_PAUSE)).await;
+            tokio::time::sleep(parser.retry.unwrap_or(RESUME_DELAY)).await;
             let response = self.send("GET", Vec::new(), vec![("last-event-id".to_owned(), last)]).await?;
             if !(200..=299).contains(&response.status) {
-                return Err(self.refused(response).await);
+                return Err(self.error_from_response(response).await);
             }
-            parser = parser.anew();
+            parser = parser.into_resumed();
             body = response.body;
         }
-        Err(LinkError::Bad(format!("the server's stream broke off {MAX_RESUMES} times without an answer")))
+        Err(LinkError::InvalidResponse(format!(
+            "the server's stream was interrupted {MAX_RESUMES} times before the response"
+        )))
     }
 
-    /// Reads one stream: to the answer, or to its end.
-    async fn events(
+    /// Reads one stream up to the response or to its end.
+    async fn read_events(
         self: &Arc<Self>,
         id: Option<u64>,
-        mut body: Body,
-        parser: &mut Parser,
+        mut body: BodyStream,
+        parser: &mut SseParser,
         total: &mut usize,
-    ) -> Result<End, LinkError> {
+    ) -> Result<StreamEnd, LinkError> {
         let large = |what: &str, most: usize| {
-            LinkError::Bad(format!(
+            LinkError::InvalidResponse(format!(
                 "the server sent {what} of more than {}",
                 quantity::show_bytes(most as u64)
             ))
         };
-        let mut held = self.inbox.holds();
+        let mut held = self.inbox.track_response_buffer();
         while let Some(part) = body.next().await {
-            let Ok(part) = part else { return Ok(End::Broken) };
+            let Ok(part) = part else { return Ok(StreamEnd::Interrupted) };
             *total += part.len();
-            if id.is_some() && *total > MAX_STREAM {
-                return Err(large("a stream", MAX_STREAM));
+            if id.is_some() && *total > MAX_STREAM_BYTES {
+                return Err(large("a stream", MAX_STREAM_BYTES));
             }
-            // Nothing of a stream that answers no request was asked for.
+            // Everything on a stream without a request is unsolicited.
             if id.is_none() {
                 let lines = part.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
-                self.inbox.weigh(part.len(), lines).map_err(|flood| self.flooded(&flood))?;
+                self.inbox
+                    .count_unsolicited_bytes(part.len(), lines)
+                    .map_err(|flood| self.close_flooded(&flood))?;
             }
-            let events = parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE))?;
-            held.resize(parser.held()).map_err(full)?;
+            let events = parser.push(&part).map_err(|_| large("an event", MAX_MESSAGE_BYTES))?;
+            held.resize(parser.buffered_bytes()).map_err(buffer_full_error)?;
             for event in events {
-                if let Some(answer) = self.event(id, &event).await? {
-                    return Ok(End::Answer(answer));
+                if let Some(answer) = self.handle_event(id, &event).await? {
+                    return Ok(StreamEnd::Answer(answer));
                 }
             }
         }
-        Ok(End::Broken)
+        Ok(StreamEnd::Interrupted)
     }
 
-    /// Takes one event; returns the answer, if it is that.
-    async fn event(self: &Arc<Self>, id: Option<u64>, event: &[u8]) -> Result<Option<RpcResult>, LinkError> {
-        let ended = |flood: Flood| self.flooded(&flood);
-        let Some(messages) = message::read(event) else {
-            return self.inbox.garbage("in a stream", event).map(|()| None).map_err(ended);
+    /// Handles one event; returns the response if the event contains it.
+    async fn handle_event(
+        self: &Arc<Self>,
+        id: Option<u64>,
+        event: &[u8],
+    ) -> Result<Option<RpcResult>, LinkError> {
+        let ended = |flood: FloodError| self.close_flooded(&flood);
+        let Some(messages) = message::parse_messages(event) else {
+            return self.inbox.record_invalid_message("in a stream", event).map(|()| None).map_err(ended);
         };
         for message in messages {
             match message {
-                Message::Response { id: of, result } if of.is_some() && of == id => {
-                    self.inbox.hear();
+                RpcMessage::Response { id: of, result } if of.is_some() && of == id => {
+                    self.inbox.record_activity();
                     return Ok(Some(result));
                 }
-                Message::Response { .. } => self.inbox.stray().map_err(ended)?,
-                Message::Notification { method, params } => {
-                    self.inbox.tell(&method, params.as_deref()).map_err(ended)?;
+                RpcMessage::Response { .. } => self.inbox.count_unmatched_response().map_err(ended)?,
+                RpcMessage::Notification { method, params } => {
+                    self.inbox.handle_notification(&method, params.as_deref()).map_err(ended)?;
                 }
-                Message::Request(request) => self.reply(request).await.map_err(ended)?,
+                RpcMessage::Request(request) => self.respond(request).await.map_err(ended)?,
             }
         }
         Ok(None)
     }
 
-    /// Answers a server's request: at once where that is a word, in a task of its own where a person is asked, so that
-    /// what else comes is heard meanwhile. There are no more such tasks than questions may be open.
-    async fn reply(self: &Arc<Self>, request: RawRequest) -> Result<(), Flood> {
+    /// Answers a request of the server. A response that needs no user is sent at once. Elicitations run in a task, so
+    /// that later messages are still read. `MAX_OPEN_ELICITATIONS` bounds these tasks.
+    async fn respond(self: &Arc<Self>, request: RawRequest) -> Result<(), FloodError> {
         let (inbox, web) = (Arc::clone(&self.inbox), Arc::downgrade(self));
         let mut asked = Box::pin(Arc::clone(&self.inbox).respond(request));
         if let Some(answer) = (&mut asked).now_or_never() {
-            self.say(answer?).await;
+            self.send_response(answer?).await;
             return Ok(());
         }
+        // The task owns itself and ends with the connection.
         drop(tokio::spawn(async move {
             tokio::select! {
-                _ = inbox.ending.over() => {}
-                Ok(answer) = asked => if let Some(web) = web.upgrade() { web.say(answer).await },
+                _ = inbox.closure.wait_closed() => {}
+                Ok(answer) = asked => if let Some(web) = web.upgrade() { web.send_response(answer).await },
             }
         }));
         Ok(())
     }
 
-    /// Sends an answer. That the server does not want to hear it is its own affair, and holds up nothing else.
-    async fn say(&self, answer: Vec<u8>) {
-        drop(tokio::time::timeout(TELL_WAIT, self.send("POST", answer, Vec::new())).await);
+    /// Sends a response. Errors are ignored: only the server loses by them.
+    async fn send_response(&self, answer: Vec<u8>) {
+        drop(tokio::time::timeout(NOTIFY_TIMEOUT, self.send("POST", answer, Vec::new())).await);
     }
 
-    /// It says more than may be: the conversation is over.
-    fn flooded(&self, flood: &Flood) -> LinkError {
-        self.inbox.ending.end(flood.to_string());
+    /// Closes the connection because the server exceeded a limit on unsolicited messages.
+    fn close_flooded(&self, flood: &FloodError) -> LinkError {
+        self.inbox.closure.close(flood.to_string());
         LinkError::Closed(flood.to_string())
     }
 
-    /// Opens that stream, so that what a server says during the first call is heard. One that does not answer at once is
-    /// waited for later.
-    pub(super) async fn listen(&self) {
-        let asked = tokio::time::timeout(FAREWELL, self.send("GET", Vec::new(), Vec::new())).await;
+    /// Opens the stream of unsolicited messages, so that none is lost during the first call. If the server does not
+    /// answer in time, [`Self::read_server_events`] opens the stream later.
+    pub(super) async fn open_listen_stream(&self) {
+        let asked = tokio::time::timeout(CLOSE_TIMEOUT, self.send("GET", Vec::new(), Vec::new())).await;
         if let Ok(Ok(response)) = asked {
-            *self.ear.lock() = Some(response);
+            *self.listen_stream.lock() = Some(response);
         }
     }
 
-    /// Hears what the server says by itself, as revisions with a handshake have it: a GET that stays open. Returns when
-    /// the stream ends; an error: there is none.
-    pub(super) async fn hear(self: &Arc<Self>) -> Result<Duration, LinkError> {
-        let opened = self.ear.lock().take();
+    /// Reads the unsolicited messages of a legacy server from a GET that stays open. Returns the retry delay when the
+    /// stream ends, or an error if the server has no such stream.
+    pub(super) async fn read_server_events(self: &Arc<Self>) -> Result<Duration, LinkError> {
+        let opened = self.listen_stream.lock().take();
         let first = opened.is_some();
         let response = match opened {
             Some(response) => response,
@@ -317,81 +334,89 @@ impl Web {
             return Err(LinkError::Status(response.status, String::new()));
         }
         if !first {
-            // From here on every change is heard; what was said before this stream was open is not.
+            // Changes before the stream was open were missed: read the lists again.
             self.inbox.changed.notify_one();
         }
-        let mut parser = Parser::default();
-        self.events(None, response.body, &mut parser, &mut 0).await?;
-        Ok(parser.retry.unwrap_or(RESUME_PAUSE))
+        let mut parser = SseParser::default();
+        self.read_events(None, response.body, &mut parser, &mut 0).await?;
+        Ok(parser.retry.unwrap_or(RESUME_DELAY))
     }
 
-    /// What a status that is no success says.
-    async fn refused(&self, response: Response) -> LinkError {
+    /// Converts a response with an error status.
+    async fn error_from_response(&self, response: ConnectorResponse) -> LinkError {
         let status = response.status;
-        let body = collect(response.body, MAX_ERROR_BODY, self.inbox.holds()).await.unwrap_or_default();
-        // An error about a message that could not be read has no id.
+        let body = collect(response.body, MAX_ERROR_BODY, self.inbox.track_response_buffer())
+            .await
+            .unwrap_or_default();
+        // An error about an unreadable message has no id.
         #[derive(serde::Deserialize)]
-        struct Failed {
+        struct ErrorBody {
             error: message::RpcError,
         }
-        if let Ok(Failed { error }) = serde_json::from_slice(&body) {
+        if let Ok(ErrorBody { error }) = serde_json::from_slice(&body) {
             return LinkError::Rpc(error);
         }
         let name = &self.inbox.name;
         let hint = match status {
             401 | 403 => format!(
-                ": it wants credentials; write in the policy: [mcp.{name}] bearer = \"NAME\", and [secrets.NAME]"
+                ": it requires credentials; write in the policy: [mcp.{name}] bearer = \"NAME\" and [secrets.NAME]"
             ),
-            404 | 405 => ": is `url` the endpoint of an MCP server?".to_owned(),
-            _ => said(&body),
+            404 | 405 => ": check that `url` is the endpoint of an MCP server".to_owned(),
+            _ => quote(&body),
         };
         LinkError::Status(status, hint)
     }
 
     /// Ends the session, if there is one.
     pub(super) async fn close(&self) {
-        let ends = self.known().session.is_some() && !self.inbox.ending.is_over();
+        let ends = self.state().session.is_some() && !self.inbox.closure.is_closed();
         if ends {
-            // It is a courtesy.
-            drop(tokio::time::timeout(FAREWELL, self.send("DELETE", Vec::new(), Vec::new())).await);
+            // The server may release the session early; a failure does not matter.
+            drop(tokio::time::timeout(CLOSE_TIMEOUT, self.send("DELETE", Vec::new(), Vec::new())).await);
         }
-        self.inbox.ending.end("the host ended it".to_owned());
+        self.inbox.closure.close("the host closed the connection".to_owned());
     }
 
-    /// Tells a server of an older revision that nobody waits for an answer any more; for 2026-07-28 the closed connection
-    /// says it.
-    pub(super) fn give_up(self: &Arc<Self>, cancelled: Value) {
-        if self.known().modern || self.inbox.ending.is_over() {
+    /// Sends a cancellation to a legacy server. A 2026-07-28 server notices the closed connection instead.
+    pub(super) fn notify_cancelled(self: &Arc<Self>, cancelled: Value) {
+        if self.state().modern || self.inbox.closure.is_closed() {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        // However many calls are given up: who does not read is not told of all of them.
-        let Ok(place) = Arc::clone(&self.asides).try_acquire_owned() else { return };
+        // Bounds the tasks when many calls are cancelled at once and the server is slow.
+        let Ok(place) = Arc::clone(&self.cancel_permits).try_acquire_owned() else { return };
         let web = Arc::clone(self);
+        // The task owns itself and ends within `NOTIFY_TIMEOUT`.
         drop(runtime.spawn(async move {
             let _place = place;
-            let told = web.tell("notifications/cancelled", Some(&cancelled));
-            drop(tokio::time::timeout(TELL_WAIT, told).await);
+            let told = web.notify("notifications/cancelled", Some(&cancelled));
+            drop(tokio::time::timeout(NOTIFY_TIMEOUT, told).await);
         }));
     }
 }
 
 /// Reads a body of at most `most` bytes.
-async fn collect(mut body: Body, most: usize, mut held: Held<'_>) -> Result<Vec<u8>, LinkError> {
+async fn collect(
+    mut body: BodyStream,
+    most: usize,
+    mut held: ResponseBufferUsage<'_>,
+) -> Result<Vec<u8>, LinkError> {
     let mut bytes = Vec::new();
     while let Some(part) = body.next().await {
-        let part = part.map_err(|why| LinkError::Bad(format!("the server's response broke off: {why}")))?;
+        let part = part.map_err(|why| {
+            LinkError::InvalidResponse(format!("the server's response was interrupted: {why}"))
+        })?;
         if bytes.len() + part.len() > most {
             let most = quantity::show_bytes(most as u64);
-            return Err(LinkError::Bad(format!("the server's response has more than {most}")));
+            return Err(LinkError::InvalidResponse(format!("the server's response has more than {most}")));
         }
-        held.resize(bytes.len() + part.len()).map_err(full)?;
+        held.resize(bytes.len() + part.len()).map_err(buffer_full_error)?;
         bytes.extend(part);
     }
     Ok(bytes)
 }
 
-fn full(_: Full) -> LinkError {
-    let most = quantity::show_bytes(MAX_HELD as u64);
-    LinkError::Busy(format!("its responses that are being read have more than {most} together"))
+fn buffer_full_error(_: BufferLimitError) -> LinkError {
+    let most = quantity::show_bytes(MAX_RESPONSE_BUFFER_BYTES as u64);
+    LinkError::Busy(format!("its concurrent responses exceed {most}"))
 }

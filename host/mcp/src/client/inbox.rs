@@ -1,5 +1,5 @@
-//! What a server says unasked: progress, changes of its list, log lines, questions. Bounded in number, taken in place:
-//! no message of a server makes a task or waits in a queue.
+//! Handles unsolicited messages of a server: progress, list changes, log messages and requests. Their number is
+//! bounded. They are handled in place: a message never enters a queue, and only an elicitation needs a task.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,78 +11,80 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
-use toolbay_core::call::outside::Outside;
-use toolbay_core::call::{Audience, CallContext};
+use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::call::{CallContext, ProgressAudience};
 use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 
 use super::bounds::{
-    FLOOD_WINDOW, HUNG_AFTER, LINE_WEIGHT, MAX_GARBAGE, MAX_HELD, MAX_LOG_LINE, MAX_LOG_LINES,
-    MAX_PROGRESS_EVENTS, MAX_QUESTIONS, MAX_STRAY, MAX_UNASKED, MAX_UNASKED_BYTES, PROGRESS_PAUSE,
+    FLOOD_WINDOW, HUNG_AFTER, MAX_INVALID_MESSAGES, MAX_LOG_LINE, MAX_LOG_LINES, MAX_OPEN_ELICITATIONS,
+    MAX_PROGRESS_EVENTS, MAX_RESPONSE_BUFFER_BYTES, MAX_UNMATCHED_RESPONSES, MAX_UNSOLICITED_BYTES,
+    MAX_UNSOLICITED_MESSAGES, MIN_LINE_COST, MIN_PROGRESS_INTERVAL,
 };
-use super::elicit::{self, Elicit};
-use super::link::Ending;
+use super::elicit::{self, ElicitationHandler};
+use super::link::LinkClosure;
 use crate::protocol::message::{self, METHOD_NOT_FOUND, RawRequest, RpcError};
 
-/// Where the unasked messages of one connection go.
+/// Receives the unsolicited messages of one connection.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) name: PluginId,
-    pub(super) outside: Arc<dyn Outside>,
-    pub(super) elicit: Option<Arc<dyn Elicit>>,
-    /// The list has changed, it was said.
+    pub(super) connector: Arc<dyn ServerConnector>,
+    pub(super) elicitation_handler: Option<Arc<dyn ElicitationHandler>>,
+    /// Notified when the server reports a changed list.
     pub(super) changed: Notify,
-    /// It does not answer any more. Of this connection alone: the next one begins without guilt.
+    /// Notified when the server counts as hung. Each connection starts with its own count.
     pub(super) hung: Notify,
-    /// Calls that took too long in a row, with nothing heard in between.
-    overdue: AtomicU32,
-    /// The end of the connection.
-    pub(super) ending: Ending,
-    questions: Semaphore,
-    calls: Mutex<HashMap<u64, Progress>>,
-    held: AtomicUsize,
-    said: Mutex<Unasked>,
+    /// Consecutive calls that timed out, with no message in between.
+    timeouts: AtomicU32,
+    /// Whether the connection is closed.
+    pub(super) closure: LinkClosure,
+    elicitation_permits: Semaphore,
+    calls: Mutex<HashMap<u64, CallProgress>>,
+    response_buffer_bytes: AtomicUsize,
+    unsolicited: Mutex<UnsolicitedCounters>,
 }
 
-/// How much was said that nobody asked for.
+/// Counters of unsolicited messages.
 #[derive(Debug, Default)]
-struct Unasked {
-    garbage: usize,
-    stray: usize,
-    flood: Window,
-    log: Window,
+struct UnsolicitedCounters {
+    invalid_messages: usize,
+    unmatched_responses: usize,
+    flood: RateWindow,
+    log: RateWindow,
 }
 
-/// More was said than may be: the connection is to be closed. Says what there was too much of.
+/// The server exceeded a limit on unsolicited messages, so that the connection must be closed.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}, and was ended")]
-pub(super) struct Flood(String);
+#[error("{0}: the connection was closed")]
+pub(super) struct FloodError(String);
 
-/// A call that wants to know how it goes.
+/// A call whose client wants progress.
 #[derive(Debug)]
-struct Progress {
+struct CallProgress {
     ctx: Arc<CallContext>,
     passed: u32,
     last: Option<Instant>,
 }
 
-/// A count that begins anew after a while.
+/// A counter that restarts after a time window.
 #[derive(Debug)]
-struct Window {
+struct RateWindow {
     since: Instant,
     count: u32,
     bytes: usize,
 }
 
-impl Default for Window {
+impl Default for RateWindow {
     fn default() -> Self {
         Self { since: Instant::now(), count: 0, bytes: 0 }
     }
 }
 
-impl Window {
-    /// Counts so many and so many bytes; tells how much there is now.
-    fn count(&mut self, long: std::time::Duration, count: u32, bytes: usize) -> (u32, usize) {
+impl RateWindow {
+    /// Adds to the counters and returns the totals of the current window.
+    fn add(&mut self, long: std::time::Duration, count: u32, bytes: usize) -> (u32, usize) {
         if self.since.elapsed() > long {
             *self = Self::default();
         }
@@ -103,96 +105,119 @@ struct ProgressParams {
 }
 
 impl Inbox {
-    pub(super) fn new(name: PluginId, outside: Arc<dyn Outside>, elicit: Option<Arc<dyn Elicit>>) -> Self {
+    pub(super) fn new(
+        name: PluginId,
+        connector: Arc<dyn ServerConnector>,
+        elicit: Option<Arc<dyn ElicitationHandler>>,
+    ) -> Self {
         Self {
             name,
-            outside,
-            elicit,
+            connector: connector,
+            elicitation_handler: elicit,
             changed: Notify::new(),
             hung: Notify::new(),
-            overdue: AtomicU32::new(0),
-            ending: Ending::default(),
-            questions: Semaphore::new(MAX_QUESTIONS),
+            timeouts: AtomicU32::new(0),
+            closure: LinkClosure::default(),
+            elicitation_permits: Semaphore::new(MAX_OPEN_ELICITATIONS),
             calls: Mutex::default(),
-            held: AtomicUsize::new(0),
-            said: Mutex::default(),
+            response_buffer_bytes: AtomicUsize::new(0),
+            unsolicited: Mutex::default(),
         }
     }
 
-    /// What the client can do for a server, as it is declared.
+    /// The client capabilities to declare.
     pub(super) fn capabilities(&self) -> Value {
-        if self.elicit.is_some() { json!({"elicitation": {}}) } else { json!({}) }
+        if self.elicitation_handler.is_some() { json!({"elicitation": {}}) } else { json!({}) }
     }
 
-    /// Passes progress of a request on to a call, until the handle is dropped.
-    pub(super) fn follow(self: &Arc<Self>, id: u64, ctx: &Arc<CallContext>) -> Following {
-        let progress = Progress { ctx: Arc::clone(ctx), passed: 0, last: None };
+    /// Forwards progress of a request to a call until the subscription is dropped.
+    pub(super) fn subscribe_progress(
+        self: &Arc<Self>,
+        id: u64,
+        ctx: &Arc<CallContext>,
+    ) -> ProgressSubscription {
+        let progress = CallProgress { ctx: Arc::clone(ctx), passed: 0, last: None };
         self.calls.lock().insert(id, progress);
-        Following { inbox: Arc::clone(self), id }
+        ProgressSubscription { inbox: Arc::clone(self), id }
     }
 
-    /// Counts what is held of a response, until it is dropped.
-    pub(super) fn holds(&self) -> Held<'_> {
-        Held { inbox: self, bytes: 0 }
+    /// Tracks the buffered bytes of one response.
+    pub(super) fn track_response_buffer(&self) -> ResponseBufferUsage<'_> {
+        ResponseBufferUsage { inbox: self, bytes: 0 }
     }
 
-    /// Something was heard that was asked for.
-    pub(super) fn hear(&self) {
-        self.overdue.store(0, Ordering::Release);
+    /// Records that the server is alive.
+    pub(super) fn record_activity(&self) {
+        self.timeouts.store(0, Ordering::Release);
     }
 
-    /// A call took too long. Several of them in a row, and the connection counts as hung.
-    pub(super) fn late(&self) {
-        if self.overdue.fetch_add(1, Ordering::AcqRel) + 1 >= HUNG_AFTER {
+    /// Records a call that timed out. After several in a row, the connection counts as hung.
+    pub(super) fn record_timeout(&self) {
+        if self.timeouts.fetch_add(1, Ordering::AcqRel) + 1 >= HUNG_AFTER {
             self.hung.notify_one();
         }
     }
 
-    fn count(&self, count: u32, bytes: usize) -> Result<(), Flood> {
-        let (count, bytes) = self.said.lock().flood.count(FLOOD_WINDOW, count, bytes);
-        if count > MAX_UNASKED {
-            return Err(Flood("it sends more notifications than may be".to_owned()));
+    fn count_unsolicited(&self, count: u32, bytes: usize) -> Result<(), FloodError> {
+        let (count, bytes) = self.unsolicited.lock().flood.add(FLOOD_WINDOW, count, bytes);
+        if count > MAX_UNSOLICITED_MESSAGES {
+            return Err(FloodError(format!(
+                "it sent more than {MAX_UNSOLICITED_MESSAGES} unsolicited messages within {} s",
+                FLOOD_WINDOW.as_secs()
+            )));
         }
-        if bytes > MAX_UNASKED_BYTES {
-            return Err(Flood("it sends more bytes unasked than may be".to_owned()));
-        }
-        Ok(())
-    }
-
-    /// Counts bytes that were sent unasked, and lines, of which the shortest are work, too.
-    pub(super) fn weigh(&self, bytes: usize, lines: usize) -> Result<(), Flood> {
-        self.count(0, bytes.saturating_add(lines.saturating_mul(LINE_WEIGHT)))
-    }
-
-    /// Counts an answer to nothing that was asked.
-    pub(super) fn stray(&self) -> Result<(), Flood> {
-        let mut said = self.said.lock();
-        said.stray = said.stray.saturating_add(1);
-        if said.stray > MAX_STRAY {
-            return Err(Flood(format!("it answered {MAX_STRAY} times what nobody asked")));
+        if bytes > MAX_UNSOLICITED_BYTES {
+            let most = quantity::show_bytes(MAX_UNSOLICITED_BYTES as u64);
+            return Err(FloodError(format!(
+                "it sent more than {most} of unsolicited messages within {} s",
+                FLOOD_WINDOW.as_secs()
+            )));
         }
         Ok(())
     }
 
-    /// Counts a line, or an event, that is no message; `what` says how it came.
-    pub(super) fn garbage(&self, what: &str, text: &[u8]) -> Result<(), Flood> {
+    /// Counts unsolicited bytes and lines.
+    pub(super) fn count_unsolicited_bytes(&self, bytes: usize, lines: usize) -> Result<(), FloodError> {
+        self.count_unsolicited(0, bytes.saturating_add(lines.saturating_mul(MIN_LINE_COST)))
+    }
+
+    /// Counts a response without a pending request.
+    pub(super) fn count_unmatched_response(&self) -> Result<(), FloodError> {
+        let mut said = self.unsolicited.lock();
+        said.unmatched_responses = said.unmatched_responses.saturating_add(1);
+        if said.unmatched_responses > MAX_UNMATCHED_RESPONSES {
+            return Err(FloodError(format!(
+                "it sent more than {MAX_UNMATCHED_RESPONSES} responses that match no request"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Counts a line or an event that is not a message. `what` names the channel.
+    pub(super) fn record_invalid_message(&self, what: &str, text: &[u8]) -> Result<(), FloodError> {
         let head = text.get(..text.len().min(16 * MAX_LOG_LINE)).unwrap_or_default();
-        self.log(&format!("wrote no message {what}"), &String::from_utf8_lossy(head));
-        let mut said = self.said.lock();
-        said.garbage = said.garbage.saturating_add(1);
-        if said.garbage > MAX_GARBAGE {
-            return Err(Flood(format!("it wrote {MAX_GARBAGE} lines {what} that are no messages")));
+        self.log(&format!("wrote an invalid message {what}"), &String::from_utf8_lossy(head));
+        let mut said = self.unsolicited.lock();
+        said.invalid_messages = said.invalid_messages.saturating_add(1);
+        if said.invalid_messages > MAX_INVALID_MESSAGES {
+            return Err(FloodError(format!(
+                "it wrote more than {MAX_INVALID_MESSAGES} invalid messages {what}"
+            )));
         }
         Ok(())
     }
 
-    /// Takes a notification.
-    pub(super) fn tell(&self, method: &str, params: Option<&RawValue>) -> Result<(), Flood> {
-        self.hear();
-        self.count(1, 0)?;
+    /// Handles a notification.
+    pub(super) fn handle_notification(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), FloodError> {
+        self.record_activity();
+        self.count_unsolicited(1, 0)?;
         match method {
-            "notifications/progress" => self.progress(params),
-            // What changed before the subscription held was not told.
+            "notifications/progress" => self.forward_progress(params),
+            // Changes before the subscription was acknowledged were missed: read the lists again.
             "notifications/tools/list_changed"
             | "notifications/resources/list_changed"
             | "notifications/subscriptions/acknowledged" => {
@@ -208,13 +233,13 @@ impl Inbox {
         Ok(())
     }
 
-    fn progress(&self, params: Option<&RawValue>) {
-        let Some(told) = params.and_then(|p| message::object::<ProgressParams>(p).ok()) else {
+    fn forward_progress(&self, params: Option<&RawValue>) {
+        let Some(told) = params.and_then(|p| message::parse_object::<ProgressParams>(p).ok()) else {
             return;
         };
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(&told.progress_token) else { return };
-        let soon = call.last.is_some_and(|last| last.elapsed() < PROGRESS_PAUSE);
+        let soon = call.last.is_some_and(|last| last.elapsed() < MIN_PROGRESS_INTERVAL);
         if call.passed >= MAX_PROGRESS_EVENTS || soon {
             return;
         }
@@ -226,98 +251,100 @@ impl Inbox {
         #[expect(clippy::cast_possible_truncation, reason = "from 0 to 100, once it is clamped")]
         let percent =
             percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0) as f32);
-        ctx.progress(told.message.as_deref().unwrap_or_default(), percent, Audience::User);
+        ctx.progress(told.message.as_deref().unwrap_or_default(), percent, ProgressAudience::User);
     }
 
-    /// The response to a server's request. What it may not ask is answered as the protocol says.
-    pub(super) async fn respond(self: Arc<Self>, request: RawRequest) -> Result<Vec<u8>, Flood> {
-        let result = self.result(&request).await?;
-        Ok(message::response(Some(&request.id), result.as_ref()))
+    /// Answers a request of the server.
+    pub(super) async fn respond(self: Arc<Self>, request: RawRequest) -> Result<Vec<u8>, FloodError> {
+        let result = self.handle_request(&request).await?;
+        Ok(message::encode_response(Some(&request.id), result.as_ref()))
     }
 
-    async fn result(&self, question: &RawRequest) -> Result<Result<Value, RpcError>, Flood> {
-        self.hear();
-        self.count(1, 0)?;
+    async fn handle_request(&self, question: &RawRequest) -> Result<Result<Value, RpcError>, FloodError> {
+        self.record_activity();
+        self.count_unsolicited(1, 0)?;
         Ok(match question.method.as_str() {
             "ping" => Ok(json!({})),
-            "elicitation/create" if self.elicit.is_some() => match self.questions.try_acquire() {
-                Ok(_open) => {
-                    let params = question.params.as_deref();
-                    let (of, outside) = (self.elicit.as_deref(), &*self.outside);
-                    Ok(elicit::answer(of, outside, self.name.as_str(), params).await)
+            "elicitation/create" if self.elicitation_handler.is_some() => {
+                match self.elicitation_permits.try_acquire() {
+                    Ok(_open) => {
+                        let params = question.params.as_deref();
+                        let (of, connector) = (self.elicitation_handler.as_deref(), &*self.connector);
+                        Ok(elicit::run_elicitation(of, connector, self.name.as_str(), params).await)
+                    }
+                    Err(_) => Ok(json!({"action": "cancel"})),
                 }
-                Err(_) => Ok(json!({"action": "cancel"})),
-            },
+            }
             method => {
                 let method = one_line(method, 100);
-                tracing::debug!(server = %self.name, method, "a server asked for what it is not given");
+                tracing::debug!(server = %self.name, method, "a server sent an unsupported request");
                 let message = format!("this client does not offer `{method}`");
                 Err(RpcError { code: METHOD_NOT_FOUND, message, data: None })
             }
         })
     }
 
-    /// Writes a line of a server into the log, as long as there are not too many.
+    /// Logs a line of a server, up to a limit per minute.
     pub(super) fn log(&self, what: &str, line: &str) {
         let minute = std::time::Duration::from_secs(60);
-        let (count, _) = self.said.lock().log.count(minute, 1, 0);
+        let (count, _) = self.unsolicited.lock().log.add(minute, 1, 0);
         match count.cmp(&MAX_LOG_LINES) {
             std::cmp::Ordering::Less => {
-                // A line may have megabytes; what is kept of it ends far before this cut.
+                // A line may have megabytes. Cut it before redaction, well above the final length.
                 let head = line.get(..line.floor_char_boundary(16 * MAX_LOG_LINE)).unwrap_or_default();
-                let line = one_line(&self.outside.redacted(head), MAX_LOG_LINE);
+                let line = one_line(&self.connector.redact(head), MAX_LOG_LINE);
                 tracing::info!(target: "toolbay::mcp_server", server = %self.name, "{what}: {line}");
             }
             std::cmp::Ordering::Equal => {
-                tracing::info!(target: "toolbay::mcp_server", server = %self.name, "says too much: the rest of this minute is left out");
+                tracing::info!(target: "toolbay::mcp_server", server = %self.name, "wrote more than {MAX_LOG_LINES} lines within a minute: the rest of the minute is left out");
             }
             std::cmp::Ordering::Greater => {}
         }
     }
 }
 
-/// What is held of one response while it is read.
+/// The buffered bytes of one response while it is read.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct ResponseBufferUsage<'a> {
     inbox: &'a Inbox,
     bytes: usize,
 }
 
-/// All responses that are being read are more than may be held.
+/// The responses being read exceed the limit on buffered bytes.
 #[derive(Debug)]
-pub(super) struct Full;
+pub(super) struct BufferLimitError;
 
-impl Held<'_> {
-    /// So much is held now.
-    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), Full> {
-        let held = &self.inbox.held;
+impl ResponseBufferUsage<'_> {
+    /// Sets the number of buffered bytes.
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), BufferLimitError> {
+        let held = &self.inbox.response_buffer_bytes;
         if bytes < self.bytes {
             held.fetch_sub(self.bytes - bytes, Ordering::AcqRel);
             self.bytes = bytes;
             return Ok(());
         }
         let more = bytes - self.bytes;
-        let room = |held: usize| held.checked_add(more).filter(|held| *held <= MAX_HELD);
-        held.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).map_err(|_| Full)?;
+        let room = |held: usize| held.checked_add(more).filter(|held| *held <= MAX_RESPONSE_BUFFER_BYTES);
+        held.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).map_err(|_| BufferLimitError)?;
         self.bytes = bytes;
         Ok(())
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ResponseBufferUsage<'_> {
     fn drop(&mut self) {
-        self.inbox.held.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.inbox.response_buffer_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
-/// A call whose progress is passed on.
+/// Forwards the progress of a call until dropped.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct ProgressSubscription {
     inbox: Arc<Inbox>,
     id: u64,
 }
 
-impl Drop for Following {
+impl Drop for ProgressSubscription {
     fn drop(&mut self) {
         self.inbox.calls.lock().remove(&self.id);
     }
@@ -328,44 +355,46 @@ pub(super) mod tests {
     use super::*;
     use std::borrow::Cow;
     use toolbay_core::call::invoke::BoxFuture;
-    use toolbay_core::call::outside::{OutsideError, Request, Response, Started};
-    use toolbay_policy::mcp_server::{Child, Endpoint};
+    use toolbay_core::call::server_connector::{
+        ConnectorError, ConnectorRequest, ConnectorResponse, ServerProcess,
+    };
+    use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 
-    /// Leads nowhere, and knows one secret.
+    /// Connects to nothing, and redacts one secret.
     #[derive(Debug)]
-    pub(in super::super) struct Nowhere;
+    pub(in super::super) struct NullConnector;
 
-    impl Outside for Nowhere {
+    impl ServerConnector for NullConnector {
         fn start<'a>(
             &'a self,
             _: &'a PluginId,
-            _: &'a Child,
-        ) -> BoxFuture<'a, Result<Started, OutsideError>> {
-            Box::pin(async { Err(OutsideError::Failed("nowhere".to_owned())) })
+            _: &'a StdioServerConfig,
+        ) -> BoxFuture<'a, Result<ServerProcess, ConnectorError>> {
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
         }
 
         fn send<'a>(
             &'a self,
             _: &'a PluginId,
-            _: &'a Endpoint,
-            _: Request,
-        ) -> BoxFuture<'a, Result<Response, OutsideError>> {
-            Box::pin(async { Err(OutsideError::Failed("nowhere".to_owned())) })
+            _: &'a HttpServerConfig,
+            _: ConnectorRequest,
+        ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
         }
 
-        fn handed(&self, _: &Child) -> u64 {
+        fn secrets_fingerprint(&self, _: &StdioServerConfig) -> u64 {
             0
         }
 
-        fn recall<'a>(&'a self, _: &'a PluginId, _: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
+        fn load_tool_list<'a>(&'a self, _: &'a PluginId, _: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
             Box::pin(async { None })
         }
 
-        fn remember<'a>(&'a self, _: &'a PluginId, _: Vec<u8>) -> BoxFuture<'a, ()> {
+        fn save_tool_list<'a>(&'a self, _: &'a PluginId, _: Vec<u8>) -> BoxFuture<'a, ()> {
             Box::pin(async {})
         }
 
-        fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
             if text.contains("canary-secret") {
                 Cow::Owned(text.replace("canary-secret", "[secret T]"))
             } else {
@@ -375,50 +404,61 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn inbox() -> Inbox {
-        Inbox::new(PluginId::new("s").unwrap(), Arc::new(Nowhere), None)
+        Inbox::new(PluginId::new("s").unwrap(), Arc::new(NullConnector), None)
     }
 
     #[tokio::test]
-    async fn whatever_comes_unasked_is_counted() {
+    async fn unsolicited_messages_are_counted() {
         let inbox = inbox();
-        let refused = (0..=MAX_STRAY).map(|_| inbox.stray()).filter_map(Result::err).count();
-        assert_eq!(refused, 1, "answers to nothing");
-        let refused = (0..=MAX_GARBAGE).filter_map(|_| inbox.garbage("in a stream", b"la la").err()).count();
-        assert_eq!(refused, 1, "what is no message");
-        let parts = (0..100).take_while(|_| inbox.weigh(1 << 20, 0).is_ok()).count();
-        assert_eq!(parts, 64, "bytes, whatever they are");
-        let tell = |_| super::tests::inbox().tell("notifications/x", None).is_ok();
+        let refused = (0..=MAX_UNMATCHED_RESPONSES)
+            .map(|_| inbox.count_unmatched_response())
+            .filter_map(Result::err)
+            .count();
+        assert_eq!(refused, 1, "unmatched responses");
+        let refused = (0..=MAX_INVALID_MESSAGES)
+            .filter_map(|_| inbox.record_invalid_message("in a stream", b"la la").err())
+            .count();
+        assert_eq!(refused, 1, "invalid messages");
+        let parts = (0..100).take_while(|_| inbox.count_unsolicited_bytes(1 << 20, 0).is_ok()).count();
+        assert_eq!(parts, 64, "bytes of any content");
+        let tell = |_| super::tests::inbox().handle_notification("notifications/x", None).is_ok();
         assert!((0..100).all(tell));
     }
 
     #[test]
-    fn responses_share_what_may_be_held() {
+    fn responses_share_one_buffer_limit() {
         let inbox = inbox();
-        let (mut one, mut other) = (inbox.holds(), inbox.holds());
-        assert!(one.resize(MAX_HELD / 2).is_ok() && other.resize(MAX_HELD / 2).is_ok());
-        assert!(other.resize(MAX_HELD / 2 + 1).is_err());
-        assert!(one.resize(10).is_ok() && other.resize(MAX_HELD / 2 + 1).is_ok());
+        let (mut one, mut other) = (inbox.track_response_buffer(), inbox.track_response_buffer());
+        assert!(
+            one.resize(MAX_RESPONSE_BUFFER_BYTES / 2).is_ok()
+                && other.resize(MAX_RESPONSE_BUFFER_BYTES / 2).is_ok()
+        );
+        assert!(other.resize(MAX_RESPONSE_BUFFER_BYTES / 2 + 1).is_err());
+        assert!(one.resize(10).is_ok() && other.resize(MAX_RESPONSE_BUFFER_BYTES / 2 + 1).is_ok());
         drop((one, other));
-        assert!(inbox.holds().resize(MAX_HELD).is_ok(), "all is given back");
+        assert!(
+            inbox.track_response_buffer().resize(MAX_RESPONSE_BUFFER_BYTES).is_ok(),
+            "dropping a response releases its bytes"
+        );
     }
 
     #[test]
-    fn a_connection_that_hangs_is_told_of_and_not_the_next_one() {
+    fn a_hung_connection_is_reported_and_the_next_one_is_not() {
         let (one, next) = (inbox(), inbox());
         for _ in 0..HUNG_AFTER {
-            one.late();
+            one.record_timeout();
         }
         let told = |inbox: &Inbox| {
             futures_util::FutureExt::now_or_never(std::pin::pin!(inbox.hung.notified())).is_some()
         };
         assert!(told(&one) && !told(&next));
-        one.hear();
+        one.record_activity();
         for n in 0..10 {
-            one.late();
+            one.record_timeout();
             if n % 2 == 0 {
-                one.hear();
+                one.record_activity();
             }
         }
-        assert!(!told(&one), "it answers now and then");
+        assert!(!told(&one), "a server that answers in between is not hung");
     }
 }

@@ -1,4 +1,4 @@
-//! The way to one server and back, whatever carries it.
+//! The connection to one server, over either transport.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,129 +6,128 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::CallContext;
-use toolbay_core::call::outside::OutsideError;
+use toolbay_core::call::server_connector::ConnectorError;
 use toolbay_policy::text::one_line;
 
-use super::http::Web;
-use super::stdio::Pipe;
-use crate::protocol::bounds::MAX_HEARD;
+use super::http::HttpLink;
+use super::stdio::StdioLink;
+use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message::RpcError;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum LinkError {
     /// The server answered with an error.
-    #[error("{}", .0.shown())]
+    #[error("{}", .0.describe())]
     Rpc(RpcError),
-    /// What came is no answer to the request; the connection goes on.
+    /// The response is not valid. The connection stays open.
     #[error("{0}")]
-    Bad(String),
-    /// The server, or who stands before it, refused the request with this status.
+    InvalidResponse(String),
+    /// The server, or a proxy in front of it, refused the request with this status.
     #[error("the server answered with status {0}{1}")]
     Status(u16, String),
-    /// The connection is over.
+    /// The connection is closed.
     #[error("{0}")]
     Closed(String),
-    /// The policy, or a bound of ours, says no: trying again is no remedy.
+    /// The policy or a limit of this host refused the request. A retry does not help.
     #[error("{0}")]
     Denied(String),
-    /// Too many requests are under way.
+    /// Too many requests are in flight.
     #[error("{0}")]
     Busy(String),
 }
 
-impl From<OutsideError> for LinkError {
-    fn from(error: OutsideError) -> Self {
+impl From<ConnectorError> for LinkError {
+    fn from(error: ConnectorError) -> Self {
         match error {
-            OutsideError::Denied(why) => Self::Denied(why),
-            OutsideError::Failed(why) => Self::Closed(why),
+            ConnectorError::Denied(why) => Self::Denied(why),
+            ConnectorError::Failed(why) => Self::Closed(why),
         }
     }
 }
 
-/// The end of a connection, and why it came.
+/// Whether a connection is closed, and why.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
-    over: CancellationToken,
-    why: OnceLock<String>,
+pub(super) struct LinkClosure {
+    closed: CancellationToken,
+    reason: OnceLock<String>,
 }
 
-impl Ending {
-    /// The connection is over; the first reason stays.
-    pub(super) fn end(&self, why: String) {
-        // Set before the token fires: who hears it reads the reason.
-        drop(self.why.set(why));
-        self.over.cancel();
+impl LinkClosure {
+    /// Marks the connection as closed. The first reason stays.
+    pub(super) fn close(&self, why: String) {
+        // Set before the token fires, since waiters read the reason.
+        drop(self.reason.set(why));
+        self.closed.cancel();
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
     }
 
-    /// Waits for it; returns why it came.
-    pub(super) async fn over(&self) -> String {
-        self.over.cancelled().await;
-        self.why.get().cloned().unwrap_or_default()
+    /// Waits until the connection is closed and returns the reason.
+    pub(super) async fn wait_closed(&self) -> String {
+        self.closed.cancelled().await;
+        self.reason.get().cloned().unwrap_or_default()
     }
 
     pub(super) fn error(&self) -> LinkError {
-        LinkError::Closed(self.why.get().cloned().unwrap_or_else(|| "the connection is over".to_owned()))
+        LinkError::Closed(self.reason.get().cloned().unwrap_or_else(|| "the connection is closed".to_owned()))
     }
 }
 
-/// A request on its way.
+/// An outgoing request.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct LinkRequest<'a> {
     pub(super) id: u64,
     pub(super) method: &'a str,
     pub(super) body: Vec<u8>,
-    /// Headers that mirror parts of the request, where the link has headers.
+    /// Headers that mirror parts of the request. Used only over HTTP.
     pub(super) headers: Vec<(String, String)>,
 }
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// A program.
-    Pipe(Pipe),
-    /// A URL.
-    Web(Arc<Web>),
+    /// A child process, over its stdin and stdout.
+    Stdio(StdioLink),
+    /// A URL, over Streamable HTTP.
+    Http(Arc<HttpLink>),
 }
 
 impl Link {
-    /// Sends a request and waits for its answer. Dropping the future gives the request up, and tells the server so where
-    /// it may be told.
-    pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Box<RawValue>, LinkError> {
-        let mut open = OpenRequest { link: self, id: ask.id, gives_up: !ask.begins() };
+    /// Sends a request and waits for its response. Dropping the future cancels the request and notifies the server.
+    pub(super) async fn request(&self, ask: LinkRequest<'_>) -> Result<Box<RawValue>, LinkError> {
+        let mut open = CancelOnDrop { link: self, id: ask.id, armed: !ask.is_handshake() };
         let answer = match self {
-            Self::Pipe(pipe) => pipe.ask(ask).await,
-            Self::Web(web) => web.ask(ask).await,
+            Self::Stdio(pipe) => pipe.request(ask).await,
+            Self::Http(web) => web.request(ask).await,
         };
-        open.gives_up = false;
+        open.armed = false;
         answer
     }
 
     /// Sends a notification.
-    pub(super) async fn tell(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
+    pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {
         match self {
-            Self::Pipe(pipe) => pipe.tell(method, params).await,
-            Self::Web(web) => web.tell(method, params).await,
+            Self::Stdio(pipe) => pipe.notify(method, params).await,
+            Self::Http(web) => web.notify(method, params).await,
         }
     }
 
-    /// What holds the server, if it is a program.
+    /// How the child process is sandboxed; `None` for a URL.
     pub(super) fn confinement(&self) -> Option<&'static str> {
         match self {
-            Self::Pipe(pipe) => Some(pipe.confinement),
-            Self::Web(_) => None,
+            Self::Stdio(pipe) => Some(pipe.confinement),
+            Self::Http(_) => None,
         }
     }
 
-    /// Says farewell; tells how a program ended, if it did.
+    /// Closes the connection. Returns how a child process exited, if it did.
     pub(super) async fn close(&self) -> Option<String> {
         match self {
-            Self::Pipe(pipe) => pipe.close().await,
-            Self::Web(web) => {
+            Self::Stdio(pipe) => pipe.close().await,
+            Self::Http(web) => {
                 web.close().await;
                 None
             }
@@ -136,40 +135,40 @@ impl Link {
     }
 }
 
-impl Ask<'_> {
-    /// Whether it begins the conversation: a server is not told that such a request was given up.
-    fn begins(&self) -> bool {
+impl LinkRequest<'_> {
+    /// Whether the request is part of the handshake. The protocol forbids cancelling these.
+    fn is_handshake(&self) -> bool {
         matches!(self.method, "initialize" | "server/discover")
     }
 }
 
-/// A request that is not answered yet. When it is given up, the server is told.
-struct OpenRequest<'a> {
+/// Cancels a pending request on drop, unless the response arrived.
+struct CancelOnDrop<'a> {
     link: &'a Link,
     id: u64,
-    gives_up: bool,
+    armed: bool,
 }
 
-impl Drop for OpenRequest<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        let cancelled = self.gives_up.then(|| json!({"requestId": self.id, "reason": "the caller gave up"}));
+        let cancelled = self.armed.then(|| json!({"requestId": self.id, "reason": "the caller gave up"}));
         match (self.link, cancelled) {
-            (Link::Pipe(pipe), cancelled) => pipe.forget(self.id, cancelled.as_ref()),
-            (Link::Web(web), Some(cancelled)) => web.give_up(cancelled),
-            (Link::Web(_), None) => {}
+            (Link::Stdio(pipe), cancelled) => pipe.cancel(self.id, cancelled.as_ref()),
+            (Link::Http(web), Some(cancelled)) => web.notify_cancelled(cancelled),
+            (Link::Http(_), None) => {}
         }
     }
 }
 
-/// A progress handle of a call, if anybody wants to know.
-pub(super) fn wants_progress(ctx: Option<&Arc<CallContext>>) -> Option<&Arc<CallContext>> {
+/// The context of a call whose client wants progress.
+pub(super) fn progress_target(ctx: Option<&Arc<CallContext>>) -> Option<&Arc<CallContext>> {
     ctx.filter(|ctx| ctx.turn.progress.is_some())
 }
 
-/// The beginning of what a server said, for a message of ours, out of which values of secrets are still to be taken.
-pub(super) fn said(text: &[u8]) -> String {
-    let head = text.get(..text.len().min(MAX_HEARD)).unwrap_or_default();
+/// Quotes the beginning of a server's text for an error message. The result is not redacted yet.
+pub(super) fn quote(text: &[u8]) -> String {
+    let head = text.get(..text.len().min(MAX_UNREDACTED_CHARS)).unwrap_or_default();
     let text = String::from_utf8_lossy(head);
     let text = text.trim();
-    if text.is_empty() { String::new() } else { format!(": {}", one_line(text, MAX_HEARD)) }
+    if text.is_empty() { String::new() } else { format!(": {}", one_line(text, MAX_UNREDACTED_CHARS)) }
 }

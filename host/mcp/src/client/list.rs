@@ -1,4 +1,4 @@
-//! A server's lists, page by page, each item by itself.
+//! Reads the lists of a server page by page, and keeps each item as raw JSON.
 
 use std::collections::HashSet;
 
@@ -9,28 +9,28 @@ use toolbay_policy::quantity;
 
 use super::bounds::{MAX_CURSOR, MAX_LIST_BYTES, MAX_PAGES, MAX_RESOURCES, MAX_TOOLS};
 use super::link::LinkError;
-use super::session::{Extra, Session};
-use crate::protocol::bounded::First;
+use super::session::{ClientSession, RequestExtra};
+use crate::protocol::bounded::BoundedList;
 use crate::protocol::message;
 
-/// What a server listed.
+/// A list of a server.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
-    /// Each item as it stands in the list.
+pub(super) struct ServerList {
+    /// Each item as raw JSON.
     pub(super) items: Vec<Box<RawValue>>,
-    /// Why the list is not whole, if it is not.
+    /// Why the list is incomplete, if it is.
     pub(super) problems: Vec<String>,
 }
 
-/// A list that servers have.
+/// The kind of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Tools,
     Resources,
     Templates,
 }
 
-impl List {
+impl ListKind {
     fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -39,8 +39,8 @@ impl List {
         }
     }
 
-    /// What is in it, for people.
-    fn items(self) -> &'static str {
+    /// The items, as messages name them.
+    fn noun(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Resources => "resources",
@@ -48,8 +48,8 @@ impl List {
         }
     }
 
-    /// How many of them are taken.
-    fn most(self) -> usize {
+    /// Most items of the list.
+    fn max_items(self) -> usize {
         match self {
             Self::Tools => MAX_TOOLS,
             Self::Resources | Self::Templates => MAX_RESOURCES,
@@ -59,30 +59,30 @@ impl List {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
+struct ListPage<'a> {
     #[serde(borrow, alias = "resources", alias = "resourceTemplates")]
-    tools: First<'a, MAX_TOOLS>,
+    tools: BoundedList<'a, MAX_TOOLS>,
     next_cursor: Option<String>,
 }
 
-/// Reads a whole list, as far as it is sound and not too long.
+/// Reads all pages of a list, within its limits.
 ///
 /// # Errors
-/// When there is no first page; later ones only cost what they would have brought.
-pub(super) async fn read(session: &Session, list: List) -> Result<Listed, LinkError> {
-    let (mut listed, mut seen, mut bytes) = (Listed::default(), HashSet::new(), 0);
-    let (items, most) = (list.items(), list.most());
+/// The first page cannot be read. A failure on a later page makes the list incomplete.
+pub(super) async fn read_list(session: &ClientSession, list: ListKind) -> Result<ServerList, LinkError> {
+    let (mut listed, mut seen, mut bytes) = (ServerList::default(), HashSet::new(), 0);
+    let (items, most) = (list.noun(), list.max_items());
     let mut cursor: Option<String> = None;
     for page in 0..MAX_PAGES {
         let mut params = Map::new();
         if let Some(cursor) = &cursor {
             params.insert("cursor".to_owned(), json!(cursor));
         }
-        let result = match session.ask(list.method(), params, Extra::default()).await {
+        let result = match session.request(list.method(), params, RequestExtra::default()).await {
             Err(error) if page > 0 && !matches!(error, LinkError::Closed(_)) => {
                 listed
                     .problems
-                    .push(format!("page {} of its list of {items} could not be had: {error}", page + 1));
+                    .push(format!("page {} of its list of {items} cannot be read: {error}", page + 1));
                 return Ok(listed);
             }
             result => result?,
@@ -90,13 +90,14 @@ pub(super) async fn read(session: &Session, list: List) -> Result<Listed, LinkEr
         bytes += result.get().len();
         if bytes > MAX_LIST_BYTES {
             let most = quantity::show_bytes(MAX_LIST_BYTES as u64);
-            listed.problems.push(format!("its list of {items} has more than {most}; the rest is left out"));
+            listed.problems.push(format!("its list of {items} exceeds {most}; the rest is left out"));
             return Ok(listed);
         }
-        let page: Page<'_> = message::object(&result)
-            .map_err(|error| LinkError::Bad(format!("its list of {items} cannot be read: {error}")))?;
+        let page: ListPage<'_> = message::parse_object(&result).map_err(|error| {
+            LinkError::InvalidResponse(format!("its list of {items} cannot be read: {error}"))
+        })?;
         let room = most - listed.items.len();
-        let more = !page.tools.more && page.tools.items.len() <= room;
+        let more = !page.tools.truncated && page.tools.items.len() <= room;
         if !more {
             listed.problems.push(format!("it lists more than {most} {items}; the rest is left out"));
         }
@@ -104,7 +105,9 @@ pub(super) async fn read(session: &Session, list: List) -> Result<Listed, LinkEr
         match page.next_cursor {
             Some(next) if more => {
                 if next.len() > MAX_CURSOR || !seen.insert(next.clone()) {
-                    let problem = format!("its list of {items} leads back into itself; the rest is left out");
+                    let problem = format!(
+                        "its list of {items} has a repeated or oversized cursor; the rest is left out"
+                    );
                     listed.problems.push(problem);
                     return Ok(listed);
                 }

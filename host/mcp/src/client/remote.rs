@@ -1,4 +1,4 @@
-//! A tool of another server, as the pipeline runs it.
+//! A tool of another server, as the pipeline invokes it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
 use super::bounds::MAX_ROUNDS;
 use super::elicit;
 use super::link::{Link, LinkError};
 use super::resources;
-use super::result::{self, Came, InputRequest};
-use super::session::{Extra, Session};
+use super::result::{self, CallReply, InputRequest};
+use super::session::{ClientSession, RequestExtra};
 use super::supervisor::Supervisor;
 use crate::protocol::message::INVALID_PARAMS;
 use crate::protocol::mirror::{self, HeaderMirror};
@@ -27,12 +27,12 @@ use crate::protocol::mirror::{self, HeaderMirror};
 /// Longest message of a server's error, in characters.
 const MAX_MESSAGE_OF_ERROR: usize = 8_000;
 
-/// A tool behind a supervisor.
+/// A tool of a server.
 #[derive(Debug)]
 pub(super) struct RemoteTool {
     pub(super) supervisor: Arc<Supervisor>,
-    /// What the server calls it.
-    pub(super) own_name: String,
+    /// The tool's name on the server.
+    pub(super) remote_name: String,
     pub(super) mirror: HeaderMirror,
     pub(super) timeout: Duration,
 }
@@ -46,9 +46,9 @@ impl Invoke for RemoteTool {
                 () = ctx.cancel().cancelled() => {
                     Err(Fault::new(FaultKind::Cancelled, "the call was cancelled").into())
                 }
-                result = tokio::time::timeout(self.timeout, self.call(call, ctx)) => match result {
+                result = tokio::time::timeout(self.timeout, self.call_server(call, ctx)) => match result {
                     Ok(result) => result,
-                    Err(_) => Err(self.overdue().into()),
+                    Err(_) => Err(self.timeout_fault().into()),
                 },
             };
             let usage = Usage {
@@ -62,47 +62,56 @@ impl Invoke for RemoteTool {
 }
 
 impl RemoteTool {
-    async fn call(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
+    async fn call_server(&self, call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
         let session = self.supervisor.session(self.timeout).await?;
-        ctx.note("mcp", self.supervisor.name(), true);
+        ctx.record_use("mcp", self.supervisor.name(), true);
         let mut more = Map::new();
         for _ in 0..MAX_ROUNDS {
-            let raw = self.round(&session, call, ctx, more).await.map_err(|error| self.failure(error))?;
-            match result::read(&raw).map_err(|what| self.broken(&what))? {
-                Came::Output(mut output) => {
-                    resources::rename(self.server(), &mut output.content);
+            let raw =
+                self.send_round(&session, call, ctx, more).await.map_err(|error| self.failure_from(error))?;
+            match result::parse_call_result(&raw).map_err(|what| self.protocol_error(&what))? {
+                CallReply::Output(mut output) => {
+                    resources::rewrite_links(self.server_name(), &mut output.content);
                     return Ok(output);
                 }
-                Came::Error(error) => return Err(error.into()),
-                Came::Inputs { requests, state } => more = self.inputs(&session, requests, state).await?,
+                CallReply::Error(error) => return Err(error.into()),
+                CallReply::InputRequired { requests, state } => {
+                    more = self.answer_input_requests(&session, requests, state).await?
+                }
             }
         }
-        Err(self.broken(&format!("it asked for more input {MAX_ROUNDS} times")).into())
+        Err(self.protocol_error(&format!("it requested more input {MAX_ROUNDS} times")).into())
     }
 
-    async fn round(
+    async fn send_round(
         &self,
-        session: &Arc<Session>,
+        session: &Arc<ClientSession>,
         call: &AdmittedCall,
         ctx: &Arc<CallContext>,
         more: Map<String, Value>,
     ) -> Result<Box<serde_json::value::RawValue>, LinkError> {
         let mut params = Map::new();
-        params.insert("name".to_owned(), json!(self.own_name));
+        params.insert("name".to_owned(), json!(self.remote_name));
         params.insert("arguments".to_owned(), Value::clone(call.parsed()));
         params.extend(more);
         let mut headers = Vec::new();
-        if session.known.modern && matches!(session.link, Link::Web(_)) {
-            headers.push(("mcp-name".to_owned(), mirror::encode(&self.own_name)));
+        if session.negotiated.modern && matches!(session.link, Link::Http(_)) {
+            headers.push(("mcp-name".to_owned(), mirror::encode_value(&self.remote_name)));
             headers.extend(self.mirror.headers(call.parsed()));
         }
-        session.ask("tools/call", params, Extra { headers, call: Some(ctx), ..Extra::default() }).await
+        session
+            .request(
+                "tools/call",
+                params,
+                RequestExtra { headers, call: Some(ctx), ..RequestExtra::default() },
+            )
+            .await
     }
 
-    /// Answers what a server wants to know before it goes on; returns what the next round carries.
-    async fn inputs(
+    /// Answers the input requests of a server. Returns the parameters to add in the next round.
+    async fn answer_input_requests(
         &self,
-        session: &Session,
+        session: &ClientSession,
         requests: Vec<(String, InputRequest)>,
         state: Option<String>,
     ) -> Result<Map<String, Value>, Failure> {
@@ -110,52 +119,53 @@ impl RemoteTool {
         for (key, InputRequest { method, params }) in requests {
             if method != "elicitation/create" {
                 let method = one_line(&method, 100);
-                let text = format!("it wants `{method}` of its client, which this host does not offer");
-                return Err(self.broken(&text).into());
+                let text = format!("it requested `{method}`, which this host does not support");
+                return Err(self.protocol_error(&text).into());
             }
-            let (of, outside) = (session.inbox.elicit.as_deref(), &*session.inbox.outside);
-            let answer = elicit::answer(of, outside, self.supervisor.name(), params.as_deref()).await;
+            let (of, connector) = (session.inbox.elicitation_handler.as_deref(), &*session.inbox.connector);
+            let answer =
+                elicit::run_elicitation(of, connector, self.supervisor.name(), params.as_deref()).await;
             responses.insert(key, answer);
         }
         let mut more = Map::new();
         more.insert("inputResponses".to_owned(), Value::Object(responses));
-        // As it came, and only if it came.
+        // Returned unchanged, and only if the server sent it.
         if let Some(state) = state {
             more.insert("requestState".to_owned(), Value::String(state));
         }
         Ok(more)
     }
 
-    fn server(&self) -> &str {
+    fn server_name(&self) -> &str {
         self.supervisor.name()
     }
 
-    fn broken(&self, what: &str) -> Fault {
-        let what = self.supervisor.heard(what);
+    fn protocol_error(&self, what: &str) -> Fault {
+        let what = self.supervisor.sanitize(what);
         Fault::new(
             FaultKind::BadOutput,
-            format!("the MCP server `{}` broke the protocol: {what}", self.server()),
+            format!("the MCP server `{}` violated the protocol: {what}", self.server_name()),
         )
     }
 
-    fn overdue(&self) -> Fault {
-        if let Some(session) = self.supervisor.now() {
-            session.inbox.late();
+    fn timeout_fault(&self) -> Fault {
+        if let Some(session) = self.supervisor.current_session() {
+            session.inbox.record_timeout();
         }
         let limit = LimitHit {
             name: "timeout",
             value: quantity::show_duration(self.timeout),
-            setting: format!("[mcp.{}] timeout = …", self.server()),
+            setting: format!("[mcp.{}] timeout = …", self.server_name()),
         };
         Fault::by_limit(
             FaultKind::Deadline,
-            &format!("the MCP server `{}` did not answer in time", self.server()),
+            &format!("the MCP server `{}` did not answer in time", self.server_name()),
             limit,
         )
     }
 
-    fn failure(&self, error: LinkError) -> Failure {
-        let server = self.server();
+    fn failure_from(&self, error: LinkError) -> Failure {
+        let server = self.server_name();
         match error {
             LinkError::Rpc(error) => {
                 let code = if error.code == INVALID_PARAMS {
@@ -163,20 +173,20 @@ impl RemoteTool {
                 } else {
                     ErrorCode::ExecutionFailed
                 };
-                // The message is the server's, and goes the way of all that it says.
-                let message = self.supervisor.ports.outside.redacted(&error.message);
+                // The message is untrusted: redact and truncate it.
+                let message = self.supervisor.context.connector.redact(&error.message);
                 let message: String = message.chars().take(MAX_MESSAGE_OF_ERROR).collect();
                 ToolError::new(code, format!("the MCP server answered with error {}: {message}", error.code))
                     .into()
             }
-            LinkError::Bad(what) => self.broken(&what).into(),
+            LinkError::InvalidResponse(what) => self.protocol_error(&what).into(),
             LinkError::Status(..) => {
-                let why = Refusal::of_operator(&self.supervisor.heard(&error.to_string()));
-                let text = format!("MCP server `{server}`: {}", why.text);
+                let why = PolicyRefusal::from_operator_text(&self.supervisor.sanitize(&error.to_string()));
+                let text = format!("the MCP server `{server}`: {}", why.text);
                 ToolError::new(ErrorCode::ExecutionFailed, text).with_hint(why.hint).into()
             }
             LinkError::Denied(why) => {
-                let why = Refusal::of_operator(&why);
+                let why = PolicyRefusal::from_operator_text(&why);
                 let text = format!("the MCP server `{server}`: {}", why.text);
                 ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
             }
@@ -187,8 +197,8 @@ impl RemoteTool {
             LinkError::Closed(why) => Fault::new(
                 FaultKind::Trap,
                 format!(
-                    "the MCP server `{server}` ended in the middle of the call: {}",
-                    self.supervisor.heard(&why)
+                    "the MCP server `{server}` disconnected during the call: {}",
+                    self.supervisor.sanitize(&why)
                 ),
             )
             .into(),

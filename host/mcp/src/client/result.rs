@@ -1,4 +1,4 @@
-//! From a server's result to one of ours.
+//! Converts the result of a call on another server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,28 +10,28 @@ use toolbay_core::tool::content::{
 };
 use toolbay_policy::text::one_line;
 
-use super::bounds::{MAX_INPUTS, MAX_QUESTION, MAX_REQUEST_STATE};
-use crate::protocol::bounded::{self, Entries, First};
-use crate::protocol::bounds::MAX_HEARD;
+use super::bounds::{MAX_ELICITATION_BYTES, MAX_INPUT_REQUESTS, MAX_REQUEST_STATE};
+use crate::protocol::bounded::{self, BoundedList, BoundedMap};
+use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message;
 
-/// Blocks of one result that are taken.
+/// Most blocks in one result.
 const MAX_BLOCKS: usize = 1_000;
 /// Bytes of the annotations of one block.
-const MAX_HINTS: usize = 4 << 10;
+const MAX_BLOCK_ANNOTATION_BYTES: usize = 4 << 10;
 
-/// What a server answered to a call.
+/// The reply of a server to a call.
 #[derive(Debug)]
-pub(super) enum Came {
+pub(super) enum CallReply {
     /// A result.
     Output(ToolOutput),
-    /// The tool said no.
+    /// The tool reported an error.
     Error(ToolError),
-    /// It wants to know more first (2026-07-28).
-    Inputs { requests: Vec<(String, InputRequest)>, state: Option<String> },
+    /// The server needs more input first (2026-07-28).
+    InputRequired { requests: Vec<(String, InputRequest)>, state: Option<String> },
 }
 
-/// One question of a server, before a call goes on.
+/// One request for input before a call can continue.
 #[derive(Debug)]
 pub(super) struct InputRequest {
     pub(super) method: String,
@@ -40,23 +40,23 @@ pub(super) struct InputRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct RawCallResult<'a> {
     result_type: Option<String>,
     #[serde(default, borrow)]
-    content: First<'a, MAX_BLOCKS>,
+    content: BoundedList<'a, MAX_BLOCKS>,
     #[serde(borrow)]
     structured_content: Option<&'a RawValue>,
     is_error: Option<bool>,
     #[serde(default, borrow)]
-    input_requests: Entries<'a, MAX_INPUTS>,
+    input_requests: BoundedMap<'a, MAX_INPUT_REQUESTS>,
     #[serde(borrow)]
     request_state: Option<&'a RawValue>,
 }
 
-/// A block, of whatever kind; what a kind does not have is absent.
+/// A content block of any kind, with the fields of all kinds.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Block<'a> {
+struct RawContentBlock<'a> {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -67,14 +67,14 @@ struct Block<'a> {
     title: Option<String>,
     description: Option<String>,
     size: Option<u64>,
-    resource: Option<Resource>,
+    resource: Option<RawResource>,
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Resource {
+struct RawResource {
     uri: String,
     mime_type: Option<String>,
     text: Option<String>,
@@ -84,34 +84,36 @@ struct Resource {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Annotations {
+struct RawAnnotations {
     audience: Vec<String>,
     priority: Option<f32>,
     last_modified: Option<String>,
 }
 
-/// Reads a result.
+/// Parses a result.
 ///
 /// # Errors
-/// What is wrong with it.
-pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
+/// Why the result is invalid.
+pub(super) fn parse_call_result(raw: &RawValue) -> Result<CallReply, String> {
     let unread = |error: serde_json::Error| {
-        format!("a result that cannot be read: {}", one_line(&error.to_string(), MAX_HEARD))
+        format!("the result cannot be parsed: {}", one_line(&error.to_string(), MAX_UNREDACTED_CHARS))
     };
-    let answer: Answer<'_> = message::object(raw).map_err(unread)?;
+    let answer: RawCallResult<'_> = message::parse_object(raw).map_err(unread)?;
     match answer.result_type.as_deref() {
         None | Some("complete") => {}
-        Some("input_required") => return inputs(&answer),
-        Some(other) => return Err(format!("a result of the type `{}`", one_line(other, MAX_HEARD))),
+        Some("input_required") => return parse_input_required(&answer),
+        Some(other) => {
+            return Err(format!("unexpected result type `{}`", one_line(other, MAX_UNREDACTED_CHARS)));
+        }
     }
-    if answer.content.more {
-        return Err(format!("a result of more than {MAX_BLOCKS} blocks"));
+    if answer.content.truncated {
+        return Err(format!("the result has more than {MAX_BLOCKS} blocks"));
     }
     let (mut value, mut content) = (String::new(), Vec::new());
     for raw in &answer.content.items {
-        let block = block(message::object(raw).map_err(unread)?)?;
+        let block = convert_block(message::parse_object(raw).map_err(unread)?)?;
         match block {
-            // The text, as far as nothing else stands before it.
+            // Leading text blocks without annotations form the value.
             ContentBlock { body: BlockBody::Text(text), annotations: None } if content.is_empty() => {
                 if !value.is_empty() {
                     value.push('\n');
@@ -130,49 +132,53 @@ pub(super) fn read(raw: &RawValue) -> Result<Came, String> {
             }
         }
         if message.trim().is_empty() {
-            "the tool failed, and did not say why".clone_into(&mut message);
+            "the tool failed without a message".clone_into(&mut message);
         }
-        return Ok(Came::Error(ToolError::new(ErrorCode::ExecutionFailed, message)));
+        return Ok(CallReply::Error(ToolError::new(ErrorCode::ExecutionFailed, message)));
     }
     let structured = answer.structured_content.map(ToOwned::to_owned);
-    Ok(Came::Output(ToolOutput { value, structured, content, ..ToolOutput::default() }))
+    Ok(CallReply::Output(ToolOutput { value, structured, content, ..ToolOutput::default() }))
 }
 
-/// What it wants to know: few questions, none of them large, and a state that goes back as it came.
-fn inputs(answer: &Answer<'_>) -> Result<Came, String> {
+/// Parses a result that requires input: a bounded number of requests, and an opaque state to send back.
+fn parse_input_required(answer: &RawCallResult<'_>) -> Result<CallReply, String> {
     #[derive(Deserialize)]
-    struct Asked<'a> {
+    struct RawInputRequest<'a> {
         method: String,
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
-    if answer.input_requests.more {
-        return Err(format!("it asks more than {MAX_INPUTS} questions at once"));
+    if answer.input_requests.truncated {
+        return Err(format!("the result has more than {MAX_INPUT_REQUESTS} input requests"));
     }
     let one = |(key, raw): &(String, &RawValue)| {
-        let asked: Asked<'_> = bounded::small(raw, MAX_QUESTION)
-            .and_then(|()| message::object(raw).map_err(|e| one_line(&e.to_string(), MAX_HEARD)))
-            .map_err(|why| format!("a question that cannot be read: {why}"))?;
+        let asked: RawInputRequest<'_> = bounded::check_size(raw, MAX_ELICITATION_BYTES)
+            .and_then(|()| {
+                message::parse_object(raw).map_err(|e| one_line(&e.to_string(), MAX_UNREDACTED_CHARS))
+            })
+            .map_err(|why| format!("an input request cannot be parsed: {why}"))?;
         let request = InputRequest { method: asked.method, params: asked.params.map(ToOwned::to_owned) };
         Ok::<_, String>((key.clone(), request))
     };
     let state = answer.request_state.map(|raw| {
-        bounded::small(raw, MAX_REQUEST_STATE).map_err(|why| format!("its `requestState`: {why}"))?;
-        serde_json::from_str(raw.get()).map_err(|_| "its `requestState` is no text".to_owned())
+        bounded::check_size(raw, MAX_REQUEST_STATE).map_err(|why| format!("`requestState`: {why}"))?;
+        serde_json::from_str(raw.get()).map_err(|_| "`requestState` is not a string".to_owned())
     });
     let requests = answer.input_requests.entries.iter().map(one).collect::<Result<_, _>>()?;
-    Ok(Came::Inputs { requests, state: state.transpose()? })
+    Ok(CallReply::InputRequired { requests, state: state.transpose()? })
 }
 
-fn block(block: Block<'_>) -> Result<ContentBlock, String> {
-    let lacks =
-        |what: &str| format!("a block of the type `{}` without `{what}`", one_line(&block.kind, MAX_HEARD));
+fn convert_block(block: RawContentBlock<'_>) -> Result<ContentBlock, String> {
+    let lacks = |what: &str| {
+        format!("a block of type `{}` has no `{what}`", one_line(&block.kind, MAX_UNREDACTED_CHARS))
+    };
     let blob = |data: &Option<String>, mime: &Option<String>| -> Result<Blob, String> {
-        let data = bytes(data.as_deref().ok_or_else(|| lacks("data"))?)?;
+        let data = decode_base64(data.as_deref().ok_or_else(|| lacks("data"))?)?;
         let mime_type = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
         Ok(Blob { data, mime_type })
     };
-    let annotations = block.annotations.map(hints).filter(|hints| *hints != BlockAnnotations::default());
+    let annotations =
+        block.annotations.map(convert_annotations).filter(|hints| *hints != BlockAnnotations::default());
     let body = match block.kind.as_str() {
         "text" => BlockBody::Text(block.text.clone().ok_or_else(|| lacks("text"))?),
         "image" => BlockBody::Image(blob(&block.data, &block.mime_type)?),
@@ -189,34 +195,37 @@ fn block(block: Block<'_>) -> Result<ContentBlock, String> {
             })
         }
         "resource" => {
-            let Some(Resource { uri, mime_type, text, blob }) = block.resource else {
-                return Err("a block of the type `resource` without `resource`".to_owned());
+            let Some(RawResource { uri, mime_type, text, blob }) = block.resource else {
+                return Err("a block of type `resource` has no `resource`".to_owned());
             };
             let body = match (text, blob) {
                 (Some(text), _) => ResourceBody::Text(text),
-                (None, Some(blob)) => ResourceBody::Blob(bytes(&blob)?),
+                (None, Some(blob)) => ResourceBody::Blob(decode_base64(&blob)?),
                 (None, None) => ResourceBody::Text(String::new()),
             };
             BlockBody::Embedded(EmbeddedResource { uri, mime_type, body })
         }
-        // A kind of a revision to come: said, not lost.
-        other => BlockBody::Text(format!("[a block of the unknown type `{}`]", one_line(other, MAX_HEARD))),
+        // A block type of a later revision: mention it instead of dropping it.
+        other => {
+            BlockBody::Text(format!("[block of unknown type `{}`]", one_line(other, MAX_UNREDACTED_CHARS)))
+        }
     };
     let block = ContentBlock { body, annotations };
-    if !block.has_sound_kinds() {
-        return Err("a block with a media type or a date that is none".to_owned());
+    if !block.has_bounded_machine_fields() {
+        return Err("a block has an invalid media type or date".to_owned());
     }
     Ok(block)
 }
 
-fn bytes(text: &str) -> Result<Vec<u8>, String> {
-    STANDARD.decode(text).map_err(|_| "bytes that are not in base64".to_owned())
+fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
+    STANDARD.decode(text).map_err(|_| "a block is not valid base64".to_owned())
 }
 
-/// Hints are hints: what cannot be read of them is none.
-fn hints(said: &RawValue) -> BlockAnnotations {
-    let small = bounded::small(said, MAX_HINTS).is_ok();
-    let said = if small { message::object(said).unwrap_or_default() } else { Annotations::default() };
+/// Converts annotations. They are hints, so invalid ones are ignored.
+fn convert_annotations(said: &RawValue) -> BlockAnnotations {
+    let small = bounded::check_size(said, MAX_BLOCK_ANNOTATION_BYTES).is_ok();
+    let said =
+        if small { message::parse_object(said).unwrap_or_default() } else { RawAnnotations::default() };
     let role = |role: &String| match role.as_str() {
         "user" => Some(Role::User),
         "assistant" => Some(Role::Assistant),
@@ -234,12 +243,12 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn came(value: &Value) -> Result<Came, String> {
-        read(&serde_json::value::to_raw_value(value).unwrap())
+    fn parse_value(value: &Value) -> Result<CallReply, String> {
+        parse_call_result(&serde_json::value::to_raw_value(value).unwrap())
     }
 
     #[test]
-    fn texts_are_the_value_and_the_rest_are_blocks() {
+    fn leading_texts_are_the_value_and_the_rest_are_blocks() {
         let result = json!({"content": [
             {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
             {"type": "image", "data": "AAEC", "mimeType": "image/png"},
@@ -249,7 +258,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "u", "blob": "AA=="}},
             {"type": "hologram", "x": 1},
         ], "structuredContent": {"n": 1}, "_meta": {"a": 1}});
-        let Came::Output(output) = came(&result).unwrap() else { panic!() };
+        let CallReply::Output(output) = parse_value(&result).unwrap() else { panic!() };
         assert_eq!(output.value, "a\nb");
         assert_eq!(output.structured.unwrap().get(), r#"{"n":1}"#);
         assert_eq!(output.content.len(), 6);
@@ -258,17 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_and_what_is_no_result_is_told() {
-        let Came::Error(error) =
-            came(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
+    fn errors_are_tool_errors_and_invalid_results_are_refused() {
+        let CallReply::Error(error) =
+            parse_value(&json!({"isError": true, "content": [{"type": "text", "text": "no"}]})).unwrap()
         else {
             panic!()
         };
         assert_eq!(error.message, "no");
-        assert!(matches!(came(&json!({"isError": true})).unwrap(), Came::Error(_)));
-        assert!(matches!(came(&json!({"content": []})).unwrap(), Came::Output(_)));
+        assert!(matches!(parse_value(&json!({"isError": true})).unwrap(), CallReply::Error(_)));
+        assert!(matches!(parse_value(&json!({"content": []})).unwrap(), CallReply::Output(_)));
         let asks = json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m"}}, "requestState": "s"});
-        assert!(matches!(came(&asks).unwrap(), Came::Inputs { .. }));
+        assert!(matches!(parse_value(&asks).unwrap(), CallReply::InputRequired { .. }));
         for bad in [
             json!([]),
             json!({"content": 7}),
@@ -279,17 +288,17 @@ mod tests {
             json!({"resultType": "task"}),
             json!({"content": vec![json!({"type": "text", "text": ""}); 1001]}),
             json!({"resultType": "input_required", "inputRequests": {"a": 7}}),
-            json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m", "params": "x".repeat(MAX_QUESTION)}}}),
+            json!({"resultType": "input_required", "inputRequests": {"a": {"method": "m", "params": "x".repeat(MAX_ELICITATION_BYTES)}}}),
             json!({"resultType": "input_required", "requestState": {"a": 1}}),
             json!({"resultType": "input_required", "requestState": "x".repeat(MAX_REQUEST_STATE)}),
         ] {
-            assert!(came(&bad).is_err(), "{bad:.80}");
+            assert!(parse_value(&bad).is_err(), "{bad:.80}");
         }
     }
 
-    /// What is counted is counted before it is kept: a list of a million nothings takes the memory of its text.
+    /// Items are counted before they are stored: a list of a million zeros takes only the memory of its text.
     #[test]
-    fn what_is_too_much_is_not_built() {
+    fn results_over_a_limit_are_not_allocated() {
         let many = |what: &str| RawValue::from_string(format!("{{{what}}}")).unwrap();
         let zeros = format!("[{}0]", "0,".repeat(2_000_000));
         let entries: Vec<String> = (0..200_000).map(|n| format!("\"{n}\":0")).collect();
@@ -297,17 +306,21 @@ mod tests {
             (format!("\"content\":{zeros}"), "more than 1000 blocks"),
             (
                 format!("\"resultType\":\"input_required\",\"inputRequests\":{{{}}}", entries.join(",")),
-                "more than 16 questions",
+                "more than 16 input requests",
             ),
             (format!("\"resultType\":\"input_required\",\"requestState\":{zeros}"), "at most 256KiB"),
         ] {
-            let why = read(&many(&text)).unwrap_err();
+            let why = parse_call_result(&many(&text)).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
         let hinted = format!(
             "\"content\":[{{\"type\":\"text\",\"text\":\"t\",\"annotations\":{{\"audience\":{zeros}}}}}]"
         );
-        let Came::Output(output) = read(&many(&hinted)).unwrap() else { panic!() };
-        assert_eq!((output.value.as_str(), output.content.len()), ("t", 0), "hints are hints");
+        let CallReply::Output(output) = parse_call_result(&many(&hinted)).unwrap() else { panic!() };
+        assert_eq!(
+            (output.value.as_str(), output.content.len()),
+            ("t", 0),
+            "invalid annotations are ignored"
+        );
     }
 }

@@ -1,43 +1,43 @@
-//! What is known of a server, for whoever asks.
+//! The public status of a server.
 
 use serde::Serialize;
 
-/// Where a server stands.
+/// The connection state of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
-    /// It is being started, and its tools are asked for.
+    /// The host is starting the server and listing its tools.
     #[default]
     Connecting,
-    /// Its tools can be called.
+    /// The server is connected and its tools can be called.
     Ready,
-    /// It could not be reached, or has gone; it is tried again.
+    /// The server could not be reached, or disconnected. The host retries.
     Failed,
-    /// It failed so often in a row that it is left alone for a while.
+    /// The server failed repeatedly. The host pauses before it retries.
     Suspended,
 }
 
-/// What is known of a server.
+/// The status of a server.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ServerStatus {
-    /// Its name in the policy.
+    /// The server's name in the policy.
     pub name: String,
-    /// Where it stands.
+    /// The connection state.
     pub state: ServerState,
-    /// The revision of the protocol that is spoken.
+    /// The negotiated protocol revision.
     pub protocol: Option<String>,
-    /// The name it gives itself.
+    /// The name that the server reports.
     pub title: Option<String>,
-    /// The version it claims.
+    /// The version that the server reports.
     pub version: Option<String>,
-    /// How many of its tools are there.
+    /// Number of registered tools.
     pub tools: usize,
-    /// What holds it, if it is a program.
+    /// How a child process is sandboxed; `None` for a URL.
     pub confinement: Option<&'static str>,
-    /// Why it is not ready.
+    /// Why the server is not ready.
     pub reason: Option<String>,
-    /// What is wrong with its lists.
+    /// Problems in the server's lists.
     pub problems: Vec<String>,
-    /// How often it was connected to.
+    /// Number of successful connections.
     pub connects: u64,
 }

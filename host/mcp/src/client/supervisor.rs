@@ -1,5 +1,5 @@
-//! Keeps one server there: connects, takes its tools, reads them again when they change, and begins anew when it has
-//! gone, later each time, until it is left alone for a while.
+//! Supervises one server: connects, imports its tools, reads the list again when it changes, and reconnects with
+//! increasing delays. After repeated failures it suspends the server.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
 use std::pin::pin;
@@ -14,97 +14,97 @@ use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::call::outside::Outside;
+use toolbay_core::call::server_connector::ServerConnector;
 use toolbay_core::output::reduce::Reduce;
 use toolbay_core::registry::Registry;
 use toolbay_core::tool::content::{ErrorCode, ToolError};
-use toolbay_core::tool::wording;
+use toolbay_core::tool::definition_text;
 use toolbay_policy::limits::LimitHit;
-use toolbay_policy::mcp_server::{McpServer, Place, Protocol};
+use toolbay_policy::mcp_server::{McpServer, ProtocolEra, ServerTransport};
 use toolbay_policy::quantity;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::bounds::{
-    BREAK_AFTER, BREAK_PAUSE, MAX_LABEL, MAX_REFRESH_PAUSE, MAX_RETRY_PAUSE, MAX_SAID, REFRESH_PAUSE,
-    RETRY_PAUSE, STABLE,
+    HUNG_AFTER, MAX_LABEL, MAX_QUOTED_CHARS, MAX_REFRESH_DELAY, MAX_RETRY_DELAY, REFRESH_DELAY, RETRY_DELAY,
+    STABLE_AFTER, SUSPEND_AFTER_FAILURES, SUSPEND_DURATION,
 };
-use super::elicit::Elicit;
-use super::http::Web;
+use super::elicit::ElicitationHandler;
+use super::http::HttpLink;
 use super::inbox::Inbox;
 use super::link::{Link, LinkError};
-use super::list::Listed;
-use super::memory;
-use super::resources::Offered;
-use super::session::{Begin, Session};
+use super::list::ServerList;
+use super::resources::RemoteResources;
+use super::saved_list;
+use super::session::{BeginError, ClientSession};
 use super::status::{ServerState, ServerStatus};
-use super::stdio::Pipe;
+use super::stdio::StdioLink;
 
 /// Finds a built-in reducer by its name.
-pub type FindReducer = Arc<dyn Fn(&str) -> Option<Arc<dyn Reduce>> + Send + Sync>;
+pub type ReducerLookup = Arc<dyn Fn(&str) -> Option<Arc<dyn Reduce>> + Send + Sync>;
 
-/// What all supervisors of a bridge share.
+/// State that all supervisors of a bridge share.
 #[derive(Clone)]
-pub(super) struct Ports {
+pub(super) struct BridgeContext {
     pub(super) registry: Arc<Registry>,
-    pub(super) outside: Arc<dyn Outside>,
-    pub(super) elicit: Option<Arc<dyn Elicit>>,
-    pub(super) reducer: Option<FindReducer>,
-    /// Whether the last known list of a server is put in before the server has answered.
-    pub(super) recalls: bool,
-    /// Counts what changes beside the tools of the registry.
+    pub(super) connector: Arc<dyn ServerConnector>,
+    pub(super) elicitation_handler: Option<Arc<dyn ElicitationHandler>>,
+    pub(super) reducer: Option<ReducerLookup>,
+    /// Whether the saved tools of a server are registered before the server has answered.
+    pub(super) uses_saved_lists: bool,
+    /// Counts changes that the registry does not report, such as those of resources.
     pub(super) changes: watch::Sender<u64>,
 }
 
-impl std::fmt::Debug for Ports {
+impl std::fmt::Debug for BridgeContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ports").field("outside", &self.outside).finish_non_exhaustive()
+        f.debug_struct("Ports").field("connector", &self.connector).finish_non_exhaustive()
     }
 }
 
-/// Keeps one server there.
+/// Supervises the connection to one server.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     pub(super) server: Arc<McpServer>,
     pub(super) asks_reason: bool,
-    pub(super) ports: Ports,
-    /// What it is handed beside its section, as a mark.
-    handed: u64,
+    pub(super) context: BridgeContext,
+    /// Fingerprint of the inputs of the server that are not in its section, such as values of secrets.
+    start_fingerprint: u64,
     status: Mutex<ServerStatus>,
-    state: watch::Sender<(ServerState, Option<Arc<Session>>)>,
-    /// Somebody wants to call it.
-    wanted: Notify,
-    /// When it is tried again.
-    again: Mutex<Instant>,
-    /// Whether it has put tools in; held while it does.
-    pub(super) placed: Mutex<bool>,
-    /// What it offers beside tools.
-    pub(super) offered: Mutex<Arc<Offered>>,
-    /// Fires when its tools are there, or could not be had at the first attempt.
+    state: watch::Sender<(ServerState, Option<Arc<ClientSession>>)>,
+    /// Notified when a call needs the server.
+    wake: Notify,
+    /// Time of the next attempt.
+    retry_at: Mutex<Instant>,
+    /// Whether its tools are registered. The lock is held during registration.
+    pub(super) registered: Mutex<bool>,
+    /// Last known resources and templates.
+    pub(super) resources: Mutex<Arc<RemoteResources>>,
+    /// Fires when the tools are registered or the first attempt has failed.
     pub(super) listed: CancellationToken,
-    /// Fires when the first attempt has come to something.
-    tried: CancellationToken,
-    /// The list that the host keeps, as a mark.
-    kept: Mutex<Option<u64>>,
+    /// Fires when the first attempt has succeeded or failed.
+    attempted: CancellationToken,
+    /// Fingerprint of the saved list.
+    saved_fingerprint: Mutex<Option<u64>>,
     pub(super) stop: CancellationToken,
 }
 
 impl Supervisor {
-    pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: Ports) -> Self {
+    pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: BridgeContext) -> Self {
         let status = ServerStatus { name: server.name.to_string(), ..ServerStatus::default() };
         Self {
-            handed: handed(&server, &*ports.outside),
+            start_fingerprint: start_fingerprint(&server, &*ports.connector),
             server,
             asks_reason,
-            ports,
+            context: ports,
             status: Mutex::new(status),
             state: watch::Sender::new((ServerState::Connecting, None)),
-            wanted: Notify::new(),
-            again: Mutex::new(Instant::now()),
-            placed: Mutex::new(false),
-            offered: Mutex::default(),
+            wake: Notify::new(),
+            retry_at: Mutex::new(Instant::now()),
+            registered: Mutex::new(false),
+            resources: Mutex::default(),
             listed: CancellationToken::new(),
-            tried: CancellationToken::new(),
-            kept: Mutex::default(),
+            attempted: CancellationToken::new(),
+            saved_fingerprint: Mutex::default(),
             stop: CancellationToken::new(),
         }
     }
@@ -113,105 +113,105 @@ impl Supervisor {
         self.server.name.as_str()
     }
 
-    /// Whether the same section, and what it would be handed now, would make the same supervisor.
-    pub(super) fn is_for(&self, server: &McpServer, asks_reason: bool) -> bool {
+    /// Whether the section of the server, and its inputs beside the section, are unchanged.
+    pub(super) fn is_configured_as(&self, server: &McpServer, asks_reason: bool) -> bool {
         *self.server == *server
             && self.asks_reason == asks_reason
-            && self.handed == handed(server, &*self.ports.outside)
+            && self.start_fingerprint == start_fingerprint(server, &*self.context.connector)
     }
 
     pub(super) fn status(&self) -> ServerStatus {
-        let mut status = self.held().clone();
-        status.problems.extend(self.offered().problems.iter().cloned());
+        let mut status = self.lock_status().clone();
+        status.problems.extend(self.resources().problems.iter().cloned());
         status
     }
 
-    pub(super) fn held(&self) -> MutexGuard<'_, ServerStatus> {
+    pub(super) fn lock_status(&self) -> MutexGuard<'_, ServerStatus> {
         self.status.lock()
     }
 
-    /// What a server said, or made us say, as it can be told: one line, without values of secrets, and then cut.
-    pub(super) fn heard(&self, text: &str) -> String {
-        wording::label(text, MAX_SAID, &|text| self.ports.outside.redacted(text))
+    /// Makes text from a server safe to show: redacted, on one line and truncated.
+    pub(super) fn sanitize(&self, text: &str) -> String {
+        definition_text::sanitize_label(text, MAX_QUOTED_CHARS, &|text| self.context.connector.redact(text))
     }
 
     pub(super) fn label(&self) -> String {
         format!("mcp:{}", self.server.name)
     }
 
-    /// Waits until it has come to something: its first attempt, and every one that is under way.
-    pub(super) async fn settled(&self) {
+    /// Waits until the current attempt to connect has succeeded or failed.
+    pub(super) async fn wait_settled(&self) {
         let mut state = self.state.subscribe();
-        // A supervisor that has gone has settled.
+        // An error means that the supervisor was dropped, which is settled, too.
         drop(state.wait_for(|(state, _)| *state != ServerState::Connecting).await);
     }
 
-    /// Whether its first attempt has come to something.
-    pub(super) fn is_tried(&self) -> bool {
-        self.tried.is_cancelled() || self.stop.is_cancelled()
+    /// Whether the first attempt has succeeded or failed.
+    pub(super) fn was_attempted(&self) -> bool {
+        self.attempted.is_cancelled() || self.stop.is_cancelled()
     }
 
-    /// Whether it is being started, so that tools may come.
-    pub(super) fn is_coming(&self) -> bool {
+    /// Whether the server is connecting, so that its tools may still be registered.
+    pub(super) fn is_connecting(&self) -> bool {
         self.state.borrow().0 == ServerState::Connecting && !self.stop.is_cancelled()
     }
 
-    /// The conversation, if there is one.
-    pub(super) fn now(&self) -> Option<Arc<Session>> {
+    /// The current session, if the server is connected.
+    pub(super) fn current_session(&self) -> Option<Arc<ClientSession>> {
         self.state.borrow().1.clone()
     }
 
-    /// The conversation, for a call that can wait for so long. A server that has gone is tried again for it.
-    pub(super) async fn session(&self, patience: Duration) -> Result<Arc<Session>, Failure> {
+    /// Returns the session for a call, or waits for one for at most 90 % of `patience`. A failed server is retried.
+    pub(super) async fn session(&self, patience: Duration) -> Result<Arc<ClientSession>, Failure> {
         let mut state = self.state.subscribe();
         let mut tried = false;
         let wait = async {
             loop {
                 let (now, session) = state.borrow_and_update().clone();
                 match (now, session) {
-                    (_, Some(session)) if !session.inbox.ending.is_over() => return Ok(session),
-                    (ServerState::Suspended, _) => return Err(self.suspended()),
-                    // It was tried for this call, and failed.
+                    (_, Some(session)) if !session.inbox.closure.is_closed() => return Ok(session),
+                    (ServerState::Suspended, _) => return Err(self.suspended_error()),
+                    // The attempt for this call has failed.
                     (ServerState::Failed, _) if std::mem::replace(&mut tried, true) => {
-                        return Err(self.absent());
+                        return Err(self.unavailable_error());
                     }
                     (ServerState::Failed, _) => {
-                        self.wanted.notify_one();
+                        self.wake.notify_one();
                     }
                     (ServerState::Connecting | ServerState::Ready, _) => {}
                 }
                 tokio::select! {
-                    () = self.stop.cancelled() => return Err(self.absent()),
-                    changed = state.changed() => if changed.is_err() { return Err(self.absent()) },
+                    () = self.stop.cancelled() => return Err(self.unavailable_error()),
+                    changed = state.changed() => if changed.is_err() { return Err(self.unavailable_error()) },
                 }
             }
         };
         match tokio::time::timeout(patience.mul_f32(0.9), wait).await {
             Ok(found) => found,
-            Err(_) => Err(self.absent()),
+            Err(_) => Err(self.unavailable_error()),
         }
     }
 
-    fn absent(&self) -> Failure {
+    fn unavailable_error(&self) -> Failure {
         let status = self.status();
-        let why = status.reason.unwrap_or_else(|| "it is still being started".to_owned());
-        let why = Refusal::of_operator(&why);
-        let text = format!("the MCP server `{}` is not there: {}", status.name, why.text);
+        let why = status.reason.unwrap_or_else(|| "it is still starting".to_owned());
+        let why = PolicyRefusal::from_operator_text(&why);
+        let text = format!("the MCP server `{}` is unavailable: {}", status.name, why.text);
         ToolError::new(ErrorCode::NotAvailable, text).with_hint(why.hint).into()
     }
 
-    fn suspended(&self) -> Failure {
-        let again = *self.again.lock();
+    fn suspended_error(&self) -> Failure {
+        let again = *self.retry_at.lock();
         let left = again.saturating_duration_since(Instant::now());
         let limit = LimitHit {
             name: "mcp_failures",
-            value: BREAK_AFTER.to_string(),
+            value: SUSPEND_AFTER_FAILURES.to_string(),
             setting:
-                "nothing: it is tried again by itself, and at once when its section of the policy changes"
+                "none: the host retries after the pause, or at once when the section of the server changes"
                     .to_owned(),
         };
         let what = format!(
-            "the MCP server `{}` failed {BREAK_AFTER} times in a row and is left alone for another {}",
+            "the MCP server `{}` failed {SUSPEND_AFTER_FAILURES} times in a row and is suspended for another {}",
             self.name(),
             quantity::show_duration(Duration::from_secs(left.as_secs() + 1)),
         );
@@ -222,11 +222,11 @@ impl Supervisor {
     pub(super) async fn run(self: Arc<Self>) {
         let mut failures = 0_u32;
         let mut protocol = self.server.protocol;
-        if self.ports.recalls {
-            self.recall().await;
+        if self.context.uses_saved_lists {
+            self.load_saved_list().await;
         }
         while !self.stop.is_cancelled() {
-            self.put(ServerState::Connecting, None);
+            self.set_state(ServerState::Connecting, None);
             let begun = Instant::now();
             let connected = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -234,14 +234,14 @@ impl Supervisor {
             };
             let (why, denied) = match connected {
                 Ok(session) => {
-                    self.put(ServerState::Ready, Some(Arc::clone(&session)));
-                    let why = self.attend(&session).await;
-                    self.let_go();
+                    self.set_state(ServerState::Ready, Some(Arc::clone(&session)));
+                    let why = self.monitor(&session).await;
+                    self.drop_session();
                     let ended = session.link.close().await;
                     (ended.map_or(why.clone(), |how| format!("{why} ({how})")), false)
                 }
                 Err(error) => {
-                    // What was learnt of its era may have been the failure itself.
+                    // The failure itself may have caused the fallback to the legacy handshake.
                     protocol = self.server.protocol;
                     let denied = matches!(error, LinkError::Denied(_));
                     (error.to_string(), denied)
@@ -250,35 +250,36 @@ impl Supervisor {
             if self.stop.is_cancelled() {
                 break;
             }
-            failures = if begun.elapsed() > STABLE { 1 } else { failures.saturating_add(1) };
+            failures = if begun.elapsed() > STABLE_AFTER { 1 } else { failures.saturating_add(1) };
             self.pause(why, denied, failures).await;
-            if failures >= BREAK_AFTER {
+            if failures >= SUSPEND_AFTER_FAILURES {
                 failures = 0;
             }
         }
-        self.let_go();
+        self.drop_session();
     }
 
-    /// Waits before the next attempt: longer with each failure; not at all for what no attempt can change.
+    /// Waits before the next attempt, with exponential backoff. An error that a retry cannot fix counts as a
+    /// suspension.
     async fn pause(&self, why: String, denied: bool, failures: u32) {
-        let why = self.heard(&why);
-        tracing::warn!(server = self.name(), failures, "an MCP server is not there: {why}");
-        let broken = denied || failures >= BREAK_AFTER;
-        let doubled = RETRY_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10));
-        let pause = if broken { BREAK_PAUSE } else { doubled.min(MAX_RETRY_PAUSE) };
-        // So that servers that went together do not come together.
-        let pause = pause.mul_f64(1.0 + 0.2 * spread(self.name(), failures));
-        *self.again.lock() = Instant::now() + pause;
-        self.held().reason = Some(why);
-        let suspended = failures >= BREAK_AFTER;
-        self.put(if suspended { ServerState::Suspended } else { ServerState::Failed }, None);
-        // A call may have it tried earlier, but not at once again and again.
+        let why = self.sanitize(&why);
+        tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {why}");
+        let broken = denied || failures >= SUSPEND_AFTER_FAILURES;
+        let doubled = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(10));
+        let pause = if broken { SUSPEND_DURATION } else { doubled.min(MAX_RETRY_DELAY) };
+        // Jitter: servers that failed together do not reconnect together.
+        let pause = pause.mul_f64(1.0 + 0.2 * jitter(self.name(), failures));
+        *self.retry_at.lock() = Instant::now() + pause;
+        self.lock_status().reason = Some(why);
+        let suspended = failures >= SUSPEND_AFTER_FAILURES;
+        self.set_state(if suspended { ServerState::Suspended } else { ServerState::Failed }, None);
+        // A call may trigger an earlier attempt, but not in a tight loop.
         let least = tokio::time::sleep(doubled.min(pause).min(Duration::from_secs(5)));
         let wanted = async {
             if suspended {
                 std::future::pending::<()>().await;
             }
-            self.wanted.notified().await;
+            self.wake.notified().await;
             least.await;
         };
         tokio::select! {
@@ -288,8 +289,8 @@ impl Supervisor {
         }
     }
 
-    fn put(&self, state: ServerState, session: Option<Arc<Session>>) {
-        let mut status = self.held();
+    fn set_state(&self, state: ServerState, session: Option<Arc<ClientSession>>) {
+        let mut status = self.lock_status();
         status.state = state;
         if state == ServerState::Ready {
             status.reason = None;
@@ -298,126 +299,130 @@ impl Supervisor {
         self.state.send_replace((state, session));
         if state != ServerState::Connecting {
             self.listed.cancel();
-            self.tried.cancel();
-            // What is still to come has an end: a list may be whole now.
-            self.ports.changes.send_modify(|count| *count += 1);
+            self.attempted.cancel();
+            // A list that waited for this server may be complete now.
+            self.context.changes.send_modify(|count| *count += 1);
         }
     }
 
-    /// Puts in what is known of its list from before.
-    async fn recall(self: &Arc<Self>) {
-        let Some((listed, version)) = memory::recall(&self.server, &*self.ports.outside).await else {
+    /// Registers the saved list of tools.
+    async fn load_saved_list(self: &Arc<Self>) {
+        let Some((listed, version)) = saved_list::load(&self.server, &*self.context.connector).await else {
             return;
         };
-        let (supervisor, version) = (Arc::clone(self), version.map(|version| self.claimed(&version)));
+        let (supervisor, version) =
+            (Arc::clone(self), version.map(|version| self.sanitize_version(&version)));
         let placed = tokio::task::spawn_blocking(move || {
-            supervisor.put_tools(&listed, version.as_ref(), || false);
+            supervisor.register_tools(&listed, version.as_ref(), || false);
         });
         if placed.await.is_ok() {
             self.listed.cancel();
         }
     }
 
-    /// A version that a server claims, as it is told.
-    fn claimed(&self, version: &str) -> Arc<str> {
-        wording::label(version, MAX_LABEL, &|text| self.ports.outside.redacted(text)).into()
+    /// Makes the version that a server reports safe to show.
+    fn sanitize_version(&self, version: &str) -> Arc<str> {
+        definition_text::sanitize_label(version, MAX_LABEL, &|text| self.context.connector.redact(text))
+            .into()
     }
 
-    /// Has a list kept for the next start, unless it is the one that is kept.
-    pub(super) async fn remember(&self, version: Option<&str>, listed: &Listed) {
-        let Some(bytes) = memory::written(&self.server, version, listed, &*self.ports.outside) else {
-            tracing::debug!(server = self.name(), "its list is too long to be kept");
+    /// Saves a list for the next start, unless the same list is already saved.
+    pub(super) async fn save_list(&self, version: Option<&str>, listed: &ServerList) {
+        let Some(bytes) = saved_list::encode(&self.server, version, listed, &*self.context.connector) else {
+            tracing::debug!(server = self.name(), "the list of tools is too long to be saved");
             return;
         };
-        let mark = Some(mark_of(&bytes));
-        let before = std::mem::replace(&mut *self.kept.lock(), mark);
+        let mark = Some(fingerprint(&bytes));
+        let before = std::mem::replace(&mut *self.saved_fingerprint.lock(), mark);
         if before != mark {
-            self.ports.outside.remember(&self.server.name, bytes).await;
+            self.context.connector.save_tool_list(&self.server.name, bytes).await;
         }
     }
 
-    /// The conversation is over; its tools stay listed, and a call has it begun again.
-    pub(super) fn let_go(&self) {
+    /// Drops the session. The tools stay registered, and a call triggers a reconnect.
+    pub(super) fn drop_session(&self) {
         self.state.send_modify(|(_, session)| *session = None);
     }
 
-    /// Starts the server and takes its tools.
-    async fn connect(self: &Arc<Self>, protocol: &mut Protocol) -> Result<Arc<Session>, LinkError> {
+    /// Connects to the server and imports its tools.
+    async fn connect(self: &Arc<Self>, protocol: &mut ProtocolEra) -> Result<Arc<ClientSession>, LinkError> {
         let most = self.server.start_timeout;
         let connect = async {
             loop {
-                let (link, inbox) = self.open().await?;
-                match Session::begin(link, inbox, *protocol).await {
+                let (link, inbox) = self.open_link().await?;
+                match ClientSession::begin(link, inbox, *protocol).await {
                     Ok(session) => {
-                        // The next time it is not asked for what it does not know.
-                        let older = !session.known.modern && matches!(session.link, Link::Pipe(_));
-                        if *protocol == Protocol::Auto && older {
-                            *protocol = Protocol::Legacy;
+                        // A reconnect skips `server/discover`, which a legacy server does not know.
+                        let older = !session.negotiated.modern && matches!(session.link, Link::Stdio(_));
+                        if *protocol == ProtocolEra::Auto && older {
+                            *protocol = ProtocolEra::Legacy;
                         }
                         let session = Arc::new(session);
-                        self.took(&session);
-                        self.refresh(&session).await?;
+                        self.record_connected(&session);
+                        self.refresh_tools(&session).await?;
                         return Ok(session);
                     }
-                    Err(Begin::AgainAsLegacy) => *protocol = Protocol::Legacy,
-                    Err(Begin::Failed(error)) => return Err(error),
+                    Err(BeginError::RetryAsLegacy) => *protocol = ProtocolEra::Legacy,
+                    Err(BeginError::Failed(error)) => return Err(error),
                 }
             }
         };
         match tokio::time::timeout(most, connect).await {
             Ok(connected) => connected,
             Err(_) => Err(LinkError::Closed(format!(
-                "it did not begin within {}; to give it longer, write in the policy: [mcp.{}] start_timeout = …",
+                "it did not start within {}; to allow more time, write in the policy: [mcp.{}] start_timeout = …",
                 quantity::show_duration(most),
                 self.server.name
             ))),
         }
     }
 
-    async fn open(&self) -> Result<(Link, Arc<Inbox>), LinkError> {
-        let Ports { outside, elicit, .. } = &self.ports;
-        let inbox = Arc::new(Inbox::new(self.server.name.clone(), Arc::clone(outside), elicit.clone()));
-        let link = match &self.server.place {
-            Place::Child(child) => {
-                let started = outside.start(&self.server.name, child).await?;
-                Link::Pipe(Pipe::new(started, Arc::clone(&inbox)))
+    async fn open_link(&self) -> Result<(Link, Arc<Inbox>), LinkError> {
+        let BridgeContext { connector, elicitation_handler: elicit, .. } = &self.context;
+        let inbox = Arc::new(Inbox::new(self.server.name.clone(), Arc::clone(connector), elicit.clone()));
+        let link = match &self.server.transport {
+            ServerTransport::Stdio(child) => {
+                let started = connector.start(&self.server.name, child).await?;
+                Link::Stdio(StdioLink::new(started, Arc::clone(&inbox)))
             }
-            Place::Http(endpoint) => Link::Web(Arc::new(Web::new((**endpoint).clone(), Arc::clone(&inbox)))),
+            ServerTransport::Http(endpoint) => {
+                Link::Http(Arc::new(HttpLink::new((**endpoint).clone(), Arc::clone(&inbox))))
+            }
         };
         Ok((link, inbox))
     }
 
-    /// What is known now that it has begun.
-    fn took(&self, session: &Session) {
-        let mut status = self.held();
-        status.protocol = Some(session.known.protocol.clone());
-        status.title.clone_from(&session.known.title);
-        status.version = session.known.version.as_deref().map(ToOwned::to_owned);
+    /// Records a successful handshake in the status.
+    fn record_connected(&self, session: &ClientSession) {
+        let mut status = self.lock_status();
+        status.protocol = Some(session.negotiated.protocol.clone());
+        status.title.clone_from(&session.negotiated.title);
+        status.version = session.negotiated.version.as_deref().map(ToOwned::to_owned);
         status.confinement = session.link.confinement();
         status.connects += 1;
     }
 
-    /// Stays with a conversation until it is over; returns why. Whatever it does meanwhile, it hears the end.
-    async fn attend(self: &Arc<Self>, session: &Arc<Session>) -> String {
-        let mut hears = pin!(session.hear());
+    /// Serves a session until it ends; returns the reason. Reads the lists again when they change.
+    async fn monitor(self: &Arc<Self>, session: &Arc<ClientSession>) -> String {
+        let mut hears = pin!(session.read_server_events());
         let mut heard = false;
-        let mut pause = REFRESH_PAUSE;
+        let mut pause = REFRESH_DELAY;
         let mut last = tokio::time::Instant::now();
-        // When the lists are read again; what is told meanwhile is one more change, not many.
+        // When to read the lists again. Several changes before that count as one.
         let mut due = None;
-        // The lists are being read: the tools were, as the conversation began.
+        // Tools were read during the connect; the other lists are read now.
         let mut reading = pin!(self.read_lists(session, false).fuse());
         loop {
             let wait = tokio::time::sleep_until(due.unwrap_or(last));
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return "the host ended it".to_owned(),
-                why = session.inbox.ending.over() => return why,
+                () = self.stop.cancelled() => return "the host closed the connection".to_owned(),
+                why = session.inbox.closure.wait_closed() => return why,
                 () = session.inbox.hung.notified() => {
-                    return "it did not answer several calls in a row, and was ended".to_owned();
+                    return format!("it did not answer {HUNG_AFTER} calls in a row: the connection was closed");
                 }
                 read = &mut reading, if !reading.is_terminated() => {
-                    if let Some(why) = self.read_again(read) {
+                    if let Some(why) = self.refresh_outcome(read) {
                         return why;
                     }
                     last = tokio::time::Instant::now();
@@ -429,21 +434,21 @@ impl Supervisor {
                 }
                 () = session.inbox.changed.notified(), if due.is_none() => {
                     let calm = last.elapsed() > pause.saturating_mul(4);
-                    pause = if calm { REFRESH_PAUSE } else { pause.saturating_mul(2).min(MAX_REFRESH_PAUSE) };
+                    pause = if calm { REFRESH_DELAY } else { pause.saturating_mul(2).min(MAX_REFRESH_DELAY) };
                     due = Some(tokio::time::Instant::now() + pause);
                 }
             }
         }
     }
 
-    /// Reads what the server offers, its tools only if they may be others.
+    /// Reads the lists of the server; the list of tools only if `tools` is set.
     async fn read_lists(
         self: &Arc<Self>,
-        session: &Arc<Session>,
+        session: &Arc<ClientSession>,
         tools: bool,
     ) -> Result<Result<(), LinkError>, Elapsed> {
         if tools {
-            let read = tokio::time::timeout(self.server.start_timeout, self.refresh(session)).await;
+            let read = tokio::time::timeout(self.server.start_timeout, self.refresh_tools(session)).await;
             if !matches!(read, Ok(Ok(()))) {
                 return read;
             }
@@ -452,36 +457,39 @@ impl Supervisor {
         Ok(Ok(()))
     }
 
-    /// What becomes of a list that was read again; returns why the conversation is over, if it is.
-    fn read_again(&self, read: Result<Result<(), LinkError>, Elapsed>) -> Option<String> {
+    /// Evaluates a refresh of the lists; returns the reason if the session has to end.
+    fn refresh_outcome(&self, read: Result<Result<(), LinkError>, Elapsed>) -> Option<String> {
         match read {
             Ok(Ok(())) => None,
             Ok(Err(LinkError::Closed(why))) => Some(why),
             Ok(Err(error)) => {
-                let why = self.heard(&error.to_string());
-                tracing::warn!(server = self.name(), "its list could not be read again: {why}");
+                let why = self.sanitize(&error.to_string());
+                tracing::warn!(
+                    server = self.name(),
+                    "the lists of an MCP server could not be read again: {why}"
+                );
                 None
             }
-            Err(_) => Some("its list could not be read again in time".to_owned()),
+            Err(_) => Some("reading its lists again timed out".to_owned()),
         }
     }
 }
 
-/// What a server is handed when it is started; one behind a URL gets it with each request.
-fn handed(server: &McpServer, outside: &dyn Outside) -> u64 {
-    match &server.place {
-        Place::Child(child) => outside.handed(child),
-        Place::Http(_) => 0,
+/// Fingerprint of the inputs that a child process gets at its start. A server behind a URL gets them with each request.
+fn start_fingerprint(server: &McpServer, connector: &dyn ServerConnector) -> u64 {
+    match &server.transport {
+        ServerTransport::Stdio(child) => connector.secrets_fingerprint(child),
+        ServerTransport::Http(_) => 0,
     }
 }
 
-/// Another number for other bytes.
-fn mark_of(bytes: &[u8]) -> u64 {
+/// Hash of bytes, to detect changes.
+fn fingerprint(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(bytes)
 }
 
-/// From 0 to 1, another for each name and attempt.
-fn spread(name: &str, failures: u32) -> f64 {
+/// Random number from 0 to 1.
+fn jitter(name: &str, failures: u32) -> f64 {
     let number = RandomState::new().hash_one((name, failures));
     f64::from(u32::try_from(number >> 40).unwrap_or_default()) / f64::from(1_u32 << 24)
 }

@@ -1,4 +1,4 @@
-//! From a server's tool to one of ours. What is wrong with it costs this tool and no other, and is told.
+//! Imports a tool of a server. A problem costs only this tool, and is reported.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use toolbay_core::call::outside::Outside;
-use toolbay_core::registry::{CallSettings, Entry};
+use toolbay_core::call::server_connector::ServerConnector;
+use toolbay_core::registry::{CallSettings, ToolEntry};
+use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::{MAX_SCHEMA_BYTES, Schema};
 use toolbay_core::tool::tags::Effects;
-use toolbay_core::tool::wording;
 use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::limits::DEFAULT_RESULT_BYTES;
-use toolbay_policy::mcp_server::{McpServer, Place, ToolRules};
+use toolbay_policy::mcp_server::{McpServer, ServerToolSettings, ServerTransport};
 use toolbay_policy::name::QualifiedName;
-use toolbay_policy::output::Delivery;
+use toolbay_policy::output::OutputSettings;
 use toolbay_policy::text::one_line;
 
-use super::bounds::{MAX_CLAIMS, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
+use super::bounds::{MAX_ANNOTATION_BYTES, MAX_DESCRIPTION, MAX_LABEL, MAX_TOOL_BYTES};
 use crate::protocol::bounded;
-use crate::protocol::bounds::MAX_HEARD;
+use crate::protocol::bounds::MAX_UNREDACTED_CHARS;
 use crate::protocol::message;
 use crate::protocol::mirror::HeaderMirror;
 
-/// A tool that can be called, if somebody runs it.
+/// An imported tool.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// What the server calls it.
-    pub(super) own_name: String,
+pub(super) struct ImportedTool {
+    /// The tool's name on the server.
+    pub(super) remote_name: String,
     pub(super) def: ToolDef,
-    pub(super) rules: ToolRules,
+    pub(super) rules: ServerToolSettings,
     pub(super) mirror: HeaderMirror,
-    /// What is not as it should be and does not stop it.
+    /// Problems that do not prevent the import.
     pub(super) warning: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Tool<'a> {
+struct RawTool<'a> {
     name: String,
     title: Option<String>,
     description: Option<String>,
@@ -52,63 +52,63 @@ struct Tool<'a> {
     execution: Option<&'a RawValue>,
 }
 
-/// How a tool is to be called.
+/// The `execution` property of a tool.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Execution<'a> {
+struct RawExecution<'a> {
     #[serde(borrow)]
     task_support: Option<Cow<'a, str>>,
 }
 
-impl Execution<'_> {
-    /// Whether a call is refused that is no task.
+impl RawExecution<'_> {
+    /// Whether the tool can only be called as a task.
     fn is_task_only(said: Option<&RawValue>) -> bool {
-        let said = said.filter(|raw| bounded::small(raw, MAX_CLAIMS).is_ok());
-        let said: Option<Execution<'_>> = said.and_then(|raw| message::object(raw).ok());
+        let said = said.filter(|raw| bounded::check_size(raw, MAX_ANNOTATION_BYTES).is_ok());
+        let said: Option<RawExecution<'_>> = said.and_then(|raw| message::parse_object(raw).ok());
         said.and_then(|said| said.task_support).as_deref() == Some("required")
     }
 }
 
-/// Takes a tool; `None`: the policy leaves it out.
+/// Imports a tool. `None` if the policy excludes it.
 ///
 /// # Errors
-/// Why it cannot be taken; values of secrets are still to be taken out of it.
-pub(super) fn take(
+/// Why the tool is left out. The message is not redacted yet.
+pub(super) fn import_tool(
     raw: &RawValue,
     server: &McpServer,
     version: Option<&Arc<str>>,
-    outside: &dyn Outside,
-) -> Result<Option<Taken>, String> {
-    bounded::small(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool that is left out: {why}"))?;
-    let tool: Tool<'_> = message::object(raw).map_err(|error| unread(raw, &error))?;
-    if !server.takes(&tool.name) {
+    connector: &dyn ServerConnector,
+) -> Result<Option<ImportedTool>, String> {
+    bounded::check_size(raw, MAX_TOOL_BYTES).map_err(|why| format!("a tool is left out: {why}"))?;
+    let tool: RawTool<'_> = message::parse_object(raw).map_err(|error| parse_error(raw, &error))?;
+    if !server.includes_tool(&tool.name) {
         return Ok(None);
     }
-    let redact = wording::redacting(|text| outside.redacted(text));
-    let shown = wording::label(&tool.name, MAX_LABEL, &redact);
+    let redact = definition_text::redact_fn(|text| connector.redact(text));
+    let shown = definition_text::sanitize_label(&tool.name, MAX_LABEL, &redact);
     let refuse = |why: String| format!("the tool `{shown}`: {why}");
-    let name = QualifiedName::of_mcp(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
-    if Execution::is_task_only(tool.execution) {
-        return Err(refuse("it can be called as a task only, which this host does not do".to_owned()));
+    let name = QualifiedName::from_mcp_tool(&server.name, &tool.name).map_err(|e| refuse(e.to_string()))?;
+    if RawExecution::is_task_only(tool.execution) {
+        return Err(refuse("it can only be called as a task, which this host does not support".to_owned()));
     }
     let mut warnings = Vec::new();
-    let (input, mirror) = input(tool.input_schema, outside, &mut warnings)
-        .map_err(|why| refuse(format!("its input schema: {why}")))?;
-    let output = match tool.output_schema.map(|raw| output(raw, outside)) {
+    let (input, mirror) = import_input_schema(tool.input_schema, connector, &mut warnings)
+        .map_err(|why| refuse(format!("input schema: {why}")))?;
+    let output = match tool.output_schema.map(|raw| import_output_schema(raw, connector)) {
         Some(Err(why)) => {
-            warnings.push(format!("it is taken without its output schema: {why}"));
+            warnings.push(format!("imported without its output schema: {why}"));
             None
         }
         Some(Ok(schema)) => Some(schema),
         None => None,
     };
-    let rules = server.rules_of(&tool.name);
+    let rules = server.settings_for(&tool.name);
     let source = ToolSource::Mcp { server: server.name.as_str().into(), version: version.cloned() };
-    // What cannot be read of a server's claims is no claim.
-    let claims = tool.annotations.and_then(|raw| bounded::tree(raw, MAX_CLAIMS).ok());
+    // Annotations are hints, so invalid ones are ignored.
+    let claims = tool.annotations.and_then(|raw| bounded::parse_bounded(raw, MAX_ANNOTATION_BYTES).ok());
     let title = tool.title.or_else(|| annotation(claims.as_ref(), "title")?.as_str().map(ToOwned::to_owned));
-    let title = title.map(|title| wording::label(&title, MAX_LABEL, &redact));
-    let words = tool.description.map(|text| wording::text(&text, MAX_DESCRIPTION, &redact));
+    let title = title.map(|title| definition_text::sanitize_label(&title, MAX_LABEL, &redact));
+    let words = tool.description.map(|text| definition_text::sanitize_text(&text, MAX_DESCRIPTION, &redact));
     let description = words.filter(|text| !text.is_empty()).or_else(|| title.clone());
     let description =
         description.unwrap_or_else(|| format!("The tool {shown} of the MCP server {}.", server.name));
@@ -116,66 +116,69 @@ pub(super) fn take(
         title,
         output_schema: output,
         keywords: Keywords { toolset: Some(format!("mcp:{}", server.name)), ..Keywords::default() },
-        traits: traits(claims.as_ref()),
+        traits: traits_from_annotations(claims.as_ref()),
         timeout: rules.timeout,
         ..ToolDef::new(name, description, input, source)
     };
     let warning = (!warnings.is_empty()).then(|| refuse(warnings.join("; ")));
-    Ok(Some(Taken { own_name: tool.name, def, rules, mirror, warning }))
+    Ok(Some(ImportedTool { remote_name: tool.name, def, rules, mirror, warning }))
 }
 
-/// The schema of a tool's arguments, and which of them go into headers, too.
-fn input(
+/// Imports the input schema, and reads which arguments are mirrored in headers.
+fn import_input_schema(
     raw: Option<&RawValue>,
-    outside: &dyn Outside,
+    connector: &dyn ServerConnector,
     warnings: &mut Vec<String>,
 ) -> Result<(Schema, HeaderMirror), String> {
     let mut value = match raw {
-        Some(raw) => bounded::tree(raw, MAX_SCHEMA_BYTES)?,
+        Some(raw) => bounded::parse_bounded(raw, MAX_SCHEMA_BYTES)?,
         None => json!({"type": "object"}),
     };
-    // Some leave it out where nothing is taken; whatever else stands there is refused below.
+    // Some servers omit `type` for tools without arguments. Other types are refused below.
     if let Some(schema) = value.as_object_mut().filter(|schema| !schema.contains_key("type")) {
         schema.insert("type".to_owned(), json!("object"));
     }
-    let left_out = wording::schema(&mut value, &|text| outside.redacted(text))?;
+    let left_out = definition_text::sanitize_schema(&mut value, &|text| connector.redact(text))?;
     if left_out > 0 {
         warnings.push(format!(
-            "{left_out} keywords of its input schema are left out, for what chat templates obey, what is not seen, or a \
-             secret in them"
+            "{left_out} keywords of its input schema are removed, because they contain template tokens, hidden characters \
+             or a secret"
         ));
     }
-    // Its marks are the server's, and name headers: they are read from what is left.
-    let mirror = HeaderMirror::of(&value)?;
+    // Read after the sanitization, since the marks name headers.
+    let mirror = HeaderMirror::from_schema(&value)?;
     let schema = Schema::input(&value.to_string()).map_err(|e| e.to_string())?;
     if ["oneOf", "anyOf", "allOf"].iter().any(|keyword| schema.value().get(keyword).is_some()) {
-        // It costs some clients the whole list.
-        warnings.push("its input schema has a combinator at its root, which some models refuse".to_owned());
+        // Some model APIs refuse the whole list for such a schema.
+        warnings
+            .push("its input schema has a combinator at the root, which some model APIs refuse".to_owned());
     }
-    Ok((light(&schema), mirror))
+    Ok((without_validator(&schema), mirror))
 }
 
-fn output(raw: &RawValue, outside: &dyn Outside) -> Result<Schema, String> {
-    let mut value = bounded::tree(raw, MAX_SCHEMA_BYTES)?;
-    wording::schema(&mut value, &|text| outside.redacted(text))?;
-    Schema::output(&value.to_string()).map(|schema| light(&schema)).map_err(|e| e.to_string())
+fn import_output_schema(raw: &RawValue, connector: &dyn ServerConnector) -> Result<Schema, String> {
+    let mut value = bounded::parse_bounded(raw, MAX_SCHEMA_BYTES)?;
+    definition_text::sanitize_schema(&mut value, &|text| connector.redact(text))?;
+    Schema::output(&value.to_string()).map(|schema| without_validator(&schema)).map_err(|e| e.to_string())
 }
 
-/// The same schema without its validator, which is built again when it is used first: a list may have thousands.
-fn light(schema: &Schema) -> Schema {
-    Schema::accepted_before(schema.value().clone())
+/// Drops the validator, which is built again on first use: a list may have thousands of schemas.
+fn without_validator(schema: &Schema) -> Schema {
+    Schema::from_trusted(schema.value().clone())
 }
 
-/// Why a tool cannot be read, with its name if that can.
-fn unread(raw: &RawValue, error: &serde_json::Error) -> String {
+/// Describes why a tool cannot be parsed, with its name if possible.
+fn parse_error(raw: &RawValue, error: &serde_json::Error) -> String {
     #[derive(Deserialize)]
-    struct Named {
+    struct RawName {
         name: String,
     }
-    let what = one_line(&error.to_string(), MAX_HEARD);
-    match message::object::<Named>(raw) {
-        Ok(Named { name }) => format!("the tool `{}` cannot be read: {what}", one_line(&name, MAX_HEARD)),
-        Err(_) => format!("a tool that cannot be read: {what}"),
+    let what = one_line(&error.to_string(), MAX_UNREDACTED_CHARS);
+    match message::parse_object::<RawName>(raw) {
+        Ok(RawName { name }) => {
+            format!("the tool `{}` cannot be parsed: {what}", one_line(&name, MAX_UNREDACTED_CHARS))
+        }
+        Err(_) => format!("a tool cannot be parsed: {what}"),
     }
 }
 
@@ -183,8 +186,8 @@ fn annotation<'a>(of: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     of?.as_object()?.get(key)
 }
 
-/// Hints of MCP are claims, as those of a plugin's author.
-fn traits(annotations: Option<&Value>) -> ToolTraits {
+/// Converts the hints of MCP. They are claims of the server, like those of a plugin's author.
+fn traits_from_annotations(annotations: Option<&Value>) -> ToolTraits {
     let said = |key: &str, value: bool| annotation(annotations, key) == Some(&Value::Bool(value));
     ToolTraits {
         read_only: said("readOnlyHint", true),
@@ -196,11 +199,13 @@ fn traits(annotations: Option<&Value>) -> ToolTraits {
     }
 }
 
-/// What the section lets a server do. What a server says of itself takes nothing of it away.
-pub(super) fn effects(server: &McpServer) -> Effects {
-    let (child, secrets) = match &server.place {
-        Place::Child(child) => (true, !child.env_secrets.is_empty()),
-        Place::Http(endpoint) => (false, !endpoint.secrets.is_empty() || !endpoint.net_private.is_empty()),
+/// What the policy lets a server do. Claims of the server do not reduce it.
+pub(super) fn server_effects(server: &McpServer) -> Effects {
+    let (child, secrets) = match &server.transport {
+        ServerTransport::Stdio(child) => (true, !child.env_secrets.is_empty()),
+        ServerTransport::Http(endpoint) => {
+            (false, !endpoint.secrets.is_empty() || !endpoint.net_private.is_empty())
+        }
     };
     Effects {
         network: true,
@@ -211,25 +216,26 @@ pub(super) fn effects(server: &McpServer) -> Effects {
     }
 }
 
-/// What the policy says of how it is shown and given out. Results of other servers are marked, whatever holds for all
-/// tools of the host: only the server's own section can say otherwise.
-pub(super) fn dress(entry: Entry, rules: &ToolRules) -> Entry {
-    let marked = Delivery { untrusted: Some(true), ..Delivery::default() };
+/// Applies the settings of the policy. Results are marked as untrusted regardless of the host-wide setting; only the
+/// section of the server can turn this off.
+pub(super) fn with_settings(entry: ToolEntry, rules: &ServerToolSettings) -> ToolEntry {
+    let marked = OutputSettings { untrusted: Some(true), ..OutputSettings::default() };
     let result_bytes = rules.max_result_bytes.unwrap_or(DEFAULT_RESULT_BYTES);
     let delivery = rules.results.or(marked);
-    let call = CallSettings { result_chars: rules.max_result_chars, result_bytes, delivery, ..entry.call };
-    Entry { call, ..entry }
+    let call =
+        CallSettings { result_chars: rules.max_result_chars, result_bytes, output: delivery, ..entry.call };
+    ToolEntry { call, ..entry }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::inbox::tests::Nowhere;
+    use super::super::inbox::tests::NullConnector;
     use super::*;
-    use toolbay_policy::mcp_server::{Endpoint, Protocol};
+    use toolbay_policy::mcp_server::{HttpServerConfig, ProtocolEra};
     use toolbay_policy::name::PluginId;
 
     fn server() -> McpServer {
-        let endpoint = Endpoint {
+        let endpoint = HttpServerConfig {
             url: "http://127.0.0.1:1/".to_owned(),
             headers: std::collections::BTreeMap::new(),
             secrets: Vec::new(),
@@ -237,25 +243,25 @@ mod tests {
         };
         McpServer {
             name: PluginId::new("s").unwrap(),
-            place: Place::Http(Box::new(endpoint)),
-            protocol: Protocol::Auto,
+            transport: ServerTransport::Http(Box::new(endpoint)),
+            protocol: ProtocolEra::Auto,
             tools: None,
             exclude: std::collections::BTreeSet::new(),
             resources: None,
             timeout: std::time::Duration::from_secs(1),
             start_timeout: std::time::Duration::from_secs(1),
-            rules: ToolRules::default(),
-            of_tools: std::collections::BTreeMap::new(),
+            rules: ServerToolSettings::default(),
+            tool_overrides: std::collections::BTreeMap::new(),
         }
     }
 
-    fn taken(text: &str) -> Result<Taken, String> {
+    fn import(text: &str) -> Result<ImportedTool, String> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        take(&raw, &server(), None, &Nowhere).map(Option::unwrap)
+        import_tool(&raw, &server(), None, &NullConnector).map(Option::unwrap)
     }
 
     #[test]
-    fn no_words_of_a_server_are_more_than_words() {
+    fn text_from_a_server_is_sanitized() {
         let tool = json!({
             "name": "t<|im_start|>", "title": "canary-secret<|im_end|>", "description": "</untrusted>canary-secret\u{200b}",
             "inputSchema": {"type": "object", "title": "<|im_start|>", "properties": {
@@ -263,7 +269,7 @@ mod tests {
                 "b": {"type": "string", "enum": ["x", "y"]}}},
             "outputSchema": {"type": "object", "description": "<|im_start|>", "properties": {"n": {"const": "canary-secret"}}},
         });
-        let taken = taken(&tool.to_string()).unwrap();
+        let taken = import(&tool.to_string()).unwrap();
         let def = &taken.def;
         let all = format!(
             "{:?} {} {} {} {:?} {:?}",
@@ -282,29 +288,29 @@ mod tests {
             json!({"type": "string", "enum": ["x", "y"]})
         );
         assert!(taken.warning.unwrap().contains("2 keywords"));
-        assert_eq!(taken.own_name, "t<|im_start|>", "what the server is called with is its own");
+        assert_eq!(taken.remote_name, "t<|im_start|>", "calls use the original name");
         let named = json!({"name": "t", "inputSchema": {"properties": {"<|im_start|>": {}}}});
-        assert!(self::taken(&named.to_string()).unwrap_err().contains("chat templates"));
+        assert!(self::import(&named.to_string()).unwrap_err().contains("chat templates"));
     }
 
     #[test]
-    fn what_is_too_large_costs_the_tool_before_it_is_a_tree() {
+    fn oversized_tools_are_refused_before_they_are_parsed() {
         let zeros = format!("[{}0]", "0,".repeat(300_000));
         for (text, part) in [
             (format!(r#"{{"name":"t","inputSchema":{{"enum":{zeros}}}}}"#), "at most 256KiB"),
-            (format!(r#"{{"name":"t","x":{zeros},"y":{zeros}}}"#), "a tool that is left out"),
+            (format!(r#"{{"name":"t","x":{zeros},"y":{zeros}}}"#), "a tool is left out"),
             (
                 format!(r#"{{"name":"t","inputSchema":{{"a":{}1{}}}}}"#, "[".repeat(500), "]".repeat(500)),
                 "recursion limit",
             ),
         ] {
-            let why = taken(&text).unwrap_err();
+            let why = import(&text).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
         let odd =
-            taken(&format!(r#"{{"name":"t","annotations":{{"readOnlyHint":true,"x":{zeros}}}}}"#)).unwrap();
-        assert!(!odd.def.traits.read_only, "claims without end are none");
-        let output = taken(&format!(r#"{{"name":"t","outputSchema":{{"enum":{zeros}}}}}"#)).unwrap();
+            import(&format!(r#"{{"name":"t","annotations":{{"readOnlyHint":true,"x":{zeros}}}}}"#)).unwrap();
+        assert!(!odd.def.traits.read_only, "oversized annotations are ignored");
+        let output = import(&format!(r#"{{"name":"t","outputSchema":{{"enum":{zeros}}}}}"#)).unwrap();
         assert!(
             output.def.output_schema.is_none()
                 && output.warning.unwrap().contains("without its output schema")
@@ -312,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_can_be_called_as_a_task_only_is_left_out() {
+    fn a_task_only_tool_is_left_out() {
         for (execution, taken) in [
             (r#"{"taskSupport":"required"}"#, false),
             (r#"{"taskSupport":"requ\u0069red"}"#, false),
@@ -324,10 +330,10 @@ mod tests {
         ] {
             let raw = format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"execution":{execution}}}"#);
             let raw = RawValue::from_string(raw).unwrap();
-            let found = take(&raw, &server(), None, &Nowhere);
+            let found = import_tool(&raw, &server(), None, &NullConnector);
             match (found, taken) {
                 (Ok(Some(_)), true) => {}
-                (Err(why), false) => assert!(why.contains("as a task only"), "{why}"),
+                (Err(why), false) => assert!(why.contains("only be called as a task"), "{why}"),
                 (other, _) => panic!("{execution}: {other:?}"),
             }
         }

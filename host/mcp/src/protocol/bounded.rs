@@ -1,5 +1,5 @@
-//! What others wrote, of which no more is taken than may be: what is beyond is read past and not kept. A message has
-//! megabytes, and a value of two bytes in it would become a tree's node of seventy.
+//! Bounded parsing of untrusted JSON. Items over a limit are skipped and not stored: a message may have megabytes, and
+//! two bytes of text can become a tree node of about 70 bytes.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,40 +11,40 @@ use toolbay_core::tool::json;
 use toolbay_policy::quantity;
 use toolbay_policy::text::one_line;
 
-use super::bounds::MAX_HEARD;
+use super::bounds::MAX_UNREDACTED_CHARS;
 
-/// The first `N` items of a list, each as it stands there.
+/// The first `N` items of a list, as raw JSON.
 #[derive(Debug, Default)]
-pub(crate) struct First<'a, const N: usize> {
+pub(crate) struct BoundedList<'a, const N: usize> {
     pub(crate) items: Vec<&'a RawValue>,
-    /// There are others.
-    pub(crate) more: bool,
+    /// Whether there are more items.
+    pub(crate) truncated: bool,
 }
 
 /// The first `N` entries of an object.
 #[derive(Debug, Default)]
-pub(crate) struct Entries<'a, const N: usize> {
+pub(crate) struct BoundedMap<'a, const N: usize> {
     pub(crate) entries: Vec<(String, &'a RawValue)>,
-    /// There are others.
-    pub(crate) more: bool,
+    /// Whether there are more entries.
+    pub(crate) truncated: bool,
 }
 
-impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for First<'a, N> {
+impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for BoundedList<'a, N> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(Taking(PhantomData::<Self>))
+        input.deserialize_seq(BoundedVisitor(PhantomData::<Self>))
     }
 }
 
-impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for Entries<'a, N> {
+impl<'de: 'a, 'a, const N: usize> Deserialize<'de> for BoundedMap<'a, N> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(Taking(PhantomData::<Self>))
+        input.deserialize_map(BoundedVisitor(PhantomData::<Self>))
     }
 }
 
-struct Taking<T>(PhantomData<T>);
+struct BoundedVisitor<T>(PhantomData<T>);
 
-impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<First<'a, N>> {
-    type Value = First<'a, N>;
+impl<'de: 'a, 'a, const N: usize> Visitor<'de> for BoundedVisitor<BoundedList<'a, N>> {
+    type Value = BoundedList<'a, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -54,7 +54,7 @@ impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<First<'a, N>> {
         let mut items = Vec::new();
         while items.len() < N {
             let Some(item) = seq.next_element::<&'de RawValue>()? else {
-                return Ok(First { items, more: false });
+                return Ok(BoundedList { items, truncated: false });
             };
             items.push(item);
         }
@@ -62,12 +62,12 @@ impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<First<'a, N>> {
         while seq.next_element::<IgnoredAny>()?.is_some() {
             more = true;
         }
-        Ok(First { items, more })
+        Ok(BoundedList { items, truncated: more })
     }
 }
 
-impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<Entries<'a, N>> {
-    type Value = Entries<'a, N>;
+impl<'de: 'a, 'a, const N: usize> Visitor<'de> for BoundedVisitor<BoundedMap<'a, N>> {
+    type Value = BoundedMap<'a, N>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -77,7 +77,7 @@ impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<Entries<'a, N>> {
         let mut entries = Vec::new();
         while entries.len() < N {
             let Some(entry) = map.next_entry::<String, &'de RawValue>()? else {
-                return Ok(Entries { entries, more: false });
+                return Ok(BoundedMap { entries, truncated: false });
             };
             entries.push(entry);
         }
@@ -85,29 +85,29 @@ impl<'de: 'a, 'a, const N: usize> Visitor<'de> for Taking<Entries<'a, N>> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
             more = true;
         }
-        Ok(Entries { entries, more })
+        Ok(BoundedMap { entries, truncated: more })
     }
 }
 
-/// A text of JSON as a tree, if it has at most `most` bytes and is one that the host reads at all.
+/// Parses JSON of at most `most` bytes, within the host's limits on depth and number of values.
 ///
 /// # Errors
-/// Why it is not taken.
-pub(crate) fn tree(raw: &RawValue, most: usize) -> Result<Value, String> {
-    small(raw, most)?;
-    json::parse(raw.get()).map_err(|error| one_line(&error.to_string(), MAX_HEARD))
+/// The value is too large or invalid.
+pub(crate) fn parse_bounded(raw: &RawValue, most: usize) -> Result<Value, String> {
+    check_size(raw, most)?;
+    json::parse(raw.get()).map_err(|error| one_line(&error.to_string(), MAX_UNREDACTED_CHARS))
 }
 
-/// Refuses what has more than `most` bytes.
+/// Checks that a value has at most `most` bytes.
 ///
 /// # Errors
-/// How much it is.
-pub(crate) fn small(raw: &RawValue, most: usize) -> Result<(), String> {
+/// The value is larger. The message names both sizes.
+pub(crate) fn check_size(raw: &RawValue, most: usize) -> Result<(), String> {
     let bytes = raw.get().len();
     if bytes <= most {
         return Ok(());
     }
-    Err(format!("it has {bytes} bytes; at most {} are read", quantity::show_bytes(most as u64)))
+    Err(format!("{bytes} bytes; at most {} are allowed", quantity::show_bytes(most as u64)))
 }
 
 #[cfg(test)]
@@ -115,34 +115,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beyond_is_read_past() {
+    fn items_over_the_limit_are_skipped() {
         for (text, items, more) in
             [("[]", 0, false), ("[1]", 1, false), ("[1,[2]]", 2, false), ("[1,2,3,{\"a\":[4]}]", 2, true)]
         {
-            let first: First<'_, 2> = serde_json::from_str(text).unwrap();
-            assert_eq!((first.items.len(), first.more), (items, more), "{text}");
+            let first: BoundedList<'_, 2> = serde_json::from_str(text).unwrap();
+            assert_eq!((first.items.len(), first.truncated), (items, more), "{text}");
         }
         for (text, entries, more) in
             [("{}", 0, false), (r#"{"a":1,"b":2}"#, 2, false), (r#"{"a":1,"b":2,"c":[3]}"#, 2, true)]
         {
-            let some: Entries<'_, 2> = serde_json::from_str(text).unwrap();
-            assert_eq!((some.entries.len(), some.more), (entries, more), "{text}");
+            let some: BoundedMap<'_, 2> = serde_json::from_str(text).unwrap();
+            assert_eq!((some.entries.len(), some.truncated), (entries, more), "{text}");
         }
         for broken in ["[1,2,3", "[1,2,3,x]", "{}", "7"] {
-            assert!(serde_json::from_str::<First<'_, 2>>(broken).is_err(), "{broken}");
+            assert!(serde_json::from_str::<BoundedList<'_, 2>>(broken).is_err(), "{broken}");
         }
-        assert!(serde_json::from_str::<Entries<'_, 2>>("[]").is_err());
+        assert!(serde_json::from_str::<BoundedMap<'_, 2>>("[]").is_err());
     }
 
     #[test]
-    fn a_tree_is_bounded_before_it_is_made() {
+    fn a_value_is_bounded_before_it_is_parsed() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        assert_eq!(tree(&raw(r#"{"a":1}"#), 7), Ok(serde_json::json!({"a": 1})));
-        assert!(tree(&raw(r#"{"a":1}"#), 6).unwrap_err().contains("7 bytes"));
+        assert_eq!(parse_bounded(&raw(r#"{"a":1}"#), 7), Ok(serde_json::json!({"a": 1})));
+        assert!(parse_bounded(&raw(r#"{"a":1}"#), 6).unwrap_err().contains("7 bytes"));
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        assert!(tree(&raw(&deep), 1 << 20).is_err(), "too deep");
+        assert!(parse_bounded(&raw(&deep), 1 << 20).is_err(), "nested too deeply");
         let wide = format!("[{}0]", "0,".repeat(300_000));
-        assert!(tree(&raw(&wide), 1 << 20).unwrap_err().contains("250000 values"));
-        assert!(tree(&raw(r#"{"a":1,"a":2}"#), 99).is_err(), "a key twice");
+        assert!(parse_bounded(&raw(&wide), 1 << 20).unwrap_err().contains("250000 values"));
+        assert!(parse_bounded(&raw(r#"{"a":1,"a":2}"#), 99).is_err(), "duplicate key");
     }
 }

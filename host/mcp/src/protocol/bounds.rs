@@ -1,14 +1,14 @@
-//! Bounds on messages of the other side, whoever it is.
+//! Limits on messages of a peer, client or server.
 
 use std::time::Duration;
 
-/// Bytes of one message of a server: a line of its stdout, an event, a body. Room for what one call of a plugin may give
-/// back, in base64.
-pub(crate) const MAX_MESSAGE: usize = 24 << 20;
-/// Messages that a batch may hold; revisions before 2025-06-18 know such.
-pub(crate) const MAX_BATCH: usize = 100;
-/// Longest text of a server before values of secrets are taken out of it, in characters: what is cut earlier could be the
-/// beginning of a secret.
-pub(crate) const MAX_HEARD: usize = 16_000;
-/// The longest that a server may make us wait before its stream is fetched again.
-pub(crate) const MAX_RESUME_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of one message of a server: a line of its stdout, an event or a body. Large enough for the largest result of a
+/// plugin call in base64.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 24 << 20;
+/// Messages in one batch. Only revisions before 2025-06-18 have batches.
+pub(crate) const MAX_BATCH_MESSAGES: usize = 100;
+/// Longest text of a server before redaction, in characters. Cutting text earlier could leave the beginning of a
+/// secret, which redaction would miss.
+pub(crate) const MAX_UNREDACTED_CHARS: usize = 16_000;
+/// Upper limit of the `retry` delay that a server requests before its stream is resumed.
+pub(crate) const MAX_RESUME_DELAY: Duration = Duration::from_secs(30);

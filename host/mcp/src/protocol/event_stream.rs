@@ -1,7 +1,8 @@
-//! The events for one request or for a session itself, on their way to a reader.
+//! A stream of events for one request or for a session.
 //!
-//! A message waits until there is room while somebody reads. What comes for a request whose reader has left is kept
-//! ([`EventStream::leave`]), or dropped; of what comes for the session the last few messages are remembered.
+//! While a reader is attached, a sender waits until the buffer has capacity. When the reader of a request has
+//! disconnected, messages are retained for it ([`EventStream::detach_reader`]) or dropped. The stream of a session
+//! keeps the last few messages.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,53 +18,53 @@ use tokio_util::sync::CancellationToken;
 
 use super::message;
 
-/// How long an answer waits for its client, at least.
-const KEPT_FOR: Duration = Duration::from_secs(60);
-/// Events that are remembered, and that wait for a reader.
-const MAX_EVENTS: usize = 16;
-/// What a stream that is kept takes at least, in bytes.
-const LEAST: u64 = 4 << 10;
+/// How long a finished stream waits for its client to reconnect.
+const RETAIN_FOR: Duration = Duration::from_secs(60);
+/// Most unread events, and most read events that are kept for a resumption.
+const MAX_BUFFERED_EVENTS: usize = 16;
+/// Bytes that a retained stream counts at least.
+const MIN_RETAINED_BYTES: u64 = 4 << 10;
 
-/// What answers a request: one line, and the error that it is, if it is one.
+/// An encoded message, and the error code if it is an error response.
 #[derive(Debug, Clone)]
-pub(crate) struct Reply {
+pub(crate) struct EncodedResponse {
     pub(crate) line: Bytes,
     pub(crate) error: Option<ErrorCode>,
 }
 
-/// One event.
+/// One event of a stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Event {
-    /// Where a client can come back to.
+pub(crate) struct StreamEvent {
+    /// Event id, from which a client can resume the stream.
     pub(crate) id: Option<String>,
-    /// The message; one without says how to come back.
-    pub(crate) message: Option<Reply>,
-    /// How long a client waits before it comes back.
+    /// The message; absent in an event that only carries an id and a retry delay.
+    pub(crate) message: Option<EncodedResponse>,
+    /// How long a client should wait before it reconnects.
     pub(crate) retry: Option<Duration>,
-    /// Whether it matters only to a client that listens.
+    /// Whether the event is useless to a client that reconnects later, such as progress.
     transient: bool,
 }
 
-impl Event {
-    /// Says how to come back.
-    pub(crate) fn invitation(id: Option<String>, retry: Duration) -> Self {
+impl StreamEvent {
+    /// An event that carries only an id and a retry delay.
+    pub(crate) fn resume_hint(id: Option<String>, retry: Duration) -> Self {
         Self { id, message: None, retry: Some(retry), transient: true }
     }
 }
 
-/// Bytes that may be kept for a client that has left.
+/// Budget of bytes that may be retained for a disconnected client.
 pub(crate) trait ResumeBudget: Send + fmt::Debug {
-    /// Takes `bytes` more of the budget; returns whether they were left.
+    /// Takes `bytes` from the budget; returns `false` if not enough is left.
     fn grow(&mut self, bytes: u64) -> bool;
 }
 
-/// Whose events they are.
+/// What a stream belongs to.
 #[derive(Debug)]
-enum Owner {
-    /// A request of a session; its stream can be resumed by its number.
+enum StreamOwner {
+    /// A request of a session. The number identifies the stream for a resumption.
     Request(u64, RequestId),
     /// A request without a session.
-    LoneRequest,
+    StatelessRequest,
     /// A session.
     Session,
 }
@@ -71,37 +72,37 @@ enum Owner {
 /// One stream of events.
 #[derive(Debug)]
 pub(crate) struct EventStream {
-    owner: Owner,
+    owner: StreamOwner,
     /// Ends the request.
     pub(crate) cancel: CancellationToken,
-    events: Mutex<Events>,
-    /// There is room, or nothing to wait for.
-    room: Notify,
+    events: Mutex<StreamState>,
+    /// Notified when a sender may continue.
+    capacity: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Events {
-    /// The place of the next one.
-    next: u64,
-    unread: VecDeque<Event>,
-    /// The last of what was read.
-    read: VecDeque<Event>,
-    /// Who reads; the last of them gets what comes.
-    readers: Vec<Reader>,
-    begun: u64,
-    ended: Option<Instant>,
-    /// While events are kept for a client that has left.
-    kept: Option<Box<dyn ResumeBudget>>,
+struct StreamState {
+    /// Index of the next event.
+    next_index: u64,
+    unread: VecDeque<StreamEvent>,
+    /// The last events that were read.
+    already_read: VecDeque<StreamEvent>,
+    /// Attached readers. The last one gets the events.
+    readers: Vec<AttachedReader>,
+    next_reader: u64,
+    ended_at: Option<Instant>,
+    /// Present while events are retained for a disconnected client.
+    budget: Option<Box<dyn ResumeBudget>>,
 }
 
 #[derive(Debug)]
-struct Reader {
+struct AttachedReader {
     number: u64,
     waker: Option<Waker>,
 }
 
-/// The place of an event in its stream, and the number of the stream; that of the session itself has none.
-pub(crate) fn place(event_id: &str) -> Option<(u64, Option<u64>)> {
+/// Parses an event id into the index of the event and the number of its stream. The stream of a session has no number.
+pub(crate) fn parse_event_id(event_id: &str) -> Option<(u64, Option<u64>)> {
     match event_id.split_once('/') {
         Some((index, number)) => Some((index.parse().ok()?, Some(number.parse().ok()?))),
         None => Some((event_id.parse().ok()?, None)),
@@ -109,267 +110,281 @@ pub(crate) fn place(event_id: &str) -> Option<(u64, Option<u64>)> {
 }
 
 impl EventStream {
-    fn new(owner: Owner, cancel: CancellationToken) -> Self {
-        Self { owner, cancel, events: Mutex::default(), room: Notify::new() }
+    fn new(owner: StreamOwner, cancel: CancellationToken) -> Self {
+        Self { owner, cancel, events: Mutex::default(), capacity: Notify::new() }
     }
 
-    /// That of a request in a session; with `retry` it begins with an event that says how to come back.
-    pub(crate) fn of_request(
+    /// Creates the stream of a request in a session. With `retry`, the stream begins with an event that carries the
+    /// retry delay.
+    pub(crate) fn for_request(
         number: u64,
         id: RequestId,
         cancel: CancellationToken,
         retry: Option<Duration>,
     ) -> Self {
-        let stream = Self::new(Owner::Request(number, id), cancel);
+        let stream = Self::new(StreamOwner::Request(number, id), cancel);
         if let Some(retry) = retry {
             let mut events = stream.events.lock();
-            let id = events.id(&stream.owner);
-            events.unread.push_back(Event::invitation(id, retry));
+            let id = events.next_event_id(&stream.owner);
+            events.unread.push_back(StreamEvent::resume_hint(id, retry));
         }
         stream
     }
 
-    /// That of a request without a session.
-    pub(crate) fn of_lone_request(cancel: CancellationToken) -> Self {
-        Self::new(Owner::LoneRequest, cancel)
+    /// Creates the stream of a request without a session.
+    pub(crate) fn for_stateless_request(cancel: CancellationToken) -> Self {
+        Self::new(StreamOwner::StatelessRequest, cancel)
     }
 
-    /// That of a session.
-    pub(crate) fn of_session() -> Self {
-        Self::new(Owner::Session, CancellationToken::new())
+    /// Creates the stream of a session.
+    pub(crate) fn for_session() -> Self {
+        Self::new(StreamOwner::Session, CancellationToken::new())
     }
 
     pub(crate) fn number(&self) -> Option<u64> {
         match self.owner {
-            Owner::Request(number, _) => Some(number),
-            Owner::LoneRequest | Owner::Session => None,
+            StreamOwner::Request(number, _) => Some(number),
+            StreamOwner::StatelessRequest | StreamOwner::Session => None,
         }
     }
 
-    fn is_of_request(&self) -> bool {
-        !matches!(self.owner, Owner::Session)
+    fn belongs_to_request(&self) -> bool {
+        !matches!(self.owner, StreamOwner::Session)
     }
 
-    /// Sends a message as soon as there is room for it. One that matters only to a client that listens is `transient`.
+    /// Sends a message once there is capacity. A `transient` message is not retained for a disconnected client.
     pub(crate) async fn push(&self, line: Bytes, transient: bool) {
-        let mut message = Some(Reply { line, error: None });
+        let mut message = Some(EncodedResponse { line, error: None });
         loop {
-            let room = self.room.notified();
-            if self.events.lock().take_in(&self.owner, &mut message, transient, false) {
+            let room = self.capacity.notified();
+            if self.events.lock().accept(&self.owner, &mut message, transient, false) {
                 return;
             }
             room.await;
         }
     }
 
-    /// Sends the last message; there is always room for it.
-    pub(crate) fn end(&self, mut last: Option<Reply>) {
+    /// Sends the last message, regardless of the capacity, and finishes the stream.
+    pub(crate) fn finish(&self, mut last: Option<EncodedResponse>) {
         let mut events = self.events.lock();
-        events.take_in(&self.owner, &mut last, false, true);
-        events.ended.get_or_insert_with(Instant::now);
-        events.wake();
+        events.accept(&self.owner, &mut last, false, true);
+        events.ended_at.get_or_insert_with(Instant::now);
+        events.wake_readers();
         drop(events);
-        self.room.notify_waiters();
+        self.capacity.notify_waiters();
     }
 
-    /// Whether somebody reads it.
-    pub(crate) fn is_read(&self) -> bool {
+    /// Whether a reader is attached.
+    pub(crate) fn has_reader(&self) -> bool {
         !self.events.lock().readers.is_empty()
     }
 
-    /// Whether its answer has waited for long enough.
-    pub(crate) fn is_stale(&self) -> bool {
+    /// Whether the stream has waited long enough for its client to reconnect.
+    pub(crate) fn is_expired(&self) -> bool {
         let events = self.events.lock();
-        events.readers.is_empty() && events.ended.is_some_and(|at| at.elapsed() >= KEPT_FOR)
+        events.readers.is_empty() && events.ended_at.is_some_and(|at| at.elapsed() >= RETAIN_FOR)
     }
 
-    /// One more reader, who gets what comes from now on; after the event at `after` once more what others have read.
-    pub(crate) fn read(&self, after: Option<u64>) -> u64 {
+    /// Attaches a reader, which gets all further events. With `after`, it first gets the events after this index again.
+    pub(crate) fn attach_reader(&self, after: Option<u64>) -> u64 {
         let mut events = self.events.lock();
-        let number = events.begun;
-        events.begun = number.wrapping_add(1);
+        let number = events.next_reader;
+        events.next_reader = number.wrapping_add(1);
         if let Some(after) = after {
             events.rewind(after);
         }
-        // What is read takes no more than what others read.
-        events.kept = None;
-        events.wake();
-        events.readers.push(Reader { number, waker: None });
+        // Events that are being read do not count against the resume budget.
+        events.budget = None;
+        events.wake_readers();
+        events.readers.push(AttachedReader { number, waker: None });
         drop(events);
-        // What had no reader to wait for does now.
-        self.room.notify_waiters();
+        // Senders that found no reader must check the capacity again.
+        self.capacity.notify_waiters();
         number
     }
 
-    /// The next event for this reader.
-    pub(crate) fn poll(&self, reader: u64, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    /// Polls for the next event for a reader.
+    pub(crate) fn poll_next(&self, reader: u64, context: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
         let mut events = self.events.lock();
         let is_last = events.readers.last().is_some_and(|last| last.number == reader);
-        if is_last && let Some(event) = events.next() {
+        if is_last && let Some(event) = events.pop_next() {
             drop(events);
-            self.room.notify_one();
+            self.capacity.notify_one();
             return Poll::Ready(Some(event));
         }
-        // A client that comes back for the answer to a request replaces the earlier reader.
-        if events.ended.is_some() || (!is_last && self.is_of_request()) {
+        // A client that resumes the stream of a request replaces the earlier reader.
+        if events.ended_at.is_some() || (!is_last && self.belongs_to_request()) {
             return Poll::Ready(None);
         }
-        events.wait(reader, context);
+        events.register_waker(reader, context);
         Poll::Pending
     }
 
-    /// Waits until there is something to read, or nothing more to wait for.
-    pub(crate) fn poll_begun(&self, reader: u64, context: &mut Context<'_>) -> Poll<()> {
+    /// Polls until an event is available or the stream has finished.
+    pub(crate) fn poll_ready(&self, reader: u64, context: &mut Context<'_>) -> Poll<()> {
         let mut events = self.events.lock();
-        if events.ended.is_some() || !events.unread.is_empty() {
+        if events.ended_at.is_some() || !events.unread.is_empty() {
             return Poll::Ready(());
         }
-        events.wait(reader, context);
+        events.register_waker(reader, context);
         Poll::Pending
     }
 
-    /// The last message, if no other waits to be read and none will come; it is read then.
-    pub(crate) fn only(&self) -> Option<Reply> {
+    /// Takes the response if the stream has finished and contains no other message.
+    pub(crate) fn take_single_response(&self) -> Option<EncodedResponse> {
         let mut events = self.events.lock();
-        events.ended?;
+        events.ended_at?;
         let mut messages = events.unread.iter().filter_map(|event| event.message.as_ref());
         let only = messages.next().filter(|_| messages.next().is_none()).cloned()?;
         events.unread.clear();
         Some(only)
     }
 
-    /// Whether all has been read that will come.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether the stream has finished and all events were read.
+    pub(crate) fn is_drained(&self) -> bool {
         let events = self.events.lock();
-        events.ended.is_some() && events.unread.is_empty()
+        events.ended_at.is_some() && events.unread.is_empty()
     }
 
-    /// The reader has left. What its client may come back for is kept, if there is room; returns whether somebody still
-    /// reads, or may. That of a session remembers the last of what comes without taking more.
-    pub(crate) fn leave(&self, reader: u64, budget: impl FnOnce() -> Option<Box<dyn ResumeBudget>>) -> bool {
+    /// Detaches a reader. Events of a resumable request are retained if the budget allows it. Returns whether the
+    /// stream is still in use: it has another reader, or may be resumed. The stream of a session takes nothing from the
+    /// budget.
+    pub(crate) fn detach_reader(
+        &self,
+        reader: u64,
+        budget: impl FnOnce() -> Option<Box<dyn ResumeBudget>>,
+    ) -> bool {
         let mut events = self.events.lock();
         events.readers.retain(|one| one.number != reader);
-        events.wake();
-        let is_left = self.number().is_some() && events.is_left();
-        let kept = is_left && budget().is_some_and(|budget| events.keep(&self.owner, budget));
+        events.wake_readers();
+        let is_left = self.number().is_some() && events.is_resumable();
+        let kept = is_left && budget().is_some_and(|budget| events.start_retaining(&self.owner, budget));
         let goes_on = kept || !events.readers.is_empty();
-        if !goes_on && self.is_of_request() {
+        if !goes_on && self.belongs_to_request() {
             events.unread.clear();
         }
         drop(events);
-        self.room.notify_waiters();
+        self.capacity.notify_waiters();
         goes_on
     }
 }
 
-impl Events {
-    fn id(&mut self, owner: &Owner) -> Option<String> {
-        let index = self.next;
-        self.next = index.wrapping_add(1);
+impl StreamState {
+    fn next_event_id(&mut self, owner: &StreamOwner) -> Option<String> {
+        let index = self.next_index;
+        self.next_index = index.wrapping_add(1);
         match owner {
-            Owner::Request(number, _) => Some(format!("{index}/{number}")),
-            Owner::Session => Some(index.to_string()),
-            Owner::LoneRequest => None,
+            StreamOwner::Request(number, _) => Some(format!("{index}/{number}")),
+            StreamOwner::Session => Some(index.to_string()),
+            StreamOwner::StatelessRequest => None,
         }
     }
 
-    /// Takes a message in, or drops what nobody will hear; returns whether there was room.
-    fn take_in(&mut self, owner: &Owner, message: &mut Option<Reply>, transient: bool, last: bool) -> bool {
-        let nobody = self.readers.is_empty() && self.kept.is_none() && !matches!(owner, Owner::Session);
-        if self.ended.is_some() || nobody {
+    /// Buffers a message, or drops it if no client can receive it. Returns `false` if the buffer is full.
+    fn accept(
+        &mut self,
+        owner: &StreamOwner,
+        message: &mut Option<EncodedResponse>,
+        transient: bool,
+        last: bool,
+    ) -> bool {
+        let nobody =
+            self.readers.is_empty() && self.budget.is_none() && !matches!(owner, StreamOwner::Session);
+        if self.ended_at.is_some() || nobody {
             return true;
         }
-        if !last && !self.readers.is_empty() && self.unread.len() >= MAX_EVENTS {
+        if !last && !self.readers.is_empty() && self.unread.len() >= MAX_BUFFERED_EVENTS {
             return false;
         }
         let Some(message) = message.take() else { return true };
-        let event = Event { id: self.id(owner), message: Some(message), retry: None, transient };
-        if self.kept.is_some() {
-            self.hold(owner, event);
+        let event =
+            StreamEvent { id: self.next_event_id(owner), message: Some(message), retry: None, transient };
+        if self.budget.is_some() {
+            self.retain(owner, event);
         } else {
-            if self.unread.len() >= MAX_EVENTS && self.readers.is_empty() {
+            if self.unread.len() >= MAX_BUFFERED_EVENTS && self.readers.is_empty() {
                 self.unread.pop_front();
             }
             self.unread.push_back(event);
         }
-        self.wake();
+        self.wake_readers();
         true
     }
 
-    /// Keeps what needs its client; how far the call is, is of no interest later.
-    fn hold(&mut self, owner: &Owner, mut event: Event) {
-        let (Some(message), Some(kept)) = (&mut event.message, &mut self.kept) else { return };
+    /// Retains an event for a disconnected client. Transient events are dropped.
+    fn retain(&mut self, owner: &StreamOwner, mut event: StreamEvent) {
+        let (Some(message), Some(kept)) = (&mut event.message, &mut self.budget) else { return };
         if event.transient {
             return;
         }
-        // A copy: the bytes count as unread by a client that is there.
+        // Copied, because the original bytes count against the outbox of a connected client.
         message.line = match kept.grow(message.line.len() as u64) {
             true => Bytes::copy_from_slice(&message.line),
-            false => no_room(owner),
+            false => not_retained_response(owner),
         };
-        if self.unread.len() >= MAX_EVENTS {
+        if self.unread.len() >= MAX_BUFFERED_EVENTS {
             self.unread.pop_front();
         }
         self.unread.push_back(event);
     }
 
-    /// Whether the client of a request is gone and may come back. A client that got no event has no id to come back with.
-    fn is_left(&self) -> bool {
-        let is_over = self.ended.is_some() && self.unread.is_empty();
-        self.readers.is_empty() && !is_over && !self.read.is_empty()
+    /// Whether the client may resume the stream. A client that got no event has no id to resume from.
+    fn is_resumable(&self) -> bool {
+        let is_over = self.ended_at.is_some() && self.unread.is_empty();
+        self.readers.is_empty() && !is_over && !self.already_read.is_empty()
     }
 
-    /// Keeps what comes until the client is back.
-    fn keep(&mut self, owner: &Owner, mut budget: Box<dyn ResumeBudget>) -> bool {
-        if !budget.grow(LEAST) {
+    /// Starts to retain events until the client reconnects. Returns `false` if the budget does not allow it.
+    fn start_retaining(&mut self, owner: &StreamOwner, mut budget: Box<dyn ResumeBudget>) -> bool {
+        if !budget.grow(MIN_RETAINED_BYTES) {
             return false;
         }
-        self.kept = Some(budget);
-        std::mem::take(&mut self.unread).into_iter().for_each(|event| self.hold(owner, event));
+        self.budget = Some(budget);
+        std::mem::take(&mut self.unread).into_iter().for_each(|event| self.retain(owner, event));
         true
     }
 
-    fn next(&mut self) -> Option<Event> {
+    fn pop_next(&mut self) -> Option<StreamEvent> {
         let event = self.unread.pop_front()?;
-        if self.read.len() >= MAX_EVENTS {
-            self.read.pop_front();
+        if self.already_read.len() >= MAX_BUFFERED_EVENTS {
+            self.already_read.pop_front();
         }
-        self.read.push_back(event.clone());
+        self.already_read.push_back(event.clone());
         Some(event)
     }
 
-    fn wait(&mut self, reader: u64, context: &Context<'_>) {
+    fn register_waker(&mut self, reader: u64, context: &Context<'_>) {
         if let Some(reader) = self.readers.iter_mut().find(|one| one.number == reader) {
             reader.waker = Some(context.waker().clone());
         }
     }
 
-    /// Makes unread what was read after this event.
+    /// Makes the events after this index unread again.
     fn rewind(&mut self, after: u64) {
-        while let Some(event) = self.read.pop_back() {
-            let index = event.id.as_deref().and_then(place).map(|(index, _)| index);
+        while let Some(event) = self.already_read.pop_back() {
+            let index = event.id.as_deref().and_then(parse_event_id).map(|(index, _)| index);
             if index.is_none_or(|index| index <= after) {
-                self.read.push_back(event);
+                self.already_read.push_back(event);
                 return;
             }
             self.unread.push_front(event);
         }
     }
 
-    /// Wakes the readers: the latest gets the events, earlier ones may have to end.
-    fn wake(&mut self) {
+    /// Wakes all readers: the latest gets the events, and earlier ones may have to end.
+    fn wake_readers(&mut self) {
         self.readers.iter_mut().filter_map(|reader| reader.waker.take()).for_each(Waker::wake);
     }
 }
 
-/// What is answered in place of what there was no room for.
-fn no_room(owner: &Owner) -> Bytes {
-    let text = "the answer came while the connection was broken, and there was no room to keep it; to allow more: \
+/// The error response that replaces a response the budget has no room for.
+fn not_retained_response(owner: &StreamOwner) -> Bytes {
+    let text = "the response arrived while the client was disconnected, and the resume buffer was full; to allow more, write in the policy: \
                 [serve.limits] resume_buffer_bytes_per_client = …, resume_buffer_bytes = …";
     let error = ErrorData::internal_error(text, None);
     let id = match owner {
-        Owner::Request(_, id) => Some(id),
-        Owner::LoneRequest | Owner::Session => None,
+        StreamOwner::Request(_, id) => Some(id),
+        StreamOwner::StatelessRequest | StreamOwner::Session => None,
     };
-    message::response::<_, (), _>(id, Err(&error)).into()
+    message::encode_response::<_, (), _>(id, Err(&error)).into()
 }

@@ -1,4 +1,4 @@
-//! The streams of one session, and which of them a message of the server goes to.
+//! The event streams of one session, and the routing of messages to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,133 +10,133 @@ use rmcp::model::RequestId;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::event_stream::{EventStream, Reply};
+use super::event_stream::{EncodedResponse, EventStream};
 use super::outbound::{Destination, MessageSink};
 
-/// The streams of a session.
+/// The event streams of a session.
 #[derive(Debug)]
 pub(crate) struct EventStreams {
-    streams: Mutex<Streams>,
-    /// What belongs to no request.
-    pub(crate) own: Arc<EventStream>,
-    /// How long a client waits before it comes back, if its version knows how to.
+    streams: Mutex<StreamTable>,
+    /// The stream of messages that belong to no request.
+    pub(crate) session_stream: Arc<EventStream>,
+    /// Delay before a client reconnects, if its protocol version supports resumption.
     retry: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
-struct Streams {
-    next: u64,
-    /// Those of requests that have not ended, whether or not somebody still waits for them.
+struct StreamTable {
+    next_number: u64,
+    /// Streams of unfinished requests, with or without a reader.
     open: HashMap<RequestId, Arc<EventStream>>,
-    /// Those that clients have left, by their numbers.
-    left: HashMap<u64, Arc<EventStream>>,
-    is_over: bool,
+    /// Streams whose clients have disconnected, by number.
+    detached: HashMap<u64, Arc<EventStream>>,
+    closed: bool,
 }
 
-/// Why a request cannot begin.
+/// Why a stream cannot be created.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum StreamRefusal {
-    /// One of this id has not ended.
+pub(crate) enum BeginStreamError {
+    /// A request with this id is unfinished.
     Duplicate,
-    /// The session is over.
-    Over,
+    /// The session is closed.
+    Closed,
 }
 
 impl EventStreams {
     pub(crate) fn new(retry: Option<Duration>) -> Self {
-        Self { streams: Mutex::default(), own: Arc::new(EventStream::of_session()), retry }
+        Self { streams: Mutex::default(), session_stream: Arc::new(EventStream::for_session()), retry }
     }
 
-    /// Begins that of a request.
+    /// Creates the stream of a request.
     pub(crate) fn begin(
         &self,
         id: &RequestId,
         cancel: CancellationToken,
-    ) -> Result<Arc<EventStream>, StreamRefusal> {
+    ) -> Result<Arc<EventStream>, BeginStreamError> {
         let mut streams = self.streams.lock();
-        if streams.is_over {
-            return Err(StreamRefusal::Over);
+        if streams.closed {
+            return Err(BeginStreamError::Closed);
         }
         if streams.open.contains_key(id) {
-            return Err(StreamRefusal::Duplicate);
+            return Err(BeginStreamError::Duplicate);
         }
-        let stream = Arc::new(EventStream::of_request(streams.next, id.clone(), cancel, self.retry));
-        streams.next = streams.next.wrapping_add(1);
+        let stream = Arc::new(EventStream::for_request(streams.next_number, id.clone(), cancel, self.retry));
+        streams.next_number = streams.next_number.wrapping_add(1);
         streams.open.insert(id.clone(), Arc::clone(&stream));
         Ok(stream)
     }
 
-    /// The request has ended: with this answer, if it has one.
-    pub(crate) fn end(&self, id: &RequestId, answer: Option<Reply>) {
+    /// Finishes the stream of a request, with its response if there is one.
+    pub(crate) fn finish(&self, id: &RequestId, answer: Option<EncodedResponse>) {
         let stream = self.streams.lock().open.remove(id);
         if let Some(stream) = stream {
-            stream.end(answer);
+            stream.finish(answer);
         }
     }
 
-    /// The client does not want the answer any more. Its id is free when the request has ended.
+    /// Cancels a request. Its id is free only after the request has ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let stream = self.streams.lock().open.get(id).cloned();
         if let Some(stream) = stream {
             stream.cancel.cancel();
-            stream.end(None);
+            stream.finish(None);
         }
     }
 
-    /// Where a message belongs; `None`: nobody waits for it.
+    /// Finds the stream for a message. `None` if the message is obsolete.
     fn stream_for(&self, to: Destination<'_>) -> Option<Arc<EventStream>> {
         let open = |id| self.streams.lock().open.get(id).cloned();
         match to {
             Destination::Progress(id) => open(id),
-            Destination::Question(id) | Destination::Withdrawal(id) => {
-                open(id).or_else(|| Some(Arc::clone(&self.own)))
+            Destination::ServerRequest(id) | Destination::Cancellation(id) => {
+                open(id).or_else(|| Some(Arc::clone(&self.session_stream)))
             }
-            Destination::Session => Some(Arc::clone(&self.own)),
+            Destination::Session => Some(Arc::clone(&self.session_stream)),
         }
     }
 
-    /// Remembers one whose client has left; `false`: the session is over.
-    pub(crate) fn leave(&self, stream: &Arc<EventStream>) -> bool {
+    /// Stores a stream whose client has disconnected. Returns `false` if the session is closed.
+    pub(crate) fn detach(&self, stream: &Arc<EventStream>) -> bool {
         let mut streams = self.streams.lock();
-        if let Some(number) = stream.number().filter(|_| !streams.is_over) {
-            streams.left.insert(number, Arc::clone(stream));
+        if let Some(number) = stream.number().filter(|_| !streams.closed) {
+            streams.detached.insert(number, Arc::clone(stream));
         }
-        !streams.is_over
+        !streams.closed
     }
 
-    /// Forgets one that was left, and was read to its end.
-    pub(crate) fn forget(&self, stream: &EventStream) {
+    /// Removes a detached stream that was read to its end.
+    pub(crate) fn remove_detached(&self, stream: &EventStream) {
         if let Some(number) = stream.number() {
-            self.streams.lock().left.remove(&number);
+            self.streams.lock().detached.remove(&number);
         }
     }
 
-    /// That of this number, if its request has not ended or its client has left it.
-    pub(crate) fn numbered(&self, number: u64) -> Option<Arc<EventStream>> {
+    /// Finds the stream with this number, if its request is unfinished or its client has disconnected.
+    pub(crate) fn find_by_number(&self, number: u64) -> Option<Arc<EventStream>> {
         let streams = self.streams.lock();
         let open = || streams.open.values().find(|stream| stream.number() == Some(number));
-        streams.left.get(&number).or_else(open).cloned()
+        streams.detached.get(&number).or_else(open).cloned()
     }
 
-    /// Whether no request runs.
+    /// Whether no request is running.
     pub(crate) fn is_idle(&self) -> bool {
         self.streams.lock().open.is_empty()
     }
 
-    /// Forgets what waited for its client for too long.
+    /// Removes streams whose clients did not reconnect in time.
     pub(crate) fn sweep(&self) {
-        self.streams.lock().left.retain(|_, stream| !stream.is_stale());
+        self.streams.lock().detached.retain(|_, stream| !stream.is_expired());
     }
 
-    /// Ends all; what was sent before is still read.
+    /// Finishes all streams. Messages that were sent before can still be read.
     pub(crate) fn close(&self) {
         let (open, left) = {
             let mut streams = self.streams.lock();
-            streams.is_over = true;
+            streams.closed = true;
             let open: Vec<_> = streams.open.values().cloned().collect();
-            (open, std::mem::take(&mut streams.left))
+            (open, std::mem::take(&mut streams.detached))
         };
-        open.iter().chain(left.values()).chain([&self.own]).for_each(|stream| stream.end(None));
+        open.iter().chain(left.values()).chain([&self.session_stream]).for_each(|stream| stream.finish(None));
     }
 }
 
@@ -144,9 +144,9 @@ impl MessageSink for EventStreams {
     fn send<'a>(&'a self, line: Bytes, to: Destination<'a>) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             if let Some(stream) = self.stream_for(to) {
-                stream.push(line, !matches!(to, Destination::Question(_))).await;
+                stream.push(line, !matches!(to, Destination::ServerRequest(_))).await;
             }
-            !self.streams.lock().is_over
+            !self.streams.lock().closed
         })
     }
 }
@@ -154,7 +154,7 @@ impl MessageSink for EventStreams {
 impl MessageSink for EventStream {
     fn send<'a>(&'a self, line: Bytes, to: Destination<'a>) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            self.push(line, !matches!(to, Destination::Question(_))).await;
+            self.push(line, !matches!(to, Destination::ServerRequest(_))).await;
             !self.cancel.is_cancelled()
         })
     }

@@ -1,14 +1,14 @@
-//! What the bytes of a client are, or what is answered to those that are no message.
+//! Parses messages of a client, and creates the error responses to invalid ones.
 //!
-//! | what came | answer |
+//! | input | response |
 //! |---|---|
-//! | no UTF-8, no JSON, and no request that [`salvage`] finds in it | -32700, without an id |
-//! | a request that no parser reads | `input_invalid` under its id, see [`salvage`] |
-//! | an array | -32600: no batches since 2025-06-18 |
-//! | an object with an `id` that is no message, or says something twice | -32600 with that id, if it is one |
-//! | a request whose `params` are not those of its method | -32602 |
-//! | a request with the id of one that is not answered yet | -32600 with that id |
-//! | a response to nothing, an unknown notification | none |
+//! | not UTF-8 or not JSON, and [`salvage`] finds no request in it | -32700 without an id |
+//! | an unparseable request with a readable id | `input_invalid` with its id, see [`salvage`] |
+//! | an array | -32600, because revisions since 2025-06-18 have no batches |
+//! | an object that is not a message, or has duplicate members | -32600, with its id if that is valid |
+//! | a request with invalid `params` for its method | -32602 |
+//! | a request with the id of an unfinished request | -32600 with that id |
+//! | a response without a pending request, an unknown notification | none |
 
 use std::sync::Arc;
 
@@ -17,36 +17,36 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::message::{self, Envelope, Message, RpcResult};
-use super::salvage::{self, Salvaged};
+use super::message::{self, Envelope, RpcMessage, RpcResult};
+use super::salvage::{self, SalvagedMessage};
 
 /// A message of a client.
 #[derive(Debug)]
 pub(crate) enum ClientMessage {
     /// A request.
-    Request(Request),
+    Request(ClientRequest),
     /// A notification.
     Notification { method: String, params: Option<Box<RawValue>> },
-    /// A response; `None`: to nothing that was asked.
+    /// A response. The id is `None` if it cannot belong to a request of this server.
     Response { id: Option<u64>, result: RpcResult },
 }
 
 /// A request of a client.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct ClientRequest {
     pub(crate) id: RequestId,
     pub(crate) method: String,
     params: Option<Box<RawValue>>,
-    /// What the request is about: the name of a tool, a prompt or a task, the address of a resource, or the version that a
-    /// handshake asks for.
+    /// The target of the request: the name of a tool, a prompt or a task, the URI of a resource, or the requested
+    /// version of a handshake.
     pub(crate) subject: Option<String>,
-    /// What the request says of itself.
+    /// The `_meta` object of the request.
     pub(crate) meta: RequestMetaObject,
-    /// The arguments of a call as the client wrote them: parsing loses keys that occur twice, and digits.
+    /// The arguments of a call as raw text, because parsing would drop duplicate keys and digits.
     pub(crate) arguments: Option<Arc<str>>,
 }
 
-/// Bytes that are no message.
+/// Input that is not a valid message, with the error response.
 #[derive(Debug)]
 pub(crate) struct InvalidMessage {
     pub(crate) kind: InvalidKind,
@@ -54,21 +54,21 @@ pub(crate) struct InvalidMessage {
     pub(crate) id: Option<RequestId>,
 }
 
-/// Which answer bytes expect that are no message.
+/// Whether invalid input expects a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InvalidKind {
-    /// A request with a sound id; only its content cannot be read.
-    Request,
-    /// No message at all.
-    NoMessage,
-    /// A notification or a response: over a pipe, it expects none.
-    Unasked,
+    /// A request with a valid id and unreadable content.
+    UnreadableRequest,
+    /// Not a message at all.
+    NotAMessage,
+    /// A notification or a response, which gets no response over stdio.
+    NoReply,
 }
 
-/// What is looked at of every request's parameters.
+/// The parameters that are read of every request.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Head<'a> {
+struct RequestHead<'a> {
     #[serde(rename = "_meta")]
     meta: Option<RequestMetaObject>,
     #[serde(borrow)]
@@ -83,7 +83,7 @@ struct Head<'a> {
     protocol_version: Option<&'a RawValue>,
 }
 
-impl Head<'_> {
+impl RequestHead<'_> {
     fn subject(&self, method: &str) -> Option<String> {
         let subject = match method {
             "tools/call" | "prompts/get" => self.name,
@@ -96,27 +96,27 @@ impl Head<'_> {
     }
 }
 
-impl Request {
-    /// The parameters, as those of the method.
+impl ClientRequest {
+    /// Deserializes the parameters.
     ///
     /// # Errors
-    /// They are others.
+    /// The parameters are invalid for the method.
     pub(crate) fn params<T: DeserializeOwned>(&self) -> Result<T, ErrorData> {
         let read = match &self.params {
-            Some(params) => message::object(params),
+            Some(params) => message::parse_object(params),
             None => serde_json::from_str("{}"),
         };
         read.map_err(|_| self.invalid_params())
     }
 
-    /// Whether it is the handshake of a version before 2026-07-28. Another request of that name is an unknown method.
+    /// Whether the request is the handshake of a legacy version. In 2026-07-28, `initialize` is an unknown method.
     pub(crate) fn is_handshake(&self) -> bool {
         self.method == "initialize" && (self.meta.protocol_version().is_none() || self.subject.is_some())
     }
 
-    /// The answer to a request whose parameters are not those of its method.
+    /// The error for invalid parameters.
     pub(crate) fn invalid_params(&self) -> ErrorData {
-        ErrorData::invalid_params(format!("the `params` of `{}` are not what it takes", self.method), None)
+        ErrorData::invalid_params(format!("invalid `params` for `{}`", self.method), None)
     }
 }
 
@@ -126,37 +126,38 @@ impl InvalidMessage {
     }
 }
 
-/// The request that a `notifications/cancelled` names.
-pub(crate) fn cancelled(params: Option<&RawValue>) -> Option<RequestId> {
-    message::object::<CancelledNotificationParam>(params?).ok()?.request_id
+/// The id of the request that a `notifications/cancelled` cancels.
+pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<RequestId> {
+    message::parse_object::<CancelledNotificationParam>(params?).ok()?.request_id
 }
 
-/// Reads one message.
+/// Parses one message.
 ///
 /// # Errors
-/// It is none; says what is answered.
-pub(crate) fn read(bytes: &[u8]) -> Result<ClientMessage, Box<InvalidMessage>> {
-    let Ok(text) = std::str::from_utf8(bytes) else { return salvaged(bytes, "it is not UTF-8") };
-    match salvage::why_unreadable(text) {
-        Some(why) => salvaged(bytes, &why),
-        None => read_json(text),
+/// The input is not a valid message.
+pub(crate) fn parse_message(bytes: &[u8]) -> Result<ClientMessage, Box<InvalidMessage>> {
+    let Ok(text) = std::str::from_utf8(bytes) else { return parse_salvaged(bytes, "not valid UTF-8") };
+    match salvage::json_error(text) {
+        Some(why) => parse_salvaged(bytes, &why),
+        None => parse_json(text),
     }
 }
 
-/// Reads a message that is JSON.
-fn read_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
-    let envelope = Envelope::read(text).filter(Envelope::is_strict).ok_or_else(|| malformed(text))?;
+/// Parses a message that is valid JSON.
+fn parse_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
+    let envelope =
+        Envelope::parse(text).filter(Envelope::is_strict).ok_or_else(|| malformed_message(text))?;
     match envelope.into_message() {
-        Some(Message::Request(raw)) => {
-            let id = serde_json::from_str(raw.id.get()).map_err(|_| malformed(text))?;
-            let head: Head<'_> = match &raw.params {
+        Some(RpcMessage::Request(raw)) => {
+            let id = serde_json::from_str(raw.id.get()).map_err(|_| malformed_message(text))?;
+            let head: RequestHead<'_> = match &raw.params {
                 Some(params) if params.get().starts_with('{') => {
-                    message::object(params).map_err(|_| malformed(text))?
+                    message::parse_object(params).map_err(|_| malformed_message(text))?
                 }
-                Some(_) | None => Head::default(),
+                Some(_) | None => RequestHead::default(),
             };
             let arguments = head.arguments.filter(|_| raw.method == "tools/call");
-            Ok(ClientMessage::Request(Request {
+            Ok(ClientMessage::Request(ClientRequest {
                 id,
                 subject: head.subject(&raw.method),
                 arguments: arguments.map(|raw| raw.get().into()),
@@ -165,33 +166,37 @@ fn read_json(text: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
                 params: raw.params,
             }))
         }
-        Some(Message::Notification { method, params }) => Ok(ClientMessage::Notification { method, params }),
-        Some(Message::Response { id, result }) => Ok(ClientMessage::Response { id, result }),
-        None => Err(malformed(text)),
+        Some(RpcMessage::Notification { method, params }) => {
+            Ok(ClientMessage::Notification { method, params })
+        }
+        Some(RpcMessage::Response { id, result }) => Ok(ClientMessage::Response { id, result }),
+        None => Err(malformed_message(text)),
     }
 }
 
-/// What comes of bytes that no parser reads, for `why`.
-fn salvaged(bytes: &[u8], why: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
-    let no_json = || ErrorData::parse_error(format!("the message is no JSON: {why}"), None);
+/// Salvages input that is not valid JSON, for the reason `why`.
+fn parse_salvaged(bytes: &[u8], why: &str) -> Result<ClientMessage, Box<InvalidMessage>> {
+    let no_json = || ErrorData::parse_error(format!("the message is not JSON: {why}"), None);
     Err(match salvage::salvage(bytes, why) {
-        Some(Salvaged::Call { text, arguments }) => {
-            let mut message = read_json(&text)?;
+        Some(SalvagedMessage::Call { text, arguments }) => {
+            let mut message = parse_json(&text)?;
             if let ClientMessage::Request(request) = &mut message {
                 request.arguments = Some(arguments);
             }
             return Ok(message);
         }
-        Some(Salvaged::Request(error, id)) => InvalidMessage::new(InvalidKind::Request, error, Some(id)),
-        Some(Salvaged::Unasked) => InvalidMessage::new(InvalidKind::Unasked, no_json(), None),
-        None => InvalidMessage::new(InvalidKind::NoMessage, no_json(), None),
+        Some(SalvagedMessage::Request(error, id)) => {
+            InvalidMessage::new(InvalidKind::UnreadableRequest, error, Some(id))
+        }
+        Some(SalvagedMessage::NoReply) => InvalidMessage::new(InvalidKind::NoReply, no_json(), None),
+        None => InvalidMessage::new(InvalidKind::NotAMessage, no_json(), None),
     })
 }
 
-/// What is wrong with a JSON text that is no message.
-fn malformed(text: &str) -> Box<InvalidMessage> {
+/// The error for valid JSON that is not a message.
+fn malformed_message(text: &str) -> Box<InvalidMessage> {
     #[derive(Deserialize, Default)]
-    struct Members<'a> {
+    struct MessageMembers<'a> {
         #[serde(borrow)]
         id: Option<&'a RawValue>,
         #[serde(borrow)]
@@ -199,17 +204,18 @@ fn malformed(text: &str) -> Box<InvalidMessage> {
     }
     let text = text.trim_ascii_start();
     if text.starts_with('[') {
-        let error = "batches are not part of the protocol any more; send each message by itself";
-        return InvalidMessage::new(InvalidKind::NoMessage, ErrorData::invalid_request(error, None), None);
+        let error = "the protocol no longer supports batches; send each message separately";
+        return InvalidMessage::new(InvalidKind::NotAMessage, ErrorData::invalid_request(error, None), None);
     }
-    let error = ErrorData::invalid_request("the message is not one of JSON-RPC 2.0", None);
-    let members = text.starts_with('{').then(|| serde_json::from_str::<Members<'_>>(text).ok()).flatten();
-    let Some(Members { id, method }) = members else {
-        return InvalidMessage::new(InvalidKind::NoMessage, error, None);
+    let error = ErrorData::invalid_request("the message is not valid JSON-RPC 2.0", None);
+    let members =
+        text.starts_with('{').then(|| serde_json::from_str::<MessageMembers<'_>>(text).ok()).flatten();
+    let Some(MessageMembers { id, method }) = members else {
+        return InvalidMessage::new(InvalidKind::NotAMessage, error, None);
     };
-    // Only a request is answered over a pipe: it has a method and an id, or neither says what it is.
+    // Over stdio, only a request gets a response: an object with a method and an id, or with neither.
     let asks = method.is_some() == id.is_some();
-    let kind = if asks { InvalidKind::NoMessage } else { InvalidKind::Unasked };
+    let kind = if asks { InvalidKind::NotAMessage } else { InvalidKind::NoReply };
     InvalidMessage::new(kind, error, id.and_then(|id| serde_json::from_str(id.get()).ok()))
 }
 
@@ -217,22 +223,22 @@ fn malformed(text: &str) -> Box<InvalidMessage> {
 mod tests {
     use super::*;
 
-    fn request(text: &str) -> Request {
-        match read(text.as_bytes()) {
+    fn parse_request(text: &str) -> ClientRequest {
+        match parse_message(text.as_bytes()) {
             Ok(ClientMessage::Request(request)) => request,
             other => panic!("{text}: {other:?}"),
         }
     }
 
     #[test]
-    fn arguments_stay_as_they_were_written() {
+    fn arguments_keep_their_original_text() {
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"n": 12345678901234567890123, "a":1, "a":2}}}"#;
-        let arguments = request(text).arguments.unwrap();
+        let arguments = parse_request(text).arguments.unwrap();
         assert_eq!(&*arguments, r#"{"n": 12345678901234567890123, "a":1, "a":2}"#);
     }
 
     #[test]
-    fn a_request_has_the_arguments_of_a_call_and_none_that_it_does_not_say() {
+    fn only_a_call_has_arguments() {
         let text = |text: &str| Some(text.into());
         for (message, expect) in [
             (r#""method":"tools/call","params":{"name":"t","arguments":{"a": 1}}"#, text(r#"{"a": 1}"#)),
@@ -245,38 +251,38 @@ mod tests {
             (r#""method":"tools/call","params":-1.5"#, None),
         ] {
             let whole = format!(r#" {{"jsonrpc":"2.0","id":1,{message}}}"#);
-            assert_eq!(request(&whole).arguments, expect, "{message}");
+            assert_eq!(parse_request(&whole).arguments, expect, "{message}");
         }
     }
 
     #[test]
-    fn what_another_reader_could_take_for_something_else_is_no_message() {
+    fn ambiguous_messages_are_invalid() {
         for (text, kind, id) in [
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#,
-                InvalidKind::NoMessage,
+                InvalidKind::NotAMessage,
                 None,
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{},"params":{}}"#,
-                InvalidKind::NoMessage,
+                InvalidKind::NotAMessage,
                 Some(1),
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{},"arguments":{}}}"#,
-                InvalidKind::NoMessage,
+                InvalidKind::NotAMessage,
                 Some(1),
             ),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#, InvalidKind::NoMessage, Some(1)),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, InvalidKind::Unasked, None),
-            (r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#, InvalidKind::NoMessage, Some(7)),
-            (r#"{"jsonrpc":"1.0","method":"ping"}"#, InvalidKind::Unasked, None),
-            (r#"{"jsonrpc":"1.0","id":7,"result":{}}"#, InvalidKind::Unasked, Some(7)),
-            (r#"["2.0",1,"ping"]"#, InvalidKind::NoMessage, None),
-            ("{}", InvalidKind::NoMessage, None),
-            ("7", InvalidKind::NoMessage, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#, InvalidKind::NotAMessage, Some(1)),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, InvalidKind::NoReply, None),
+            (r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#, InvalidKind::NotAMessage, Some(7)),
+            (r#"{"jsonrpc":"1.0","method":"ping"}"#, InvalidKind::NoReply, None),
+            (r#"{"jsonrpc":"1.0","id":7,"result":{}}"#, InvalidKind::NoReply, Some(7)),
+            (r#"["2.0",1,"ping"]"#, InvalidKind::NotAMessage, None),
+            ("{}", InvalidKind::NotAMessage, None),
+            ("7", InvalidKind::NotAMessage, None),
         ] {
-            let invalid = read(text.as_bytes()).unwrap_err();
+            let invalid = parse_message(text.as_bytes()).unwrap_err();
             assert_eq!((invalid.kind, invalid.id), (kind, id.map(RequestId::Number)), "{text}");
         }
     }

@@ -1,67 +1,67 @@
-//! What clients of revisions before 2026-07-28 get where output is no object.
+//! Wraps tool output that is not an object, for clients of revisions before 2026-07-28.
 //!
-//! They demand `"type": "object"` at the root of an output schema and an object as structured content; the official
-//! TypeScript client drops the *whole tool list* over one schema that is otherwise. So the output goes into an
-//! object with the one key `result`, the same in the schema and in the value.
+//! These revisions require `"type": "object"` at the root of an output schema, and an object as structured content. The
+//! official TypeScript client drops the *whole tool list* over one schema that violates this. Such output is therefore
+//! wrapped in an object with the single key `result`, in the schema and in the value alike.
 
 use std::collections::BTreeMap;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-/// The key under which the output goes.
+/// The key of the wrapped output.
 const KEY: &str = "result";
-/// Where the schema is found inside its wrapper.
-const PLACE: &str = "#/properties/result";
+/// JSON pointer to the original schema inside the wrapper.
+const WRAPPED_POINTER: &str = "#/properties/result";
 
-/// Whether every value the schema allows is an object, said so at its root.
+/// Whether the schema declares `"type": "object"` at its root.
 pub(crate) fn is_object_schema(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
-/// A schema of objects whose `result` matches `schema`.
+/// Wraps a schema: the result describes objects whose `result` matches `schema`.
 pub(crate) fn wrap_schema(schema: &Value) -> Map<String, Value> {
     let mut inner = schema.clone();
     let mut outer = Map::new();
     if let Value::Object(map) = &mut inner {
-        // Both belong to the root of a document; an inner `$id` would change what the references mean.
+        // Both keywords belong to the root of a document. An inner `$id` would change the base of the references.
         map.shift_remove("$id");
         if let Some(dialect) = map.shift_remove("$schema") {
             outer.insert("$schema".to_owned(), dialect);
         }
     }
-    rebase(&mut inner);
+    rebase_refs(&mut inner);
     outer.insert("type".to_owned(), json!("object"));
     outer.insert("properties".to_owned(), json!({ KEY: inner }));
     outer.insert("required".to_owned(), json!([KEY]));
     outer
 }
 
-/// The value that matches a wrapped schema.
+/// Wraps a value, to match a wrapped schema.
 pub(crate) fn wrap_value(value: Box<RawValue>) -> Box<RawValue> {
     to_raw_value(&BTreeMap::from([(KEY, &value)])).unwrap_or(value)
 }
 
-/// Makes references from the document's root start where the schema now is. References to anchors stay.
-fn rebase(schema: &mut Value) {
+/// Moves references from the document root to the wrapped schema. References to anchors stay.
+fn rebase_refs(schema: &mut Value) {
     match schema {
-        Value::Array(parts) => parts.iter_mut().for_each(rebase),
+        Value::Array(parts) => parts.iter_mut().for_each(rebase_refs),
         Value::Object(map) => {
             for (keyword, part) in map.iter_mut() {
                 match (keyword.as_str(), part) {
                     ("$ref" | "$dynamicRef", Value::String(target)) => {
                         if target == "#" || target.starts_with("#/") {
-                            *target = format!("{PLACE}{}", target.trim_start_matches('#'));
+                            *target = format!("{WRAPPED_POINTER}{}", target.trim_start_matches('#'));
                         }
                     }
-                    // The keys of these are names, not keywords.
+                    // The keys of these objects are names, not keywords.
                     (
                         "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
                         Value::Object(named),
-                    ) => named.values_mut().for_each(rebase),
-                    // These hold values, not schemas.
+                    ) => named.values_mut().for_each(rebase_refs),
+                    // These keywords contain values, not schemas.
                     ("const" | "enum" | "default" | "examples", _) => {}
-                    (_, part) => rebase(part),
+                    (_, part) => rebase_refs(part),
                 }
             }
         }

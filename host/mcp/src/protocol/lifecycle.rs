@@ -1,8 +1,8 @@
-//! How a client begins in either era, and what each of its requests may rely on.
+//! The lifecycle of a connection in both eras: the negotiated version and capabilities of each request.
 //!
-//! Up to 2025-11-25 a handshake (`initialize`) settles version and capabilities for all requests that follow. From
-//! 2026-07-28 on each request names both in its `_meta`. A connection belongs to the era of the first request that is
-//! neither `ping` nor `server/discover`, which a client may send before it decides.
+//! Up to 2025-11-25, a handshake (`initialize`) negotiates the version and capabilities for all further requests. Since
+//! 2026-07-28, each request contains both in its `_meta`. The first request that is neither `ping` nor
+//! `server/discover`, which a client may send before it decides, determines the era of a connection.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use rmcp::model::{
     ClientCapabilities, ErrorData, InitializeRequestParams, ProtocolVersion, RequestMetaObject,
 };
 
-/// Which half of MCP's history a request belongs to.
+/// The protocol era of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
-    /// Up to 2025-11-25: a handshake, objects only.
+    /// Up to 2025-11-25: with a handshake; structured content must be an object.
     Legacy,
-    /// From 2026-07-28 on: stateless, any JSON value, caching hints.
+    /// Since 2026-07-28: stateless, with any JSON value as structured content, and with cache hints.
     Modern,
 }
 
 impl Era {
-    /// The era of a protocol version; without one nothing is settled yet, as before a handshake.
-    pub(crate) fn of(version: Option<&ProtocolVersion>) -> Self {
+    /// The era of a protocol version. Without a version, as before a handshake, the era is legacy.
+    pub(crate) fn from_version(version: Option<&ProtocolVersion>) -> Self {
         match version {
             Some(version) if !version.has_initialize() => Self::Modern,
             Some(_) | None => Self::Legacy,
@@ -29,15 +29,15 @@ impl Era {
     }
 }
 
-/// What a client has settled on.
+/// The state of the negotiation with a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Lifecycle {
-    /// Nothing yet.
+    /// No era was chosen yet.
     #[default]
     Undecided,
-    /// The client shook hands.
+    /// The client performed a handshake.
     Handshake(Arc<Handshake>),
-    /// Each request speaks for itself.
+    /// Each request carries its own version and capabilities.
     PerRequest,
 }
 
@@ -48,36 +48,43 @@ pub(crate) struct Handshake {
     capabilities: ClientCapabilities,
 }
 
-/// What a request may rely on.
+/// The negotiated terms of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct RequestTerms {
     pub(crate) version: Option<ProtocolVersion>,
     pub(crate) capabilities: ClientCapabilities,
-    /// Whether methods that only clients with a handshake know may be called.
+    /// Whether methods that require a handshake may be called.
     pub(crate) has_session: bool,
 }
 
 impl Lifecycle {
-    /// Settles on what `initialize` asks for: the version itself, or the newest one that still has a handshake.
-    pub(crate) fn initialize(&mut self, params: InitializeRequestParams) -> Terms {
+    /// Performs the handshake: accepts the requested version, or falls back to the newest legacy version.
+    pub(crate) fn initialize(&mut self, params: InitializeRequestParams) -> RequestTerms {
         let asked = params.protocol_version;
         let known = asked.has_initialize() && ProtocolVersion::KNOWN_VERSIONS.contains(&asked);
         let version = if known { asked } else { ProtocolVersion::LATEST_WITH_INITIALIZE };
         let capabilities = params.capabilities;
-        let terms =
-            Terms { version: Some(version.clone()), capabilities: capabilities.clone(), has_session: true };
+        let terms = RequestTerms {
+            version: Some(version.clone()),
+            capabilities: capabilities.clone(),
+            has_session: true,
+        };
         *self = Self::Handshake(Arc::new(Handshake { version, capabilities }));
         terms
     }
 
-    /// What a request other than `initialize` may rely on.
+    /// The terms of a request other than `initialize`.
     ///
     /// # Errors
-    /// It names a version that nobody here speaks, or does not say of itself what it has to.
-    pub(crate) fn admit(&mut self, method: &str, meta: &RequestMetaObject) -> Result<Terms, ErrorData> {
+    /// The request names an unsupported version, or lacks required metadata.
+    pub(crate) fn admit(
+        &mut self,
+        method: &str,
+        meta: &RequestMetaObject,
+    ) -> Result<RequestTerms, ErrorData> {
         let handshake = match self {
             Self::Undecided if method == "ping" && meta.protocol_version().is_none() => {
-                return Ok(Terms { has_session: true, ..Terms::default() });
+                return Ok(RequestTerms { has_session: true, ..RequestTerms::default() });
             }
             Self::Handshake(handshake) => Some(&**handshake),
             Self::Undecided | Self::PerRequest => None,
@@ -104,7 +111,7 @@ impl Lifecycle {
         if method != "server/discover" && matches!(self, Self::Undecided) {
             *self = Self::PerRequest;
         }
-        Ok(Terms { version, capabilities: capabilities.unwrap_or_default(), has_session })
+        Ok(RequestTerms { version, capabilities: capabilities.unwrap_or_default(), has_session })
     }
 
     /// Whether there was a handshake.
@@ -113,7 +120,7 @@ impl Lifecycle {
     }
 }
 
-/// What is answered to a request that does not say of itself what it has to.
+/// The error for a request that lacks required metadata.
 pub(crate) fn missing_metadata(meta: &RequestMetaObject) -> ErrorData {
     let missing = meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).join(", ");
     let text = format!("request _meta is missing or has malformed required fields: {missing}");
@@ -132,7 +139,7 @@ mod tests {
         meta
     }
 
-    fn shake(lifecycle: &mut Lifecycle, version: &str) -> String {
+    fn handshake(lifecycle: &mut Lifecycle, version: &str) -> String {
         let info = Implementation::new("t", "0");
         let mut params = InitializeRequestParams::new(ClientCapabilities::default(), info);
         params.protocol_version = serde_json::from_value(version.into()).unwrap();
@@ -153,18 +160,18 @@ mod tests {
         assert!(!lifecycle.admit("tools/list", &meta("2026-07-28")).unwrap().has_session);
         assert!(matches!(lifecycle, Lifecycle::PerRequest));
         assert!(!lifecycle.admit("ping", &meta("2026-07-28")).unwrap().has_session);
-        assert!(lifecycle.admit("tools/list", &none).is_err(), "each request speaks for itself");
+        assert!(lifecycle.admit("tools/list", &none).is_err(), "each request needs its own metadata");
 
-        assert_eq!(shake(&mut other, "2025-06-18"), "2025-06-18");
+        assert_eq!(handshake(&mut other, "2025-06-18"), "2025-06-18");
         assert!(other.admit("tools/list", &none).unwrap().has_session);
         let modern = other.admit("tools/list", &meta("2026-07-28")).unwrap();
-        assert_eq!((Era::of(modern.version.as_ref()), modern.has_session), (Era::Modern, false));
+        assert_eq!((Era::from_version(modern.version.as_ref()), modern.has_session), (Era::Modern, false));
     }
 
     #[test]
     fn a_handshake_for_a_version_without_one_falls_back() {
         for asked in ["2026-07-28", "2999-01-01", "1999-01-01"] {
-            assert_eq!(shake(&mut Lifecycle::default(), asked), "2025-11-25");
+            assert_eq!(handshake(&mut Lifecycle::default(), asked), "2025-11-25");
         }
     }
 }

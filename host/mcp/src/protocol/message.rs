@@ -1,6 +1,6 @@
-//! Messages of JSON-RPC 2.0, for both sides of the protocol: what this server reads of its clients, and what this client
-//! reads of other servers. A message is parsed once; its parameters and results stay as they were written, and whoever
-//! knows the method reads them. So one odd tool in a list, or one odd block in a result, costs only itself.
+//! JSON-RPC 2.0 messages, for the server and the client side. A message is parsed once. Its parameters and results stay
+//! raw until the code that knows the method parses them. An invalid tool in a list, or an invalid block in a result,
+//! therefore costs only itself.
 
 use std::borrow::Cow;
 
@@ -9,30 +9,30 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbay_policy::text::one_line;
 
-use super::bounded::First;
-use super::bounds::{MAX_BATCH, MAX_HEARD};
+use super::bounded::BoundedList;
+use super::bounds::{MAX_BATCH_MESSAGES, MAX_UNREDACTED_CHARS};
 
-/// The other side does not know the method.
+/// The method is unknown.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-/// The parameters are not those of the method.
+/// The parameters are invalid for the method.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
-/// Longest id of a server's request that is answered, in bytes: the answer repeats it.
+/// Longest id of a server's request, in bytes, since the response repeats it.
 const MAX_ID: usize = 256;
-/// The other side does not speak the version of the protocol (2026-07-28).
+/// The protocol version is not supported (2026-07-28).
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// A message of the other side.
+/// A message of the peer.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum RpcMessage {
     /// A request.
     Request(RawRequest),
     /// A notification.
     Notification { method: String, params: Option<Box<RawValue>> },
-    /// The response to a request of ours; without an id, to nothing that we asked: our ids are plain numbers.
+    /// A response. The id is `None` if it cannot belong to a request of this side, whose ids are plain numbers.
     Response { id: Option<u64>, result: RpcResult },
 }
 
-/// A request as it came.
+/// A request with raw parameters.
 #[derive(Debug)]
 pub(crate) struct RawRequest {
     pub(crate) id: Box<RawValue>,
@@ -40,33 +40,33 @@ pub(crate) struct RawRequest {
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-/// What a request was answered.
+/// The outcome of a request.
 pub(crate) type RpcResult = Result<Box<RawValue>, RpcError>;
 
-/// An error that the other side answered.
+/// An error response of the peer.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
     #[serde(default)]
     pub(crate) message: String,
-    /// As it came: what is in it is read where it is asked for.
+    /// Raw, since few errors need it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<RawValue>>,
 }
 
 impl RpcError {
-    /// For a message of ours, out of which values of secrets are still to be taken.
-    pub(crate) fn shown(&self) -> String {
-        format!("error {}: {}", self.code, one_line(&self.message, MAX_HEARD))
+    /// Describes the error for a message. The text is not redacted yet.
+    pub(crate) fn describe(&self) -> String {
+        format!("error {}: {}", self.code, one_line(&self.message, MAX_UNREDACTED_CHARS))
     }
 }
 
-/// The members of a message. Those that occur twice make it none.
+/// The members of a message. Duplicate members make it invalid.
 #[derive(Deserialize)]
 pub(crate) struct Envelope<'a> {
     #[serde(borrow)]
     jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "deserialize_present")]
     id: Option<&'a RawValue>,
     method: Option<String>,
     #[serde(borrow)]
@@ -76,19 +76,19 @@ pub(crate) struct Envelope<'a> {
     error: Option<RpcError>,
 }
 
-/// A member that is there, also if it is null.
-fn present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
+/// Deserializes a member that is present, even if it is null.
+fn deserialize_present<'de, D: Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(input).map(Some)
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the members of a message; `None`: the text is no object, or no message.
-    pub(crate) fn read(text: &'a str) -> Option<Self> {
-        // An array would be taken for the members in their order.
+    /// Parses the members of a message. `None` if the text is not an object or has invalid members.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        // serde would accept an array as the members in order.
         text.trim_ascii_start().starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
     }
 
-    /// Whether the sender keeps to the letter of JSON-RPC 2.0.
+    /// Whether the message follows JSON-RPC 2.0 strictly.
     pub(crate) fn is_strict(&self) -> bool {
         let answers = self.result.is_some() || self.error.is_some();
         let has_null_id = self.id.is_some_and(|id| id.get() == "null");
@@ -97,93 +97,93 @@ impl<'a> Envelope<'a> {
             && !(has_null_id && self.method.is_some())
     }
 
-    /// The message, whose request has any id but null.
-    pub(crate) fn into_message(self) -> Option<Message> {
+    /// Converts to a message. A request may have any id except null.
+    pub(crate) fn into_message(self) -> Option<RpcMessage> {
         let Self { id, method, params, result, error, .. } = self;
         let (params, id) = (params.map(ToOwned::to_owned), id.filter(|id| id.get() != "null"));
         match (method, id) {
             (Some(method), Some(id)) => {
-                Some(Message::Request(RawRequest { id: id.to_owned(), method, params }))
+                Some(RpcMessage::Request(RawRequest { id: id.to_owned(), method, params }))
             }
-            (Some(method), None) => Some(Message::Notification { method, params }),
+            (Some(method), None) => Some(RpcMessage::Notification { method, params }),
             (None, id) => {
                 let result = match (result, error) {
                     (_, Some(error)) => Err(error),
                     (Some(result), None) => Ok(result.to_owned()),
                     (None, None) => return None,
                 };
-                Some(Message::Response { id: id.and_then(|id| id.get().parse().ok()), result })
+                Some(RpcMessage::Response { id: id.and_then(|id| id.get().parse().ok()), result })
             }
         }
     }
 }
 
-/// Reads the messages of one text of a server: one, or a batch. `None`: it is no JSON-RPC.
-pub(crate) fn read(text: &[u8]) -> Option<Vec<Message>> {
+/// Parses one message or a batch of a server. `None` if it is not JSON-RPC.
+pub(crate) fn parse_messages(text: &[u8]) -> Option<Vec<RpcMessage>> {
     let text = std::str::from_utf8(text).ok()?.trim_ascii();
     if !text.starts_with('[') {
-        return Some(vec![message(text)?]);
+        return Some(vec![parse_single(text)?]);
     }
-    let parts: First<'_, MAX_BATCH> = serde_json::from_str(text).ok()?;
-    if parts.items.is_empty() || parts.more {
+    let parts: BoundedList<'_, MAX_BATCH_MESSAGES> = serde_json::from_str(text).ok()?;
+    if parts.items.is_empty() || parts.truncated {
         return None;
     }
-    parts.items.into_iter().map(|part| message(part.get())).collect()
+    parts.items.into_iter().map(|part| parse_single(part.get())).collect()
 }
 
-fn message(text: &str) -> Option<Message> {
-    Some(match Envelope::read(text)?.into_message()? {
-        Message::Request(request) if !is_id(request.id.get()) => {
-            Message::Response { id: None, result: Ok(request.id) }
+fn parse_single(text: &str) -> Option<RpcMessage> {
+    Some(match Envelope::parse(text)?.into_message()? {
+        RpcMessage::Request(request) if !is_valid_id(request.id.get()) => {
+            RpcMessage::Response { id: None, result: Ok(request.id) }
         }
         message => message,
     })
 }
 
-/// Whether a request may have this id: a text or a number, and no book.
-fn is_id(id: &str) -> bool {
+/// Whether a request may have this id: a string or a number of bounded length.
+fn is_valid_id(id: &str) -> bool {
     id.len() <= MAX_ID && id.starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
-/// Reads an object. What has the fields of one in a row, without their names, is none: serde would take it for one.
-pub(crate) fn object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> serde_json::Result<T> {
+/// Parses an object. Unlike serde, it refuses an array of the fields in order.
+pub(crate) fn parse_object<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> serde_json::Result<T> {
     if raw.get().starts_with('{') {
         return serde_json::from_str(raw.get());
     }
-    Err(serde::de::Error::custom("it is no object"))
+    Err(serde::de::Error::custom("expected an object"))
 }
 
-/// A request on the wire.
-pub(crate) fn request(id: u64, method: &str, params: &Value) -> Vec<u8> {
+/// Encodes a request.
+pub(crate) fn encode_request(id: u64, method: &str, params: &Value) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Request<'a> {
+    struct RequestLine<'a> {
         jsonrpc: &'static str,
         id: u64,
         method: &'a str,
         params: &'a Value,
     }
-    line(&Request { jsonrpc: "2.0", id, method, params })
+    encode_line(&RequestLine { jsonrpc: "2.0", id, method, params })
 }
 
-/// A notification on the wire.
-pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
+/// Encodes a notification.
+pub(crate) fn encode_notification(method: &str, params: Option<&Value>) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Notification<'a> {
+    struct NotificationLine<'a> {
         jsonrpc: &'static str,
         method: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         params: Option<&'a Value>,
     }
-    line(&Notification { jsonrpc: "2.0", method, params })
+    encode_line(&NotificationLine { jsonrpc: "2.0", method, params })
 }
 
-/// A response on the wire; without an id, to a message whose id is not known.
-pub(crate) fn response<I: Serialize, R: Serialize, E: Serialize>(
+/// Encodes a response. The id is absent if that of the request is unknown.
+pub(crate) fn encode_response<I: Serialize, R: Serialize, E: Serialize>(
     id: Option<&I>,
     result: Result<&R, &E>,
 ) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Response<I, R, E> {
+    struct ResponseLine<I, R, E> {
         jsonrpc: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<I>,
@@ -192,19 +192,19 @@ pub(crate) fn response<I: Serialize, R: Serialize, E: Serialize>(
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<E>,
     }
-    line(&Response { jsonrpc: "2.0", id, result: result.ok(), error: result.err() })
+    encode_line(&ResponseLine { jsonrpc: "2.0", id, result: result.ok(), error: result.err() })
 }
 
-/// A message as one line of JSON, its end included. Messages of our own types can always be written.
-pub(crate) fn line(message: &impl Serialize) -> Vec<u8> {
+/// Encodes a message as one line of JSON with its newline. The types of this crate always serialize.
+pub(crate) fn encode_line(message: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// JSON that was written by others, as it can stand in a line: in its strings ends of lines are escaped, and between its
-/// values they mean nothing.
-pub(crate) fn in_line(raw: Box<RawValue>) -> Box<RawValue> {
+/// Replaces newlines in foreign JSON by spaces. They can only occur between values, where they have no meaning, because
+/// strings escape them.
+pub(crate) fn without_newlines(raw: Box<RawValue>) -> Box<RawValue> {
     if !raw.get().contains(['\n', '\r']) {
         return raw;
     }
@@ -216,13 +216,13 @@ mod tests {
     use super::*;
 
     fn kind(text: &str) -> &'static str {
-        match read(text.as_bytes()).as_deref() {
+        match parse_messages(text.as_bytes()).as_deref() {
             None => "none",
-            Some([Message::Response { id: None, .. }]) => "stray",
-            Some([Message::Response { result: Ok(_), .. }]) => "answer",
-            Some([Message::Response { result: Err(_), .. }]) => "error",
-            Some([Message::Request(_)]) => "ask",
-            Some([Message::Notification { .. }]) => "tell",
+            Some([RpcMessage::Response { id: None, .. }]) => "stray",
+            Some([RpcMessage::Response { result: Ok(_), .. }]) => "answer",
+            Some([RpcMessage::Response { result: Err(_), .. }]) => "error",
+            Some([RpcMessage::Request(_)]) => "ask",
+            Some([RpcMessage::Notification { .. }]) => "tell",
             Some(_) => "several",
         }
     }
@@ -252,11 +252,11 @@ mod tests {
             assert_eq!(kind(text), expect, "{text}");
         }
         assert_eq!(kind(&format!("[{}]", vec![r#"{"method":"a"}"#; 101].join(","))), "none");
-        assert!(read(b"\xff\xfe").is_none());
+        assert!(parse_messages(b"\xff\xfe").is_none());
     }
 
     #[test]
-    fn what_others_wrote_goes_through_in_one_line_as_it_was() {
+    fn foreign_json_fits_on_one_line_unchanged() {
         let long = "x\"\\\n\u{1}é".repeat(4096);
         for text in [
             "{\"a\": 1}".to_owned(),
@@ -265,8 +265,8 @@ mod tests {
             format!("[{}1.50]", "1e400,".repeat(4096)),
             "[1,\n2]".to_owned(),
         ] {
-            let raw = in_line(RawValue::from_string(text.clone()).unwrap());
-            let bytes = line(&[&raw]);
+            let raw = without_newlines(RawValue::from_string(text.clone()).unwrap());
+            let bytes = encode_line(&[&raw]);
             assert_eq!(bytes.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count(), 1, "one line");
             let plain = |text: &str| text.replace(['\r', '\n', ' '], "");
             assert_eq!(plain(std::str::from_utf8(&bytes).unwrap()), plain(&format!("[{text}]")));

@@ -1,5 +1,5 @@
-//! Arguments that 2026-07-28 wants in headers, too (`x-mcp-header` in a schema): so that what stands before a server can
-//! route a call without reading it. A schema that marks them wrongly makes its tool unfit: a client must not call it.
+//! Arguments that 2026-07-28 mirrors in HTTP headers (`x-mcp-header` in a schema), so that a proxy can route a call
+//! without parsing the body. A client must not call a tool whose schema has invalid marks.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-/// The keyword.
+/// The schema keyword of a mark.
 const MARK: &str = "x-mcp-header";
-/// What stands before the name of each such header.
+/// Prefix of the header names.
 const PREFIX: &str = "mcp-param-";
 /// Most headers of one call.
 const MAX_HEADERS: usize = 32;
-/// Longest value, in bytes, once it is encoded.
+/// Longest encoded value, in bytes.
 const MAX_VALUE: usize = 8 << 10;
 
-/// Which arguments go into which headers.
+/// The arguments of a tool that are mirrored in headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HeaderMirror(Vec<(Vec<String>, String)>);
 
@@ -24,30 +24,29 @@ impl HeaderMirror {
     /// Reads the marks of a schema.
     ///
     /// # Errors
-    /// What is wrong with one of them.
-    pub(crate) fn of(schema: &Value) -> Result<Self, String> {
-        if schema.get(MARK).is_some() || astray(schema, true) {
-            return Err(format!("`{MARK}` stands where no argument is"));
+    /// A mark is invalid.
+    pub(crate) fn from_schema(schema: &Value) -> Result<Self, String> {
+        if schema.get(MARK).is_some() || has_misplaced_mark(schema, true) {
+            return Err(format!("`{MARK}` is not on an argument"));
         }
         let mut found = Vec::new();
-        collect(schema, &mut Vec::new(), &mut found)?;
+        collect_marks(schema, &mut Vec::new(), &mut found)?;
         let names: BTreeSet<String> = found.iter().map(|(_, name)| name.to_ascii_lowercase()).collect();
         if names.len() < found.len() {
             return Err(format!("two arguments have the same `{MARK}`"));
         }
         if found.len() > MAX_HEADERS {
-            return Err(format!("more than {MAX_HEADERS} arguments have an `{MARK}`"));
+            return Err(format!("more than {MAX_HEADERS} arguments have `{MARK}`"));
         }
         Ok(Self(found))
     }
 
-    /// Whether no argument goes into a header.
+    /// Whether no argument is mirrored.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The headers for some arguments, each with its value, if it has one: an argument that is not there, or is null, has
-    /// none.
+    /// The headers for a call, each with its unencoded value. An argument that is absent or null has no value.
     pub(crate) fn values<'a>(
         &'a self,
         args: &'a Value,
@@ -64,14 +63,14 @@ impl HeaderMirror {
         })
     }
 
-    /// The headers for some arguments, as they are sent.
+    /// The headers for a call, with encoded values.
     pub(crate) fn headers(&self, args: &Value) -> Vec<(String, String)> {
-        let encoded = self.values(args).filter_map(|(name, value)| Some((name, encode(&value?))));
+        let encoded = self.values(args).filter_map(|(name, value)| Some((name, encode_value(&value?))));
         encoded.filter(|(_, value)| value.len() <= MAX_VALUE).collect()
     }
 }
 
-fn collect(
+fn collect_marks(
     schema: &Value,
     path: &mut Vec<String>,
     found: &mut Vec<(Vec<String>, String)>,
@@ -83,23 +82,25 @@ fn collect(
             let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
             let Some(header) = mark.as_str().filter(|text| !text.is_empty() && text.chars().all(token))
             else {
-                return Err(format!("`{MARK}` is no name of a header"));
+                return Err(format!("`{MARK}` is not a valid header name"));
             };
             let kind = property.get("type").and_then(Value::as_str);
             if !matches!(kind, Some("string" | "integer" | "boolean")) {
-                return Err(format!("`{MARK}` stands at an argument that is no string, integer or boolean"));
+                return Err(format!(
+                    "`{MARK}` is on an argument that is not a string, an integer or a boolean"
+                ));
             }
             found.push((path.clone(), header.to_owned()));
         }
-        collect(property, path, found)?;
+        collect_marks(property, path, found)?;
         path.pop();
     }
     Ok(())
 }
 
-/// Whether a mark stands elsewhere than at an argument that has a place of its own in the arguments.
-fn astray(schema: &Value, on_the_way: bool) -> bool {
-    let inner = |map: &Map<String, Value>, on: bool| map.values().any(|one| astray(one, on));
+/// Whether a mark is on anything but an argument with a fixed path.
+fn has_misplaced_mark(schema: &Value, on_the_way: bool) -> bool {
+    let inner = |map: &Map<String, Value>, on: bool| map.values().any(|one| has_misplaced_mark(one, on));
     match schema {
         Value::Object(map) => map.iter().any(|(key, value)| match (key.as_str(), value) {
             (MARK, _) => !on_the_way,
@@ -108,23 +109,23 @@ fn astray(schema: &Value, on_the_way: bool) -> bool {
                 inner(named, false)
             }
             ("default" | "const" | "enum" | "examples", _) => false,
-            (_, value) => astray(value, false),
+            (_, value) => has_misplaced_mark(value, false),
         }),
-        Value::Array(items) => items.iter().any(|item| astray(item, false)),
+        Value::Array(items) => items.iter().any(|item| has_misplaced_mark(item, false)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// A value as it can stand in a header: as it is, or in base64 between marks where a header would change or refuse it.
-pub(crate) fn encode(text: &str) -> String {
+/// Encodes a header value: unchanged, or as marked base64 if HTTP would change or refuse it.
+pub(crate) fn encode_value(text: &str) -> String {
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b))
         && text.trim_matches(' ') == text
         && !(text.starts_with("=?base64?") && text.ends_with("?="));
     if plain { text.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(text)) }
 }
 
-/// What stands in a header; `None`: it is in base64 that is none.
-pub(crate) fn decode(value: &str) -> Option<String> {
+/// Decodes a header value. `None` if it is marked as base64 and invalid.
+pub(crate) fn decode_value(value: &str) -> Option<String> {
     match value.strip_prefix("=?base64?").and_then(|inner| inner.strip_suffix("?=")) {
         Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok(),
         None => Some(value.to_owned()),
@@ -144,7 +145,7 @@ mod tests {
             "deep": {"type": "object", "properties": {"on": {"type": "boolean", "x-mcp-header": "On"}}},
             "plain": {"type": "string", "default": {"x-mcp-header": "is data"}},
         }});
-        let mirror = HeaderMirror::of(&schema).unwrap();
+        let mirror = HeaderMirror::from_schema(&schema).unwrap();
         let headers = mirror.headers(&json!({"region": " é", "n": 3, "deep": {"on": false}, "plain": "x"}));
         let expect =
             [("mcp-param-region", "=?base64?IMOp?="), ("mcp-param-n", "3"), ("mcp-param-on", "false")];
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_wrongly_is_refused() {
+    fn invalid_marks_are_refused() {
         let property = |property: Value| json!({"type": "object", "properties": {"a": property}});
         for schema in [
             property(json!({"type": "string", "x-mcp-header": ""})),
@@ -168,13 +169,13 @@ mod tests {
             json!({"type": "object", "properties": {
                 "a": {"type": "string", "x-mcp-header": "X"}, "b": {"type": "string", "x-mcp-header": "x"}}}),
         ] {
-            assert!(HeaderMirror::of(&schema).is_err(), "{schema}");
+            assert!(HeaderMirror::from_schema(&schema).is_err(), "{schema}");
         }
-        assert_eq!(decode("=?base64?!?="), None);
+        assert_eq!(decode_value("=?base64?!?="), None);
     }
 
     #[test]
-    fn values_that_a_header_would_change_are_encoded() {
+    fn values_unsafe_in_a_header_are_encoded() {
         for (text, expect) in [
             ("", ""),
             ("us west", "us west"),
@@ -182,8 +183,8 @@ mod tests {
             ("a\tb", "=?base64?YQli?="),
             ("=?base64?eA==?=", "=?base64?PT9iYXNlNjQ/ZUE9PT89?="),
         ] {
-            assert_eq!(encode(text), expect);
-            assert_eq!(decode(expect).as_deref(), Some(text));
+            assert_eq!(encode_value(text), expect);
+            assert_eq!(decode_value(expect).as_deref(), Some(text));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The requests of a pipe that are not answered yet.
+//! The unanswered requests of a stdio connection.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,40 +7,40 @@ use rmcp::model::RequestId;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Cancelled requests whose ids are remembered.
+/// Most ids of cancelled requests that are remembered.
 const MAX_CANCELLED: usize = 64;
 
-/// Requests that are not answered yet.
+/// Requests without a response.
 #[derive(Debug)]
 pub(crate) struct OpenRequests {
     limit: usize,
-    ids: Mutex<Ids>,
-    /// One was answered.
+    ids: Mutex<RequestIds>,
+    /// Notified when a request ends.
     answered: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Ids {
+struct RequestIds {
     open: HashMap<RequestId, CancellationToken>,
-    /// Those that were cancelled last. They may still be on their way to their end, and the answer to one would be taken
-    /// for the answer to another.
+    /// The last cancelled requests. They may still be running, and their ids must not be reused: a late response would
+    /// be attributed to the wrong request.
     cancelled: VecDeque<RequestId>,
 }
 
 impl OpenRequests {
-    /// Most open requests.
+    /// Creates the set; `limit` is the most open requests.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, ids: Mutex::default(), answered: Notify::new() }
     }
 
-    /// Waits until there is room for one more.
-    pub(crate) async fn room(&self) {
+    /// Waits until another request may begin.
+    pub(crate) async fn wait_for_capacity(&self) {
         while self.ids.lock().open.len() >= self.limit {
             self.answered.notified().await;
         }
     }
 
-    /// Takes one more in, which `cancel` ends; returns whether its id was free.
+    /// Adds a request, which `cancel` ends. Returns `false` if its id is in use.
     pub(crate) fn begin(&self, id: &RequestId, cancel: CancellationToken) -> bool {
         let mut ids = self.ids.lock();
         if ids.cancelled.contains(id) || ids.open.contains_key(id) {
@@ -50,19 +50,19 @@ impl OpenRequests {
         true
     }
 
-    /// Whether the client still wants the answer.
+    /// Whether the request was neither answered nor cancelled.
     pub(crate) fn is_open(&self, id: &RequestId) -> bool {
         self.ids.lock().open.contains_key(id)
     }
 
-    /// The request was answered.
-    pub(crate) fn end(&self, id: &RequestId) {
+    /// Removes a request that was answered.
+    pub(crate) fn finish(&self, id: &RequestId) {
         if self.ids.lock().open.remove(id).is_some() {
             self.answered.notify_one();
         }
     }
 
-    /// The client does not want the answer any more.
+    /// Cancels a request.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let mut ids = self.ids.lock();
         if let Some(cancel) = ids.open.remove(id) {

@@ -1,4 +1,4 @@
-//! The way to the client: notifications, and requests of ours with their answers.
+//! Messages to a client: notifications, and requests with their responses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,50 +13,50 @@ use tokio_util::bytes::Bytes;
 
 use super::message::{self, RpcResult};
 
-/// What a message to the client belongs to.
+/// What a message to the client relates to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Destination<'a> {
-    /// How far a request is: of interest only while the request is not answered.
+    /// Progress of a request, obsolete once the request has ended.
     Progress(&'a RequestId),
-    /// A question that was asked for a request.
-    Question(&'a RequestId),
-    /// That such a question needs no answer any more.
-    Withdrawal(&'a RequestId),
-    /// No request.
+    /// A request to the client, made while serving one of its requests.
+    ServerRequest(&'a RequestId),
+    /// The cancellation of such a request.
+    Cancellation(&'a RequestId),
+    /// The session, not a single request.
     Session,
 }
 
-/// Where messages to one client go: a pipe, or streams of events.
+/// The transport of messages to one client: stdio or event streams.
 pub(crate) trait MessageSink: Send + Sync {
-    /// Sends one line as soon as there is room for it; returns `false` when the client is gone.
+    /// Sends one line once there is capacity. Returns `false` if the client has disconnected.
     fn send<'a>(&'a self, line: Bytes, to: Destination<'a>) -> BoxFuture<'a, bool>;
 }
 
-/// The way to one client. Cheap to clone.
+/// Sends messages to one client. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Outbound(Arc<Client>);
+pub(crate) struct Outbound(Arc<OutboundState>);
 
-struct Client {
+struct OutboundState {
     sink: Arc<dyn MessageSink>,
     next: AtomicU64,
-    /// The requests that wait for an answer, by id.
+    /// Requests that wait for a response, by id.
     pending: Mutex<HashMap<u64, oneshot::Sender<RpcResult>>>,
 }
 
 impl Outbound {
     pub(crate) fn new(sink: Arc<dyn MessageSink>) -> Self {
-        Self(Arc::new(Client { sink, next: AtomicU64::new(0), pending: Mutex::default() }))
+        Self(Arc::new(OutboundState { sink, next: AtomicU64::new(0), pending: Mutex::default() }))
     }
 
-    /// Sends a notification; returns `false` when the client is gone.
+    /// Sends a notification. Returns `false` if the client has disconnected.
     pub(crate) async fn notify(&self, method: &str, params: Option<&Value>, to: Destination<'_>) -> bool {
-        self.0.sink.send(message::notification(method, params).into(), to).await
+        self.0.sink.send(message::encode_notification(method, params).into(), to).await
     }
 
-    /// Asks the client something for one of its requests. Dropping the future withdraws the question.
+    /// Sends a request to the client while serving its request `of`. Dropping the future cancels it.
     ///
     /// # Errors
-    /// There is no answer, or it is an error; says which.
+    /// The client disconnected, or answered with an error.
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -66,45 +66,45 @@ impl Outbound {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.0.pending.lock().insert(id, sender);
-        let mut open = OpenQuestion { outbound: self.clone(), id, of: Some(of.clone()) };
-        let line = message::request(id, method, params).into();
-        if !self.0.sink.send(line, Destination::Question(of)).await {
+        let mut open = PendingServerRequest { outbound: self.clone(), id, of: Some(of.clone()) };
+        let line = message::encode_request(id, method, params).into();
+        if !self.0.sink.send(line, Destination::ServerRequest(of)).await {
             open.of = None;
             return Err("the connection has closed".to_owned());
         }
         let answer = answer.await;
         open.of = None;
         let result = answer.map_err(|_| "the connection has closed".to_owned())?;
-        let result = result.map_err(|error| error.shown())?;
+        let result = result.map_err(|error| error.describe())?;
         serde_json::from_str(result.get()).map_err(|error| error.to_string())
     }
 
-    /// Hands a response of the client to the request that waits for it.
+    /// Passes a response of the client to the pending request.
     pub(crate) fn resolve(&self, id: Option<u64>, result: RpcResult) {
         let waiting = id.and_then(|id| self.0.pending.lock().remove(&id));
         if waiting.is_none_or(|waiting| waiting.send(result).is_err()) {
-            tracing::debug!("a client answered what nobody asked");
+            tracing::debug!("a client sent a response that matches no request");
         }
     }
 }
 
-/// A question that is not answered yet.
-struct OpenQuestion {
+/// A request to the client without a response. Cancels the request on drop.
+struct PendingServerRequest {
     outbound: Outbound,
     id: u64,
-    /// The request for which it was asked, while an answer is waited for.
+    /// The request being served; `None` once the response arrived or the connection closed.
     of: Option<RequestId>,
 }
 
-impl Drop for OpenQuestion {
+impl Drop for PendingServerRequest {
     fn drop(&mut self) {
         self.outbound.0.pending.lock().remove(&self.id);
         let (Some(of), Ok(runtime)) = (self.of.take(), tokio::runtime::Handle::try_current()) else { return };
         let (outbound, id) = (self.outbound.clone(), self.id);
-        // One message, on a connection that may be closed: whether it arrives is nobody's concern.
+        // The task owns itself and sends one message. A failure means that the connection is closed.
         drop(runtime.spawn(async move {
             let params = json!({"requestId": id, "reason": "the call has ended"});
-            outbound.notify("notifications/cancelled", Some(&params), Destination::Withdrawal(&of)).await
+            outbound.notify("notifications/cancelled", Some(&params), Destination::Cancellation(&of)).await
         }));
     }
 }
@@ -116,9 +116,9 @@ mod tests {
     use serde_json::value::RawValue;
 
     #[derive(Default)]
-    struct Recorder(Mutex<Vec<Value>>);
+    struct RecordingSink(Mutex<Vec<Value>>);
 
-    impl MessageSink for Recorder {
+    impl MessageSink for RecordingSink {
         fn send<'a>(&'a self, line: Bytes, _: Destination<'a>) -> BoxFuture<'a, bool> {
             self.0.lock().push(serde_json::from_slice(&line).unwrap());
             Box::pin(std::future::ready(true))
@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_has_the_answer_of_its_id_and_is_withdrawn_when_nobody_waits() {
-        let recorder = Arc::new(Recorder::default());
+    async fn a_request_gets_the_response_with_its_id_and_is_cancelled_when_dropped() {
+        let recorder = Arc::new(RecordingSink::default());
         let outbound = Outbound::new(Arc::clone(&recorder) as _);
         let (of, params) = (RequestId::Number(9), json!({}));
         let (mut one, mut two) = (

@@ -1,32 +1,32 @@
-//! Lists in pages. A cursor names the last thing of a page, which need not be there any more when the next is asked
-//! for: a list may change between pages.
+//! Pagination of lists. A cursor contains the name of the last item of a page. That item may be gone when the next page
+//! is requested, since a list can change in between.
 
 use std::borrow::Cow;
 
 use rmcp::model::{ErrorData, PaginatedRequestParams};
 
-/// Starts a cursor; the name of the last thing of the page follows.
+/// Prefix of a cursor; the name of the last item follows.
 const CURSOR: &str = "after:";
-/// Longest cursor that is read, in bytes.
+/// Longest accepted cursor, in bytes.
 const MAX_CURSOR: usize = 1024;
 
-/// Where a page begins.
+/// The start of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cursor(Option<String>);
 
 impl Cursor {
-    /// The cursor of a request.
+    /// Reads the cursor of a request.
     ///
     /// # Errors
-    /// One that this server gave to nobody.
-    pub(crate) fn of(request: PaginatedRequestParams) -> Result<Self, ErrorData> {
+    /// The cursor was not issued by this server.
+    pub(crate) fn from_request(request: PaginatedRequestParams) -> Result<Self, ErrorData> {
         let Some(cursor) = request.cursor else { return Ok(Self(None)) };
         let legal = |name: &&str| {
             !name.is_empty() && name.len() <= MAX_CURSOR && name.bytes().all(|b| b.is_ascii_graphic())
         };
         match cursor.strip_prefix(CURSOR).filter(legal) {
             Some(name) => Ok(Self(Some(name.to_owned()))),
-            None => Err(ErrorData::invalid_params("`cursor` is not one this server gave out", None)),
+            None => Err(ErrorData::invalid_params("`cursor` was not issued by this server", None)),
         }
     }
 
@@ -35,8 +35,8 @@ impl Cursor {
         self.0.is_none()
     }
 
-    /// At most `size` things from there on, and the cursor of the next page, if there is one. `things` come in the
-    /// order of their names.
+    /// Returns at most `size` items after the cursor, and the cursor of the next page if there is one. `things` must be
+    /// sorted by name.
     pub(crate) fn page<'a, T>(
         &self,
         things: impl Iterator<Item = (Cow<'a, str>, T)>,
@@ -69,10 +69,10 @@ mod tests {
             let Some(next) = next else { break };
             let mut request = PaginatedRequestParams::default();
             request.cursor = Some(next);
-            cursor = Cursor::of(request).unwrap();
+            cursor = Cursor::from_request(request).unwrap();
         }
         assert_eq!(seen, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
-        assert_eq!(page(&Cursor(Some("bb".to_owned()))).0, ["c", "d"], "what it names may be gone");
+        assert_eq!(page(&Cursor(Some("bb".to_owned()))).0, ["c", "d"], "the named item may be gone");
         assert_eq!(page(&Cursor(Some("z".to_owned()))), (vec![], None));
     }
 }

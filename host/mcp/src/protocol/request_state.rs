@@ -1,8 +1,8 @@
-//! `requestState`: what a call that waits for answers gives the client to bring back, in the era without sessions.
+//! `requestState`: the opaque state that the client returns when it retries a call with input (2026-07-28).
 //!
-//! The client can read it and can send anything. So it is sealed (HMAC-SHA256, a key of this process) and bound: to
-//! whom it was given, to the request with its name and the hash of its arguments, and to a time. Each is taken once.
-//! A server that is started anew takes none of before; neither does another replica.
+//! The client can read the state and could forge it. It is therefore authenticated with HMAC-SHA256, under a key of
+//! this process, and bound to the client, to the request with its name and a hash of its arguments, and to an expiry.
+//! Each state is accepted once. After a restart, and in another replica, states are not valid.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -13,39 +13,39 @@ use rmcp::model::{ErrorData, RequestStateCodec, RequestStateError, SealOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Used states that are remembered, so that none is taken twice. With more within one life of a state, the oldest
-/// could be used again: that asks nobody anything, and answers only what the same client has answered before.
-const MAX_USED: usize = 4096;
-/// Longest state that is read, in bytes: answers of 64 KiB with what seals them.
+/// Nonces of used states that are remembered, to prevent replay. If more states are used within their lifetime, the
+/// oldest could be replayed, which only repeats answers that the same client already gave.
+const MAX_USED_NONCES: usize = 4096;
+/// Longest accepted state, in bytes: 64 KiB of answers plus encoding and signature.
 const MAX_STATE: usize = 128 << 10;
-/// Most bytes of answers that a state carries.
+/// Most bytes of answers in a state.
 pub(crate) const MAX_ANSWERS: usize = 64 << 10;
 
-/// What a state says.
+/// The content of a state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct State {
-    /// Which it is, once.
+pub(crate) struct RequestStatePayload {
+    /// Unique id, to accept the state only once.
     nonce: String,
-    /// Which question about the call's permission was asked, if one was.
+    /// Hash of the approval request that was sent, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) approval: Option<String>,
-    /// What was answered in earlier rounds.
+    /// Answers of earlier rounds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) answers: BTreeMap<String, Value>,
 }
 
-impl State {
-    /// One that is not sealed yet.
+impl RequestStatePayload {
+    /// Creates a payload. Sealing adds the nonce.
     pub(crate) fn new(approval: Option<String>, answers: BTreeMap<String, Value>) -> Self {
         Self { approval, answers, ..Self::default() }
     }
 }
 
-/// RequestStateSigner states and opens them.
+/// Signs states, and verifies those that clients return.
 pub(crate) struct RequestStateSigner {
     codec: Option<RequestStateCodec>,
-    /// Those that were used last.
-    used: Mutex<VecDeque<String>>,
+    /// Nonces of the last used states.
+    used_nonces: Mutex<VecDeque<String>>,
 }
 
 impl fmt::Debug for RequestStateSigner {
@@ -55,66 +55,72 @@ impl fmt::Debug for RequestStateSigner {
 }
 
 impl RequestStateSigner {
-    /// With a key that nobody else has.
+    /// Creates a signer with a random key.
     pub(crate) fn new() -> Self {
         let mut key = vec![0; 32];
         let codec = match getrandom::fill(&mut key) {
             Ok(()) => RequestStateCodec::try_new(key).ok(),
             Err(error) => {
-                tracing::error!(%error, "no random numbers: clients cannot be asked in the era without sessions");
+                tracing::error!(%error, "random numbers are unavailable: 2026-07-28 clients cannot be asked for input");
                 None
             }
         };
-        Self { codec, used: Mutex::default() }
+        Self { codec, used_nonces: Mutex::default() }
     }
 
-    /// Whether there is a key.
+    /// Whether a key could be generated.
     pub(crate) fn is_ready(&self) -> bool {
         self.codec.is_some()
     }
 
-    /// A state for who asked what.
-    pub(crate) fn seal(&self, context: &str, state: State, life: Duration) -> Result<String, ErrorData> {
+    /// Signs a state for a context: the client and its request. The state expires after `life`.
+    pub(crate) fn seal(
+        &self,
+        context: &str,
+        state: RequestStatePayload,
+        life: Duration,
+    ) -> Result<String, ErrorData> {
         let size = serde_json::to_string(&state.answers).map_or(usize::MAX, |text| text.len());
         if size > MAX_ANSWERS {
-            let text = format!("the answers have more than {MAX_ANSWERS} bytes together");
+            let text = format!("the answers exceed {MAX_ANSWERS} bytes in total");
             return Err(ErrorData::invalid_params(text, None));
         }
-        let (Some(codec), Some(nonce)) = (&self.codec, random_name()) else {
-            return Err(ErrorData::internal_error("no random numbers", None));
+        let (Some(codec), Some(nonce)) = (&self.codec, random_hex_name()) else {
+            return Err(ErrorData::internal_error("random numbers are unavailable", None));
         };
         let options = SealOptions::new().associated_data(context.as_bytes()).ttl(life);
-        let sealed = codec.seal_json_with(&State { nonce, ..state }, &options);
+        let sealed = codec.seal_json_with(&RequestStatePayload { nonce, ..state }, &options);
         sealed.map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
-    /// What a client brought back, if it is what it was given for this very request and did not bring before.
-    pub(crate) fn open(&self, context: &str, sealed: &str) -> Result<State, ErrorData> {
+    /// Verifies a state that a client returned: it must have been issued for the same context, and be unexpired and
+    /// unused.
+    pub(crate) fn open(&self, context: &str, sealed: &str) -> Result<RequestStatePayload, ErrorData> {
         let refuse = |text: &'static str| ErrorData::invalid_params(text, None);
-        const FORGED: &str = "`requestState` is not what this server gave out for this request: same tool, same \
-                              arguments, same client; call again without it";
+        const FORGED: &str = "`requestState` was not issued by this server for this tool, these arguments and this \
+                              client; call again without it";
         let Some(codec) = self.codec.as_ref().filter(|_| sealed.len() <= MAX_STATE) else {
             return Err(refuse(FORGED));
         };
-        let opened = codec.open_json_with::<State>(sealed, context.as_bytes());
+        let opened = codec.open_json_with::<RequestStatePayload>(sealed, context.as_bytes());
         let state = opened.map_err(|error| match error {
-            RequestStateError::Expired => refuse("`requestState` is too old; call again without it"),
+            RequestStateError::Expired => refuse("`requestState` has expired; call again without it"),
             _ => refuse(FORGED),
         })?;
-        let mut used = self.used.lock();
+        let mut used = self.used_nonces.lock();
         if used.contains(&state.nonce) {
             return Err(refuse("`requestState` was used before; call again without it"));
         }
         used.push_back(state.nonce.clone());
-        if used.len() > MAX_USED {
+        if used.len() > MAX_USED_NONCES {
             used.pop_front();
         }
         Ok(state)
     }
 }
 
-/// A name that cannot be guessed.
-pub(crate) fn random_name() -> Option<String> {
+/// A random, unguessable name.
+pub(crate) fn random_hex_name() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -126,20 +132,20 @@ mod tests {
 
     const LIFE: Duration = Duration::from_secs(60);
 
-    fn state() -> State {
-        State { approval: Some("a".to_owned()), ..State::default() }
+    fn state() -> RequestStatePayload {
+        RequestStatePayload { approval: Some("a".to_owned()), ..RequestStatePayload::default() }
     }
 
     #[test]
-    fn a_state_is_good_once_and_for_its_request() {
+    fn a_state_is_valid_once_and_for_its_request() {
         let signer = RequestStateSigner::new();
         let sealed = signer.seal("me tools/call t 1", state(), LIFE).unwrap();
         for (context, text, part) in [
-            ("you tools/call t 1", sealed.clone(), "not what this server gave"),
-            ("me tools/call u 1", sealed.clone(), "not what this server gave"),
-            ("me tools/call t 1", format!("{sealed}x"), "not what this server gave"),
-            ("me tools/call t 1", String::new(), "not what this server gave"),
-            ("me tools/call t 1", "x".repeat(MAX_STATE + 1), "not what this server gave"),
+            ("you tools/call t 1", sealed.clone(), "was not issued by this server"),
+            ("me tools/call u 1", sealed.clone(), "was not issued by this server"),
+            ("me tools/call t 1", format!("{sealed}x"), "was not issued by this server"),
+            ("me tools/call t 1", String::new(), "was not issued by this server"),
+            ("me tools/call t 1", "x".repeat(MAX_STATE + 1), "was not issued by this server"),
         ] {
             let error = signer.open(context, &text).unwrap_err();
             assert!(error.message.contains(part), "{error:?}");
@@ -148,27 +154,29 @@ mod tests {
         let error = signer.open("me tools/call t 1", &sealed).unwrap_err();
         assert!(error.message.contains("used before"), "{error:?}");
         let error = RequestStateSigner::new().open("me tools/call t 1", &sealed).unwrap_err();
-        assert!(error.message.contains("not what this server gave"), "another process: {error:?}");
+        assert!(error.message.contains("was not issued by this server"), "another process: {error:?}");
     }
 
     #[test]
-    fn a_state_ends() {
+    fn a_state_expires() {
         let signer = RequestStateSigner::new();
         let sealed = signer.seal("c", state(), Duration::from_millis(1)).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert!(signer.open("c", &sealed).unwrap_err().message.contains("too old"));
+        assert!(signer.open("c", &sealed).unwrap_err().message.contains("has expired"));
     }
 
     #[test]
-    fn a_state_is_bounded_and_so_is_the_memory_of_them() {
+    fn states_and_remembered_nonces_are_bounded() {
         let signer = RequestStateSigner::new();
-        let large =
-            State { answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(), ..state() };
+        let large = RequestStatePayload {
+            answers: [("a".to_owned(), Value::from("x".repeat(MAX_ANSWERS)))].into(),
+            ..state()
+        };
         assert!(signer.seal("c", large, LIFE).unwrap_err().message.contains("bytes"));
-        for _ in 0..=MAX_USED {
+        for _ in 0..=MAX_USED_NONCES {
             let sealed = signer.seal("c", state(), LIFE).unwrap();
             signer.open("c", &sealed).unwrap();
         }
-        assert_eq!(signer.used.lock().len(), MAX_USED);
+        assert_eq!(signer.used_nonces.lock().len(), MAX_USED_NONCES);
     }
 }

@@ -1,14 +1,14 @@
-//! Finds the id of a request that no JSON parser reads: a number out of range, half of a surrogate pair, nesting without
-//! end, bytes that are not UTF-8, `NaN`. Without it, the client would wait for its answer for ever.
+//! Finds the id of a request that is not valid JSON: it has a number out of range, a lone surrogate, deep nesting,
+//! bytes that are not UTF-8, or `NaN`. Without the id, the client would wait for its response forever.
 //!
-//! The scan knows strings and brackets only, so it finds the members of every object whose end can be found. It neither
-//! recurses nor keeps anything.
+//! The scanner understands only strings and brackets. It finds the members of every object whose end can be found,
+//! without recursion and without allocation.
 //!
-//! | what no parser reads | outcome |
+//! | unparseable part | outcome |
 //! |---|---|
-//! | the arguments of a call | the call goes on with the arguments as they are; the pipeline refuses them with `input_invalid` |
-//! | anything else of a request | -32602 under the id of the request, with the code `input_invalid` |
-//! | a notification or an answer of the client | no answer |
+//! | the arguments of a call | the call continues with the raw arguments, and the pipeline refuses them with `input_invalid` |
+//! | another part of a request | -32602 with the id of the request and the code `input_invalid` |
+//! | a notification or a response | no response |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,56 +16,56 @@ use std::sync::Arc;
 use rmcp::model::{ErrorData, RequestId};
 use serde_json::{Value, json};
 
-/// What a message is that no parser reads.
+/// The outcome of salvaging a message.
 #[derive(Debug)]
-pub(crate) enum Salvaged {
-    /// A call whose arguments are the only part that cannot be read.
+pub(crate) enum SalvagedMessage {
+    /// A call with unparseable arguments.
     Call {
-        /// The same call without arguments.
+        /// The same call with empty arguments.
         text: String,
-        /// Its arguments as the client wrote them.
+        /// The raw arguments.
         arguments: Arc<str>,
     },
-    /// A request; this is the answer to it.
+    /// A request, with the error response to it.
     Request(ErrorData, RequestId),
-    /// A message that expects no answer.
-    Unasked,
+    /// A message that expects no response.
+    NoReply,
 }
 
-/// Reads what can be read of a message that is not JSON for `why`. Returns `None` where no object ends with the text, or
-/// where a request has no readable id.
-pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<Salvaged> {
-    let message = Message::find(bytes)?;
-    let asks = message.method.is_some() || !message.answers;
+/// Salvages a message that is not valid JSON, for the reason `why`. Returns `None` if the text is not one complete
+/// object, or a request has no readable id.
+pub(crate) fn salvage(bytes: &[u8], why: &str) -> Option<SalvagedMessage> {
+    let message = MessageRanges::find(bytes)?;
+    let asks = message.method.is_some() || !message.is_response;
     let Some(id) = message.id else {
-        return (message.method.is_some() || message.answers).then_some(Salvaged::Unasked);
+        return (message.method.is_some() || message.is_response).then_some(SalvagedMessage::NoReply);
     };
     if !asks {
-        return Some(Salvaged::Unasked);
+        return Some(SalvagedMessage::NoReply);
     }
     let id = serde_json::from_slice::<RequestId>(bytes.get(id)?).ok()?;
     let is_call = message.method.is_some_and(|at| bytes.get(at) == Some(b"\"tools/call\""));
-    let arguments = message.arguments.filter(|_| is_call && !message.twice);
-    let text = arguments.and_then(|at| call(bytes, at));
+    let arguments = message.arguments.filter(|_| is_call && !message.has_duplicates);
+    let text = arguments.and_then(|at| salvage_call(bytes, at));
     Some(text.unwrap_or_else(|| {
-        let text = format!("input_invalid: the request cannot be read: {why}");
+        let text = format!("input_invalid: the request is not valid JSON: {why}");
         let error = ErrorData::invalid_params(text, Some(json!({"toolbay/code": "input_invalid"})));
-        Salvaged::Request(error, id)
+        SalvagedMessage::Request(error, id)
     }))
 }
 
-/// Why no parser reads a text, if none does.
-pub(crate) fn why_unreadable(text: &str) -> Option<String> {
-    // Strict and without a tree: nearly every message ends here.
+/// Why a text is not valid JSON; `None` if it is.
+pub(crate) fn json_error(text: &str) -> Option<String> {
+    // Strict, and without building a tree: nearly every message passes here.
     if toolbay_core::tool::json::check(text).is_ok() {
         return None;
     }
-    // The texts of this library name a place and repeat nothing of the message.
+    // The errors of serde_json name a position and quote nothing of the message.
     serde_json::from_str::<Value>(text).err().map(|error| error.to_string())
 }
 
-/// The call with its arguments at `at` taken out; `None`: the rest of it cannot be read either.
-fn call(bytes: &[u8], at: Range<usize>) -> Option<Salvaged> {
+/// Replaces the arguments at `at` in a call. `None` if the rest of the call is not valid JSON either.
+fn salvage_call(bytes: &[u8], at: Range<usize>) -> Option<SalvagedMessage> {
     let (head, tail) = (bytes.get(..at.start)?, bytes.get(at.end..)?);
     let text = String::from_utf8([head, b"{}", tail].concat()).ok()?;
     serde_json::from_str::<Value>(&text).ok()?;
@@ -73,48 +73,48 @@ fn call(bytes: &[u8], at: Range<usize>) -> Option<Salvaged> {
     for chunk in bytes.get(at)?.utf8_chunks() {
         raw.push_str(chunk.valid());
         if !chunk.invalid().is_empty() {
-            // JSON allows this character nowhere: arguments that are not UTF-8 stay refused.
+            // JSON allows this character nowhere, so the pipeline refuses arguments that are not UTF-8.
             raw.push('\0');
         }
     }
-    Some(Salvaged::Call { text, arguments: raw.into() })
+    Some(SalvagedMessage::Call { text, arguments: raw.into() })
 }
 
-/// Where the parts of a message are.
+/// The byte ranges of the parts of a message.
 #[derive(Debug, Default)]
-struct Message {
+struct MessageRanges {
     id: Option<Range<usize>>,
     method: Option<Range<usize>>,
     arguments: Option<Range<usize>>,
-    /// It has a result or an error.
-    answers: bool,
-    /// It says something twice that must be clear.
-    twice: bool,
+    /// Whether the message has a result or an error.
+    is_response: bool,
+    /// Whether a member that must be unambiguous occurs twice.
+    has_duplicates: bool,
 }
 
-impl Message {
+impl MessageRanges {
     fn find(bytes: &[u8]) -> Option<Self> {
         let (mut message, mut params) = (Self::default(), None);
-        let mut scan = Scan { bytes, at: 0 };
-        scan.members(|key, value| match key {
-            // As every parser does, the last of two counts.
+        let mut scan = JsonScanner { bytes, at: 0 };
+        scan.scan_members(|key, value| match key {
+            // The last of two wins, as in every parser.
             b"\"id\"" => message.id = Some(value),
-            b"\"method\"" => message.twice |= message.method.replace(value).is_some(),
-            b"\"params\"" => message.twice |= params.replace(value).is_some(),
-            b"\"result\"" | b"\"error\"" => message.answers = true,
+            b"\"method\"" => message.has_duplicates |= message.method.replace(value).is_some(),
+            b"\"params\"" => message.has_duplicates |= params.replace(value).is_some(),
+            b"\"result\"" | b"\"error\"" => message.is_response = true,
             _ => {}
         })?;
-        scan.space();
+        scan.skip_whitespace();
         if scan.at < bytes.len() {
             return None;
         }
         if let Some(inner) = params.and_then(|at| bytes.get(at.start..at.end).map(|part| (at.start, part))) {
             let (start, bytes) = inner;
-            // Parameters that are no object have no arguments.
-            let _ = Scan { bytes, at: 0 }.members(|key, value| {
+            // Parameters that are not an object have no arguments.
+            let _ = JsonScanner { bytes, at: 0 }.scan_members(|key, value| {
                 if key == b"\"arguments\"" {
                     let value = start + value.start..start + value.end;
-                    message.twice |= message.arguments.replace(value).is_some();
+                    message.has_duplicates |= message.arguments.replace(value).is_some();
                 }
             });
         }
@@ -122,32 +122,32 @@ impl Message {
     }
 }
 
-/// Goes through a text once.
-struct Scan<'a> {
+/// Scans a text once.
+struct JsonScanner<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> JsonScanner<'a> {
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
-    fn space(&mut self) {
+    fn skip_whitespace(&mut self) {
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
             self.at += 1;
         }
     }
 
-    /// Steps over one byte, if it is this one.
-    fn step(&mut self, byte: u8) -> Option<()> {
+    /// Skips one byte if it is this one.
+    fn skip_byte(&mut self, byte: u8) -> Option<()> {
         (self.peek() == Some(byte)).then(|| self.at += 1)
     }
 
-    /// Steps over a string.
-    fn string(&mut self) -> Option<Range<usize>> {
+    /// Skips a string.
+    fn skip_string(&mut self) -> Option<Range<usize>> {
         let start = self.at;
-        self.step(b'"')?;
+        self.skip_byte(b'"')?;
         loop {
             match self.peek()? {
                 b'"' => {
@@ -160,12 +160,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Steps over a value, whatever is in it.
-    fn value(&mut self) -> Option<Range<usize>> {
+    /// Skips a value with all its content.
+    fn skip_value(&mut self) -> Option<Range<usize>> {
         let (start, mut depth) = (self.at, 0_usize);
         loop {
             match self.peek() {
-                Some(b'"') => _ = self.string()?,
+                Some(b'"') => _ = self.skip_string()?,
                 Some(b'{' | b'[') => {
                     depth += 1;
                     self.at += 1;
@@ -176,7 +176,7 @@ impl<'a> Scan<'a> {
                 }
                 Some(b',' | b':') if depth > 0 => self.at += 1,
                 Some(byte) if depth > 0 && byte.is_ascii_whitespace() => self.at += 1,
-                _ => self.atom()?,
+                _ => self.skip_atom()?,
             }
             if depth == 0 {
                 return Some(start..self.at);
@@ -184,8 +184,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Steps over a number or a word.
-    fn atom(&mut self) -> Option<()> {
+    /// Skips a number or a word.
+    fn skip_atom(&mut self) -> Option<()> {
         let start = self.at;
         let ends = |byte: u8| byte.is_ascii_whitespace() || b",:{}[]\"".contains(&byte);
         while self.peek().is_some_and(|byte| !ends(byte)) {
@@ -194,24 +194,24 @@ impl<'a> Scan<'a> {
         (self.at > start).then_some(())
     }
 
-    /// Steps over an object; `each` gets the text of a key, quotes included, and where its value is.
-    fn members(&mut self, mut each: impl FnMut(&'a [u8], Range<usize>)) -> Option<()> {
-        self.space();
-        self.step(b'{')?;
+    /// Skips an object. `each` gets each key, with its quotes, and the range of its value.
+    fn scan_members(&mut self, mut each: impl FnMut(&'a [u8], Range<usize>)) -> Option<()> {
+        self.skip_whitespace();
+        self.skip_byte(b'{')?;
         loop {
-            self.space();
-            if self.step(b'}').is_some() {
+            self.skip_whitespace();
+            if self.skip_byte(b'}').is_some() {
                 return Some(());
             }
-            let key = self.bytes.get(self.string()?)?;
-            self.space();
-            self.step(b':')?;
-            self.space();
-            let value = self.value()?;
+            let key = self.bytes.get(self.skip_string()?)?;
+            self.skip_whitespace();
+            self.skip_byte(b':')?;
+            self.skip_whitespace();
+            let value = self.skip_value()?;
             each(key, value);
-            self.space();
-            if self.step(b',').is_none() {
-                return self.step(b'}');
+            self.skip_whitespace();
+            if self.skip_byte(b',').is_none() {
+                return self.skip_byte(b'}');
             }
         }
     }
@@ -221,23 +221,23 @@ impl<'a> Scan<'a> {
 mod tests {
     use super::*;
 
-    fn salvaged(bytes: &[u8]) -> Option<Salvaged> {
+    fn salvage_bytes(bytes: &[u8]) -> Option<SalvagedMessage> {
         salvage(bytes, "why")
     }
 
     fn id_of(bytes: &[u8]) -> Option<RequestId> {
-        match salvaged(bytes)? {
-            Salvaged::Call { text, .. } => {
+        match salvage_bytes(bytes)? {
+            SalvagedMessage::Call { text, .. } => {
                 let message: Value = serde_json::from_str(&text).unwrap();
                 serde_json::from_value(message["id"].clone()).ok()
             }
-            Salvaged::Request(_, id) => Some(id),
-            Salvaged::Unasked => None,
+            SalvagedMessage::Request(_, id) => Some(id),
+            SalvagedMessage::NoReply => None,
         }
     }
 
     #[test]
-    fn the_id_is_found_wherever_it_is_and_whatever_cannot_be_read() {
+    fn the_id_is_found_at_any_position() {
         let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
         let wide = "1".repeat(400);
         let bad: [&[u8]; 12] = [
@@ -289,26 +289,26 @@ mod tests {
     }
 
     #[test]
-    fn bad_arguments_stay_bad_and_nothing_else_of_a_call_changes() {
+    fn only_the_unreadable_arguments_of_a_call_are_replaced() {
         let line = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"t\",\"arguments\": {\"a\":\"\\\xff\xfe\"} ,\"_meta\":{\"progressToken\":3}}}";
-        let Some(Salvaged::Call { text, arguments }) = salvaged(line) else { panic!() };
+        let Some(SalvagedMessage::Call { text, arguments }) = salvage_bytes(line) else { panic!() };
         assert_eq!(
             text,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments": {} ,"_meta":{"progressToken":3}}}"#
         );
         assert!(toolbay_core::tool::json::parse(&arguments).is_err(), "{arguments:?}");
-        // What says something twice is judged by nobody.
+        // Ambiguous calls are not salvaged.
         for twice in [
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1e400},"arguments":{}}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1e400}},"params":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call","params":{"name":"t","arguments":{"a":1e400}}}"#,
         ] {
-            assert!(matches!(salvaged(twice.as_bytes()), Some(Salvaged::Request(..))), "{twice}");
+            assert!(matches!(salvage_bytes(twice.as_bytes()), Some(SalvagedMessage::Request(..))), "{twice}");
         }
     }
 
     #[test]
-    fn what_has_no_end_or_no_id_is_not_answered_under_one() {
+    fn messages_without_an_end_or_an_id_are_not_salvaged() {
         for none in [
             "",
             "{",
@@ -325,14 +325,14 @@ mod tests {
             r#"{"x":1e400}"#,
             "nonsense",
         ] {
-            assert!(salvaged(none.as_bytes()).is_none(), "{none}");
+            assert!(salvage_bytes(none.as_bytes()).is_none(), "{none}");
         }
         for unasked in [
             r#"{"method":"notifications/x","params":{"a":1e400}}"#,
             r#"{"id":1,"result":{"a":1e400}}"#,
             r#"{"id":1,"error":{"a":1e400}}"#,
         ] {
-            assert!(matches!(salvaged(unasked.as_bytes()), Some(Salvaged::Unasked)), "{unasked}");
+            assert!(matches!(salvage_bytes(unasked.as_bytes()), Some(SalvagedMessage::NoReply)), "{unasked}");
         }
     }
 }

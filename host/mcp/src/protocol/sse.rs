@@ -1,33 +1,33 @@
-//! Server-sent events, as they come (WHATWG HTML, section 9.2.6), each within a bound.
+//! An incremental parser of server-sent events (WHATWG HTML, section 9.2.6) with limits.
 
 use std::time::Duration;
 
-use super::bounds::{MAX_MESSAGE, MAX_RESUME_PAUSE};
+use super::bounds::{MAX_MESSAGE_BYTES, MAX_RESUME_DELAY};
 
-/// Longest id of an event that is sent back, in bytes.
+/// Longest event id that is sent back in `Last-Event-ID`, in bytes.
 const MAX_ID: usize = 1024;
 
-/// Makes events of bytes.
+/// Parses events from chunks of bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
+pub(crate) struct SseParser {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
     after_cr: bool,
     begun: bool,
-    /// The last id that was said, to go on behind it.
+    /// The last event id, to resume from.
     pub(crate) last_id: Option<String>,
-    /// How long the server wants us to wait before we come again.
+    /// The reconnect delay that the server requested.
     pub(crate) retry: Option<Duration>,
 }
 
-/// An event is larger than may be.
+/// An event exceeds the limit.
 #[derive(Debug)]
-pub(crate) struct TooLarge;
+pub(crate) struct EventTooLarge;
 
-impl Parser {
-    /// Takes the next bytes; returns the data of the events that ended in them.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, TooLarge> {
+impl SseParser {
+    /// Parses the next chunk; returns the data of the events that it completes.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, EventTooLarge> {
         let mut events = Vec::new();
         let mut rest = bytes;
         while let Some(at) = rest.iter().position(|b| matches!(b, b'\n' | b'\r')) {
@@ -38,36 +38,36 @@ impl Parser {
                 continue;
             }
             self.after_cr = end == Some(b'\r');
-            self.grow(before)?;
+            self.append(before)?;
             let line = std::mem::take(&mut self.line);
-            events.extend(self.line(&line)?);
+            events.extend(self.handle_line(&line)?);
         }
         if !rest.is_empty() {
             self.after_cr = false;
         }
-        self.grow(rest)?;
+        self.append(rest)?;
         Ok(events)
     }
 
-    /// Bytes of the event that has not ended yet.
-    pub(crate) fn held(&self) -> usize {
+    /// Buffered bytes of the incomplete event.
+    pub(crate) fn buffered_bytes(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
-    /// For the next stream, which goes on where this one broke off.
-    pub(crate) fn anew(self) -> Self {
+    /// A parser for the stream that resumes this one.
+    pub(crate) fn into_resumed(self) -> Self {
         Self { last_id: self.last_id, retry: self.retry, ..Self::default() }
     }
 
-    fn grow(&mut self, bytes: &[u8]) -> Result<(), TooLarge> {
-        if self.held() + bytes.len() > MAX_MESSAGE {
-            return Err(TooLarge);
+    fn append(&mut self, bytes: &[u8]) -> Result<(), EventTooLarge> {
+        if self.buffered_bytes() + bytes.len() > MAX_MESSAGE_BYTES {
+            return Err(EventTooLarge);
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, TooLarge> {
+    fn handle_line(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, EventTooLarge> {
         let line = if self.begun { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         self.begun = true;
         if line.is_empty() {
@@ -83,14 +83,14 @@ impl Parser {
                 if self.has_data {
                     self.data.push(b'\n');
                 }
-                if self.data.len() + value.len() > MAX_MESSAGE {
-                    return Err(TooLarge);
+                if self.data.len() + value.len() > MAX_MESSAGE_BYTES {
+                    return Err(EventTooLarge);
                 }
                 self.has_data = true;
                 self.data.extend_from_slice(value);
             }
             b"id" => {
-                // It goes back in a header.
+                // The id is sent back in a header.
                 let plain = value.len() <= MAX_ID && value.iter().all(|b| (b' '..=b'~').contains(b));
                 self.last_id = if plain {
                     String::from_utf8(value.to_vec()).ok().filter(|id| !id.is_empty())
@@ -102,7 +102,7 @@ impl Parser {
                 let digits =
                     std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|b| b.is_ascii_digit()));
                 if let Some(ms) = digits.and_then(|digits| digits.parse().ok()) {
-                    self.retry = Some(Duration::from_millis(ms).min(MAX_RESUME_PAUSE));
+                    self.retry = Some(Duration::from_millis(ms).min(MAX_RESUME_DELAY));
                 }
             }
             _ => {}
@@ -115,8 +115,8 @@ impl Parser {
 mod tests {
     use super::*;
 
-    fn events(text: &[u8], step: usize) -> (Vec<String>, Parser) {
-        let mut parser = Parser::default();
+    fn parse_events(text: &[u8], step: usize) -> (Vec<String>, SseParser) {
+        let mut parser = SseParser::default();
         let mut all = Vec::new();
         for part in text.chunks(step) {
             all.extend(parser.push(part).unwrap().into_iter().map(|data| String::from_utf8(data).unwrap()));
@@ -125,10 +125,10 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_however_they_are_cut() {
+    fn events_are_parsed_from_chunks_of_any_size() {
         let text = "\u{feff}: hello\nid: 1\nretry: 500\ndata: \n\ndata: {\"a\":\r\ndata:1}\r\n\r\nevent: x\rdata:  two\r\rdata: unended";
         for step in [1, 2, 3, 7, text.len()] {
-            let (all, parser) = events(text.as_bytes(), step);
+            let (all, parser) = parse_events(text.as_bytes(), step);
             assert_eq!(all, ["{\"a\":\n1}", " two"], "step {step}");
             assert_eq!(parser.last_id.as_deref(), Some("1"));
             assert_eq!(parser.retry, Some(Duration::from_millis(500)));
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_of_itself_is_bounded() {
-        let (_, parser) = events(b"retry: 99999999\nid: a\x01b\nretry: -1\nretry: x\n", 5);
-        assert_eq!((parser.retry, parser.last_id), (Some(MAX_RESUME_PAUSE), None));
-        let mut parser = Parser::default();
+    fn ids_delays_and_events_are_bounded() {
+        let (_, parser) = parse_events(b"retry: 99999999\nid: a\x01b\nretry: -1\nretry: x\n", 5);
+        assert_eq!((parser.retry, parser.last_id), (Some(MAX_RESUME_DELAY), None));
+        let mut parser = SseParser::default();
         let line = [b"data: ".as_slice(), &vec![b'x'; 1 << 20], b"\n"].concat();
         let refused = (0..64).any(|_| parser.push(&line).is_err());
-        assert!(refused, "an event without end");
-        let mut parser = Parser::default();
-        assert!((0..64).any(|_| parser.push(&vec![b'x'; 1 << 20]).is_err()), "a line without end");
+        assert!(refused, "an endless event");
+        let mut parser = SseParser::default();
+        assert!((0..64).any(|_| parser.push(&vec![b'x'; 1 << 20]).is_err()), "an endless line");
     }
 }

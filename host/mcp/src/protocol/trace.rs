@@ -1,10 +1,10 @@
-//! The trace that a request is part of: `traceparent` of W3C Trace Context, level 1.
+//! The trace context of a request: `traceparent` of W3C Trace Context, level 1.
 
-/// Longest `traceparent` that is looked at: a later version may be longer than the 55 characters of the first.
+/// Longest accepted `traceparent`. Later versions may be longer than the 55 characters of version 00.
 const MAX_LENGTH: usize = 256;
 
-/// The value, if it is one; anything else is as if there were none, as the specification wants.
-pub(crate) fn parent(value: &str) -> Option<&str> {
+/// Parses a `traceparent`. An invalid value counts as absent, as the specification requires.
+pub(crate) fn parse_traceparent(value: &str) -> Option<&str> {
     let value = value.trim();
     if value.len() > MAX_LENGTH {
         return None;
@@ -20,7 +20,7 @@ pub(crate) fn parent(value: &str) -> Option<&str> {
         return None;
     }
     let rest = parts.next();
-    // What a later version may add is not ours to pass on.
+    // Extensions of later versions are not forwarded.
     match (version, rest) {
         ("00", Some(_)) => None,
         ("00", None) => Some(value),
@@ -30,15 +30,15 @@ pub(crate) fn parent(value: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::parent;
+    use super::parse_traceparent;
 
     #[test]
-    fn only_what_the_specification_calls_valid_is_taken() {
+    fn only_valid_traceparents_are_accepted() {
         const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
-        assert_eq!(parent(GOOD), Some(GOOD));
-        assert_eq!(parent(&format!(" {GOOD} ")), Some(GOOD));
+        assert_eq!(parse_traceparent(GOOD), Some(GOOD));
+        assert_eq!(parse_traceparent(&format!(" {GOOD} ")), Some(GOOD));
         let later = format!("cc-{}-what-comes", &GOOD[3..]);
-        assert_eq!(parent(&later), later.get(..55));
+        assert_eq!(parse_traceparent(&later), later.get(..55));
         for bad in [
             "",
             "00",
@@ -52,8 +52,8 @@ mod tests {
             "00-0af7651916cd43dd8448eb211c8031\n9-00f067aa0ba902b7-01",
             "00-\u{e9}af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
         ] {
-            assert_eq!(parent(bad), None, "{bad:?}");
+            assert_eq!(parse_traceparent(bad), None, "{bad:?}");
         }
-        assert_eq!(parent(&format!("cc{}", "-00".repeat(200))), None);
+        assert_eq!(parse_traceparent(&format!("cc{}", "-00".repeat(200))), None);
     }
 }

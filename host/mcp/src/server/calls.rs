@@ -1,6 +1,6 @@
-//! One call, from its request to its answer: run in place, or as a task that outlives the request.
+//! Runs a `tools/call` request, in place or as a task that outlives the request.
 
-#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+#![expect(deprecated, reason = "legacy clients use sampling, roots, logging and subscriptions by request")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,41 +17,41 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolbay_core::call::fault::FaultKind;
 use toolbay_core::call::invoke::Failure;
-use toolbay_core::call::{Identity, Progress, ToolCall, TurnContext};
+use toolbay_core::call::{Identity, ProgressEvent, ToolCall, TurnContext};
 use toolbay_core::pipeline::CallResult;
 use toolbay_core::pipeline::memory::MemoryReservation;
-use toolbay_core::registry::view::{Entry, View};
+use toolbay_core::registry::view::{ToolEntry, View};
 use toolbay_core::tool::canonical;
 use toolbay_core::tool::tags;
 use toolbay_policy::capability::CapabilityKind;
 
-use crate::protocol::incoming::Request;
+use crate::protocol::incoming::ClientRequest;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::Destination;
 use crate::protocol::progress::{self, ProgressScale};
 use crate::server::client_dialog::{ClientDialog, RetryInput};
 use crate::server::convert::{self, CallToolResult};
 use crate::server::outbox::OutboxPermit;
-use crate::server::request::{Answer, RequestContext};
-use crate::server::tasks::Task;
+use crate::server::request::{EncodedResult, RequestContext};
+use crate::server::tasks::CallTask;
 use crate::server::{Server, SessionOwner};
 
-/// How long a cancelled call may take to end by itself, so that it is still recorded, before it is dropped.
-/// Shorter than the two seconds that a pipe waits for answers when it is stopped.
+/// How long a cancelled call has to end and be recorded before it is dropped. Shorter than the 2 s that the stdio
+/// transport waits for responses on shutdown.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// What all calls of one client share.
+/// State that all calls of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientContext {
     pub(crate) server: Arc<Server>,
     pub(crate) owner: SessionOwner,
     permits: Arc<Semaphore>,
     closed: CancellationToken,
-    /// The least urgent lines of the log it wants to hear, as it last said.
+    /// The log level that the client last set.
     log_level: Mutex<Option<LoggingLevel>>,
 }
 
-/// The parameters of `tools/call`, but for the arguments.
+/// The parameters of `tools/call` except the arguments.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CallParams {
@@ -60,41 +60,41 @@ struct CallParams {
     request_state: Option<String>,
 }
 
-/// How a call continues.
+/// The outcome of a call.
 enum CallOutcome {
     Complete(Box<CallToolResult>),
     InputRequired(InputRequiredResult),
     Task(CreateTaskResult),
 }
 
-/// One call under way.
+/// One running call.
 struct InFlightCall {
     client: Arc<ClientContext>,
     context: RequestContext,
     tool: String,
-    /// The arguments as the client wrote them.
+    /// The raw arguments.
     arguments: Arc<str>,
     dialog: Arc<ClientDialog>,
     cancel: CancellationToken,
-    /// Whether it may become a task.
-    as_task: bool,
+    /// Whether the call may become a task.
+    may_become_task: bool,
     _permit: OwnedSemaphorePermit,
     _tracked: TaskTrackerToken,
 }
 
-/// The outcome of a call, with the room for its answer.
-type CallEnd = Result<(CallOutcome, Option<OutboxPermit>), ErrorData>;
+/// The outcome of a call, with the outbox reservation of its response.
+type CallCompletion = Result<(CallOutcome, Option<OutboxPermit>), ErrorData>;
 
 impl CallOutcome {
     fn complete(result: CallToolResult, era: Era) -> Self {
-        Self::Complete(Box::new(result.signed(era)))
+        Self::Complete(Box::new(result.with_server_info(era)))
     }
 
-    fn answer(&self, id: &RequestId, room: Option<OutboxPermit>) -> Answer {
+    fn answer(&self, id: &RequestId, room: Option<OutboxPermit>) -> EncodedResult {
         match self {
-            Self::Complete(result) => Answer::new(id, result, room),
-            Self::InputRequired(result) => Answer::new(id, result, None),
-            Self::Task(created) => Answer::new(id, created, None),
+            Self::Complete(result) => EncodedResult::new(id, result, room),
+            Self::InputRequired(result) => EncodedResult::new(id, result, None),
+            Self::Task(created) => EncodedResult::new(id, created, None),
         }
     }
 }
@@ -106,12 +106,12 @@ impl ClientContext {
         Self { server, owner, permits, closed, log_level: Mutex::default() }
     }
 
-    /// Answers one call.
+    /// Handles one `tools/call` request.
     pub(crate) async fn call(
         self: &Arc<Self>,
-        request: Request,
+        request: ClientRequest,
         context: RequestContext,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<EncodedResult, ErrorData> {
         let CallParams { name: tool, input_responses, request_state } = request.params()?;
         let era = context.era;
         if request.arguments.as_ref().is_some_and(|arguments| !arguments.starts_with('{')) {
@@ -121,21 +121,23 @@ impl ClientContext {
         let id = context.id.clone();
         let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(&id, None);
         tokio::select! {
-            () = self.server.callable(&tool) => {}
-            () = self.server.calls.cut_off.cancelled() => return Ok(refused(convert::cut_off())),
+            () = self.server.wait_callable(&tool) => {}
+            () = self.server.calls.shutdown.cancelled() => return Ok(refused(convert::shutdown_result())),
         }
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             let most = self.server.options.max_in_flight;
-            tracing::warn!(most, "a call was refused: too many in flight");
-            return Ok(refused(convert::busy(most)));
+            tracing::warn!(most, "a call was refused: too many calls in flight");
+            return Ok(refused(convert::busy_result(most)));
         };
         let as_task = era == Era::Modern && context.capabilities.supports_tasks();
-        // A task goes on when its request has ended.
+        // A task continues after its request has ended.
         let ended = context.cancel.clone();
         let cancel = if as_task { CancellationToken::new() } else { ended.child_token() };
         let dialog = self.dialog(&context, cancel.clone());
         let input = RetryInput { responses: input_responses, state: request_state };
-        dialog.take(input, &self.server.state_signer, || self.about_call(&tool, &arguments))?;
+        dialog.accept_input(input, &self.server.state_signer, || {
+            self.state_context_of_call(&tool, &arguments)
+        })?;
         let call = InFlightCall {
             client: Arc::clone(self),
             context,
@@ -143,19 +145,19 @@ impl ClientContext {
             arguments,
             dialog,
             cancel,
-            as_task,
+            may_become_task: as_task,
             _permit: permit,
             _tracked: self.server.calls.tracker.token(),
         };
         let (outcome, room) = match as_task {
-            // In a box: few calls are, and all would have room for it.
+            // Boxed to keep the common future small.
             true => Box::pin(call.run_as_task(&ended)).await?,
             false => call.run().await?,
         };
         Ok(outcome.answer(&id, room))
     }
 
-    /// The client of a request, for what it may be asked.
+    /// Creates the dialog with the client of a request.
     pub(crate) fn dialog(&self, context: &RequestContext, cancel: CancellationToken) -> Arc<ClientDialog> {
         let level = match context.era {
             _ if !self.server.options.logging => None,
@@ -165,49 +167,51 @@ impl ClientContext {
         Arc::new(ClientDialog::new(context, level, cancel))
     }
 
-    /// From now on the client wants to hear lines of the log that are as urgent as that.
+    /// Sets the log level of the client.
     pub(crate) fn set_log_level(&self, level: LoggingLevel) {
         *self.log_level.lock() = Some(level);
     }
 
-    /// For what a state is good that a client brings back with a call.
-    fn about_call(&self, tool: &str, arguments: &str) -> String {
-        self.about("tools/call", tool, &serde_json::from_str(arguments).unwrap_or_default())
+    /// The context that binds a `requestState` to a call.
+    fn state_context_of_call(&self, tool: &str, arguments: &str) -> String {
+        self.state_context("tools/call", tool, &serde_json::from_str(arguments).unwrap_or_default())
     }
 
-    /// For what a state is good: who asked, what, with which arguments.
-    pub(crate) fn about(&self, method: &str, name: &str, arguments: &Value) -> String {
+    /// The context that binds a `requestState` to a client and its request.
+    pub(crate) fn state_context(&self, method: &str, name: &str, arguments: &Value) -> String {
         canonical::sha256(&json!([self.owner.session_id, method, name, arguments])).to_string()
     }
 }
 
 impl InFlightCall {
-    /// Runs the call; it becomes a task at once if the tool is slow, else when it takes long.
-    async fn run_as_task(self, request: &CancellationToken) -> CallEnd {
+    /// Runs the call as a task: at once if the tool is slow, else after
+    /// [`Options::task_after`](crate::Options::task_after).
+    async fn run_as_task(self, request: &CancellationToken) -> CallCompletion {
         let (client, dialog, cancel) =
             (Arc::clone(&self.client), Arc::clone(&self.dialog), self.cancel.clone());
         let options = &client.server.options;
         let open = || {
             let tasks = &client.server.tasks;
-            let opened = tasks.open(&client.owner.session_id, cancel.clone(), options.task_life);
+            let opened = tasks.create(&client.owner.session_id, cancel.clone(), options.task_ttl);
             if opened.is_none() {
-                tracing::warn!("a long call did not become a task: there is no room for one more");
+                tracing::warn!("a long call did not become a task: the limit on tasks is reached");
             }
             opened
         };
         let slow = self.is_slow();
-        // Before it begins: what it asks at once it asks as a task.
+        // Promoted before it starts, so that its first input request already belongs to the task.
         let mut task = if slow { dialog.promote_to_task(open) } else { None };
+        // `supervise_task` or this future owns the call.
         let mut running = tokio::spawn(self.run());
-        // Whoever drops this future gives the call up.
+        // Dropping this future cancels the call.
         let gone = cancel.clone().drop_guard();
         if !slow {
             tokio::select! {
                 biased;
-                ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
+                ended = &mut running => return ended.unwrap_or_else(|_| Err(panic_error())),
                 () = request.cancelled() => {
                     cancel.cancel();
-                    return running.await.unwrap_or_else(|_| Err(lost()));
+                    return running.await.unwrap_or_else(|_| Err(panic_error()));
                 }
                 () = tokio::time::sleep(options.task_after) => {}
             }
@@ -215,14 +219,15 @@ impl InFlightCall {
         }
         let Some(task) = task else {
             tokio::select! {
-                ended = &mut running => return ended.unwrap_or_else(|_| Err(lost())),
+                ended = &mut running => return ended.unwrap_or_else(|_| Err(panic_error())),
                 () = request.cancelled() => cancel.cancel(),
             }
-            return running.await.unwrap_or_else(|_| Err(lost()));
+            return running.await.unwrap_or_else(|_| Err(panic_error()));
         };
-        let created = task.created();
+        let created = task.create_result();
         gone.disarm();
-        tokio::spawn(keep(client, task, running));
+        // Ends when the task expires or the client disconnects.
+        tokio::spawn(supervise_task(client, task, running));
         Ok((CallOutcome::Task(created), None))
     }
 
@@ -230,23 +235,23 @@ impl InFlightCall {
         self.client.server.view().get_callable(&self.tool).is_some_and(|entry| entry.has_tag(tags::SLOW))
     }
 
-    async fn run(self) -> CallEnd {
+    async fn run(self) -> CallCompletion {
         let (server, era) = (&self.client.server, self.context.era);
         let complete = |result: CallToolResult| (CallOutcome::complete(result, era), None);
         let view = server.view();
         let entry = view.get(&self.tool);
-        // Before anything is done for the call: a client that does not read has nothing made for it.
+        // Reserved before any work, so that results for a client that does not read are bounded.
         let outbox = &self.context.origin.outbox;
         let room = tokio::select! {
             biased;
             room = outbox.acquire(entry.map_or(0, |entry| entry.expected_result_bytes())) => room,
-            () = self.cancel.cancelled() => return Ok(complete(convert::abandoned())),
+            () = self.cancel.cancelled() => return Ok(complete(convert::cancelled_result())),
         };
         let room = match room {
             Ok(room) => room,
-            Err(full) => return Ok(complete(convert::failed(full))),
+            Err(full) => return Ok(complete(convert::fault_result(full))),
         };
-        let (sink, events) = (self.context.meta.get_progress_token().is_some() || self.as_task)
+        let (sink, events) = (self.context.meta.get_progress_token().is_some() || self.may_become_task)
             .then(progress::channel)
             .unzip();
         let turn = TurnContext {
@@ -256,10 +261,10 @@ impl InFlightCall {
             identity: Identity { traceparent: self.context.traceparent(), ..self.client.owner.identity() },
             session: Arc::clone(&self.client.owner.session),
             dialog: Some(Arc::clone(&self.dialog) as _),
-            // Results of such turns are not kept for equal calls: only where they are wanted.
+            // Only for tools that create attachments, since results of such turns are not cached.
             attachments: entry
-                .filter(|entry| hands_back(entry))
-                .and_then(|_| server.attachments.of_call(&self.client.owner.session)),
+                .filter(|entry| creates_attachments(entry))
+                .and_then(|_| server.attachments.for_call(&self.client.owner.session)),
             approver: (server.options.ask && server.state_signer.is_ready() && self.dialog.can_approve())
                 .then(|| Arc::clone(&self.dialog) as _),
             ..TurnContext::default()
@@ -267,52 +272,59 @@ impl InFlightCall {
         let call = ToolCall::new(self.context.id.to_string(), self.tool.as_str(), &*self.arguments);
         let ended = CancellationToken::new();
         let run = async {
-            let delivered = self.deliver(&view, call, turn).await;
+            let delivered = self.invoke_pipeline(&view, call, turn).await;
             ended.cancel();
             delivered
         };
-        let (mut delivered, ()) = tokio::join!(run, self.forward(events, &ended));
-        let room = self.claim(room, delivered.as_mut());
-        let about = || self.client.about_call(&self.tool, &self.arguments);
-        if let Some(required) = self.dialog.required(&server.state_signer, about, server.options.ask_life) {
+        let (mut delivered, ()) = tokio::join!(run, self.forward_progress(events, &ended));
+        let room = self.settle_permit(room, delivered.as_mut());
+        let about = || self.client.state_context_of_call(&self.tool, &self.arguments);
+        if let Some(required) =
+            self.dialog.take_required_input(&server.state_signer, about, server.options.ask_timeout)
+        {
             return Ok((CallOutcome::InputRequired(required?), None));
         }
-        let is_cut_off = server.calls.cut_off.is_cancelled();
+        let is_cut_off = server.calls.shutdown.is_cancelled();
         let mut result = match delivered {
             Some(CallResult { result: Err(Failure::Fault(fault)), .. })
                 if is_cut_off && fault.kind == FaultKind::Cancelled =>
             {
-                convert::cut_off()
+                convert::shutdown_result()
             }
-            None if is_cut_off => convert::cut_off(),
-            None => convert::abandoned(),
-            Some(CallResult { result: Err(_), .. }) if self.dialog.missing().is_some() => {
-                let wanted = self.dialog.missing().unwrap_or_default();
+            None if is_cut_off => convert::shutdown_result(),
+            None => convert::cancelled_result(),
+            Some(CallResult { result: Err(_), .. }) if self.dialog.missing_capability().is_some() => {
+                let wanted = self.dialog.missing_capability().unwrap_or_default();
                 return Err(ErrorData::missing_required_client_capability(wanted));
             }
             Some(delivered) => {
-                let links = convert::knows_links(self.context.version.as_ref());
-                convert::answer(delivered, entry.map(AsRef::as_ref), era, links)?
+                let links = convert::supports_resource_links(self.context.version.as_ref());
+                convert::call_result(delivered, entry.map(AsRef::as_ref), era, links)?
             }
         };
-        server.attachments.complete(&self.client.owner.session, &mut result.content);
+        server.attachments.fill_links(&self.client.owner.session, &mut result.content);
         Ok((CallOutcome::complete(result, era), room))
     }
 
-    /// The room for the answer until that is written. The result of a task is kept with the task.
-    fn claim(&self, mut room: OutboxPermit, delivered: Option<&mut CallResult>) -> Option<OutboxPermit> {
+    /// Adjusts the reservation to the size of the result, and returns it. The result of a task is stored with the task
+    /// and needs none.
+    fn settle_permit(
+        &self,
+        mut room: OutboxPermit,
+        delivered: Option<&mut CallResult>,
+    ) -> Option<OutboxPermit> {
         let memory = delivered.and_then(|delivered| delivered.memory.take());
-        room.answered(memory.as_ref().map_or(0, MemoryReservation::bytes), memory);
+        room.set_response_size(memory.as_ref().map_or(0, MemoryReservation::bytes), memory);
         self.dialog.task().is_none().then_some(room)
     }
 
-    /// Runs one call to its end, which is soon after it was cancelled.
-    async fn deliver(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<CallResult> {
+    /// Runs the pipeline. A cancelled call has `CANCEL_GRACE` to end.
+    async fn invoke_pipeline(&self, view: &View, call: ToolCall, turn: TurnContext) -> Option<CallResult> {
         let overdue = async {
             tokio::select! {
                 () = self.cancel.cancelled() => {}
                 () = self.credential_expired() => {}
-                () = self.client.server.calls.cut_off.cancelled() => {}
+                () = self.client.server.calls.shutdown.cancelled() => {}
             }
             self.cancel.cancel();
             tokio::time::sleep(CANCEL_GRACE).await;
@@ -321,24 +333,28 @@ impl InFlightCall {
             biased;
             mut delivered = self.client.server.pipeline.call_all(view, vec![call], turn) => delivered.pop(),
             () = overdue => {
-                tracing::warn!("a cancelled call did not end by itself and was dropped");
+                tracing::warn!("a cancelled call did not end in time and was dropped");
                 None
             }
         }
     }
 
-    /// Waits until the caller may not have it any more. A task goes on when a token has expired: its client asks for the
-    /// result with the next one.
+    /// Waits until the credential is no longer valid. A task survives the expiry of a token, since the client fetches
+    /// the result with a new one, but not its revocation.
     async fn credential_expired(&self) {
         match &self.context.origin.validity {
-            Some(validity) if self.as_task => validity.revoked().await,
+            Some(validity) if self.may_become_task => validity.revoked().await,
             Some(validity) => validity.expired().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Sends progress on until the call has ended and what it said before is sent; to the task, too, if it is one.
-    async fn forward(&self, events: Option<mpsc::Receiver<Progress>>, ended: &CancellationToken) {
+    /// Forwards progress to the client and the task, until the call has ended and all events are sent.
+    async fn forward_progress(
+        &self,
+        events: Option<mpsc::Receiver<ProgressEvent>>,
+        ended: &CancellationToken,
+    ) {
         let Some(mut events) = events else { return };
         let mut scale = ProgressScale::default();
         let mut token = self.context.meta.get_progress_token();
@@ -353,40 +369,44 @@ impl InFlightCall {
             };
             let Some(event) = event else { return };
             if let Some(task) = self.dialog.task() {
-                task.say(&event.message);
+                task.set_message(&event.message);
             }
             let Some(to) = &token else { continue };
-            let Some((progress, total)) = scale.next(event.percent) else { continue };
+            let Some((progress, total)) = scale.next_value(event.percent) else { continue };
             let mut params = json!({"progressToken": to, "progress": progress, "message": event.message});
             if let (Some(total), Some(params)) = (total, params.as_object_mut()) {
                 params.insert("total".to_owned(), json!(total));
             }
             let destination = Destination::Progress(&self.context.id);
             if !self.context.outbound.notify("notifications/progress", Some(&params), destination).await {
-                // Nobody hears it any more; a task goes on.
+                // The client has disconnected. A task continues.
                 token = None;
             }
         }
     }
 }
 
-/// Whether a tool may make files.
-fn hands_back(entry: &Entry) -> bool {
+/// Whether a tool may create attachments.
+fn creates_attachments(entry: &ToolEntry) -> bool {
     entry.def.capabilities.iter().any(|one| one.kind == CapabilityKind::Attachments)
 }
 
 impl Drop for ClientContext {
-    /// The attachments of a session go with it; those of one that others hold stay.
+    /// Removes the attachments of a session when its last user is dropped.
     fn drop(&mut self) {
         if Arc::strong_count(&self.owner.session) == 1 {
-            self.server.attachments.forget(&self.owner.session);
+            self.server.attachments.remove_session(&self.owner.session);
         }
     }
 }
 
-/// Keeps the result of a call that has become a task, for as long as the task lasts.
-async fn keep(client: Arc<ClientContext>, task: Arc<Task>, mut running: JoinHandle<CallEnd>) {
-    let ends = tokio::time::sleep_until(task.ends().into());
+/// Waits for a call that has become a task, and stores its result until the task expires.
+async fn supervise_task(
+    client: Arc<ClientContext>,
+    task: Arc<CallTask>,
+    mut running: JoinHandle<CallCompletion>,
+) {
+    let ends = tokio::time::sleep_until(task.expires_at().into());
     tokio::pin!(ends);
     let ended = tokio::select! {
         ended = &mut running => ended,
@@ -399,30 +419,29 @@ async fn keep(client: Arc<ClientContext>, task: Arc<Task>, mut running: JoinHand
             running.await
         }
     };
-    let result = ended.unwrap_or_else(|_| Err(lost())).and_then(|(outcome, _)| match outcome {
+    let result = ended.unwrap_or_else(|_| Err(panic_error())).and_then(|(outcome, _)| match outcome {
         CallOutcome::Complete(result) => {
             to_raw_value(&result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
         }
-        // What asks first becomes no task.
+        // A call with an open input request is never promoted to a task.
         CallOutcome::InputRequired(_) | CallOutcome::Task(_) => {
-            Err(ErrorData::internal_error("the call needs an answer first: call again", None))
+            Err(ErrorData::internal_error("the call requires input: call again", None))
         }
     });
     let tasks = &client.server.tasks;
-    tasks.end(&task, result);
+    tasks.finish(&task, result);
     tokio::select! {
         () = &mut ends => {}
         () = client.closed.cancelled() => {}
     }
-    tasks.forget(&task);
+    tasks.remove(&task);
 }
 
-/// What is answered when a panic ended a call.
-pub(crate) fn lost() -> ErrorData {
-    ErrorData::internal_error("the call's task failed; see the log", None)
+/// The error after a call has panicked.
+pub(crate) fn panic_error() -> ErrorData {
+    ErrorData::internal_error("the call panicked; see the log", None)
 }
 
-/// What a server knows of whoever it talks to.
 impl SessionOwner {
     pub(crate) fn identity(&self) -> Identity {
         Identity {

@@ -1,9 +1,9 @@
-//! Telling clients what has changed: lists of tools, prompts and resources, and single resources they wait for.
+//! Notifies clients of changes to the lists of tools, prompts and resources, and to single resources.
 //!
-//! A client hears that a list changed once it has seen that list, and only while it differs from what the client saw: some
-//! clients end when they are told of a list that they never asked for. So each connection notes the lists that it answers
-//! ([`Seen`]), as numbers. A request without a session cannot know what its client saw before; its subscription counts
-//! from the moment in which it was accepted.
+//! A client is notified of a changed list only if it has requested that list, and only while the list differs from the
+//! version the client saw. Some clients exit on a notification about a list that they never requested. Each connection
+//! therefore records fingerprints of the lists it returned ([`ChangeBaseline`]). A request without a session does not
+//! know what its client saw before, so its subscription counts from the moment it was accepted.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,46 +22,47 @@ use crate::server::Server;
 use crate::server::convert;
 use crate::server::prompts_and_resources;
 
-/// The least time between two looks while plugins are being loaded: each of them changes the list.
-const LOADING_PAUSE: Duration = Duration::from_secs(1);
-/// Single resources that one client waits for.
-pub const MAX_WATCHED: usize = 64;
-/// Longest address that a client may wait for, in bytes.
-const MAX_ADDRESS: usize = 2048;
+/// Shortest time between two checks while plugins are loading, since each plugin changes the list.
+const LOADING_INTERVAL: Duration = Duration::from_secs(1);
+/// Most single resources that one client may subscribe to.
+pub const MAX_RESOURCE_SUBSCRIPTIONS: usize = 64;
+/// Longest URI of a subscription, in bytes.
+const MAX_SUBSCRIBED_URI: usize = 2048;
 
-/// A list that clients ask for.
+/// A list that clients can request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ServedList {
     Tools,
     Prompts,
     Resources,
     Templates,
 }
 
-/// All of them, in the order of their places.
-const KINDS: [Kind; 4] = [Kind::Tools, Kind::Prompts, Kind::Resources, Kind::Templates];
+/// All lists, in the order of their discriminants.
+const ALL_LISTS: [ServedList; 4] =
+    [ServedList::Tools, ServedList::Prompts, ServedList::Resources, ServedList::Templates];
 
-/// A list as a number: another list is another number.
-pub(crate) fn number(server: &Server, view: &View, kind: Kind) -> u64 {
+/// Fingerprint of a list, to detect changes.
+pub(crate) fn list_fingerprint(server: &Server, view: &View, kind: ServedList) -> u64 {
     match kind {
-        Kind::Tools => {
+        ServedList::Tools => {
             let mut hasher = std::hash::DefaultHasher::new();
-            view.definitions().for_each(|entry| hasher.write_u64(convert::number(entry)));
+            view.definitions().for_each(|entry| hasher.write_u64(convert::tool_fingerprint(entry)));
             hasher.finish()
         }
-        Kind::Prompts => numbered(prompts_and_resources::prompts(view).values()),
-        Kind::Resources => numbered(server.resources(view).values()),
-        Kind::Templates => numbered(server.templates(view).values()),
+        ServedList::Prompts => fingerprint_items(prompts_and_resources::list_prompts(view).values()),
+        ServedList::Resources => fingerprint_items(server.resources(view).values()),
+        ServedList::Templates => fingerprint_items(server.templates(view).values()),
     }
 }
 
-/// What is at an address, as a number.
-fn contents(view: &View, uri: &str) -> u64 {
-    numbered(prompts_and_resources::read(view, uri).and_then(Result::ok).iter())
+/// Fingerprint of the content of a resource.
+fn resource_fingerprint(view: &View, uri: &str) -> u64 {
+    fingerprint_items(prompts_and_resources::read_resource(view, uri).and_then(Result::ok).iter())
 }
 
-/// What is no JSON is listed as nothing, and hashed as nothing.
-pub(crate) fn numbered<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
+/// Fingerprint of serializable items. An item that fails to serialize counts as empty, as it does in the list.
+pub(crate) fn fingerprint_items<T: serde::Serialize>(things: impl Iterator<Item = T>) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     for thing in things {
         hasher.write(&serde_json::to_vec(&thing).unwrap_or_default());
@@ -70,85 +71,85 @@ pub(crate) fn numbered<T: serde::Serialize>(things: impl Iterator<Item = T>) -> 
     hasher.finish()
 }
 
-/// Something that is another one now.
+/// A change to announce.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ServerChange {
     /// The list of tools.
     Tools,
     /// The list of prompts.
     Prompts,
-    /// The list of resources or that of templates.
+    /// The list of resources, or that of resource templates.
     Resources,
-    /// What is at this address.
+    /// The content of the resource with this URI.
     Resource(String),
 }
 
-/// One list as a client saw it last.
+/// A list as a client last saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Look {
-    /// How often it asked.
+struct ListVersion {
+    /// How often the client has requested the list.
     count: u64,
-    number: u64,
+    fingerprint: u64,
 }
 
-/// The lists that the client of a connection has seen; none of a kind that it never asked for.
+/// The lists that the client of a connection has seen. `None` for a list that it never requested.
 #[derive(Debug)]
-pub(crate) struct Seen {
-    looks: Mutex<[Option<Look>; KINDS.len()]>,
-    /// Tells whoever announces changes to compare again.
+pub(crate) struct ChangeBaseline {
+    looks: Mutex<[Option<ListVersion>; ALL_LISTS.len()]>,
+    /// Notifies the announcer to compare again.
     stale: watch::Sender<()>,
 }
 
-impl Default for Seen {
+impl Default for ChangeBaseline {
     fn default() -> Self {
         Self { looks: Mutex::default(), stale: watch::Sender::new(()) }
     }
 }
 
-impl Seen {
-    /// Notes that the client is given a list. `since` was taken before the list was made: what changed meanwhile was
-    /// compared with an older look.
-    pub(crate) fn note(&self, kind: Kind, number: u64, since: &watch::Receiver<u64>) {
+impl ChangeBaseline {
+    /// Records that the client gets a list. `since` must have been created before the list: changes in between were
+    /// compared with an older version.
+    pub(crate) fn record(&self, kind: ServedList, number: u64, since: &watch::Receiver<u64>) {
         if let Some(look) = self.looks.lock().get_mut(kind as usize) {
             let count = look.map_or(0, |look| look.count) + 1;
-            *look = Some(Look { count, number });
+            *look = Some(ListVersion { count, fingerprint: number });
         }
         if since.has_changed().unwrap_or_default() {
             self.stale.send_replace(());
         }
     }
 
-    /// Notes the lists that a subscription wants to hear of, as they are now.
-    pub(crate) fn begin(&self, server: &Server, wanted: &SubscriptionFilter) {
-        let since = server.changes();
+    /// Records the current versions of all lists that a subscription includes.
+    pub(crate) fn record_subscribed(&self, server: &Server, wanted: &SubscriptionFilter) {
+        let since = server.subscribe_changes();
         let view = server.view();
         let resources = wanted.resources_list_changed == Some(true);
         for (kind, wanted) in [
-            (Kind::Tools, wanted.tools_list_changed == Some(true)),
-            (Kind::Prompts, wanted.prompts_list_changed == Some(true)),
-            (Kind::Resources, resources),
-            (Kind::Templates, resources),
+            (ServedList::Tools, wanted.tools_list_changed == Some(true)),
+            (ServedList::Prompts, wanted.prompts_list_changed == Some(true)),
+            (ServedList::Resources, resources),
+            (ServedList::Templates, resources),
         ] {
             if wanted {
-                self.note(kind, number(server, &view, kind), &since);
+                self.record(kind, list_fingerprint(server, &view, kind), &since);
             }
         }
     }
 }
 
-/// What was told of each list: to whom saw that look of it, that it is this number now.
+/// The announced changes of each list: the version that the client saw, and the fingerprint that was announced.
 #[derive(Debug, Default)]
-struct Told([Option<(Look, u64)>; KINDS.len()]);
+struct AnnouncedLists([Option<(ListVersion, u64)>; ALL_LISTS.len()]);
 
-impl Told {
-    /// The lists that are not as the client saw them, and of which it was not told.
-    fn changes(&mut self, server: &Server, view: &View, seen: &Seen) -> Vec<Change> {
+impl AnnouncedLists {
+    /// Returns the changes that were not announced yet, and marks them as announced.
+    fn take_changes(&mut self, server: &Server, view: &View, seen: &ChangeBaseline) -> Vec<ServerChange> {
         let looks = *seen.looks.lock();
         let mut changes = Vec::new();
-        for ((kind, look), told) in KINDS.into_iter().zip(looks).zip(&mut self.0) {
+        for ((kind, look), told) in ALL_LISTS.into_iter().zip(looks).zip(&mut self.0) {
             let Some(look) = look else { continue };
-            let now = number(server, view, kind);
-            if now == look.number {
+            let now = list_fingerprint(server, view, kind);
+            if now == look.fingerprint {
                 *told = None;
                 continue;
             }
@@ -156,9 +157,9 @@ impl Told {
                 continue;
             }
             let change = match kind {
-                Kind::Tools => Change::Tools,
-                Kind::Prompts => Change::Prompts,
-                Kind::Resources | Kind::Templates => Change::Resources,
+                ServedList::Tools => ServerChange::Tools,
+                ServedList::Prompts => ServerChange::Prompts,
+                ServedList::Resources | ServedList::Templates => ServerChange::Resources,
             };
             if !changes.contains(&change) {
                 changes.push(change);
@@ -168,47 +169,55 @@ impl Told {
     }
 }
 
-/// The resources that a client waits for, each with what it knows of it.
+/// The subscribed resources of a client, each with the fingerprint of the content it knows.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceSubscriptions(Mutex<BTreeMap<String, u64>>);
 
 impl ResourceSubscriptions {
-    /// Waits for these, as they are now.
+    /// Subscribes to these resources, with their current content as the baseline.
     fn new(view: &View, addresses: &[String]) -> Self {
-        let watched = addresses.iter().take(MAX_WATCHED).map(|uri| (uri.clone(), contents(view, uri)));
+        let watched = addresses
+            .iter()
+            .take(MAX_RESOURCE_SUBSCRIPTIONS)
+            .map(|uri| (uri.clone(), resource_fingerprint(view, uri)));
         Self(Mutex::new(watched.collect()))
     }
 
-    /// Waits for one more.
+    /// Subscribes to a resource.
     pub(crate) fn add(&self, view: &View, uri: String) -> Result<(), ErrorData> {
         let mut watched = self.0.lock();
-        if uri.len() > MAX_ADDRESS || (watched.len() >= MAX_WATCHED && !watched.contains_key(&uri)) {
-            let text = format!("at most {MAX_WATCHED} resources can be waited for; give one up first");
+        if uri.len() > MAX_SUBSCRIBED_URI
+            || (watched.len() >= MAX_RESOURCE_SUBSCRIPTIONS && !watched.contains_key(&uri))
+        {
+            let text = format!(
+                "at most {MAX_RESOURCE_SUBSCRIPTIONS} resource subscriptions are allowed; unsubscribe from one first"
+            );
             return Err(ErrorData::invalid_request(text, None));
         }
-        let now = contents(view, &uri);
+        let now = resource_fingerprint(view, &uri);
         watched.insert(uri, now);
         Ok(())
     }
 
-    /// Waits for one less.
+    /// Unsubscribes from a resource.
     pub(crate) fn remove(&self, uri: &str) {
         self.0.lock().remove(uri);
     }
 
-    /// Those that are others now. From here on the client knows of them.
-    fn changes(&self, view: &View) -> Vec<Change> {
+    /// Returns the changed resources, and makes their current content the new baseline.
+    fn take_changes(&self, view: &View) -> Vec<ServerChange> {
         let mut watched = self.0.lock();
         let other = watched.iter_mut().filter_map(|(uri, then)| {
-            let now = contents(view, uri);
-            (std::mem::replace(then, now) != now).then(|| Change::Resource(uri.clone()))
+            let now = resource_fingerprint(view, uri);
+            (std::mem::replace(then, now) != now).then(|| ServerChange::Resource(uri.clone()))
         });
         other.collect()
     }
 }
 
-impl Change {
-    /// Sends the notification, of the subscription that wants it, if one does; returns `false` when the client is gone.
+impl ServerChange {
+    /// Sends the notification, with the id of its subscription if there is one. Returns `false` if the client has
+    /// disconnected.
     async fn notify(self, outbound: &Outbound, subscription: Option<&RequestId>) -> bool {
         let (method, uri) = match self {
             Self::Tools => ("notifications/tools/list_changed", None),
@@ -219,72 +228,73 @@ impl Change {
         let mut params = json!({});
         if let Some(params) = params.as_object_mut() {
             params.extend(uri.map(|uri| ("uri".to_owned(), uri.into())));
-            params.extend(subscription.map(|id| ("_meta".to_owned(), json!({ SUBSCRIPTION: id }))));
+            params.extend(subscription.map(|id| ("_meta".to_owned(), json!({ SUBSCRIPTION_ID_KEY: id }))));
         }
         let params = params.as_object().is_some_and(|params| !params.is_empty()).then_some(&params);
         outbound.notify(method, params, Destination::Session).await
     }
 }
 
-/// Under which key a notification says to which subscription it belongs.
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// Metadata key for the id of the subscription.
+const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Tells a client with a handshake what has changed, until it has gone.
-pub(crate) async fn notify_session(
+/// Announces changes to a legacy client until it disconnects.
+pub(crate) async fn announce_to_session(
     server: &Server,
-    seen: &Seen,
+    seen: &ChangeBaseline,
     outbound: &Outbound,
     watched: &ResourceSubscriptions,
     closed: &CancellationToken,
 ) {
     tokio::select! {
         () = closed.cancelled() => {}
-        () = announce(server, seen, watched, |change| change.notify(outbound, None)) => {}
+        () = announce_changes(server, seen, watched, |change| change.notify(outbound, None)) => {}
     }
 }
 
-/// Serves one `subscriptions/listen` until its client has gone: says what it will hear of, and tells it that.
+/// Serves one `subscriptions/listen`: acknowledges it, and announces changes until the client disconnects.
 ///
-/// A client acts on what it was told at once: what changes from then on must not be lost. So everything is looked at
-/// before.
-pub(crate) async fn notify_subscription(
+/// A client may act on the acknowledgement at once, and no change after it may be lost. The baselines are therefore
+/// taken before.
+pub(crate) async fn announce_to_subscription(
     server: &Server,
-    seen: &Seen,
+    seen: &ChangeBaseline,
     outbound: &Outbound,
     id: &RequestId,
     accepted: &SubscriptionFilter,
 ) {
     let addresses = accepted.resource_subscriptions.as_deref().unwrap_or_default();
     let watched = ResourceSubscriptions::new(&server.view(), addresses);
-    let params = json!({"notifications": accepted, "_meta": {SUBSCRIPTION: id}});
+    let params = json!({"notifications": accepted, "_meta": {SUBSCRIPTION_ID_KEY: id}});
     let method = "notifications/subscriptions/acknowledged";
     if !outbound.notify(method, Some(&params), Destination::Session).await {
         return;
     }
-    let is_wanted = |change: &Change| match change {
-        Change::Tools => accepted.tools_list_changed == Some(true),
-        Change::Prompts => accepted.prompts_list_changed == Some(true),
-        Change::Resources => accepted.resources_list_changed == Some(true),
-        Change::Resource(_) => true,
+    let is_wanted = |change: &ServerChange| match change {
+        ServerChange::Tools => accepted.tools_list_changed == Some(true),
+        ServerChange::Prompts => accepted.prompts_list_changed == Some(true),
+        ServerChange::Resources => accepted.resources_list_changed == Some(true),
+        ServerChange::Resource(_) => true,
     };
-    let tell = |change: Change| async move { !is_wanted(&change) || change.notify(outbound, Some(id)).await };
-    announce(server, seen, &watched, tell).await;
+    let tell =
+        |change: ServerChange| async move { !is_wanted(&change) || change.notify(outbound, Some(id)).await };
+    announce_changes(server, seen, &watched, tell).await;
 }
 
-/// Waits for changes and tells them, until `tell` says that the client has gone.
-async fn announce<F: Future<Output = bool>>(
+/// Waits for changes and passes them to `tell`, until it returns `false`.
+async fn announce_changes<F: Future<Output = bool>>(
     server: &Server,
-    seen: &Seen,
+    seen: &ChangeBaseline,
     watched: &ResourceSubscriptions,
-    tell: impl Fn(Change) -> F,
+    tell: impl Fn(ServerChange) -> F,
 ) {
-    // Before the first look: what changes from here on is looked at again.
-    let (mut changes, mut stale) = (server.changes(), seen.stale.subscribe());
-    let mut told = Told::default();
+    // Subscribed before the first comparison, so that no change is missed.
+    let (mut changes, mut stale) = (server.subscribe_changes(), seen.stale.subscribe());
+    let mut told = AnnouncedLists::default();
     loop {
         let view = server.view();
-        let mut all = told.changes(server, &view, seen);
-        all.extend(watched.changes(&view));
+        let mut all = told.take_changes(server, &view, seen);
+        all.extend(watched.take_changes(&view));
         drop(view);
         for change in all {
             if !tell(change).await {
@@ -301,8 +311,8 @@ async fn announce<F: Future<Output = bool>>(
             return;
         }
         if !server.is_loaded() {
-            // What the last plugin brings is not waited for.
-            drop(tokio::time::timeout(LOADING_PAUSE, server.loaded()).await);
+            // Batches the changes of several plugins; the last one ends the wait early.
+            drop(tokio::time::timeout(LOADING_INTERVAL, server.wait_loaded()).await);
         }
     }
 }
@@ -328,8 +338,8 @@ mod tests {
         (server, registry)
     }
 
-    /// From now on there are these tools.
-    fn put(server: &Server, registry: &Registry, names: &[&str]) {
+    /// Replaces all tools.
+    fn set_tools(server: &Server, registry: &Registry, names: &[&str]) {
         let tool = |name: &&str| {
             let run = native::tool(*name).description("A tool.");
             run.run(|_, _| async { Ok(ToolOutput::text("")) }).unwrap()
@@ -340,93 +350,97 @@ mod tests {
         server.notify_changed();
     }
 
-    /// What a client sees that lists now.
-    fn look(server: &Server, seen: &Seen, kind: Kind) {
-        let since = server.changes();
-        seen.note(kind, number(server, &server.view(), kind), &since);
+    /// Records the list as a client sees it now.
+    fn record_list(server: &Server, seen: &ChangeBaseline, kind: ServedList) {
+        let since = server.subscribe_changes();
+        seen.record(kind, list_fingerprint(server, &server.view(), kind), &since);
     }
 
-    /// Somebody who announces what changes, one step at a time.
+    /// Runs `announce_changes` step by step.
     struct Announcer<'a> {
-        told: Arc<Mutex<Vec<Change>>>,
+        told: Arc<Mutex<Vec<ServerChange>>>,
         work: futures_util::future::BoxFuture<'a, ()>,
     }
 
     impl<'a> Announcer<'a> {
-        fn new(server: &'a Server, seen: &'a Seen, watched: &'a ResourceSubscriptions) -> Self {
+        fn new(server: &'a Server, seen: &'a ChangeBaseline, watched: &'a ResourceSubscriptions) -> Self {
             let told = Arc::new(Mutex::new(Vec::new()));
             let heard = Arc::clone(&told);
             let tell = move |change| {
                 heard.lock().push(change);
                 std::future::ready(true)
             };
-            Self { told, work: Box::pin(announce(server, seen, watched, tell)) }
+            Self { told, work: Box::pin(announce_changes(server, seen, watched, tell)) }
         }
 
-        /// What it tells before it waits again.
-        async fn tells(&mut self) -> Vec<Change> {
+        /// The changes announced until the next wait.
+        async fn take_announced(&mut self) -> Vec<ServerChange> {
             assert!(futures_util::poll!(&mut self.work).is_pending());
             std::mem::take(&mut *self.told.lock())
         }
     }
 
     #[tokio::test]
-    async fn a_client_hears_of_lists_that_it_saw_and_that_are_others_now() {
+    async fn a_client_is_notified_of_changes_to_the_lists_it_saw() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
+        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
         let mut announcer = Announcer::new(&server, &seen, &watched);
-        put(&server, &registry, &["a"]);
-        assert_eq!(announcer.tells().await, [], "it never listed");
-        look(&server, &seen, Kind::Prompts);
-        put(&server, &registry, &["a", "b"]);
-        assert_eq!(announcer.tells().await, [], "it never listed tools");
-        look(&server, &seen, Kind::Tools);
+        set_tools(&server, &registry, &["a"]);
+        assert_eq!(announcer.take_announced().await, [], "the client never requested a list");
+        record_list(&server, &seen, ServedList::Prompts);
+        set_tools(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.take_announced().await, [], "the client never requested the list of tools");
+        record_list(&server, &seen, ServedList::Tools);
         server.notify_changed();
-        assert_eq!(announcer.tells().await, [], "it is as it saw it");
-        put(&server, &registry, &["a", "b", "c"]);
-        assert_eq!(announcer.tells().await, [Change::Tools]);
+        assert_eq!(announcer.take_announced().await, [], "the list is unchanged");
+        set_tools(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
         server.notify_changed();
-        assert_eq!(announcer.tells().await, [], "it was told");
-        put(&server, &registry, &["a", "b"]);
-        assert_eq!(announcer.tells().await, [], "it is again as it saw it");
-        put(&server, &registry, &["a", "b", "c"]);
-        assert_eq!(announcer.tells().await, [Change::Tools]);
-        // A look is a look, also at the list of before.
-        put(&server, &registry, &["a", "b"]);
-        look(&server, &seen, Kind::Tools);
-        put(&server, &registry, &["a", "b", "c"]);
-        assert_eq!(announcer.tells().await, [Change::Tools]);
+        assert_eq!(announcer.take_announced().await, [], "the change was already announced");
+        set_tools(&server, &registry, &["a", "b"]);
+        assert_eq!(
+            announcer.take_announced().await,
+            [],
+            "the list is back to the version that the client saw"
+        );
+        set_tools(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
+        // A new request resets the baseline, even to an earlier version of the list.
+        set_tools(&server, &registry, &["a", "b"]);
+        record_list(&server, &seen, ServedList::Tools);
+        set_tools(&server, &registry, &["a", "b", "c"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
     }
 
     #[tokio::test]
-    async fn what_changes_while_a_list_is_answered_is_told() {
+    async fn changes_during_a_list_request_are_announced() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
+        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
         let mut announcer = Announcer::new(&server, &seen, &watched);
-        assert_eq!(announcer.tells().await, []);
-        let since = server.changes();
-        let old = number(&server, &server.view(), Kind::Tools);
-        put(&server, &registry, &["a"]);
-        assert_eq!(announcer.tells().await, [], "nothing was answered yet");
-        seen.note(Kind::Tools, old, &since);
-        assert_eq!(announcer.tells().await, [Change::Tools]);
-        // Nobody has looked when the list changes: whoever begins to look compares first.
-        look(&server, &seen, Kind::Tools);
-        put(&server, &registry, &["a", "b"]);
-        assert_eq!(Announcer::new(&server, &seen, &watched).tells().await, [Change::Tools]);
+        assert_eq!(announcer.take_announced().await, []);
+        let since = server.subscribe_changes();
+        let old = list_fingerprint(&server, &server.view(), ServedList::Tools);
+        set_tools(&server, &registry, &["a"]);
+        assert_eq!(announcer.take_announced().await, [], "no list was returned yet");
+        seen.record(ServedList::Tools, old, &since);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
+        // A new announcer compares before it waits, so a change before its start is found.
+        record_list(&server, &seen, ServedList::Tools);
+        set_tools(&server, &registry, &["a", "b"]);
+        assert_eq!(Announcer::new(&server, &seen, &watched).take_announced().await, [ServerChange::Tools]);
     }
 
     #[tokio::test]
     async fn a_subscription_without_a_session_counts_from_its_beginning() {
         let (server, registry) = server();
-        let (seen, watched) = (Seen::default(), ResourceSubscriptions::default());
-        put(&server, &registry, &["a"]);
+        let (seen, watched) = (ChangeBaseline::default(), ResourceSubscriptions::default());
+        set_tools(&server, &registry, &["a"]);
         let mut wanted = SubscriptionFilter::default();
         wanted.tools_list_changed = Some(true);
-        seen.begin(&server, &wanted);
+        seen.record_subscribed(&server, &wanted);
         let mut announcer = Announcer::new(&server, &seen, &watched);
-        assert_eq!(announcer.tells().await, []);
-        put(&server, &registry, &["a", "b"]);
-        assert_eq!(announcer.tells().await, [Change::Tools]);
+        assert_eq!(announcer.take_announced().await, []);
+        set_tools(&server, &registry, &["a", "b"]);
+        assert_eq!(announcer.take_announced().await, [ServerChange::Tools]);
     }
 }

@@ -1,14 +1,14 @@
-//! Asking the client while its call runs: whether the call may happen, and what native tools want to know.
+//! Requests input from the client while its call runs: approvals, and dialogs of native tools.
 //!
-//! | era | how |
+//! | era | mechanism |
 //! |---|---|
-//! | legacy | a request to the client, `elicitation/create` and the like, while the call waits |
-//! | modern | the call ends with `InputRequiredResult`; the client calls again with the answers and the state it was given ([`crate::protocol::request_state`]) |
-//! | modern, and the call has become a task | the task says what it wants to know, and waits |
+//! | legacy | a request to the client, such as `elicitation/create`, while the call waits |
+//! | modern | the call ends with `InputRequiredResult`, and the client retries it with the answers and the state ([`crate::protocol::request_state`]) |
+//! | modern, as a task | the task shows its input requests and waits |
 //!
-//! Only what the client said it offers is asked.
+//! Only capabilities that the client declared are used.
 
-#![expect(deprecated, reason = "older clients speak it: sampling, roots, logging, subscriptions by request")]
+#![expect(deprecated, reason = "legacy clients use sampling, roots, logging and subscriptions by request")]
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,59 +23,59 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbay_core::call::approval::{Answer, Approver, Question};
-use toolbay_core::call::dialog::{Ask, AskKind, Dialog, LogLevel, Unanswered};
+use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
+use toolbay_core::call::dialog::{Dialog, DialogError, DialogRequest, DialogRequestKind, LogLevel};
 use toolbay_core::tool::canonical;
-use toolbay_policy::text::visible;
+use toolbay_policy::text::escape_hidden;
 
 use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::{Destination, Outbound};
-use crate::protocol::request_state::{RequestStateSigner, State};
+use crate::protocol::request_state::{RequestStatePayload, RequestStateSigner};
 use crate::server::convert;
 use crate::server::request::RequestContext;
-use crate::server::tasks::Task;
+use crate::server::tasks::CallTask;
 
-/// The key of the question whether the call may happen; those of tools cannot begin so.
-const APPROVE: &str = "toolbay/approve";
-/// Longest arguments that a person is shown, in characters.
-const MAX_SHOWN: usize = 2000;
-/// Most questions of one call that wait for answers.
-const MAX_ASKS: usize = 16;
-/// Most answers that come with one request.
-const MAX_GIVEN: usize = 32;
-/// Longest parameters of a question, in bytes.
-const MAX_PARAMS: usize = 64 << 10;
-/// Lines of the log that one call sends to its client.
+/// Key of the approval request. Keys of tools cannot have this prefix.
+const APPROVAL_KEY: &str = "toolbay/approve";
+/// Longest arguments in an approval form, in characters.
+const MAX_SHOWN_ARGS: usize = 2000;
+/// Most open input requests of one call.
+const MAX_OPEN_REQUESTS: usize = 16;
+/// Most responses in one retry.
+const MAX_RESPONSES: usize = 32;
+/// Longest parameters of an input request, in bytes.
+const MAX_PARAMS_BYTES: usize = 64 << 10;
+/// Most log messages that one call sends to its client.
 const MAX_LOG_LINES: usize = 1000;
-/// Longest line of the log, in bytes.
+/// Longest log message, in bytes.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
-/// The client of one call, as far as it can be asked.
+/// The dialog with the client of one call.
 pub(crate) struct ClientDialog {
     era: Era,
-    /// The request that is the call.
-    of: RequestId,
+    /// The id of the `tools/call` request.
+    request_id: RequestId,
     outbound: Outbound,
     client: ClientCapabilities,
     cancel: CancellationToken,
-    /// The least urgent lines it wants to hear.
-    hears: Option<LoggingLevel>,
+    /// The log level that the client set.
+    log_level: Option<LoggingLevel>,
     round: Mutex<InputRound>,
 }
 
-/// What was answered and what is open.
+/// Answers and open requests of the current round.
 #[derive(Debug, Default)]
 struct InputRound {
-    given: BTreeMap<String, Value>,
-    /// For which question the answer about permission is.
-    approved: Option<String>,
-    open: BTreeMap<String, Ask>,
-    /// Which question about permission is open.
-    asked: Option<String>,
-    /// What the client was to be asked and does not offer.
-    missing: Option<AskKind>,
+    received: BTreeMap<String, Value>,
+    /// Hash of the approval request that the received answer belongs to.
+    approval_id: Option<String>,
+    open_requests: BTreeMap<String, DialogRequest>,
+    /// Hash of the open approval request.
+    pending_approval: Option<String>,
+    /// A required capability that the client did not declare.
+    unsupported: Option<DialogRequestKind>,
     /// The task that the call has become.
-    task: Option<Arc<Task>>,
+    task: Option<Arc<CallTask>>,
     lines: usize,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for ClientDialog {
     }
 }
 
-/// What a client brings with a call that it repeats.
+/// The input of a retried call.
 #[derive(Debug, Default)]
 pub(crate) struct RetryInput {
     pub(crate) responses: Option<BTreeMap<String, Value>>,
@@ -93,7 +93,7 @@ pub(crate) struct RetryInput {
 }
 
 impl ClientDialog {
-    /// The client of a request, with what it brought. `about` is what its state must have been given for.
+    /// Creates the dialog for a request.
     pub(crate) fn new(
         context: &RequestContext,
         hears: Option<LoggingLevel>,
@@ -101,20 +101,20 @@ impl ClientDialog {
     ) -> Self {
         Self {
             era: context.era,
-            of: context.id.clone(),
+            request_id: context.id.clone(),
             outbound: context.outbound.clone(),
             client: context.capabilities.clone(),
             cancel,
-            hears,
+            log_level: hears,
             round: Mutex::default(),
         }
     }
 
-    /// Takes what the client brought.
+    /// Accepts the input of a retried call. `about` is the context that its state must be bound to.
     ///
     /// # Errors
-    /// A state that is not this server's, not for this request, too old or used.
-    pub(crate) fn take(
+    /// The state is forged, expired, already used, or bound to another request.
+    pub(crate) fn accept_input(
         &self,
         input: RetryInput,
         signer: &RequestStateSigner,
@@ -125,45 +125,50 @@ impl ClientDialog {
         }
         let state = input.state.map(|state| signer.open(&about(), &state)).transpose()?.unwrap_or_default();
         let mut round = self.round.lock();
-        let State { approval, answers, .. } = state;
-        round.approved = approval;
-        round.given = answers;
+        let RequestStatePayload { approval, answers, .. } = state;
+        round.approval_id = approval;
+        round.received = answers;
         let responses = input.responses.unwrap_or_default();
-        if responses.len() > MAX_GIVEN {
-            return Err(ErrorData::invalid_params(format!("more than {MAX_GIVEN} `inputResponses`"), None));
+        if responses.len() > MAX_RESPONSES {
+            return Err(ErrorData::invalid_params(
+                format!("more than {MAX_RESPONSES} entries in `inputResponses`"),
+                None,
+            ));
         }
-        round.given.extend(responses);
+        round.received.extend(responses);
         Ok(())
     }
 
-    /// Whether there is anybody to ask whether the call may happen.
+    /// Whether the client can be asked for approval.
     pub(crate) fn can_approve(&self) -> bool {
-        self.offers(AskKind::Elicit)
+        self.supports(DialogRequestKind::Elicit)
     }
 
-    /// From now on the call is a task, which `open` makes; unless it has asked something that its client is to answer
-    /// first, with which it is about to end.
-    pub(crate) fn promote_to_task(&self, open: impl FnOnce() -> Option<Arc<Task>>) -> Option<Arc<Task>> {
+    /// Makes the call a task, which `open` creates, unless it is about to end with an input request.
+    pub(crate) fn promote_to_task(
+        &self,
+        open: impl FnOnce() -> Option<Arc<CallTask>>,
+    ) -> Option<Arc<CallTask>> {
         let mut round = self.round.lock();
-        if round.open.is_empty() {
+        if round.open_requests.is_empty() {
             round.task = open();
         }
         round.task.clone()
     }
 
-    /// Asks what the host itself wants to know.
-    pub(crate) async fn of_host(&self, ask: Ask) -> Result<Value, Unanswered> {
-        let mut answers = self.answers(vec![ask], None).await?;
-        answers.pop().ok_or(Unanswered::Later)
+    /// Sends an input request of the host itself.
+    pub(crate) async fn ask_as_host(&self, ask: DialogRequest) -> Result<Value, DialogError> {
+        let mut answers = self.collect_answers(vec![ask], None).await?;
+        answers.pop().ok_or(DialogError::InputRequired)
     }
 
-    /// The task that the call has become.
-    pub(crate) fn task(&self) -> Option<Arc<Task>> {
+    /// The task that the call has become, if any.
+    pub(crate) fn task(&self) -> Option<Arc<CallTask>> {
         self.round.lock().task.clone()
     }
 
-    /// What the client is to answer before the call can go on, if anything.
-    pub(crate) fn required(
+    /// Takes the open requests as the result that ends this round. `None` if there are none.
+    pub(crate) fn take_required_input(
         &self,
         signer: &RequestStateSigner,
         about: impl FnOnce() -> String,
@@ -171,99 +176,112 @@ impl ClientDialog {
     ) -> Option<Result<InputRequiredResult, ErrorData>> {
         let (open, state) = {
             let mut round = self.round.lock();
-            if round.open.is_empty() {
+            if round.open_requests.is_empty() {
                 return None;
             }
-            let open = std::mem::take(&mut round.open);
-            let mut answers = round.given.clone();
-            answers.remove(APPROVE);
-            (open, State::new(round.asked.take(), answers))
+            let open = std::mem::take(&mut round.open_requests);
+            let mut answers = round.received.clone();
+            answers.remove(APPROVAL_KEY);
+            (open, RequestStatePayload::new(round.pending_approval.take(), answers))
         };
         Some(signer.seal(&about(), state, life).and_then(|state| {
-            let requests = open.into_values().map(|ask| Ok((ask.key.clone(), request(&ask)?)));
+            let requests = open.into_values().map(|ask| Ok((ask.key.clone(), to_input_request(&ask)?)));
             let requests: InputRequests = requests
                 .collect::<Result<_, String>>()
                 .map_err(|problem| ErrorData::internal_error(problem, None))?;
             let mut required = InputRequiredResult::new(Some(requests), Some(state));
-            required.meta = Some(convert::signature().clone());
+            required.meta = Some(convert::server_info_meta().clone());
             Ok(required)
         }))
     }
 
-    /// What the client should have offered: 2026-07-28 wants that as an error of its own.
-    pub(crate) fn missing(&self) -> Option<ClientCapabilities> {
-        let kind = self.round.lock().missing.filter(|_| self.era == Era::Modern)?;
+    /// The capability that the client lacks, for the error that 2026-07-28 defines.
+    pub(crate) fn missing_capability(&self) -> Option<ClientCapabilities> {
+        let kind = self.round.lock().unsupported.filter(|_| self.era == Era::Modern)?;
         let mut wanted = ClientCapabilities::default();
         match kind {
-            AskKind::Elicit => wanted.elicitation = Some(Default::default()),
-            AskKind::Sample => wanted.sampling = Some(Default::default()),
-            AskKind::Roots => wanted.roots = Some(Default::default()),
+            DialogRequestKind::Elicit => wanted.elicitation = Some(Default::default()),
+            DialogRequestKind::Sample => wanted.sampling = Some(Default::default()),
+            DialogRequestKind::Roots => wanted.roots = Some(Default::default()),
         }
         Some(wanted)
     }
 
-    async fn answers(&self, asks: Vec<Ask>, proof: Option<String>) -> Result<Vec<Value>, Unanswered> {
-        if asks.len() > MAX_ASKS {
-            return Err(Unanswered::Failed(format!("more than {MAX_ASKS} questions at once")));
+    async fn collect_answers(
+        &self,
+        asks: Vec<DialogRequest>,
+        proof: Option<String>,
+    ) -> Result<Vec<Value>, DialogError> {
+        if asks.len() > MAX_OPEN_REQUESTS {
+            return Err(DialogError::Failed(format!("more than {MAX_OPEN_REQUESTS} input requests at once")));
         }
         for ask in &asks {
-            if !self.offers(ask.kind) {
-                self.round.lock().missing = Some(ask.kind);
-                return Err(Unanswered::NotOffered(ask.kind));
+            if !self.supports(ask.kind) {
+                self.round.lock().unsupported = Some(ask.kind);
+                return Err(DialogError::Unsupported(ask.kind));
             }
-            if ask.params.to_string().len() > MAX_PARAMS {
-                return Err(Unanswered::Failed(format!("a question of more than {MAX_PARAMS} bytes")));
+            if ask.params.to_string().len() > MAX_PARAMS_BYTES {
+                return Err(DialogError::Failed(format!(
+                    "an input request has more than {MAX_PARAMS_BYTES} bytes"
+                )));
             }
-            request(ask).map_err(Unanswered::Failed)?;
+            to_input_request(ask).map_err(DialogError::Failed)?;
         }
         match self.era {
-            Era::Legacy => self.push(asks).await,
-            Era::Modern => self.look_up(asks, proof).await,
+            Era::Legacy => self.ask_client(asks).await,
+            Era::Modern => self.lookup_answers(asks, proof).await,
         }
     }
 
-    /// Asks the client and waits, one after the other.
-    async fn push(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
+    /// Sends requests to a legacy client one after the other, and waits for the responses.
+    async fn ask_client(&self, asks: Vec<DialogRequest>) -> Result<Vec<Value>, DialogError> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            let request = request(&ask).map_err(Unanswered::Failed)?;
+            let request = to_input_request(&ask).map_err(DialogError::Failed)?;
             let request = serde_json::to_value(request).unwrap_or_default();
             let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
             let none = json!({});
             let params = request.get("params").unwrap_or(&none);
             let answer = tokio::select! {
                 biased;
-                () = self.cancel.cancelled() => return Err(Unanswered::Failed("the call was cancelled".to_owned())),
-                answer = self.outbound.request(method, params, &self.of) => answer,
+                () = self.cancel.cancelled() => return Err(DialogError::Failed("the call was cancelled".to_owned())),
+                answer = self.outbound.request(method, params, &self.request_id) => answer,
             };
-            let answer = answer.map_err(|problem| Unanswered::Failed(visible(&problem).into_owned()))?;
-            if !fits(ask.kind, &answer) {
-                return Err(Unanswered::Failed("it answered something else".to_owned()));
+            let answer =
+                answer.map_err(|problem| DialogError::Failed(escape_hidden(&problem).into_owned()))?;
+            if !is_valid_answer(ask.kind, &answer) {
+                return Err(DialogError::Failed("the client sent an invalid response".to_owned()));
             }
             answers.push(answer);
         }
         Ok(answers)
     }
 
-    /// The answers that the client brought, or the wish for them.
-    async fn look_up(&self, asks: Vec<Ask>, proof: Option<String>) -> Result<Vec<Value>, Unanswered> {
+    /// Returns the answers that the client sent, or registers the missing ones as open requests.
+    async fn lookup_answers(
+        &self,
+        asks: Vec<DialogRequest>,
+        proof: Option<String>,
+    ) -> Result<Vec<Value>, DialogError> {
         let (task, found) = {
             let mut round = self.round.lock();
-            let proven = proof.is_none() || round.approved == proof;
-            let given = |ask: &Ask| {
-                let answer = round.given.get(&ask.key).filter(|_| proven)?;
-                fits(ask.kind, answer).then(|| answer.clone())
+            let proven = proof.is_none() || round.approval_id == proof;
+            let given = |ask: &DialogRequest| {
+                let answer = round.received.get(&ask.key).filter(|_| proven)?;
+                is_valid_answer(ask.kind, answer).then(|| answer.clone())
             };
             let found: Vec<Option<Value>> = asks.iter().map(given).collect();
             if round.task.is_none() && found.iter().any(Option::is_none) {
                 let open = asks.iter().zip(&found).filter(|(_, found)| found.is_none());
                 let open: Vec<_> = open.map(|(ask, _)| (ask.key.clone(), ask.clone())).collect();
-                if round.open.len() + open.len() > MAX_ASKS {
-                    return Err(Unanswered::Failed(format!("more than {MAX_ASKS} questions at once")));
+                if round.open_requests.len() + open.len() > MAX_OPEN_REQUESTS {
+                    return Err(DialogError::Failed(format!(
+                        "more than {MAX_OPEN_REQUESTS} input requests at once"
+                    )));
                 }
-                round.open.extend(open);
-                round.asked = proof;
-                return Err(Unanswered::Later);
+                round.open_requests.extend(open);
+                round.pending_approval = proof;
+                return Err(DialogError::InputRequired);
             }
             (round.task.clone(), found)
         };
@@ -287,51 +305,52 @@ impl ClientDialog {
     }
 }
 
-/// A question as the protocol has it.
-pub(crate) fn request(ask: &Ask) -> Result<InputRequest, String> {
-    let read = |error: serde_json::Error| format!("the question `{}` is none of MCP: {error}", ask.key);
+/// Converts a dialog request to the protocol type.
+pub(crate) fn to_input_request(ask: &DialogRequest) -> Result<InputRequest, String> {
+    let read =
+        |error: serde_json::Error| format!("the input request `{}` is not valid MCP: {error}", ask.key);
     let params = ask.params.clone();
     Ok(match ask.kind {
-        AskKind::Elicit => InputRequest::Elicitation(ElicitRequest::new(
+        DialogRequestKind::Elicit => InputRequest::Elicitation(ElicitRequest::new(
             serde_json::from_value::<ElicitRequestParams>(params).map_err(read)?,
         )),
-        AskKind::Sample => InputRequest::CreateMessage(CreateMessageRequest::new(
+        DialogRequestKind::Sample => InputRequest::CreateMessage(CreateMessageRequest::new(
             serde_json::from_value::<CreateMessageRequestParams>(params).map_err(read)?,
         )),
-        AskKind::Roots => InputRequest::ListRoots(ListRootsRequest::default()),
+        DialogRequestKind::Roots => InputRequest::ListRoots(ListRootsRequest::default()),
     })
 }
 
-/// Whether an answer is one of this kind.
-pub(crate) fn fits(kind: AskKind, answer: &Value) -> bool {
+/// Whether an answer has the shape of this kind.
+pub(crate) fn is_valid_answer(kind: DialogRequestKind, answer: &Value) -> bool {
     match kind {
-        AskKind::Elicit => {
+        DialogRequestKind::Elicit => {
             matches!(answer.get("action").and_then(Value::as_str), Some("accept" | "decline" | "cancel"))
                 && answer.get("content").is_none_or(|content| content.is_object() || content.is_null())
         }
-        AskKind::Sample => answer.get("role").is_some() && answer.get("content").is_some(),
-        AskKind::Roots => answer.get("roots").is_some_and(Value::is_array),
+        DialogRequestKind::Sample => answer.get("role").is_some() && answer.get("content").is_some(),
+        DialogRequestKind::Roots => answer.get("roots").is_some_and(Value::is_array),
     }
 }
 
 impl Dialog for ClientDialog {
-    fn offers(&self, kind: AskKind) -> bool {
+    fn supports(&self, kind: DialogRequestKind) -> bool {
         match kind {
-            // Without a mode it is the form, as before there were two.
-            AskKind::Elicit => {
+            // A client that declares no mode supports forms, as before the modes were introduced.
+            DialogRequestKind::Elicit => {
                 self.client.elicitation.as_ref().is_some_and(|it| it.form.is_some() || it.url.is_none())
             }
-            AskKind::Sample => self.client.sampling.is_some(),
-            AskKind::Roots => self.client.roots.is_some(),
+            DialogRequestKind::Sample => self.client.sampling.is_some(),
+            DialogRequestKind::Roots => self.client.roots.is_some(),
         }
     }
 
-    fn ask(&self, asks: Vec<Ask>) -> BoxFuture<'_, Result<Vec<Value>, Unanswered>> {
+    fn ask(&self, asks: Vec<DialogRequest>) -> BoxFuture<'_, Result<Vec<Value>, DialogError>> {
         Box::pin(async move {
             if let Some(ask) = asks.iter().find(|ask| ask.key.starts_with("toolbay/")) {
-                return Err(Unanswered::Failed(format!("the key `{}` is the host's", ask.key)));
+                return Err(DialogError::Failed(format!("the key `{}` is reserved for the host", ask.key)));
             }
-            self.answers(asks, None).await
+            self.collect_answers(asks, None).await
         })
     }
 
@@ -344,8 +363,8 @@ impl Dialog for ClientDialog {
         };
         let logger = logger.map(str::to_owned);
         Box::pin(async move {
-            // They are declared from the least urgent to the most.
-            let heard = self.hears.is_some_and(|least| level as u8 >= least as u8);
+            // The levels are declared in order of severity.
+            let heard = self.log_level.is_some_and(|least| level as u8 >= least as u8);
             if !heard || data.to_string().len() > MAX_LOG_BYTES {
                 return;
             }
@@ -366,32 +385,32 @@ impl Dialog for ClientDialog {
 }
 
 impl Approver for ClientDialog {
-    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
+    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         Box::pin(async move {
-            let ask = Ask::new(APPROVE, AskKind::Elicit, form(question));
-            match self.answers(vec![ask], Some(proof(question))).await {
-                Ok(answers) => understood(answers.first()),
-                Err(Unanswered::Later) => Answer::Later,
-                Err(why) => Answer::No(Some(why.to_string())),
+            let ask = DialogRequest::new(APPROVAL_KEY, DialogRequestKind::Elicit, approval_form(question));
+            match self.collect_answers(vec![ask], Some(approval_hash(question))).await {
+                Ok(answers) => parse_approval(answers.first()),
+                Err(DialogError::InputRequired) => ApprovalReply::Deferred,
+                Err(why) => ApprovalReply::No(Some(why.to_string())),
             }
         })
     }
 }
 
-/// Which question it is: the answer to another is none to this one.
-fn proof(question: &Question) -> String {
+/// Hash of an approval request, so that the answer to another request is not accepted.
+fn approval_hash(question: &ApprovalRequest) -> String {
     canonical::sha256(&json!([question.tool, question.source, question.reason, question.args])).to_string()
 }
 
-/// The question as a form. The arguments are a model's: nothing in them moves or hides.
-fn form(question: &Question) -> Value {
+/// The form of an approval request. The arguments come from a model, so hidden characters and line breaks are escaped.
+fn approval_form(question: &ApprovalRequest) -> Value {
     let args = question.args.to_string();
     let total = args.chars().count();
-    let mut shown: String = args.chars().take(MAX_SHOWN).collect();
-    if total > MAX_SHOWN {
+    let mut shown: String = args.chars().take(MAX_SHOWN_ARGS).collect();
+    if total > MAX_SHOWN_ARGS {
         shown.push_str(&format!("… ({total} characters)"));
     }
-    let line = |text: &str| visible(text).replace('\n', " ");
+    let line = |text: &str| escape_hidden(text).replace('\n', " ");
     let message = format!(
         "{} ({}) wants to run: {}\nArguments: {}\nAllow it?",
         line(&question.tool),
@@ -409,15 +428,15 @@ fn form(question: &Question) -> Value {
     json!({"message": message, "requestedSchema": schema})
 }
 
-fn understood(answer: Option<&Value>) -> Answer {
+fn parse_approval(answer: Option<&Value>) -> ApprovalReply {
     let field = |key: &str| answer.and_then(|answer| answer.get(key));
     match field("action").and_then(Value::as_str) {
         Some("accept") => {
             let remember = field("content").and_then(|content| content.get("remember"));
-            if remember == Some(&Value::Bool(true)) { Answer::Always } else { Answer::Yes }
+            if remember == Some(&Value::Bool(true)) { ApprovalReply::Always } else { ApprovalReply::Yes }
         }
-        Some("decline") => Answer::No(None),
-        Some("cancel") => Answer::No(Some("the question was dismissed".to_owned())),
-        _ => Answer::No(Some("the client answered something else".to_owned())),
+        Some("decline") => ApprovalReply::No(None),
+        Some("cancel") => ApprovalReply::No(Some("the user dismissed the approval request".to_owned())),
+        _ => ApprovalReply::No(Some("the client sent an invalid response".to_owned())),
     }
 }

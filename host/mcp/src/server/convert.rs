@@ -1,4 +1,4 @@
-//! Between the domain and the wire: how a tool, a result and a failure look in MCP.
+//! Converts tools, results and failures to their MCP representation.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -16,9 +16,9 @@ use toolbay_core::call;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::output::budget;
-use toolbay_core::output::untrusted::Mark;
+use toolbay_core::output::untrusted::UntrustedMark;
 use toolbay_core::pipeline::CallResult;
-use toolbay_core::registry::view::Entry;
+use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
 use toolbay_policy::limits::LimitHit;
@@ -36,7 +36,7 @@ pub(crate) struct CallToolResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     result_type: Option<&'static str>,
     pub(crate) content: Vec<ContentBlock>,
-    /// As the tool wrote it: a tree takes up to fifty times the memory of its text.
+    /// Raw JSON of the tool, since a parsed tree takes up to 50 times the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     structured_content: Option<Box<RawValue>>,
     is_error: bool,
@@ -44,13 +44,13 @@ pub(crate) struct CallToolResult {
     meta: CallMeta,
 }
 
-/// What is said beside a result.
+/// The `_meta` of a result.
 #[derive(Debug, Default)]
 struct CallMeta(Vec<(&'static str, Box<RawValue>)>);
 
 impl CallMeta {
     fn put<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) {
-        // Of text and numbers, nothing can fail to be written.
+        // Text and numbers always serialize.
         self.0.extend(to_raw_value(value).ok().map(|value| (key, value)));
     }
 }
@@ -66,104 +66,105 @@ impl CallToolResult {
         Self { result_type: None, content, structured_content: None, is_error, meta }
     }
 
-    /// Adds what clients of the era want in each result.
-    pub(crate) fn signed(mut self, era: Era) -> Self {
+    /// Adds the members that the era requires in each result.
+    pub(crate) fn with_server_info(mut self, era: Era) -> Self {
         if era == Era::Modern {
             self.result_type = Some("complete");
-            self.meta.put(SERVER_INFO, &OURS.get(SERVER_INFO));
+            self.meta.put(SERVER_INFO, &SERVER_INFO_META.get(SERVER_INFO));
         }
         self
     }
 }
 
-/// Whether a client of this version knows links to resources in results; one that does not may refuse them all.
-pub(crate) fn knows_links(version: Option<&ProtocolVersion>) -> bool {
+/// Whether clients of this version support resource links. Other clients may refuse the whole result.
+pub(crate) fn supports_resource_links(version: Option<&ProtocolVersion>) -> bool {
     version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2025_06_18.as_str())
 }
 
-/// What the server says of itself.
+/// The name and version of the server.
 pub(crate) fn implementation() -> Implementation {
     Implementation::new("toolbay", env!("CARGO_PKG_VERSION")).with_title("Toolbay")
 }
 
-/// Under which key a result of 2026-07-28 says who made it.
+/// Metadata key for the server, in results of 2026-07-28.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-static OURS: LazyLock<MetaObject> = LazyLock::new(|| {
+static SERVER_INFO_META: LazyLock<MetaObject> = LazyLock::new(|| {
     let mut meta = MetaObject::new();
-    put(&mut meta, SERVER_INFO, &implementation());
+    insert_meta(&mut meta, SERVER_INFO, &implementation());
     meta
 });
 
-/// What 2026-07-28 wants in each result: who made it.
-pub(crate) fn signature() -> &'static MetaObject {
-    &OURS
+/// The `_meta` that 2026-07-28 requires in each result.
+pub(crate) fn server_info_meta() -> &'static MetaObject {
+    &SERVER_INFO_META
 }
 
-/// A tool as lists show it, in each era; made when it is first listed.
+/// The serialized forms of a tool, created on first use.
 #[derive(Default)]
-struct ListedTool {
-    written: [OnceLock<Box<RawValue>>; 2],
-    number: OnceLock<u64>,
+struct CachedToolForms {
+    json: [OnceLock<Box<RawValue>>; 2],
+    fingerprint: OnceLock<u64>,
     mirror: OnceLock<HeaderMirror>,
 }
 
-/// What was made of a tool, kept with it; `None`: an embedder keeps something else there.
-fn kept(entry: &Entry) -> Option<&ListedTool> {
-    entry.form(|_| ListedTool::default())
+/// The forms that are cached in the registry entry. `None` if an embedder stores another type there.
+fn cached_forms(entry: &ToolEntry) -> Option<&CachedToolForms> {
+    entry.cached_form(|_| CachedToolForms::default())
 }
 
-/// A tool as `tools/list` shows it: the text that was written of it once.
-pub(crate) struct ShownTool<'a>(pub(crate) &'a Entry, pub(crate) Era);
+/// A tool in the result of `tools/list`, serialized only once.
+pub(crate) struct ToolListItem<'a>(pub(crate) &'a ToolEntry, pub(crate) Era);
 
-impl Serialize for ShownTool<'_> {
+impl Serialize for ToolListItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(entry, era) = *self;
-        let Some(kept) = kept(entry) else { return listed(entry, era).serialize(serializer) };
-        let [legacy, modern] = &kept.written;
+        let Some(kept) = cached_forms(entry) else { return to_mcp_tool(entry, era).serialize(serializer) };
+        let [legacy, modern] = &kept.json;
         let written = if era == Era::Legacy { legacy } else { modern };
-        // Of text and JSON, nothing can fail to be written.
-        written.get_or_init(|| to_raw_value(&listed(entry, era)).unwrap_or_default()).serialize(serializer)
+        // Text and JSON always serialize.
+        written
+            .get_or_init(|| to_raw_value(&to_mcp_tool(entry, era)).unwrap_or_default())
+            .serialize(serializer)
     }
 }
 
-/// The same as a number: another tool is another number.
-pub(crate) fn number(entry: &Entry) -> u64 {
-    let count = || changes::numbered(std::iter::once(listed(entry, Era::Modern)));
-    kept(entry).map_or_else(count, |kept| *kept.number.get_or_init(count))
+/// Fingerprint of a tool, to detect changes.
+pub(crate) fn tool_fingerprint(entry: &ToolEntry) -> u64 {
+    let count = || changes::fingerprint_items(std::iter::once(to_mcp_tool(entry, Era::Modern)));
+    cached_forms(entry).map_or_else(count, |kept| *kept.fingerprint.get_or_init(count))
 }
 
-/// Which arguments of a tool also have to be in headers of a request (SEP-2243). A schema that marks them wrongly marks
-/// none.
-pub(crate) fn mirror(entry: &Entry) -> HeaderMirror {
-    let read = || HeaderMirror::of(entry.def.input_schema.value()).unwrap_or_default();
-    kept(entry).map_or_else(read, |kept| kept.mirror.get_or_init(read).clone())
+/// The arguments of a tool that must be mirrored in headers (SEP-2243). A schema with invalid marks has none.
+pub(crate) fn header_mirror(entry: &ToolEntry) -> HeaderMirror {
+    let read = || HeaderMirror::from_schema(entry.def.input_schema.value()).unwrap_or_default();
+    cached_forms(entry).map_or_else(read, |kept| kept.mirror.get_or_init(read).clone())
 }
 
-fn listed(entry: &Entry, era: Era) -> Tool {
+fn to_mcp_tool(entry: &ToolEntry, era: Era) -> Tool {
     let def = &entry.def;
-    let input = object(def.input_schema.value());
+    let input = schema_object(def.input_schema.value());
     let mut tool = Tool::new(def.name.as_str().to_owned(), def.description.clone(), input);
     tool.title.clone_from(&def.title);
-    tool.annotations = hints(entry);
-    tool.icons = prompts_and_resources::icons(entry.offers.as_deref(), def.bare());
+    tool.annotations = tool_annotations(entry);
+    tool.icons = prompts_and_resources::tool_icons(entry.prompts_and_resources.as_deref(), def.bare());
     tool.output_schema = def.output_schema.as_ref().map(|schema| match era {
         Era::Legacy if !legacy::is_object_schema(schema.value()) => {
             Arc::new(legacy::wrap_schema(schema.value()))
         }
-        Era::Legacy | Era::Modern => object(schema.value()),
+        Era::Legacy | Era::Modern => schema_object(schema.value()),
     });
-    tool.meta = origin(&def.source);
+    tool.meta = source_meta(&def.source);
     tool
 }
 
-fn object(schema: &Value) -> Arc<JsonObject> {
+fn schema_object(schema: &Value) -> Arc<JsonObject> {
     Arc::new(schema.as_object().cloned().unwrap_or_default())
 }
 
-/// What the grants prove, and else what the author claims; where there is neither there is no hint, and the client
-/// assumes the worst. A claim that the grants contradict is none: a tool that may write files is not read-only for
-/// saying so.
-fn hints(entry: &Entry) -> Option<ToolAnnotations> {
+/// Converts effects and traits to hints. Grants prove a hint; otherwise the claim of the author counts. Without either
+/// there is no hint, and the client assumes the worst. A claim that contradicts the grants is dropped: a tool that may
+/// write files is not read-only, whatever it claims.
+fn tool_annotations(entry: &ToolEntry) -> Option<ToolAnnotations> {
     let (claims, effects) = (entry.def.traits, entry.effects);
     let when = |holds: bool, hint: bool| holds.then_some(hint);
     let bound = effects.is_some_and(|it| !it.changes && !it.may_change && !it.adds);
@@ -180,22 +181,22 @@ fn hints(entry: &Entry) -> Option<ToolAnnotations> {
     (hints != ToolAnnotations::default()).then_some(hints)
 }
 
-fn origin(source: &ToolSource) -> Option<MetaObject> {
+fn source_meta(source: &ToolSource) -> Option<MetaObject> {
     let ToolSource::Plugin { id, version, digest } = source else { return None };
     let mut meta = MetaObject::new();
-    put(&mut meta, "toolbay/plugin", id.as_str());
+    insert_meta(&mut meta, "toolbay/plugin", id.as_str());
     if let Some(version) = version {
-        put(&mut meta, "toolbay/version", version);
+        insert_meta(&mut meta, "toolbay/version", version);
     }
-    put(&mut meta, "toolbay/digest", &**digest);
+    insert_meta(&mut meta, "toolbay/digest", &**digest);
     Some(meta)
 }
 
-/// The answer to a call. Only a name that nothing has is a protocol error; everything else is a result the model
-/// can read and learn from.
-pub(crate) fn answer(
+/// Converts the result of a call. Only an unknown tool name is a protocol error; every other failure is a result that
+/// the model can read.
+pub(crate) fn call_result(
     delivered: CallResult,
-    entry: Option<&Entry>,
+    entry: Option<&ToolEntry>,
     era: Era,
     links: bool,
 ) -> Result<CallToolResult, ErrorData> {
@@ -207,26 +208,26 @@ pub(crate) fn answer(
     }
     let hints = delivered.hints.for_model();
     let mut result = match delivered.result {
-        Ok(output) => success(output, delivered.shaping.mark.as_ref(), entry, era, meta),
+        Ok(output) => output_result(output, delivered.shaping.mark.as_ref(), entry, era, meta),
         Err(Failure::Refused(error)) if delivered.source.is_none() => {
             return Err(ErrorData::invalid_params(error.message, None));
         }
-        Err(failure) => refusal(failure, hints.is_some(), meta),
+        Err(failure) => failure_result(failure, hints.is_some(), meta),
     };
-    // By default they are for the operator alone.
+    // By default only the operator sees hints.
     result.content.extend(hints.map(ContentBlock::text));
     if links {
         let whole =
-            delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::resource(kept)));
+            delivered.shaping.saved.iter().map(|kept| ContentBlock::ResourceLink(outputs::to_resource(kept)));
         result.content.extend(whole);
     }
     Ok(result)
 }
 
-fn success(
+fn output_result(
     output: ToolOutput,
-    mark: Option<&Mark>,
-    entry: Option<&Entry>,
+    mark: Option<&UntrustedMark>,
+    entry: Option<&ToolEntry>,
     era: Era,
     mut meta: CallMeta,
 ) -> CallToolResult {
@@ -235,9 +236,9 @@ fn success(
         meta.put("toolbay/cost_usd", &cost);
     }
     if let Some(own) = own {
-        meta.0.push(("toolbay/meta", message::in_line(own)));
+        meta.0.push(("toolbay/meta", message::without_newlines(own)));
     }
-    // Some clients show the model only the text, some only the structured part: each must stand for itself.
+    // Some clients show the model only the text, others only the structured content: each must be complete.
     if let (true, Some(raw)) = (value.is_empty(), &structured) {
         raw.get().clone_into(&mut value);
         let most = call::DEFAULT_BUDGET_CHARS;
@@ -247,23 +248,23 @@ fn success(
         }
     }
     let mut blocks = Vec::with_capacity(content.len() + 1);
-    // Model APIs refuse an empty text block, and with it the whole conversation.
+    // Model APIs refuse the whole conversation for an empty text block.
     if !value.is_empty() {
         blocks.push(ContentBlock::text(value));
     }
-    blocks.extend(content.into_iter().map(block));
+    blocks.extend(content.into_iter().map(to_mcp_block));
     let mut result = CallToolResult::new(blocks, false, meta);
     let promised = entry.and_then(|entry| entry.def.output_schema.as_ref());
     result.structured_content = structured.map(|raw| {
         let is_object = raw.get().trim_start().starts_with('{');
         let wrap = promised.map_or(!is_object, |s| !legacy::is_object_schema(s.value()));
-        let raw = message::in_line(raw);
+        let raw = message::without_newlines(raw);
         if wrap && era == Era::Legacy { legacy::wrap_value(raw) } else { raw }
     });
     result
 }
 
-fn refusal(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> CallToolResult {
+fn failure_result(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> CallToolResult {
     meta.put("toolbay/code", failure.code().as_str());
     let text = failure.to_string();
     match failure {
@@ -293,38 +294,37 @@ fn refusal(failure: Failure, shows_lines: bool, mut meta: CallMeta) -> CallToolR
     CallToolResult::new(vec![ContentBlock::text(text)], true, meta)
 }
 
-/// The answer when a connection has as many calls running as it may.
-pub(crate) fn busy(most: usize) -> CallToolResult {
+/// The result when the limit on concurrent calls of a connection is reached.
+pub(crate) fn busy_result(most: usize) -> CallToolResult {
     let limit =
         LimitHit {
             name: "max_in_flight", value: most.to_string(), setting: "max_in_flight = …".to_owned()
         };
     let message = format!(
-        "the server is busy: {most} calls of this connection are running, as many as may run at once; retry when \
-         one of them has ended"
+        "the server is busy: this connection has reached its limit of {most} concurrent calls; retry when one of \
+         them has ended"
     );
-    failed(Fault { kind: FaultKind::Busy, message, limit: Some(limit), retry_after_ms: None })
+    fault_result(Fault { kind: FaultKind::Busy, message, limit: Some(limit), retry_after_ms: None })
 }
 
-/// The answer to a call that did not end after it was cancelled.
-pub(crate) fn abandoned() -> CallToolResult {
-    failed(Fault::new(FaultKind::Cancelled, "the call was cancelled"))
+/// The result of a call that did not end after its cancellation.
+pub(crate) fn cancelled_result() -> CallToolResult {
+    fault_result(Fault::new(FaultKind::Cancelled, "the call was cancelled"))
 }
 
-/// The answer to a call that was cancelled because the server ends.
-pub(crate) fn cut_off() -> CallToolResult {
-    let text =
-        "the server is shutting down and cancelled the call before it ended; its effects up to then remain";
-    failed(Fault::new(FaultKind::Cancelled, text))
+/// The result of a call that was cancelled because the server shuts down.
+pub(crate) fn shutdown_result() -> CallToolResult {
+    let text = "the server is shutting down and cancelled the call; effects up to this point remain";
+    fault_result(Fault::new(FaultKind::Cancelled, text))
 }
 
-/// The answer to a call that did not run, or whose answer is lost.
-pub(crate) fn failed(fault: Fault) -> CallToolResult {
-    refusal(Failure::Fault(fault), false, CallMeta::default())
+/// The result of a call that failed before or after it ran.
+pub(crate) fn fault_result(fault: Fault) -> CallToolResult {
+    failure_result(Failure::Fault(fault), false, CallMeta::default())
 }
 
-fn block(block: content::ContentBlock) -> ContentBlock {
-    let annotations = block.annotations.map(annotations);
+fn to_mcp_block(block: content::ContentBlock) -> ContentBlock {
+    let annotations = block.annotations.map(to_mcp_annotations);
     match block.body {
         BlockBody::Text(text) => {
             let mut block = TextContent::new(text);
@@ -367,19 +367,19 @@ fn block(block: content::ContentBlock) -> ContentBlock {
     }
 }
 
-fn annotations(hints: content::BlockAnnotations) -> Annotations {
+fn to_mcp_annotations(hints: content::BlockAnnotations) -> Annotations {
     let role = |role: &content::Role| match role {
         content::Role::User => Role::User,
         content::Role::Assistant => Role::Assistant,
     };
     let mut out = Annotations::default();
     out.audience = (!hints.audience.is_empty()).then(|| hints.audience.iter().map(role).collect());
-    // Outside of 0 to 1, clients that check refuse the whole result.
+    // Strict clients refuse the whole result if a priority is outside 0 to 1.
     out.priority = hints.priority.filter(|p| (0.0..=1.0).contains(p));
     out.last_modified = hints.last_modified;
     out
 }
 
-fn put<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {
+fn insert_meta<T: serde::Serialize + ?Sized>(meta: &mut MetaObject, key: &str, value: &T) {
     meta.insert(key.to_owned(), json!(value));
 }

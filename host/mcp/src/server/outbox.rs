@@ -1,8 +1,9 @@
-//! Answers that a client has not read, in bytes.
+//! Limits the bytes of a client's unread responses.
 //!
-//! Before a call runs, it takes room in its client's outbox for what its tool is expected to answer, and waits for it while
-//! earlier answers are unread: a client that does not read has a bounded number of results made for it. The room is held
-//! until the answer is written. A client may use as much as is left for all others, and `outbox_bytes` at most.
+//! Before a call runs, it reserves the expected size of its result in the client's outbox, and waits while earlier
+//! responses are unread. The results that exist for a client that does not read are therefore bounded. The reservation
+//! is held until the response is written. A client may use as much as is left for all other clients together, and at
+//! most `outbox_bytes`.
 
 use std::time::Duration;
 
@@ -14,53 +15,54 @@ use toolbay_core::pipeline::memory::{MemoryBudget, MemoryReservation};
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::quantity;
 
-/// What every call takes room for: the text of most results.
-const USUAL: u64 = 32 << 10;
-/// Shortest answer that is counted until it is written, in bytes; shorter ones are gone at once, or bounded in number.
-const COUNTED: usize = 4 << 10;
-/// When a client may try again whose outbox was full: it has to read first.
-const RETRY: Duration = Duration::from_secs(1);
+/// Bytes that every call reserves: the text of most results.
+const BASE_RESERVATION: u64 = 32 << 10;
+/// Shortest response that is counted until it is written, in bytes. Shorter ones are written at once or bounded in
+/// number.
+const MIN_TRACKED_LINE: usize = 4 << 10;
+/// When a client with a full outbox may retry.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What all outboxes of a server have in common.
+/// Settings that all outboxes of a server share.
 #[derive(Debug, Clone)]
 pub(crate) struct OutboxSettings {
     limit: u64,
-    patience: Duration,
+    timeout: Duration,
     results: MemoryBudget,
 }
 
 impl OutboxSettings {
-    pub(crate) fn of(pipeline: &Pipeline) -> Self {
-        let (limit, patience) = pipeline.outbox();
-        Self { limit, patience, results: pipeline.result_memory().clone() }
+    pub(crate) fn from_pipeline(pipeline: &Pipeline) -> Self {
+        let (limit, patience) = pipeline.outbox_limits();
+        Self { limit, timeout: patience, results: pipeline.result_memory().clone() }
     }
 
-    /// For tests of something else.
+    /// Settings without limits, for tests.
     #[cfg(test)]
-    pub(crate) fn roomy() -> Self {
+    pub(crate) fn unlimited() -> Self {
         let results = MemoryBudget::new("result_memory", u64::MAX);
-        Self { limit: u64::MAX, patience: RETRY, results }
+        Self { limit: u64::MAX, timeout: RETRY_AFTER, results }
     }
 }
 
-/// The answers to one client that are being made or written.
+/// The pending responses to one client.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     settings: OutboxSettings,
-    /// What is held, for answers that are being made, too.
-    held: MemoryBudget,
-    /// What waits to be written.
+    /// Bytes of running calls and unwritten responses.
+    reserved: MemoryBudget,
+    /// Bytes of unwritten responses.
     unsent: MemoryBudget,
-    /// Held while room is looked for and taken.
+    /// Locked while a reservation is checked and made.
     taking: Mutex<()>,
 }
 
-/// Room in an outbox, until it is dropped.
+/// A reservation in an outbox, released on drop.
 #[derive(Debug)]
 pub(crate) struct OutboxPermit {
     held: Option<MemoryReservation>,
     unsent: Option<MemoryReservation>,
-    /// What the result holds of the host's memory.
+    /// The result's reservation in the host-wide memory budget.
     result: Option<MemoryReservation>,
     results: MemoryBudget,
 }
@@ -68,28 +70,28 @@ pub(crate) struct OutboxPermit {
 impl Drop for OutboxPermit {
     fn drop(&mut self) {
         (self.held, self.unsent, self.result) = (None, None, None);
-        // Those who wait look at the outbox, and are only told of the host's memory.
+        // Calls that wait for this outbox are notified through the host-wide budget.
         self.results.wake();
     }
 }
 
 impl OutboxPermit {
-    /// The answer is there: so large, with what it holds of the host's memory.
-    pub(crate) fn answered(&mut self, bytes: u64, result: Option<MemoryReservation>) {
-        set(&mut self.held, bytes);
+    /// Adjusts the reservation to the size of the result, and takes over its memory reservation.
+    pub(crate) fn set_response_size(&mut self, bytes: u64, result: Option<MemoryReservation>) {
+        resize_reservation(&mut self.held, bytes);
         self.result = result;
     }
 
-    /// The answer waits to be written.
-    fn sends(&mut self, bytes: u64) {
-        set(&mut self.held, bytes);
-        set(&mut self.unsent, bytes);
+    /// Marks the response as waiting to be written.
+    fn mark_unsent(&mut self, bytes: u64) {
+        resize_reservation(&mut self.held, bytes);
+        resize_reservation(&mut self.unsent, bytes);
     }
 }
 
-fn set(reservation: &mut Option<MemoryReservation>, bytes: u64) {
+fn resize_reservation(reservation: &mut Option<MemoryReservation>, bytes: u64) {
     if let Some(reservation) = reservation {
-        // A count without a limit always grows.
+        // A budget without a limit always grows.
         let _fits = reservation.resize(bytes);
     }
 }
@@ -97,83 +99,84 @@ fn set(reservation: &mut Option<MemoryReservation>, bytes: u64) {
 impl Outbox {
     pub(crate) fn new(settings: OutboxSettings) -> Self {
         let count = || MemoryBudget::new("outbox_bytes", u64::MAX);
-        Self { settings, held: count(), unsent: count(), taking: Mutex::default() }
+        Self { settings, reserved: count(), unsent: count(), taking: Mutex::default() }
     }
 
-    /// Room for an answer that is there already.
-    fn permit(&self) -> OutboxPermit {
+    /// An empty reservation, for a response that already exists.
+    fn empty_permit(&self) -> OutboxPermit {
         OutboxPermit {
-            held: self.held.reserve(0),
+            held: self.reserved.reserve(0),
             unsent: self.unsent.reserve(0),
             result: None,
             results: self.settings.results.clone(),
         }
     }
 
-    /// Takes room for a call that is expected to answer with `bytes` beside its text; waits until there is room.
+    /// Reserves space for a call whose result is expected to have `bytes` besides its text. Waits until space is free.
     pub(crate) async fn acquire(&self, bytes: u64) -> Result<OutboxPermit, Fault> {
-        let bytes = USUAL.saturating_add(bytes);
+        let bytes = BASE_RESERVATION.saturating_add(bytes);
         if let Some(permit) = self.try_acquire(bytes) {
             return Ok(permit);
         }
         let waits = self.settings.results.wait_until(|| self.try_acquire(bytes));
-        // Boxed: few calls wait, and every call would have room for it.
-        let waits = Box::pin(tokio::time::timeout(self.settings.patience, waits));
-        waits.await.map_err(|_| self.full())
+        // Boxed to keep the common future small: few calls wait.
+        let waits = Box::pin(tokio::time::timeout(self.settings.timeout, waits));
+        waits.await.map_err(|_| self.busy_fault())
     }
 
     fn try_acquire(&self, bytes: u64) -> Option<OutboxPermit> {
-        let Self { settings, held, .. } = self;
+        let Self { settings, reserved: held, .. } = self;
         let _alone = self.taking.lock();
         let used = held.used();
         let most = settings.limit.min(settings.results.free());
         if used > 0 && used.saturating_add(bytes) > most {
             return None;
         }
-        let mut permit = self.permit();
-        set(&mut permit.held, bytes);
+        let mut permit = self.empty_permit();
+        resize_reservation(&mut permit.held, bytes);
         Some(permit)
     }
 
-    /// Whether more waits to be written than a client may leave unread.
+    /// Whether the unread responses reach the limit.
     pub(crate) fn is_full(&self) -> bool {
         self.unsent.used() >= self.settings.limit
     }
 
-    /// Waits until the client has read.
-    pub(crate) async fn drained(&self) {
+    /// Waits until the client has read enough responses.
+    pub(crate) async fn wait_drained(&self) {
         if self.is_full() {
             self.settings.results.wait_until(|| (!self.is_full()).then_some(())).await;
         }
     }
 
-    /// The same, for so long as a call would wait for a place; `false`: it has not read.
-    pub(crate) async fn drained_in_time(&self) -> bool {
-        !self.is_full() || tokio::time::timeout(self.settings.patience, self.drained()).await.is_ok()
+    /// Waits like [`Self::wait_drained`], with the timeout of a call. Returns `false` if the client has not read in
+    /// time.
+    pub(crate) async fn wait_drained_in_time(&self) -> bool {
+        !self.is_full() || tokio::time::timeout(self.settings.timeout, self.wait_drained()).await.is_ok()
     }
 
-    fn full(&self) -> Fault {
+    fn busy_fault(&self) -> Fault {
         let limit = LimitHit {
             name: "outbox_bytes",
             value: quantity::show_bytes(self.settings.limit),
             setting: "[host] outbox_bytes = …".to_owned(),
         };
-        let what = "busy: the client has not read the answers to its earlier calls";
-        Fault::by_limit(FaultKind::Busy, what, limit).retry_after(RETRY)
+        let what = "busy: the client has not read the responses to its earlier calls";
+        Fault::by_limit(FaultKind::Busy, what, limit).retry_after(RETRY_AFTER)
     }
 
-    /// A line that waits to be written: it holds its room until then.
-    pub(crate) fn hold(&self, line: Vec<u8>, room: Option<OutboxPermit>) -> Bytes {
-        if line.len() < COUNTED {
+    /// Wraps a line so that it is counted until it is written.
+    pub(crate) fn track_line(&self, line: Vec<u8>, room: Option<OutboxPermit>) -> Bytes {
+        if line.len() < MIN_TRACKED_LINE {
             return line.into();
         }
-        let mut permit = room.unwrap_or_else(|| self.permit());
-        permit.sends(line.len() as u64);
+        let mut permit = room.unwrap_or_else(|| self.empty_permit());
+        permit.mark_unsent(line.len() as u64);
         Bytes::from_owner(UnsentLine { line, _permit: permit })
     }
 }
 
-/// A line with the room that it takes.
+/// A line with its reservation.
 struct UnsentLine {
     line: Vec<u8>,
     _permit: OutboxPermit,
@@ -192,60 +195,60 @@ mod tests {
 
     fn outbox(limit: u64, results: u64) -> Outbox {
         let results = MemoryBudget::new("result_memory", results);
-        Outbox::new(OutboxSettings { limit, patience: Duration::from_secs(30), results })
+        Outbox::new(OutboxSettings { limit, timeout: Duration::from_secs(30), results })
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_waits_until_what_came_before_is_written_and_then_is_busy() {
+    async fn a_call_waits_for_unread_responses_and_then_is_busy() {
         let outbox = outbox(1 << 20, u64::MAX);
         let mut first = outbox.acquire(8 << 20).await.unwrap();
         let mut next = Box::pin(outbox.acquire(8 << 20));
-        assert!((&mut next).now_or_never().is_none(), "the first one runs");
-        first.answered(100, None);
+        assert!((&mut next).now_or_never().is_none(), "the first call is running");
+        first.set_response_size(100, None);
         drop(first);
         drop(next.await.unwrap());
         let mut unread = outbox.acquire(0).await.unwrap();
-        unread.sends(1 << 20);
+        unread.mark_unsent(1 << 20);
         let busy = outbox.acquire(0).await.unwrap_err();
         assert_eq!((busy.kind, busy.retry_after_ms), (FaultKind::Busy, Some(1000)));
         assert!(busy.for_operator().contains("[host] outbox_bytes = …"), "{busy}");
-        assert!(!outbox.drained_in_time().await);
+        assert!(!outbox.wait_drained_in_time().await);
         drop(unread);
-        assert!(outbox.drained_in_time().await && outbox.held.used() == 0);
+        assert!(outbox.wait_drained_in_time().await && outbox.reserved.used() == 0);
     }
 
     #[tokio::test]
-    async fn a_client_leaves_half_of_what_is_free_to_the_next() {
+    async fn a_client_uses_at_most_half_of_the_free_memory() {
         let one = outbox(u64::MAX, 1 << 20);
         let other = Outbox::new(one.settings.clone());
         let results = one.settings.results.clone();
         let mut all = Vec::new();
         while let Some(Ok(mut permit)) = one.acquire(0).now_or_never() {
-            permit.answered(USUAL, results.reserve(USUAL));
+            permit.set_response_size(BASE_RESERVATION, results.reserve(BASE_RESERVATION));
             all.push(permit);
         }
-        assert_eq!(all.len(), 16, "half of a megabyte");
-        assert!(matches!(other.acquire(0).now_or_never(), Some(Ok(_))), "there is room for another client");
+        assert_eq!(all.len(), 16, "half of 1 MiB");
+        assert!(matches!(other.acquire(0).now_or_never(), Some(Ok(_))), "another client still finds space");
     }
 
     #[test]
     fn a_line_is_counted_until_it_is_written() {
         let outbox = outbox(1 << 20, u64::MAX);
-        drop(outbox.hold(b"short".to_vec(), None));
-        let mut permit = outbox.permit();
-        permit.answered(1 << 20, None);
-        let line = outbox.hold(vec![b'x'; 1 << 20], Some(permit));
-        assert!(outbox.is_full() && outbox.held.used() == 1 << 20);
+        drop(outbox.track_line(b"short".to_vec(), None));
+        let mut permit = outbox.empty_permit();
+        permit.set_response_size(1 << 20, None);
+        let line = outbox.track_line(vec![b'x'; 1 << 20], Some(permit));
+        assert!(outbox.is_full() && outbox.reserved.used() == 1 << 20);
         drop(line.clone());
-        assert!(outbox.is_full(), "all of its copies are one line");
+        assert!(outbox.is_full(), "clones share one reservation");
         drop(line);
-        assert!(!outbox.is_full() && outbox.held.used() == 0);
-        let unasked = outbox.hold(vec![b'x'; COUNTED], None);
-        assert_eq!(outbox.held.used(), COUNTED as u64);
+        assert!(!outbox.is_full() && outbox.reserved.used() == 0);
+        let unasked = outbox.track_line(vec![b'x'; MIN_TRACKED_LINE], None);
+        assert_eq!(outbox.reserved.used(), MIN_TRACKED_LINE as u64);
         drop(unasked);
-        let mut cancelled = outbox.permit();
-        cancelled.answered(100, None);
+        let mut cancelled = outbox.empty_permit();
+        cancelled.set_response_size(100, None);
         drop(cancelled);
-        assert_eq!(outbox.held.used(), 0, "nobody wants it");
+        assert_eq!(outbox.reserved.used(), 0, "a cancelled call releases its reservation");
     }
 }

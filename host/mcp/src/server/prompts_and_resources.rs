@@ -1,4 +1,4 @@
-//! Prompts and resources on the wire, of what plugins and the embedder offer beside tools.
+//! Converts the prompts and resources of plugins and the embedder to their MCP representation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,26 +9,28 @@ use rmcp::model::{
     ResourceTemplate, Role,
 };
 use serde_json::{Value, json};
-use toolbay_core::call::dialog::{Ask, AskKind};
+use toolbay_core::call::dialog::{DialogRequest, DialogRequestKind};
 use toolbay_core::registry::view::View;
 use toolbay_core::tool::content;
-use toolbay_core::tool::offer::{self, Argument, Content, FillError, Offers};
+use toolbay_core::tool::prompts_and_resources::{
+    self, DocumentArgument, FillError, MessageContent, PromptsAndResources,
+};
 use toolbay_policy::text::one_line;
 
-/// Longest name or address that an error repeats, in characters.
+/// Longest name or URI in an error, in characters.
 const MAX_NAME: usize = 200;
-/// The key of the question for arguments that are missing.
-const ARGUMENTS: &str = "toolbay/arguments";
+/// Key of the input request for missing arguments.
+const ARGUMENTS_KEY: &str = "toolbay/arguments";
 
-/// All prompts of a view, in the order of their names.
-pub(crate) fn prompts(view: &View) -> BTreeMap<String, Prompt> {
-    let all = view.offers();
+/// All prompts of a view, by name.
+pub(crate) fn list_prompts(view: &View) -> BTreeMap<String, Prompt> {
+    let all = view.prompts_and_resources();
     let all = all.iter().flat_map(|offers| &offers.prompts);
-    all.map(|(name, prompt)| (name.clone(), shown(name, prompt))).collect()
+    all.map(|(name, prompt)| (name.clone(), to_mcp_prompt(name, prompt))).collect()
 }
 
-fn shown(name: &str, prompt: &offer::Prompt) -> Prompt {
-    let argument = |argument: &Argument| {
+fn to_mcp_prompt(name: &str, prompt: &prompts_and_resources::Prompt) -> Prompt {
+    let argument = |argument: &DocumentArgument| {
         let mut shown = PromptArgument::new(argument.name.clone());
         shown.title.clone_from(&argument.title);
         shown.description.clone_from(&argument.description);
@@ -42,33 +44,42 @@ fn shown(name: &str, prompt: &offer::Prompt) -> Prompt {
     shown
 }
 
-/// A prompt of a view, with whose it is.
-pub(crate) fn prompt<'v>(view: &'v View, name: &str) -> Result<(&'v Offers, &'v offer::Prompt), ErrorData> {
-    let found = view.offers().into_iter().find_map(|offers| Some((&**offers, offers.prompts.get(name)?)));
+/// Finds a prompt of a view, with the source that offers it.
+pub(crate) fn find_prompt<'v>(
+    view: &'v View,
+    name: &str,
+) -> Result<(&'v PromptsAndResources, &'v prompts_and_resources::Prompt), ErrorData> {
+    let found = view
+        .prompts_and_resources()
+        .into_iter()
+        .find_map(|offers| Some((&**offers, offers.prompts.get(name)?)));
     found.ok_or_else(|| {
         ErrorData::invalid_params(format!("Unknown prompt: {}", one_line(name, MAX_NAME)), None)
     })
 }
 
-/// The arguments of a request: texts, as the protocol wants them.
-pub(crate) fn given(arguments: Option<JsonObject>) -> Result<BTreeMap<String, String>, ErrorData> {
+/// Parses the arguments of a request, which must be strings.
+pub(crate) fn parse_arguments(arguments: Option<JsonObject>) -> Result<BTreeMap<String, String>, ErrorData> {
     let text = |(name, value): (String, Value)| match value {
         Value::String(text) => Ok((name, text)),
         _ => {
-            let text = format!("argument `{}` is no text", one_line(&name, MAX_NAME));
+            let text = format!("argument `{}` is not a string", one_line(&name, MAX_NAME));
             Err(ErrorData::invalid_params(text, None))
         }
     };
     arguments.into_iter().flatten().map(text).collect()
 }
 
-/// What a person is asked who has left arguments out; `None`: none is missing.
-pub(crate) fn question(prompt: &offer::Prompt, given: &BTreeMap<String, String>) -> Option<Ask> {
-    let missing: Vec<&Argument> = prompt.missing(given).collect();
+/// The input request for missing arguments. `None` if none is missing.
+pub(crate) fn missing_arguments_request(
+    prompt: &prompts_and_resources::Prompt,
+    given: &BTreeMap<String, String>,
+) -> Option<DialogRequest> {
+    let missing: Vec<&DocumentArgument> = prompt.missing_arguments(given).collect();
     if missing.is_empty() {
         return None;
     }
-    let field = |argument: &&Argument| {
+    let field = |argument: &&DocumentArgument| {
         let mut field = json!({"type": "string"});
         for (key, text) in [("title", &argument.title), ("description", &argument.description)] {
             if let (Some(text), Some(field)) = (text, field.as_object_mut()) {
@@ -84,13 +95,13 @@ pub(crate) fn question(prompt: &offer::Prompt, given: &BTreeMap<String, String>)
         "message": format!("{title}: {}", prompt.description),
         "requestedSchema": {"type": "object", "properties": properties, "required": names},
     });
-    Some(Ask::new(ARGUMENTS, AskKind::Elicit, params))
+    Some(DialogRequest::new(ARGUMENTS_KEY, DialogRequestKind::Elicit, params))
 }
 
-/// What a person answered, put beside what was given.
-pub(crate) fn answered(given: &mut BTreeMap<String, String>, answer: &Value) -> Result<(), ErrorData> {
+/// Adds the answers of the user to the given arguments.
+pub(crate) fn merge_answers(given: &mut BTreeMap<String, String>, answer: &Value) -> Result<(), ErrorData> {
     if answer.get("action").and_then(Value::as_str) != Some("accept") {
-        return Err(ErrorData::invalid_params("the arguments that are missing were not given", None));
+        return Err(ErrorData::invalid_params("required arguments are missing", None));
     }
     let content = answer.get("content").and_then(Value::as_object);
     for (name, value) in content.into_iter().flatten() {
@@ -101,13 +112,13 @@ pub(crate) fn answered(given: &mut BTreeMap<String, String>, answer: &Value) -> 
     Ok(())
 }
 
-/// The messages of a prompt with these arguments.
-pub(crate) fn messages(
-    offers: &Offers,
-    prompt: &offer::Prompt,
+/// Fills a prompt with arguments.
+pub(crate) fn fill_messages(
+    offers: &PromptsAndResources,
+    prompt: &prompts_and_resources::Prompt,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<PromptMessage>, ErrorData> {
-    let filled = prompt.filled(given).map_err(|error| unfit(&error))?;
+    let filled = prompt.fill(given).map_err(|error| invalid_arguments(&error))?;
     Ok(filled
         .into_iter()
         .filter_map(|message| {
@@ -115,22 +126,22 @@ pub(crate) fn messages(
                 content::Role::User => Role::User,
                 content::Role::Assistant => Role::Assistant,
             };
-            Some(PromptMessage::new(role, block(offers, message.content)?))
+            Some(PromptMessage::new(role, message_block(offers, message.content)?))
         })
         .collect())
 }
 
-fn unfit(error: &FillError) -> ErrorData {
+fn invalid_arguments(error: &FillError) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), None)
 }
 
-/// `None`: a resource that is not there, of which a document that was checked has none.
-fn block(offers: &Offers, content: Content) -> Option<ContentBlock> {
+/// Converts message content. `None` if it refers to an unknown resource, which a checked document never does.
+fn message_block(offers: &PromptsAndResources, content: MessageContent) -> Option<ContentBlock> {
     Some(match content {
-        Content::Text { text } => ContentBlock::text(text),
-        Content::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
-        Content::Audio { data, mime_type } => ContentBlock::Audio(AudioContent::new(data, mime_type)),
-        Content::Embedded { uri, mime_type, text } => {
+        MessageContent::Text { text } => ContentBlock::text(text),
+        MessageContent::Image { data, mime_type } => ContentBlock::Image(ImageContent::new(data, mime_type)),
+        MessageContent::Audio { data, mime_type } => ContentBlock::Audio(AudioContent::new(data, mime_type)),
+        MessageContent::Embedded { uri, mime_type, text } => {
             ContentBlock::Resource(EmbeddedResource::new(ResourceContents::TextResourceContents {
                 uri,
                 mime_type,
@@ -138,25 +149,25 @@ fn block(offers: &Offers, content: Content) -> Option<ContentBlock> {
                 meta: None,
             }))
         }
-        Content::Resource { path } => {
-            let (uri, resource) = offers.at(&path)?;
-            ContentBlock::Resource(EmbeddedResource::new(contents(uri, resource)))
+        MessageContent::Resource { path } => {
+            let (uri, resource) = offers.resource_at(&path)?;
+            ContentBlock::Resource(EmbeddedResource::new(to_contents(uri, resource)))
         }
-        Content::ResourceLink { path } => {
-            let (uri, resource) = offers.at(&path)?;
-            ContentBlock::ResourceLink(listed(uri, resource))
+        MessageContent::ResourceLink { path } => {
+            let (uri, resource) = offers.resource_at(&path)?;
+            ContentBlock::ResourceLink(to_mcp_resource(uri, resource))
         }
     })
 }
 
-/// All resources of a view, in the order of their addresses.
-pub(crate) fn resources(view: &View) -> BTreeMap<String, Resource> {
-    let all = view.offers();
+/// All resources of a view, by URI.
+pub(crate) fn list_resources(view: &View) -> BTreeMap<String, Resource> {
+    let all = view.prompts_and_resources();
     let all = all.iter().flat_map(|offers| &offers.resources);
-    all.map(|(uri, resource)| (uri.clone(), listed(uri, resource))).collect()
+    all.map(|(uri, resource)| (uri.clone(), to_mcp_resource(uri, resource))).collect()
 }
 
-fn listed(uri: &str, resource: &offer::Resource) -> Resource {
+fn to_mcp_resource(uri: &str, resource: &prompts_and_resources::Resource) -> Resource {
     let mut shown = Resource::new(uri, resource.path.clone());
     shown.title = Some(resource.name.clone());
     shown.description.clone_from(&resource.description);
@@ -165,9 +176,9 @@ fn listed(uri: &str, resource: &offer::Resource) -> Resource {
     shown
 }
 
-/// All templates of a view, in the order of their addresses.
-pub(crate) fn templates(view: &View) -> BTreeMap<String, ResourceTemplate> {
-    let all = view.offers();
+/// All resource templates of a view, by URI.
+pub(crate) fn list_templates(view: &View) -> BTreeMap<String, ResourceTemplate> {
+    let all = view.prompts_and_resources();
     let all = all.iter().flat_map(|offers| &offers.templates);
     all.map(|(uri, (_, template))| {
         let mut shown = ResourceTemplate::new(uri.clone(), template.path.clone());
@@ -179,23 +190,25 @@ pub(crate) fn templates(view: &View) -> BTreeMap<String, ResourceTemplate> {
     .collect()
 }
 
-/// What is at an address; `None`: nothing of a view.
-pub(crate) fn read(view: &View, uri: &str) -> Option<Result<ResourceContents, ErrorData>> {
-    view.offers().into_iter().find_map(|offers| {
+/// Reads a resource of a view. `None` if the view has no such resource.
+pub(crate) fn read_resource(view: &View, uri: &str) -> Option<Result<ResourceContents, ErrorData>> {
+    view.prompts_and_resources().into_iter().find_map(|offers| {
         if let Some(resource) = offers.resources.get(uri) {
-            return Some(Ok(contents(uri, resource)));
+            return Some(Ok(to_contents(uri, resource)));
         }
-        let (template, made) = offers.made(uri)?;
-        Some(made.map_err(|error| unfit(&error)).map(|text| ResourceContents::TextResourceContents {
-            uri: uri.to_owned(),
-            mime_type: template.mime_type.clone(),
-            text,
-            meta: None,
+        let (template, made) = offers.expand_template(uri)?;
+        Some(made.map_err(|error| invalid_arguments(&error)).map(|text| {
+            ResourceContents::TextResourceContents {
+                uri: uri.to_owned(),
+                mime_type: template.mime_type.clone(),
+                text,
+                meta: None,
+            }
         }))
     })
 }
 
-fn contents(uri: &str, resource: &offer::Resource) -> ResourceContents {
+fn to_contents(uri: &str, resource: &prompts_and_resources::Resource) -> ResourceContents {
     let (uri, mime_type, meta) = (uri.to_owned(), resource.mime_type.clone(), None);
     match &resource.blob {
         Some(blob) => ResourceContents::BlobResourceContents { uri, mime_type, blob: blob.to_string(), meta },
@@ -206,23 +219,23 @@ fn contents(uri: &str, resource: &offer::Resource) -> ResourceContents {
     }
 }
 
-/// Values for an argument of a prompt or a template, by what was typed so far.
-pub(crate) fn complete(
+/// Completes an argument of a prompt or a template from its prefix.
+pub(crate) fn complete_argument(
     view: &View,
     about: &Reference,
     typed: &ArgumentInfo,
 ) -> Result<CompletionInfo, ErrorData> {
-    let arguments: Cow<'_, [Argument]> = match about {
-        Reference::Prompt(one) => Cow::Borrowed(&prompt(view, &one.name)?.1.arguments),
+    let arguments: Cow<'_, [DocumentArgument]> = match about {
+        Reference::Prompt(one) => Cow::Borrowed(&find_prompt(view, &one.name)?.1.arguments),
         Reference::Resource(one) => {
-            let mut all = view.offers().into_iter();
+            let mut all = view.prompts_and_resources().into_iter();
             let found = all.find_map(|offers| offers.templates.get(&one.uri));
             let (pattern, template) = found.ok_or_else(|| {
                 let uri = one_line(&one.uri, MAX_NAME);
-                ErrorData::invalid_params(format!("there is no resource template `{uri}`"), None)
+                ErrorData::invalid_params(format!("unknown resource template `{uri}`"), None)
             })?;
             let unsaid = |name: &&str| !template.arguments.iter().any(|one| one.name == **name);
-            let bare = |name: &str| Argument {
+            let bare = |name: &str| DocumentArgument {
                 name: name.to_owned(),
                 title: None,
                 description: None,
@@ -239,9 +252,9 @@ pub(crate) fn complete(
     };
     let argument = arguments.iter().find(|argument| argument.name == typed.name).ok_or_else(|| {
         let name = one_line(&typed.name, MAX_NAME);
-        ErrorData::invalid_params(format!("there is no argument `{name}`"), None)
+        ErrorData::invalid_params(format!("unknown argument `{name}`"), None)
     })?;
-    let found = offer::complete(argument, &typed.value);
+    let found = prompts_and_resources::complete(argument, &typed.value);
     let values = found.iter().take(CompletionInfo::MAX_VALUES).map(|value| (*value).to_owned()).collect();
     let mut info = CompletionInfo::default();
     info.values = values;
@@ -250,10 +263,10 @@ pub(crate) fn complete(
     Ok(info)
 }
 
-/// The icons of a tool, if its source has some for it.
-pub(crate) fn icons(offers: Option<&Offers>, tool: &str) -> Option<Vec<Icon>> {
+/// The icons of a tool, if its source has any.
+pub(crate) fn tool_icons(offers: Option<&PromptsAndResources>, tool: &str) -> Option<Vec<Icon>> {
     let icons = offers?.icons(tool);
-    let shown = |icon: &offer::Icon| {
+    let shown = |icon: &prompts_and_resources::Icon| {
         let mut shown = Icon::new(icon.src.clone());
         let kind = icon.src.strip_prefix("data:").and_then(|rest| rest.split_once(';'));
         shown.mime_type = kind.map(|(kind, _)| kind.to_owned());

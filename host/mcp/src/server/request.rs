@@ -1,4 +1,4 @@
-//! One request and what belongs to it.
+//! The context and the result of one request.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::CredentialValidity;
-use crate::protocol::event_stream::Reply;
-use crate::protocol::incoming::Request;
+use crate::protocol::event_stream::EncodedResponse;
+use crate::protocol::incoming::ClientRequest;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::message;
 use crate::protocol::outbound::Outbound;
@@ -16,13 +16,13 @@ use crate::protocol::trace;
 use crate::server::convert;
 use crate::server::outbox::{Outbox, OutboxPermit};
 
-/// The context of one request: who asks, in which era, what the client can do, and what ends it.
+/// The context of one request: its era, the client's capabilities, and its cancellation.
 pub(crate) struct RequestContext {
     pub(crate) id: RequestId,
     pub(crate) era: Era,
     pub(crate) version: Option<ProtocolVersion>,
     pub(crate) capabilities: ClientCapabilities,
-    /// Whether methods that only clients with a handshake know may be called.
+    /// Whether methods that require a handshake may be called.
     pub(crate) has_session: bool,
     pub(crate) meta: RequestMetaObject,
     pub(crate) cancel: CancellationToken,
@@ -30,44 +30,44 @@ pub(crate) struct RequestContext {
     pub(crate) origin: RequestOrigin,
 }
 
-/// What the transport knows of a request.
+/// Transport-level facts about a request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestOrigin {
-    /// Answers that the client has not read.
+    /// The client's unread responses.
     pub(crate) outbox: Arc<Outbox>,
-    /// Whether the credential counts with which it came, if it needed one.
+    /// Validity of the request's credential, if the transport authenticates.
     pub(crate) validity: Option<CredentialValidity>,
-    /// The trace that its headers name.
+    /// The `traceparent` of its headers.
     pub(crate) traceparent: Option<String>,
 }
 
 impl RequestContext {
-    /// The trace that the request is part of: what its `_meta` says, or its headers.
+    /// The `traceparent` of the request: from its `_meta`, or else from its headers.
     pub(crate) fn traceparent(&self) -> Option<String> {
         match self.meta.get_traceparent() {
-            Some(value) => trace::parent(value).map(ToOwned::to_owned),
+            Some(value) => trace::parse_traceparent(value).map(ToOwned::to_owned),
             None => self.origin.traceparent.clone(),
         }
     }
 
-    /// The answer with a complete result, and what clients of the era want in each.
-    pub(crate) fn complete(
+    /// Encodes a complete result, with the members that the era requires.
+    pub(crate) fn complete_response(
         &self,
         result: impl Serialize,
-        caching: Option<Caching>,
+        caching: Option<CacheHints>,
         room: Option<OutboxPermit>,
-    ) -> Answer {
+    ) -> EncodedResult {
         let is_modern = self.era == Era::Modern;
         let result_type = is_modern.then_some("complete");
-        let (caching, meta) = (caching.filter(|_| is_modern), is_modern.then(convert::signature));
-        Answer::new(&self.id, &CompleteResult { result_type, result, caching, meta }, room)
+        let (caching, meta) = (caching.filter(|_| is_modern), is_modern.then(convert::server_info_meta));
+        EncodedResult::new(&self.id, &CompleteResult { result_type, result, caching, meta }, room)
     }
 }
 
-/// How long a client of 2026-07-28 may keep a result, and for whom.
+/// Cache hints of 2026-07-28.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Caching {
+pub(crate) struct CacheHints {
     pub(crate) ttl_ms: u64,
     pub(crate) cache_scope: CacheScope,
 }
@@ -80,37 +80,43 @@ struct CompleteResult<T> {
     #[serde(flatten)]
     result: T,
     #[serde(flatten)]
-    caching: Option<Caching>,
+    caching: Option<CacheHints>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'static rmcp::model::MetaObject>,
 }
 
-/// A request with its context; one that names no version that we speak has only an error.
+/// A request with its context, or the error if its version or metadata is invalid.
 pub(crate) struct AdmittedRequest {
-    pub(crate) request: Result<Request, ErrorData>,
+    pub(crate) request: Result<ClientRequest, ErrorData>,
     pub(crate) context: RequestContext,
 }
 
-/// The result of a request, as it is written to its client.
+/// An encoded result, with its reservation in the outbox.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct EncodedResult {
     line: Vec<u8>,
-    /// The room that it takes until it is written.
+    /// The reservation, held until the line is written.
     room: Option<OutboxPermit>,
 }
 
-impl Answer {
-    /// The reply to the request of this id.
-    pub(crate) fn reply(outcome: Result<Self, ErrorData>, id: &RequestId, outbox: &Outbox) -> Reply {
+impl EncodedResult {
+    /// Converts the outcome of the request with this id to a response.
+    pub(crate) fn into_response(
+        outcome: Result<Self, ErrorData>,
+        id: &RequestId,
+        outbox: &Outbox,
+    ) -> EncodedResponse {
         let (line, error, room) = match outcome {
             Ok(Self { line, room }) => (line, None, room),
-            Err(error) => (message::response::<_, (), _>(Some(id), Err(&error)), Some(error.code), None),
+            Err(error) => {
+                (message::encode_response::<_, (), _>(Some(id), Err(&error)), Some(error.code), None)
+            }
         };
-        Reply { line: outbox.hold(line, room), error }
+        EncodedResponse { line: outbox.track_line(line, room), error }
     }
 
-    /// A result of the request of this id, and the room that was taken for it.
+    /// Encodes the result of the request with this id.
     pub(crate) fn new(id: &RequestId, result: &impl Serialize, room: Option<OutboxPermit>) -> Self {
-        Self { line: message::response::<_, _, ()>(Some(id), Ok(result)), room }
+        Self { line: message::encode_response::<_, _, ()>(Some(id), Ok(result)), room }
     }
 }

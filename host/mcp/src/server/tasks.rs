@@ -1,9 +1,8 @@
-//! Calls that take long, as tasks (`io.modelcontextprotocol/tasks`): the client gets a name at once, or after a while,
-//! and asks for the result later. Most clients give a request up after sixty seconds, progress or not.
+//! Long calls as tasks (`io.modelcontextprotocol/tasks`): the client gets a task id, at once or after a while, and
+//! polls for the result. Most clients time out requests after 60 s, even with progress.
 //!
-//! Only for clients that say in the request that they know tasks, and only in the era of 2026-07-28. A task belongs to
-//! who made it; its name cannot be guessed. What is kept is bounded in number, bytes and age: a call that finds no
-//! room stays an ordinary call.
+//! Only clients of 2026-07-28 that declare the capability get tasks. A task belongs to its owner and has an unguessable
+//! id. The number, size and age of tasks are bounded. A call that exceeds a limit stays an ordinary call.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -18,172 +17,176 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::timestamp;
-use toolbay_core::call::dialog::{Ask, Unanswered};
+use toolbay_core::call::dialog::{DialogError, DialogRequest};
 
-use crate::protocol::request_state::random_name;
-use crate::server::client_dialog::{self, fits};
-use crate::server::connection::millis;
+use crate::protocol::request_state::random_hex_name;
+use crate::server::client_dialog::{self, is_valid_answer};
+use crate::server::connection::to_millis;
 
-/// Tasks of one client that are there at once, the ended ones included.
+/// Most tasks of one client, including finished ones.
 pub const MAX_TASKS: usize = 64;
-/// Tasks of all clients together.
+/// Most tasks of all clients together.
 pub const MAX_ALL_TASKS: usize = 1024;
-/// Bytes of results that are kept for one client.
+/// Most bytes of stored results of one client.
 pub const MAX_TASK_BYTES: usize = 32 << 20;
-/// The same for all clients together: who may choose the names of sessions can choose many.
+/// Most bytes of stored results of all clients together, since a client that chooses session names can have many.
 const MAX_ALL_TASK_BYTES: usize = 128 << 20;
-/// How often a client should ask.
-const POLL: Duration = Duration::from_secs(1);
-/// Longest message of a status, in characters.
-const MAX_MESSAGE: usize = 500;
+/// Suggested polling interval for clients.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest status message, in characters.
+const MAX_STATUS_MESSAGE: usize = 500;
 
-/// Where a task is.
-enum Stage {
+/// The stage of a task.
+enum TaskStage {
     Working,
-    Asking(BTreeMap<String, Open>),
+    AwaitingInput(BTreeMap<String, OpenTaskRequest>),
     Done { result: Box<RawValue> },
     Failed { error: ErrorData },
     Cancelled,
 }
 
-/// A question that waits for its answer.
-struct Open {
-    ask: Ask,
+/// An input request that waits for its response.
+struct OpenTaskRequest {
+    ask: DialogRequest,
     answer: oneshot::Sender<Value>,
 }
 
-struct Inner {
-    stage: Stage,
-    /// What the call said last.
+struct TaskState {
+    stage: TaskStage,
+    /// The last progress message of the call.
     message: Option<String>,
     updated: SystemTime,
     bytes: usize,
-    questions: u32,
+    requests: u32,
 }
 
-/// One call that has become a task.
-pub(crate) struct Task {
+/// A call that has become a task.
+pub(crate) struct CallTask {
     name: String,
     owner: Arc<str>,
     created: SystemTime,
-    ends: Instant,
-    life: Duration,
-    /// Ends the call.
+    expires_at: Instant,
+    ttl: Duration,
+    /// Cancels the call.
     pub(crate) cancel: CancellationToken,
-    inner: Mutex<Inner>,
+    state: Mutex<TaskState>,
 }
 
-impl fmt::Debug for Task {
+impl fmt::Debug for CallTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Task {
-    /// When it goes, whatever has become of it.
-    pub(crate) fn ends(&self) -> Instant {
-        self.ends
+impl CallTask {
+    /// When the task is removed, in any stage.
+    pub(crate) fn expires_at(&self) -> Instant {
+        self.expires_at
     }
 
-    /// What the call says of how far it is.
-    pub(crate) fn say(&self, message: &str) {
-        let mut inner = self.inner.lock();
-        inner.message = Some(message.chars().take(MAX_MESSAGE).collect());
+    /// Sets the status message.
+    pub(crate) fn set_message(&self, message: &str) {
+        let mut inner = self.state.lock();
+        inner.message = Some(message.chars().take(MAX_STATUS_MESSAGE).collect());
         inner.updated = SystemTime::now();
     }
 
-    /// Puts questions to the client, who finds them when it looks at the task, and waits for all answers.
-    pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Value>, Unanswered> {
+    /// Adds input requests, which the client sees when it polls the task, and waits for all responses.
+    pub(crate) async fn ask(&self, asks: Vec<DialogRequest>) -> Result<Vec<Value>, DialogError> {
         let mut answers = Vec::with_capacity(asks.len());
         {
-            let mut inner = self.inner.lock();
-            let mut open = match std::mem::replace(&mut inner.stage, Stage::Working) {
-                Stage::Working => BTreeMap::new(),
-                Stage::Asking(open) => open,
-                ended @ (Stage::Done { .. } | Stage::Failed { .. } | Stage::Cancelled) => {
+            let mut inner = self.state.lock();
+            let mut open = match std::mem::replace(&mut inner.stage, TaskStage::Working) {
+                TaskStage::Working => BTreeMap::new(),
+                TaskStage::AwaitingInput(open) => open,
+                ended @ (TaskStage::Done { .. } | TaskStage::Failed { .. } | TaskStage::Cancelled) => {
                     inner.stage = ended;
-                    return Err(Unanswered::Failed("the task has ended".to_owned()));
+                    return Err(DialogError::Failed("the task has ended".to_owned()));
                 }
             };
             for ask in asks {
-                inner.questions = inner.questions.saturating_add(1);
+                inner.requests = inner.requests.saturating_add(1);
                 let (answer, receiver) = oneshot::channel();
-                // Each name stands for one question in the whole life of the task.
-                open.insert(format!("{}-{}", ask.key, inner.questions), Open { ask, answer });
+                // Keys are unique over the lifetime of the task.
+                open.insert(format!("{}-{}", ask.key, inner.requests), OpenTaskRequest { ask, answer });
                 answers.push(receiver);
             }
-            inner.stage = Stage::Asking(open);
+            inner.stage = TaskStage::AwaitingInput(open);
             inner.updated = SystemTime::now();
         }
         let mut values = Vec::with_capacity(answers.len());
         for answer in answers {
-            let gone = |_| Unanswered::Failed("the task has ended".to_owned());
+            let gone = |_| DialogError::Failed("the task has ended".to_owned());
             values.push(answer.await.map_err(gone)?);
         }
         Ok(values)
     }
 
-    /// Takes answers; those to nothing that is open, or of another form, are left.
-    fn answer(&self, responses: BTreeMap<String, Value>) {
-        let mut inner = self.inner.lock();
-        let Stage::Asking(open) = &mut inner.stage else { return };
+    /// Accepts responses. Those without an open request, or of the wrong shape, are ignored.
+    fn accept_responses(&self, responses: BTreeMap<String, Value>) {
+        let mut inner = self.state.lock();
+        let TaskStage::AwaitingInput(open) = &mut inner.stage else { return };
         for (key, value) in responses {
-            if open.get(&key).is_some_and(|open| fits(open.ask.kind, &value))
+            if open.get(&key).is_some_and(|open| is_valid_answer(open.ask.kind, &value))
                 && let Some(open) = open.remove(&key)
                 && open.answer.send(value).is_err()
             {
-                tracing::debug!("an answer came for a question that nobody waits for");
+                tracing::debug!("a response arrived for an input request that is no longer pending");
             }
         }
         if open.is_empty() {
-            inner.stage = Stage::Working;
+            inner.stage = TaskStage::Working;
         }
         inner.updated = SystemTime::now();
     }
 
-    /// The answer to `tasks/get`.
+    /// The result of `tasks/get`.
     fn view(&self) -> TaskView {
-        let inner = self.inner.lock();
+        let inner = self.state.lock();
         let mut view = TaskView { task: self.head(&inner), input_requests: None, result: None, error: None };
         view.task.status = match &inner.stage {
-            Stage::Working => TaskStatus::Working,
-            Stage::Asking(open) => {
+            TaskStage::Working => TaskStatus::Working,
+            TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
-                    client_dialog::request(&open.ask).ok().map(|request| (key.clone(), request))
+                    client_dialog::to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
                 view.input_requests = Some(requests.collect());
                 TaskStatus::InputRequired
             }
-            Stage::Done { result } => {
+            TaskStage::Done { result } => {
                 view.result = Some(result.clone());
                 TaskStatus::Completed
             }
-            Stage::Failed { error } => {
+            TaskStage::Failed { error } => {
                 view.error = Some(error.clone());
                 TaskStatus::Failed
             }
-            Stage::Cancelled => TaskStatus::Cancelled,
+            TaskStage::Cancelled => TaskStatus::Cancelled,
         };
         view
     }
 
-    fn head(&self, inner: &Inner) -> TaskHead {
-        let head =
-            TaskHead::new(self.name.clone(), TaskStatus::Working, utc(self.created), utc(inner.updated));
-        let head = head.with_ttl_ms(millis(self.life)).with_poll_interval_ms(millis(POLL));
+    fn head(&self, inner: &TaskState) -> TaskHead {
+        let head = TaskHead::new(
+            self.name.clone(),
+            TaskStatus::Working,
+            to_utc(self.created),
+            to_utc(inner.updated),
+        );
+        let head = head.with_ttl_ms(to_millis(self.ttl)).with_poll_interval_ms(to_millis(POLL_INTERVAL));
         match &inner.message {
             Some(message) => head.with_status_message(message.clone()),
             None => head,
         }
     }
 
-    /// The answer to the request that became this task.
-    pub(crate) fn created(&self) -> CreateTaskResult {
-        CreateTaskResult::new(self.head(&self.inner.lock()))
+    /// The result of the request that became this task.
+    pub(crate) fn create_result(&self) -> CreateTaskResult {
+        CreateTaskResult::new(self.head(&self.state.lock()))
     }
 }
 
-/// Where a task is, as its client sees it.
+/// The state of a task, as its client sees it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskView {
@@ -197,29 +200,29 @@ pub(crate) struct TaskView {
     error: Option<ErrorData>,
 }
 
-fn utc(time: SystemTime) -> String {
+fn to_utc(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The tasks of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    tasks: Mutex<HashMap<String, Arc<Task>>>,
+pub(crate) struct TaskStore {
+    tasks: Mutex<HashMap<String, Arc<CallTask>>>,
 }
 
-impl Tasks {
-    /// A new task for a call that `cancel` ends; `None`: there is no room for one more.
-    pub(crate) fn open(
+impl TaskStore {
+    /// Creates a task for a call that `cancel` ends. `None` if a limit is reached.
+    pub(crate) fn create(
         &self,
         owner: &Arc<str>,
         cancel: CancellationToken,
         life: Duration,
-    ) -> Option<Arc<Task>> {
+    ) -> Option<Arc<CallTask>> {
         let mut tasks = self.tasks.lock();
         let of_owner = || tasks.values().filter(|task| task.owner == *owner);
-        let bytes: usize = of_owner().map(|task| task.inner.lock().bytes).sum();
-        let all: usize = tasks.values().map(|task| task.inner.lock().bytes).sum();
+        let bytes: usize = of_owner().map(|task| task.state.lock().bytes).sum();
+        let all: usize = tasks.values().map(|task| task.state.lock().bytes).sum();
         if all >= MAX_ALL_TASK_BYTES {
             return None;
         }
@@ -227,94 +230,91 @@ impl Tasks {
             return None;
         }
         let now = SystemTime::now();
-        let inner = Inner { stage: Stage::Working, message: None, updated: now, bytes: 0, questions: 0 };
-        let task = Arc::new(Task {
-            name: random_name()?,
+        let inner =
+            TaskState { stage: TaskStage::Working, message: None, updated: now, bytes: 0, requests: 0 };
+        let task = Arc::new(CallTask {
+            name: random_hex_name()?,
             owner: Arc::clone(owner),
             created: now,
-            ends: Instant::now() + life,
-            life,
+            expires_at: Instant::now() + life,
+            ttl: life,
             cancel,
-            inner: Mutex::new(inner),
+            state: Mutex::new(inner),
         });
         tasks.insert(task.name.clone(), Arc::clone(&task));
         Some(task)
     }
 
-    /// Keeps how a call ended.
-    pub(crate) fn end(&self, task: &Task, result: Result<Box<RawValue>, ErrorData>) {
+    /// Stores the result of a call.
+    pub(crate) fn finish(&self, task: &CallTask, result: Result<Box<RawValue>, ErrorData>) {
         let bytes = result.as_ref().map_or(0, |result| result.get().len());
         let tasks = self.tasks.lock();
-        let count = |of: &dyn Fn(&Task) -> bool| {
-            tasks.values().filter(|one| of(one)).map(|one| one.inner.lock().bytes).sum::<usize>()
+        let count = |of: &dyn Fn(&CallTask) -> bool| {
+            tasks.values().filter(|one| of(one)).map(|one| one.state.lock().bytes).sum::<usize>()
         };
         let (others, all) = (count(&|one| one.owner == task.owner), count(&|_| true));
-        // With the lock on all: two that end at once see each other.
-        let mut inner = task.inner.lock();
+        // Under the lock of all tasks, so that two tasks that finish at once see each other's bytes.
+        let mut inner = task.state.lock();
         inner.stage = match result {
-            _ if task.cancel.is_cancelled() => Stage::Cancelled,
+            _ if task.cancel.is_cancelled() => TaskStage::Cancelled,
             Ok(result) if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES => {
                 inner.bytes = bytes;
-                Stage::Done { result }
+                TaskStage::Done { result }
             }
             Ok(_) => {
                 let text = format!(
-                    "the result has {bytes} bytes; {MAX_TASK_BYTES} are kept for all tasks of a client, and \
-                     {MAX_ALL_TASK_BYTES} for all clients"
+                    "the result of {bytes} bytes does not fit: results of tasks are limited to {MAX_TASK_BYTES} bytes \
+                     per client and {MAX_ALL_TASK_BYTES} bytes for all clients"
                 );
-                Stage::Failed { error: ErrorData::internal_error(text, None) }
+                TaskStage::Failed { error: ErrorData::internal_error(text, None) }
             }
-            Err(error) => Stage::Failed { error },
+            Err(error) => TaskStage::Failed { error },
         };
         inner.updated = SystemTime::now();
     }
 
-    /// Forgets a task, and ends its call if it runs.
-    pub(crate) fn forget(&self, task: &Task) {
+    /// Removes a task, and cancels its call.
+    pub(crate) fn remove(&self, task: &CallTask) {
         task.cancel.cancel();
         self.tasks.lock().remove(&task.name);
     }
 
-    /// Bytes of a task's result; 0 where there is none.
-    pub(crate) fn bytes(&self, owner: &str, name: &str) -> u64 {
-        self.find(owner, name).map_or(0, |task| task.inner.lock().bytes as u64)
+    /// Size of a task's result in bytes; 0 without a result.
+    pub(crate) fn result_bytes(&self, owner: &str, name: &str) -> u64 {
+        self.find(owner, name).map_or(0, |task| task.state.lock().bytes as u64)
     }
 
-    /// Where a task is.
-    pub(crate) fn get(&self, owner: &str, name: &str) -> Result<TaskView, ErrorData> {
+    /// The state of a task.
+    pub(crate) fn view(&self, owner: &str, name: &str) -> Result<TaskView, ErrorData> {
         self.find(owner, name).map(|task| task.view())
     }
 
-    /// Answers what a task asked.
-    pub(crate) fn update(
+    /// Passes responses to the input requests of a task.
+    pub(crate) fn accept_responses(
         &self,
         owner: &str,
         name: &str,
         responses: BTreeMap<String, Value>,
     ) -> Result<(), ErrorData> {
-        self.find(owner, name).map(|task| task.answer(responses))
+        self.find(owner, name).map(|task| task.accept_responses(responses))
     }
 
-    /// Ends a task's call; one that has ended stays as it is.
+    /// Cancels a task. A finished task stays unchanged.
     pub(crate) fn cancel(&self, owner: &str, name: &str) -> Result<(), ErrorData> {
         let task = self.find(owner, name)?;
-        let mut inner = task.inner.lock();
-        if matches!(inner.stage, Stage::Working | Stage::Asking(_)) {
-            inner.stage = Stage::Cancelled;
+        let mut inner = task.state.lock();
+        if matches!(inner.stage, TaskStage::Working | TaskStage::AwaitingInput(_)) {
+            inner.stage = TaskStage::Cancelled;
             inner.updated = SystemTime::now();
             task.cancel.cancel();
         }
         Ok(())
     }
 
-    /// A task of another client is none.
-    fn find(&self, owner: &str, name: &str) -> Result<Arc<Task>, ErrorData> {
+    /// Finds a task of this owner. Tasks of other clients count as unknown.
+    fn find(&self, owner: &str, name: &str) -> Result<Arc<CallTask>, ErrorData> {
         let task = self.tasks.lock().get(name).filter(|task| *task.owner == *owner).cloned();
-        task.filter(|task| task.ends > Instant::now()).ok_or_else(|| {
-            ErrorData::invalid_params(
-                "there is no task of this name; it may have been there for too long",
-                None,
-            )
-        })
+        task.filter(|task| task.expires_at > Instant::now())
+            .ok_or_else(|| ErrorData::invalid_params("unknown task; it may have expired", None))
     }
 }

@@ -1,35 +1,35 @@
 //! MCP over HTTP: both eras of the protocol on one endpoint, `/mcp`, and on `/mcp/<profile>` for each profile.
 //!
 //! ```text
-//! accept     connections: how many, how long they may be idle, how slowly they may read; the end of all
+//! accept     connections: their number, idle and write timeouts, shutdown
 //!   route    /mcp, /healthz, /readyz, /.well-known/oauth-protected-resource
-//!     request_checks  Host and Origin ─► who is it ─► which profile ─► request rate ─► quota ─► body
-//!       dispatch      message ─► context ─► protocol ─► one JSON body, or events
+//!     request_checks  Host and Origin ─► authentication ─► profile ─► request rate ─► quota ─► body
+//!       dispatch      message ─► context ─► protocol ─► JSON body or events
 //! ```
 //!
-//! The protocol answers what is asked; whose request it is, what it may take and what becomes of it when the client leaves is
-//! settled here, and its credential is watched until it is answered. Nothing a client sends is believed before it has said
-//! who it is, but for `Host` and `Origin`, which only take away.
+//! The protocol layer answers requests. This module authenticates them, enforces quotas, and handles disconnects. It
+//! watches the credential of a request until the response is complete. Nothing in a request is trusted before
+//! authentication except `Host` and `Origin`, which can only cause a refusal.
 
 mod accept;
 mod allowed_hosts;
-mod answer;
-mod body;
+mod bodies;
 mod clients;
 mod connections;
 mod dispatch;
 mod endpoints;
 mod event_body;
-mod files;
+mod event_reader;
 mod forwarded;
 mod headers;
-mod reader;
-mod refused;
+mod refusals;
 mod request_checks;
+mod responses;
 mod route;
 mod sessions;
 mod socket;
 mod stateless;
+mod watched_files;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,98 +40,100 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::serve::Serve;
+use toolbay_policy::serve::ServePolicy;
 
-use crate::auth::failures::Failures;
-use crate::auth::{Auth, FetchKeys};
+use crate::auth::failures::AuthFailureLimiter;
+use crate::auth::{Authenticator, KeyFetcher};
 use crate::server::Server;
 use allowed_hosts::AllowedHosts;
 use clients::Clients;
 use connections::Connections;
 use endpoints::Endpoints;
-use files::Files;
-use refused::RefusedRequests;
+use refusals::RefusedRequests;
 use sessions::Sessions;
+use watched_files::WatchedFiles;
 
-/// Toolbay as an MCP server over HTTP. Cheap to clone; all clones are one server.
+/// An MCP server over HTTP. Cheap to clone; all clones share one server.
 #[derive(Debug, Clone)]
-pub struct Http {
-    state: Arc<State>,
+pub struct McpHttpServer {
+    state: Arc<HttpState>,
 }
 
-/// When a server ends.
+/// Cancellation tokens that shut a server down.
 #[derive(Debug, Clone, Default)]
-pub struct Ends {
-    /// Begins the end: the server takes nothing more in, over HTTP says that it is not ready, and lets requests end.
+pub struct ShutdownSignals {
+    /// Starts a graceful shutdown: the server accepts nothing more, reports over HTTP that it is not ready, and
+    /// finishes requests.
     pub drain: CancellationToken,
-    /// Ends everything at once.
+    /// Shuts down at once.
     pub stop: CancellationToken,
 }
 
-/// How many of what there are.
+/// Numbers of open connections and sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct ServerCounts {
     /// Open connections.
     pub connections: usize,
-    /// Sessions of clients up to 2025-11-25.
+    /// Sessions of legacy clients.
     pub sessions: usize,
-    /// Sessions that requests of 2026-07-28 belong to.
+    /// Sessions of 2026-07-28 clients.
     pub stateless: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct HttpState {
     server: Arc<Server>,
-    settings: ArcSwap<Settings>,
-    fetch: FetchKeys,
-    files: Mutex<Files>,
+    settings: ArcSwap<ServeSettings>,
+    key_fetcher: KeyFetcher,
+    files: Mutex<WatchedFiles>,
     connections: Arc<Connections>,
     clients: Clients,
-    failures: Failures,
+    failures: AuthFailureLimiter,
     refused: RefusedRequests,
     sessions: Sessions,
     endpoints: Endpoints,
-    ends: Ends,
-    /// Fires when requests are not taken any more.
+    ends: ShutdownSignals,
+    /// Fires when requests are no longer accepted.
     draining: CancellationToken,
 }
 
-/// What the policy says now.
+/// The current settings of the policy.
 #[derive(Debug)]
-struct Settings {
-    serve: Serve,
+struct ServeSettings {
+    serve: ServePolicy,
     hosts: AllowedHosts,
-    auth: Auth,
+    auth: Authenticator,
 }
 
-impl Http {
-    /// A server that listens on these addresses, which are only looked at. Call in a tokio runtime.
+impl McpHttpServer {
+    /// Creates a server for listeners on these addresses. The addresses are only checked. Must be called inside a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// One of them can be reached by others and nobody is asked who they are, or a file that `serve` names cannot be
+    /// An address is reachable from other machines while authentication is off, or a file that `serve` names cannot be
     /// read.
     pub fn new(
         server: Server,
-        serve: Serve,
+        serve: ServePolicy,
         listens: Vec<SocketAddr>,
-        fetch: FetchKeys,
-        ends: Ends,
+        fetch: KeyFetcher,
+        ends: ShutdownSignals,
     ) -> Result<Self, String> {
         check_addresses(&serve, &listens)?;
-        // Before they are read: what changes from here on is noticed.
-        let files = Files::new(&serve);
-        let auth = Auth::read(&serve, &fetch, None)?;
-        let settings = Settings { hosts: AllowedHosts::new(&serve, listens), auth, serve };
-        let outboxes = server.outboxes();
-        let state = State {
-            // Its calls are waited for and cut off when this server ends, not another of the same tools.
-            server: server.with_own_calls(),
+        // Recorded before the files are read, so that a change in between is noticed.
+        let files = WatchedFiles::new(&serve);
+        let auth = Authenticator::load(&serve, &fetch, None)?;
+        let settings = ServeSettings { hosts: AllowedHosts::new(&serve, listens), auth, serve };
+        let outboxes = server.outbox_settings();
+        let state = HttpState {
+            // Another server with the same tools may shut down independently.
+            server: server.with_own_tracker(),
             settings: ArcSwap::from_pointee(settings),
-            fetch,
+            key_fetcher: fetch,
             files: Mutex::new(files),
             connections: Arc::new(Connections::new()),
             clients: Clients::new(outboxes),
-            failures: Failures::default(),
+            failures: AuthFailureLimiter::default(),
             refused: RefusedRequests::default(),
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
@@ -141,93 +143,94 @@ impl Http {
         Ok(Self { state: Arc::new(state) })
     }
 
-    /// Takes over what the policy says now, and reads the files that it names again. What does not count any more ends:
-    /// calls and streams of tokens that are gone, of callers who were not asked and are now, of endpoints that are gone.
+    /// Applies a new policy, and reads the files that it names again. Calls and streams end if their token was removed,
+    /// if they were anonymous and authentication is now required, or if their endpoint was removed.
     ///
     /// # Errors
-    /// As for [`Http::new`]; everything stays as it was then, and [`Http::follow`] tries again.
-    pub fn reload(&self, serve: Serve) -> Result<(), String> {
+    /// The same as for [`McpHttpServer::new`]. The old settings then stay in force, and [`McpHttpServer::follow_files`]
+    /// retries.
+    pub fn reload(&self, serve: ServePolicy) -> Result<(), String> {
         let mut files = self.state.files.lock();
         files.wanted = serve;
-        self.take(&mut files)
+        self.apply_wanted(&mut files)
     }
 
-    /// Reads the files again that the policy names; what does not count any more ends.
+    /// Reads the files that the policy names again, and ends calls and streams whose credential is no longer valid.
     ///
     /// # Errors
-    /// They cannot be read; everything stays as it was then.
+    /// A file cannot be read. The old settings then stay in force.
     pub fn reload_files(&self) -> Result<(), String> {
-        self.take(&mut self.state.files.lock())
+        self.apply_wanted(&mut self.state.files.lock())
     }
 
-    /// Does what the policy wants, one at a time.
-    fn take(&self, files: &mut Files) -> Result<(), String> {
+    /// Applies the wanted policy. The lock on `files` serializes this.
+    fn apply_wanted(&self, files: &mut WatchedFiles) -> Result<(), String> {
         let before = self.state.settings.load_full();
-        files.note(&before.serve);
-        let result = self.state.settle(&files.wanted, &before);
-        // What the policy wants cannot be had; in what holds, tokens may have been taken back all the same.
+        files.record_stamps(&before.serve);
+        let result = self.state.apply(&files.wanted, &before);
+        // The wanted policy failed. Tokens may still have been removed from the files of the current one.
         if result.is_err()
             && files.wanted != before.serve
-            && let Err(problem) = self.state.settle(&before.serve, &before)
+            && let Err(problem) = self.state.apply(&before.serve, &before)
         {
             tracing::warn!(problem, "the files of [serve] cannot be read");
         }
-        files.went(&result);
+        files.record_result(&result);
         result
     }
 
-    /// How many of what there are now.
+    /// Current numbers of connections and sessions.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> ServerCounts {
+        ServerCounts {
             connections: self.state.connections.count(),
             sessions: self.state.sessions.count(),
             stateless: self.state.sessions.stateless.count(),
         }
     }
 
-    /// How many connections the process can hold, if that is less than the policy allows: half of the descriptors it may
-    /// have.
+    /// The limit on connections that follows from the descriptor limit of the process (half of it), if it is below that
+    /// of the policy.
     #[must_use]
     pub fn connection_cap(&self) -> Option<usize> {
         let settings = self.state.settings.load();
-        let most = self.state.connections.most(&settings.serve.limits);
+        let most = self.state.connections.max_connections(&settings.serve.limits);
         (u64::try_from(most).unwrap_or(u64::MAX) < settings.serve.limits.connections.into()).then_some(most)
     }
 
-    /// Serves until the end ([`Ends`]) has come, and all requests have ended or their time is over.
+    /// Serves until a shutdown ([`ShutdownSignals`]), and until all requests have ended or timed out.
     pub async fn run(&self, listeners: Vec<TcpListener>) {
         accept::run(Arc::clone(&self.state), listeners).await;
     }
 }
 
-impl State {
-    /// Makes `serve` what holds, and ends what does not count under it.
-    fn settle(&self, serve: &Serve, before: &Settings) -> Result<(), String> {
+impl HttpState {
+    /// Puts `serve` in force, and ends requests and sessions that are no longer valid under it.
+    fn apply(&self, serve: &ServePolicy, before: &ServeSettings) -> Result<(), String> {
         let listens = &before.hosts.listens;
         check_addresses(serve, listens)?;
-        let auth = Auth::read(serve, &self.fetch, Some(&before.auth))?;
+        let auth = Authenticator::load(serve, &self.key_fetcher, Some(&before.auth))?;
         let hosts = AllowedHosts::new(serve, listens.clone());
-        let settings = Arc::new(Settings { hosts, auth, serve: serve.clone() });
+        let settings = Arc::new(ServeSettings { hosts, auth, serve: serve.clone() });
         self.settings.store(Arc::clone(&settings));
-        settings.auth.replaces(&before.auth);
-        self.endpoints.end_those_gone(&self.server);
+        settings.auth.revoke_removed(&before.auth);
+        self.endpoints.end_removed(&self.server);
         self.sessions.end_revoked();
         Ok(())
     }
 }
 
-/// Whether a server may listen there under this policy.
+/// Checks that a server may listen on these addresses under a policy.
 ///
 /// # Errors
-/// An address can be reached by others and nobody is asked who they are; says what would allow it.
-pub fn check_addresses(serve: &Serve, listens: &[SocketAddr]) -> Result<(), String> {
+/// An address is reachable from other machines while authentication is off. The message says how to allow it.
+pub fn check_addresses(serve: &ServePolicy, listens: &[SocketAddr]) -> Result<(), String> {
     let reachable = listens.iter().find(|address| !address.ip().is_loopback());
     match reachable {
-        Some(address) if !serve.asks_who() && !serve.anonymous => Err(format!(
-            "{address} can be reached by others, and nobody is asked who they are. Listen on a loopback address \
-             (127.0.0.1:8080), or write in the policy: [serve] tokens = \"tokens.toml\", or [serve.oauth], or, if \
-             everybody who can reach it may call every tool, [serve] anonymous = true"
+        Some(address) if !serve.requires_authentication() && !serve.anonymous => Err(format!(
+            "{address} is reachable from other machines without authentication; listen on a loopback address \
+             (127.0.0.1:8080), or write in the policy: [serve] tokens = \"tokens.toml\", or [serve.oauth], or, to let \
+             every client that can reach the address call every tool, [serve] anonymous = true"
         )),
         _ => Ok(()),
     }

@@ -1,122 +1,122 @@
-//! LineReader of bytes, none longer than it may be. What is too long is let go of while it comes in; of it stay both ends, to
-//! find the id of the request, whose sender would wait for an answer for ever.
+//! Reads lines of bounded length. A line over the limit is discarded while it arrives. Its two ends are kept to find
+//! the id of the request, since the client would wait forever for a response otherwise.
 
 use std::io;
 
 use rmcp::model::RequestId;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes kept of both ends of a line that is too long.
-const ENDS: usize = 256;
-/// Bytes asked for at once.
+/// Bytes that are kept of each end of an oversized line.
+const KEPT_END_BYTES: usize = 256;
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// What came.
+/// A line, or the notice of an oversized one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LineFrame {
-    /// A line, without its end.
+    /// A line without its newline.
     Whole(Vec<u8>),
-    /// One that is too long, with the id of its request, if it was found.
+    /// A line over the limit, with the id of its request if it was found.
     TooLong(Option<RequestId>),
 }
 
-/// Reads lines. Every method may be dropped at any await and called again: nothing is lost.
+/// Reads lines. All methods are cancel safe.
 #[derive(Debug)]
 pub(crate) struct LineReader<R> {
     inner: R,
-    most: usize,
-    /// What was read and not yet given out, up to `seen` without an end of a line.
+    max_len: usize,
+    /// Bytes that were read and not returned yet. The first `scanned` bytes contain no newline.
     buffer: Vec<u8>,
-    seen: usize,
-    /// The ends of a line that is too long and has not ended yet.
-    skipped: Option<Ends>,
+    scanned: usize,
+    /// The ends of an incomplete oversized line.
+    skipped: Option<LineEnds>,
     ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct Ends {
+struct LineEnds {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// LineReader of at most `most` bytes, the end included.
+    /// Creates a reader of lines of at most `most` bytes, including the newline.
     pub(crate) fn new(inner: R, most: usize) -> Self {
-        Self { inner, most, buffer: Vec::new(), seen: 0, skipped: None, ended: false }
+        Self { inner, max_len: most, buffer: Vec::new(), scanned: 0, skipped: None, ended: false }
     }
 
-    /// The next line; `None` at the end. A last line needs no end.
+    /// The next line; `None` at the end of the input. The last line needs no newline.
     pub(crate) async fn next(&mut self) -> io::Result<Option<LineFrame>> {
         loop {
-            if let Some(line) = self.cut() {
+            if let Some(line) = self.take_line() {
                 return Ok(Some(line));
             }
             if self.ended {
-                return Ok(self.rest());
+                return Ok(self.take_rest());
             }
             self.buffer.reserve(CHUNK);
             self.ended = self.inner.read_buf(&mut self.buffer).await? == 0;
         }
     }
 
-    /// The next line of what was read.
-    fn cut(&mut self) -> Option<LineFrame> {
-        let new = self.buffer.get(self.seen..).unwrap_or_default();
+    /// Takes the next complete line out of the buffer.
+    fn take_line(&mut self) -> Option<LineFrame> {
+        let new = self.buffer.get(self.scanned..).unwrap_or_default();
         let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
-            self.seen = self.buffer.len();
-            if self.skipped.is_some() || self.seen >= self.most {
-                self.skip();
+            self.scanned = self.buffer.len();
+            if self.skipped.is_some() || self.scanned >= self.max_len {
+                self.discard();
             }
             return None;
         };
-        let length = self.seen + end;
-        self.seen = 0;
-        if self.skipped.is_none() && length < self.most {
+        let length = self.scanned + end;
+        self.scanned = 0;
+        if self.skipped.is_none() && length < self.max_len {
             let rest = self.buffer.split_off(length + 1);
             let mut line = std::mem::replace(&mut self.buffer, rest);
             line.truncate(length);
             return Some(LineFrame::Whole(line));
         }
         let mut ends = self.skipped.take().unwrap_or_default();
-        ends.take(self.buffer.get(..length).unwrap_or_default());
+        ends.append(self.buffer.get(..length).unwrap_or_default());
         self.buffer.drain(..=length);
-        Some(LineFrame::TooLong(ends.id()))
+        Some(LineFrame::TooLong(ends.request_id()))
     }
 
-    /// Lets go of a part of a line that is too long.
-    fn skip(&mut self) {
+    /// Discards the buffered part of an oversized line.
+    fn discard(&mut self) {
         let ends = self.skipped.get_or_insert_default();
-        ends.take(&self.buffer);
-        // The memory, too: it may be as much as a line may have.
+        ends.append(&self.buffer);
+        // Frees the memory, too, which may be as large as the longest line.
         self.buffer = Vec::new();
-        self.seen = 0;
+        self.scanned = 0;
     }
 
-    fn rest(&mut self) -> Option<LineFrame> {
+    fn take_rest(&mut self) -> Option<LineFrame> {
         let last = std::mem::take(&mut self.buffer);
-        self.seen = 0;
+        self.scanned = 0;
         match self.skipped.take() {
             Some(mut ends) => {
-                ends.take(&last);
-                Some(LineFrame::TooLong(ends.id()))
+                ends.append(&last);
+                Some(LineFrame::TooLong(ends.request_id()))
             }
             None => (!last.is_empty()).then_some(LineFrame::Whole(last)),
         }
     }
 }
 
-impl Ends {
-    fn take(&mut self, bytes: &[u8]) {
-        let room = ENDS.saturating_sub(self.head.len()).min(bytes.len());
+impl LineEnds {
+    fn append(&mut self, bytes: &[u8]) {
+        let room = KEPT_END_BYTES.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(bytes.get(..room).unwrap_or_default());
-        let last = bytes.len().saturating_sub(ENDS);
+        let last = bytes.len().saturating_sub(KEPT_END_BYTES);
         self.tail.extend_from_slice(bytes.get(last..).unwrap_or_default());
-        self.tail.drain(..self.tail.len().saturating_sub(ENDS));
+        self.tail.drain(..self.tail.len().saturating_sub(KEPT_END_BYTES));
     }
 
-    /// The id of the request: the second key of the message, or the last one, as all known clients write it. Inside
-    /// of a string neither text can stand: its quotes would be escaped.
-    fn id(&self) -> Option<RequestId> {
+    /// The id of the request, as the second or the last key of the message, where all known clients write it. It cannot
+    /// be faked inside a string, where the quotes would be escaped.
+    fn request_id(&self) -> Option<RequestId> {
         let head = String::from_utf8_lossy(&self.head);
         let tail = String::from_utf8_lossy(&self.tail);
         let second = || {
@@ -145,10 +145,10 @@ mod tests {
 
     use super::*;
 
-    /// Gives bytes in parts.
-    struct Parts(VecDeque<Vec<u8>>);
+    /// Yields bytes in chunks.
+    struct ChunkedReader(VecDeque<Vec<u8>>);
 
-    impl AsyncRead for Parts {
+    impl AsyncRead for ChunkedReader {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -161,9 +161,9 @@ mod tests {
         }
     }
 
-    async fn all(bytes: &[u8], step: usize, most: usize) -> Vec<LineFrame> {
+    async fn read_all(bytes: &[u8], step: usize, most: usize) -> Vec<LineFrame> {
         let parts = bytes.chunks(step).map(<[u8]>::to_vec).collect();
-        let mut lines = LineReader::new(Parts(parts), most);
+        let mut lines = LineReader::new(ChunkedReader(parts), most);
         let mut found = vec![];
         while let Some(line) = lines.next().await.unwrap() {
             assert!(lines.buffer.len() <= step.max(most) + 1);
@@ -172,22 +172,22 @@ mod tests {
         found
     }
 
-    fn whole(text: &str) -> LineFrame {
+    fn whole_line(text: &str) -> LineFrame {
         LineFrame::Whole(text.as_bytes().to_vec())
     }
 
     #[tokio::test]
-    async fn lines_are_the_same_however_they_come() {
+    async fn lines_are_read_from_chunks_of_any_size() {
         for step in [1, 2, 3, 7, 100] {
             assert_eq!(
-                all(b"a\n\nbc\r\nd", step, 10).await,
-                [whole("a"), whole(""), whole("bc\r"), whole("d")]
+                read_all(b"a\n\nbc\r\nd", step, 10).await,
+                [whole_line("a"), whole_line(""), whole_line("bc\r"), whole_line("d")]
             );
-            assert_eq!(all(b"", step, 10).await, []);
-            assert_eq!(all(b"\n", step, 10).await, [whole("")]);
+            assert_eq!(read_all(b"", step, 10).await, []);
+            assert_eq!(read_all(b"\n", step, 10).await, [whole_line("")]);
             let long = format!("{}\n{}\n{}", "x".repeat(9), "y".repeat(10), "z".repeat(30));
-            let expect = [whole(&"x".repeat(9)), LineFrame::TooLong(None), LineFrame::TooLong(None)];
-            assert_eq!(all(long.as_bytes(), step, 10).await, expect);
+            let expect = [whole_line(&"x".repeat(9)), LineFrame::TooLong(None), LineFrame::TooLong(None)];
+            assert_eq!(read_all(long.as_bytes(), step, 10).await, expect);
         }
     }
 
@@ -195,8 +195,8 @@ mod tests {
         let bytes = format!("{line}\n{{}}\n{line}\n");
         for step in [1, 7, 100, bytes.len()] {
             let expect =
-                [LineFrame::TooLong(expect.cloned()), whole("{}"), LineFrame::TooLong(expect.cloned())];
-            assert_eq!(all(bytes.as_bytes(), step, 300).await, expect, "{line:.40} in steps of {step}");
+                [LineFrame::TooLong(expect.cloned()), whole_line("{}"), LineFrame::TooLong(expect.cloned())];
+            assert_eq!(read_all(bytes.as_bytes(), step, 300).await, expect, "{line:.40} in steps of {step}");
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
         check(&last, Some(&number)).await;
         let text = RequestId::String(Arc::from("a\"b"));
         check(&format!(r#"{{"params":"{long}", "id": "a\"b" }}"#), Some(&text)).await;
-        // Forged inside of the arguments.
+        // Faked ids inside the arguments.
         check(&format!(r#"{{"params":{{"a":"{long}\"id\":5"}}}}"#), None).await;
         check(&format!(r#"{{"params":{{"a":"{long}","id":5}}}}"#), None).await;
         check(&format!(r#"{{"params":{{"id":5,"a":"{long}"}},"method":"x"}}"#), None).await;

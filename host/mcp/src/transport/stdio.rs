@@ -1,7 +1,7 @@
-//! One JSON message a line, over stdin and stdout or any other pair of streams.
+//! The stdio transport: one JSON message per line, over stdin and stdout or any other pair of streams.
 //!
-//! What comes in is bounded: a line in its length, and requests in how many are not answered yet, so that a client which
-//! never reads is not read any more either. Each request is answered in a task of its own; they end with the connection.
+//! The length of a line and the number of unanswered requests are bounded. The transport stops reading from a client
+//! that does not read its responses. Each request is answered in its own task, which ends with the connection.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_util::bytes::{Buf, Bytes};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::protocol::incoming::{self, ClientMessage, InvalidKind, Request};
+use crate::protocol::incoming::{self, ClientMessage, ClientRequest, InvalidKind};
 use crate::protocol::message;
 use crate::protocol::open_requests::OpenRequests;
 use crate::protocol::outbound::{Destination, MessageSink};
@@ -26,50 +26,50 @@ use crate::server::connection::McpConnection;
 use crate::server::outbox::Outbox;
 use crate::server::request::RequestOrigin;
 use crate::server::{Server, SessionOwner};
-use crate::transport::http::Ends;
+use crate::transport::http::ShutdownSignals;
 use crate::transport::lines::{LineFrame, LineReader};
 
-/// A mark that some editors put before UTF-8.
+/// Byte order mark, which some editors put before UTF-8 text.
 const BOM: &[u8] = "\u{feff}".as_bytes();
-/// Requests that are not answered yet, besides calls: beyond them nothing more is read.
-const MAX_OTHERS: usize = 256;
-/// Bytes of answers that wait in the pipe at most; what Linux allows everybody.
-const PIPE: usize = 1 << 20;
+/// Unanswered requests besides calls. At the limit, the transport stops reading.
+const MAX_OTHER_REQUESTS: usize = 256;
+/// Size of the stdout pipe, in bytes: the most that Linux allows an unprivileged user.
+const PIPE_BYTES: usize = 1 << 20;
 
-/// How long calls go on after the last message of the client.
+/// How long calls may run after the client has closed its end.
 const CALL_GRACE: Duration = Duration::from_millis(3800);
-/// How long calls that were cancelled with their connection are waited for: they have a second, and are recorded.
+/// How long to wait for calls that were cancelled with their connection. They have 1 s to end and be recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
 
-/// Serves one client over stdin and stdout. See [`serve`]; when `ends.drain` fires, nothing more is read, as if the client
-/// had closed its end.
+/// Serves one client over stdin and stdout, like [`serve`]. When `ends.drain` fires, the transport stops reading, as if
+/// the client had closed its end.
 ///
-/// Must run inside a tokio runtime with I/O and time enabled. Where stdin is no pipe (a terminal, a socket), a thread of the
-/// runtime sits in a blocking read that nothing can end: end such a runtime with `shutdown_background`.
+/// Must run inside a tokio runtime with I/O and time enabled. If stdin is not a pipe (a terminal or a socket), a thread
+/// of the runtime stays in a blocking read that cannot be cancelled: stop the runtime with `shutdown_background`.
 ///
 /// # Errors
-/// What serves the client has panicked.
-pub async fn serve_stdio(server: Server, ends: Ends) -> anyhow::Result<()> {
-    widen(std::io::stdout());
+/// The task that serves the client panicked.
+pub async fn serve_stdio(server: Server, ends: ShutdownSignals) -> anyhow::Result<()> {
+    enlarge_pipe(std::io::stdout());
     let (reader, writer) = stdio_pipes();
     serve_until(server, reader, writer, ends).await
 }
 
-/// Makes room in a pipe for a long answer: else both ends wake each other for each 64 KiB. Where it is no pipe, or there
-/// may be no larger one, it stays as it is.
-fn widen(pipe: impl std::os::fd::AsFd) {
-    if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, PIPE) {
-        tracing::debug!(%error, "stdout stays as it is");
+/// Enlarges a pipe for long responses, since both ends would wake each other for every 64 KiB otherwise. Failures are
+/// ignored: stdout may not be a pipe, or the limit may be lower.
+fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
+    if let Err(error) = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES) {
+        tracing::debug!(%error, "the pipe of stdout could not be enlarged");
     }
 }
 
-/// Serves one client until it closes its end, or `cancel` fires.
+/// Serves one client until it closes its end or `cancel` fires.
 ///
-/// When the client closes its end, calls in flight go on for 3.8 seconds; what still runs then is cancelled, answered
-/// with an error and recorded before this returns. When `cancel` fires, calls are cancelled at once.
+/// When the client closes its end, running calls have 3.8 s to end. After that they are cancelled, answered with an
+/// error and recorded before this function returns. When `cancel` fires, calls are cancelled at once.
 ///
 /// # Errors
-/// What serves the client has panicked.
+/// The task that serves the client panicked.
 pub async fn serve<R, W>(
     server: Server,
     reader: R,
@@ -80,41 +80,41 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve_until(server, reader, writer, Ends { stop: cancel, ..Ends::default() }).await
+    serve_until(server, reader, writer, ShutdownSignals { stop: cancel, ..ShutdownSignals::default() }).await
 }
 
-async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: Ends) -> anyhow::Result<()>
+async fn serve_until<R, W>(server: Server, reader: R, writer: W, ends: ShutdownSignals) -> anyhow::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    // In a task: else each line would wake the thread that waits for the end of the program, and its request another one.
-    // It ends with this future.
+    // Spawned as a task, because each line would otherwise wake the main thread and then a worker thread. The task ends
+    // with this future.
     Ok(AbortOnDropHandle::new(tokio::spawn(serve_client(server, reader, writer, ends))).await?)
 }
 
-async fn serve_client<R, W>(server: Server, reader: R, writer: W, ends: Ends)
+async fn serve_client<R, W>(server: Server, reader: R, writer: W, ends: ShutdownSignals)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = server.with_own_calls();
-    // Fires when nothing more comes: an open subscription would hold the process for seconds.
+    let server = server.with_own_tracker();
+    // Fires when the input has ended. Otherwise an open subscription would delay the exit for seconds.
     let closed = CancellationToken::new();
     let _at_the_end = closed.clone().drop_guard();
     let options = &server.options;
-    let pipe = Arc::new(PipeWriter(Mutex::new(Some(Writer { inner: writer, begun: Bytes::new() }))));
+    let pipe = Arc::new(PipeWriter(Mutex::new(Some(LineWriter { inner: writer, pending: Bytes::new() }))));
     let connection =
-        server.connection(SessionOwner::of_session(None), Arc::clone(&pipe) as _, closed.clone());
+        server.connection(SessionOwner::new_session(None), Arc::clone(&pipe) as _, closed.clone());
     let mut transport = StdioTransport {
         limit: options.max_line_bytes,
         lines: LineReader::new(reader, options.max_line_bytes),
         pipe,
-        open: Arc::new(OpenRequests::new(options.max_in_flight.saturating_add(MAX_OTHERS))),
-        outbox: Arc::new(Outbox::new(server.outboxes())),
+        open: Arc::new(OpenRequests::new(options.max_in_flight.saturating_add(MAX_OTHER_REQUESTS))),
+        outbox: Arc::new(Outbox::new(server.outbox_settings())),
         connection: Arc::new(connection),
         tasks: JoinSet::new(),
-        // Fires when everything ends at once.
+        // Fires on an immediate stop.
         stop: ends.stop.child_token(),
     };
     let _stops = transport.stop.clone().drop_guard();
@@ -122,16 +122,16 @@ where
         biased;
         () = ends.stop.cancelled() => {}
         () = ends.drain.cancelled() => {}
-        () = transport.read() => {}
+        () = transport.run() => {}
     }
     closed.cancel();
-    transport.end(&server).await;
+    transport.shut_down(&server).await;
     if tokio::time::timeout(END_WAIT, server.calls.tracker.wait()).await.is_err() {
-        tracing::warn!("a call did not end with its connection");
+        tracing::warn!("a call did not end after its connection was closed");
     }
 }
 
-/// Lines in, lines out.
+/// One client over a pair of streams.
 struct StdioTransport<R, W> {
     lines: LineReader<R>,
     limit: usize,
@@ -139,7 +139,7 @@ struct StdioTransport<R, W> {
     open: Arc<OpenRequests>,
     outbox: Arc<Outbox>,
     connection: Arc<McpConnection>,
-    /// What answers requests.
+    /// Tasks that answer requests.
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -149,46 +149,48 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    /// Takes in what the client says, until it says nothing more.
-    async fn read(&mut self) {
+    /// Handles input until the client closes its end.
+    async fn run(&mut self) {
         loop {
-            self.open.room().await;
-            self.outbox.drained().await;
+            self.open.wait_for_capacity().await;
+            self.outbox.wait_drained().await;
             match self.lines.next().await {
-                Ok(Some(LineFrame::Whole(line))) => self.take(&line).await,
+                Ok(Some(LineFrame::Whole(line))) => self.handle_line(&line).await,
                 Ok(Some(LineFrame::TooLong(id))) => {
-                    let text = format!("a message of more than {} bytes is not read", self.limit);
-                    self.pipe.write(refusal(&ErrorData::invalid_request(text, None), id.as_ref())).await;
+                    let text = format!("the message exceeds {} bytes", self.limit);
+                    self.pipe.write(error_line(&ErrorData::invalid_request(text, None), id.as_ref())).await;
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the client cannot be read any more");
+                    tracing::warn!(%error, "reading from the client failed");
                     return;
                 }
             }
         }
     }
 
-    async fn take(&mut self, line: &[u8]) {
+    async fn handle_line(&mut self, line: &[u8]) {
         let line = line.strip_prefix(BOM).unwrap_or(line);
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        match incoming::read(line) {
+        match incoming::parse_message(line) {
             Ok(ClientMessage::Request(request)) => self.begin(request).await,
-            Ok(ClientMessage::Notification { method, params }) => self.notice(&method, params.as_deref()),
+            Ok(ClientMessage::Notification { method, params }) => {
+                self.handle_notification(&method, params.as_deref())
+            }
             Ok(ClientMessage::Response { id, result }) => self.connection.resolve(id, result),
-            Err(invalid) if invalid.kind == InvalidKind::Unasked => {}
-            Err(invalid) => _ = self.pipe.write(refusal(&invalid.error, invalid.id.as_ref())).await,
+            Err(invalid) if invalid.kind == InvalidKind::NoReply => {}
+            Err(invalid) => _ = self.pipe.write(error_line(&invalid.error, invalid.id.as_ref())).await,
         }
     }
 
-    /// Begins to answer a request.
-    async fn begin(&mut self, request: Request) {
+    /// Starts a task that answers a request.
+    async fn begin(&mut self, request: ClientRequest) {
         let (id, cancel) = (request.id.clone(), self.stop.child_token());
         if !self.open.begin(&id, cancel.clone()) {
-            let text = "a request of this id is not answered yet, or was cancelled";
-            self.pipe.write(refusal(&ErrorData::invalid_request(text, None), Some(&id))).await;
+            let text = "a request with this id is still pending or was cancelled; ids must be unique";
+            self.pipe.write(error_line(&ErrorData::invalid_request(text, None), Some(&id))).await;
             return;
         }
         let outbox = Arc::clone(&self.outbox);
@@ -202,33 +204,33 @@ where
             if open.is_open(&id) {
                 pipe.write(reply.line).await;
             }
-            open.end(&id);
+            open.finish(&id);
         });
     }
 
-    fn notice(&self, method: &str, params: Option<&RawValue>) {
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
         if method != "notifications/cancelled" {
-            return self.connection.notice(method);
+            return self.connection.handle_notification(method);
         }
-        if let Some(id) = incoming::cancelled(params) {
+        if let Some(id) = incoming::cancelled_request_id(params) {
             self.open.cancel(&id);
         }
     }
 
-    /// Lets the requests end that are being answered, and closes the pipe.
-    async fn end(&mut self, server: &Server) {
+    /// Waits for running requests with a grace period, and closes the output.
+    async fn shut_down(&mut self, server: &Server) {
         let Self { tasks, stop, .. } = self;
         let answered = async { while tasks.join_next().await.is_some() {} };
         let cut_off = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(CALL_GRACE) => server.calls.cut_off.cancel(),
+                () = tokio::time::sleep(CALL_GRACE) => server.calls.shutdown.cancel(),
             }
             tokio::time::sleep(END_WAIT).await;
         };
         tokio::select! {
             () = answered => {}
-            () = cut_off => tracing::warn!("not all requests were answered in time"),
+            () = cut_off => tracing::warn!("some requests did not end within the grace period"),
         }
         stop.cancel();
         tasks.shutdown().await;
@@ -236,36 +238,37 @@ where
     }
 }
 
-/// The answer to what is no request that can be answered.
-fn refusal(error: &ErrorData, id: Option<&RequestId>) -> Bytes {
-    message::response::<_, (), _>(id, Err(error)).into()
+/// An encoded error response.
+fn error_line(error: &ErrorData, id: Option<&RequestId>) -> Bytes {
+    message::encode_response::<_, (), _>(id, Err(error)).into()
 }
 
-/// Where lines go.
-struct PipeWriter<W>(Mutex<Option<Writer<W>>>);
+/// Writes lines to the client, one at a time.
+struct PipeWriter<W>(Mutex<Option<LineWriter<W>>>);
 
-struct Writer<W> {
+struct LineWriter<W> {
     inner: W,
-    /// What is left of a line that was begun.
-    begun: Bytes,
+    /// The unwritten rest of the current line.
+    pending: Bytes,
 }
 
 impl<W: AsyncWrite + Send + Unpin> PipeWriter<W> {
-    /// Writes one line; returns whether that went well. Whoever drops the future before its end has sent the whole line or
-    /// nothing of it: what is begun goes out with the next one.
+    /// Writes one line; returns `false` on failure. Cancel safe: a partly written line is completed by the next write.
     async fn write(&self, line: Bytes) -> bool {
         let mut writer = self.0.lock().await;
         let Some(writer) = &mut *writer else { return false };
         let written = writer.write(line).await;
-        written.inspect_err(|error| tracing::debug!(%error, "a message did not reach the client")).is_ok()
+        written
+            .inspect_err(|error| tracing::debug!(%error, "a message could not be written to the client"))
+            .is_ok()
     }
 
-    /// Writes nothing more.
+    /// Closes the output.
     async fn close(&self) {
         if let Some(mut writer) = self.0.lock().await.take()
             && let Err(error) = writer.close().await
         {
-            tracing::debug!(%error, "the client's pipe could not be closed");
+            tracing::debug!(%error, "the output to the client could not be closed");
         }
     }
 }
@@ -276,23 +279,23 @@ impl<W: AsyncWrite + Send + Unpin + 'static> MessageSink for PipeWriter<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin> Writer<W> {
+impl<W: AsyncWrite + Unpin> LineWriter<W> {
     async fn write(&mut self, line: Bytes) -> io::Result<()> {
         self.finish().await?;
-        self.begun = line;
+        self.pending = line;
         self.finish().await?;
         self.inner.flush().await
     }
 
     async fn finish(&mut self) -> io::Result<()> {
-        while !self.begun.is_empty() {
-            match self.inner.write(&self.begun).await? {
+        while !self.pending.is_empty() {
+            match self.inner.write(&self.pending).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => self.begun.advance(written),
+                written => self.pending.advance(written),
             }
         }
-        // The room of the line is free again.
-        self.begun = Bytes::new();
+        // Dropping the line releases its outbox reservation.
+        self.pending = Bytes::new();
         Ok(())
     }
 

@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
 
-async fn still_serves(client: &mut Client) {
+async fn still_serves(client: &mut PipeClient) {
     assert_eq!(client.call("p__t", json!({})).await["isError"], false);
 }
 
 /// The answer to bytes that are no request of a known id.
-async fn answer_to(client: &mut Client, bytes: &[u8]) -> Value {
+async fn answer_to(client: &mut PipeClient, bytes: &[u8]) -> Value {
     client.write_bytes(bytes).await;
     client.next().await.expect("the server hung up")
 }
 
 #[tokio::test]
 async fn what_is_no_message_is_answered_as_json_rpc_wants() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for (bytes, code) in [
             (&b"{\n"[..], -32700),
             (b"nonsense\n", -32700),
@@ -42,8 +42,8 @@ async fn what_is_no_message_is_answered_as_json_rpc_wants() {
 
 #[tokio::test]
 async fn a_request_that_is_wrong_is_answered_under_its_id() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for (method, params, code) in [
             ("tools/call", json!({}), -32602),
             ("tools/call", json!({"name": 5}), -32602),
@@ -52,12 +52,12 @@ async fn a_request_that_is_wrong_is_answered_under_its_id() {
             ("no/such/method", json!({}), -32601),
             ("", json!({}), -32601),
         ] {
-            let answer = client.ask(method, params).await;
+            let answer = client.send_and_wait(method, params).await;
             assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
         }
         still_serves(&mut client).await;
         client.send(&json!({"jsonrpc": "1.0", "id": 777, "method": "ping"})).await;
-        assert_eq!(client.answer(777).await["error"]["code"], -32600);
+        assert_eq!(client.response(777).await["error"]["code"], -32600);
     }
 }
 
@@ -79,10 +79,10 @@ fn unreadable() -> Vec<Vec<u8>> {
 
 #[tokio::test]
 async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
-        let meta = if era == Era::Modern { meta } else { r#""_meta":{}"# };
+        let meta = if era == ClientEra::Modern { meta } else { r#""_meta":{}"# };
         for (bad, id) in unreadable().into_iter().zip([json!(501), json!("a\"b")].into_iter().cycle()) {
             let call = format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{meta},"name":"p__t","arguments":{{"x":"#
@@ -113,7 +113,7 @@ async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
                 client.write_bytes(&[head.as_bytes(), &bad, b"}}\n"].concat()).await;
             }
             still_serves(&mut client).await;
-            assert_eq!(client.others, Vec::<Value>::new());
+            assert_eq!(client.other_messages, Vec::<Value>::new());
         }
         let refused =
             client.audit.take().into_iter().filter(|record| record.outcome == "input_invalid").count();
@@ -123,31 +123,31 @@ async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
 
 #[tokio::test]
 async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     let call = json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": {"name": "p__t", "arguments": {"do": "hang"}}});
     client.send(&call).await;
     client.send(&call).await;
-    let answer = client.answer(70).await;
+    let answer = client.response(70).await;
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
     // Nor that of one that was cancelled, which may still be on its way to its end.
     client.cancel_request(70).await;
     let again =
         |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "p__t"}});
     client.send(&again(70)).await;
-    assert_eq!(client.answer(70).await["error"]["code"], -32600);
+    assert_eq!(client.response(70).await["error"]["code"], -32600);
     // That of one that was answered can.
     for _ in 0..2 {
         client.send(&again(71)).await;
-        assert_eq!(client.answer(71).await["result"]["isError"], false);
+        assert_eq!(client.response(71).await["result"]["isError"], false);
     }
 }
 
 #[tokio::test]
 async fn what_is_told_about_nothing_changes_nothing() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let done = client.request("tools/call", json!({"name": "p__t"})).await;
-        client.answer(done).await;
+        client.response(done).await;
         for id in [json!(done), json!(99_999), json!("text"), json!(null)] {
             client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})).await;
         }
@@ -155,23 +155,23 @@ async fn what_is_told_about_nothing_changes_nothing() {
         client.send(&json!({"jsonrpc": "2.0", "id": 5, "error": {"code": 1, "message": "x"}})).await;
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})).await;
         still_serves(&mut client).await;
-        assert_eq!(client.others, Vec::<Value>::new());
+        assert_eq!(client.other_messages, Vec::<Value>::new());
     }
 }
 
 #[tokio::test]
 async fn arguments_reach_the_tool_as_they_were_written() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     let line = |arguments: &str| {
         format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"tools/call\",\"params\":{{\"name\":\"p__t\",\"arguments\":{arguments}}}}}\n"
         )
     };
     client.write(&line(r#"{"big": 123456789012345678901234567890, "a": 1.10}"#)).await;
-    let text = client.answer(50).await["result"]["content"][0]["text"].clone();
+    let text = client.response(50).await["result"]["content"][0]["text"].clone();
     assert_eq!(text, r#"{"big": 123456789012345678901234567890, "a": 1.10}"#);
     client.write(&line(r#"{"n": 1, "n": 2}"#)).await;
-    let result = client.answer(50).await["result"].clone();
+    let result = client.response(50).await["result"].clone();
     assert_eq!(
         (&result["isError"], &result["_meta"]["toolbay/code"]),
         (&json!(true), &json!("input_invalid"))
@@ -182,7 +182,7 @@ async fn arguments_reach_the_tool_as_they_were_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_never_reads_is_not_read_either() {
     let options = Options { max_in_flight: 4, ..Options::default() };
-    let mut client = Client::with(Era::Modern, options).await;
+    let mut client = PipeClient::with_options(ClientEra::Modern, options).await;
     let mut written = 0;
     for id in 1000..100_000 {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
@@ -196,7 +196,7 @@ async fn a_client_that_never_reads_is_not_read_either() {
     }
     // What the pipe holds, and the requests that may be unanswered at once.
     assert!(written < 5000, "{written} requests were taken in");
-    client.write_is_broken();
+    client.abandon_writer();
     let mut answered = 0;
     while answered < written {
         let message = client.next().await.expect("the server hung up");
@@ -206,23 +206,23 @@ async fn a_client_that_never_reads_is_not_read_either() {
 
 #[tokio::test]
 async fn one_era_in_the_other_is_answered() {
-    let mut legacy = Client::new(Era::Legacy).await;
+    let mut legacy = PipeClient::new(ClientEra::Legacy).await;
     // A request that says it is of 2026-07-28 is one, on whatever connection.
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
-    let answer = legacy.ask("tools/list", json!({"_meta": meta})).await;
+    let answer = legacy.send_and_wait("tools/list", json!({"_meta": meta})).await;
     assert!(answer["result"]["tools"].is_array() && answer["result"]["ttlMs"].is_u64(), "{answer}");
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2099-01-01", "io.modelcontextprotocol/clientCapabilities": {}});
-    let answer = legacy.ask("tools/list", json!({"_meta": meta})).await;
+    let answer = legacy.send_and_wait("tools/list", json!({"_meta": meta})).await;
     assert!(answer["error"]["data"]["supported"].is_array(), "{answer}");
     still_serves(&mut legacy).await;
 
-    let mut modern = Client::new(Era::Modern).await;
-    modern.ask("tools/list", json!({})).await;
+    let mut modern = PipeClient::new(ClientEra::Modern).await;
+    modern.send_and_wait("tools/list", json!({})).await;
     for method in ["ping", "logging/setLevel", "resources/subscribe"] {
-        let answer = modern.ask(method, json!({"uri": "x", "level": "info"})).await;
+        let answer = modern.send_and_wait(method, json!({"uri": "x", "level": "info"})).await;
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     modern.send(&json!({"jsonrpc": "2.0", "id": 901, "method": "tools/list", "params": {}})).await;
-    assert_eq!(modern.answer(901).await["error"]["code"], -32602, "without what each request must have");
+    assert_eq!(modern.response(901).await["error"]["code"], -32602, "without what each request must have");
     still_serves(&mut modern).await;
 }

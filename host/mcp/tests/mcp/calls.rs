@@ -1,13 +1,13 @@
 use serde_json::{Value, json};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
 use crate::puppet::FORGED;
 
 #[tokio::test]
 async fn a_call_is_answered_with_text_and_what_it_used() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for (params, text) in [
             (
                 json!({"name": "p__t", "arguments": {"n": 1, "b": [1.5, null], "a": "é"}}),
@@ -15,7 +15,7 @@ async fn a_call_is_answered_with_text_and_what_it_used() {
             ),
             (json!({"name": "p__t"}), "{}"),
         ] {
-            let answer = client.ask("tools/call", params).await;
+            let answer = client.send_and_wait("tools/call", params).await;
             let result = &answer["result"];
             assert_eq!(result["content"], json!([{"type": "text", "text": text}]), "{answer}");
             assert_eq!(result["isError"], false);
@@ -24,8 +24,8 @@ async fn a_call_is_answered_with_text_and_what_it_used() {
             assert_eq!(meta["toolbay/usage"]["fuel"], 7);
             assert!(meta["toolbay/duration_us"].is_u64());
             assert!(meta.get("toolbay/code").is_none());
-            assert_eq!(meta["io.modelcontextprotocol/serverInfo"].is_object(), era == Era::Modern);
-            assert_eq!(result["resultType"] == "complete", era == Era::Modern);
+            assert_eq!(meta["io.modelcontextprotocol/serverInfo"].is_object(), era == ClientEra::Modern);
+            assert_eq!(result["resultType"] == "complete", era == ClientEra::Modern);
         }
         let paid = client.call("p__t", json!({"do": "meta"})).await;
         assert_eq!(paid["_meta"]["toolbay/cost_usd"], 0.5);
@@ -41,8 +41,8 @@ async fn a_call_is_answered_with_text_and_what_it_used() {
 
 #[tokio::test]
 async fn an_error_is_a_result_the_model_can_read() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for (tool, args, code, fault, part) in [
             ("p__t", json!({"n": "one"}), "input_invalid", None, "/n"),
             ("p__t", json!({"do": "fail"}), "STALE_WRITE", None, "\\u{2028}\\u{85}\\u{0}\\u{1b}[31m"),
@@ -54,7 +54,7 @@ async fn an_error_is_a_result_the_model_can_read() {
                 "the operator can raise it",
             ),
             ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
-            ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "a panic"),
+            ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "panicked"),
             ("p__object", json!({"do": "echo"}), "execution_failed", Some("bad_output"), "output schema"),
             ("p__missing", json!({}), "not_available", None, "not currently available: no grant"),
         ] {
@@ -77,8 +77,8 @@ async fn an_error_is_a_result_the_model_can_read() {
 
 #[tokio::test]
 async fn a_model_reads_no_line_of_the_policy_unless_the_policy_says_so() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for args in [json!({"do": "deadline"}), json!({"do": "busy"})] {
             let result = client.call("p__t", args).await.to_string();
             assert!(!result.contains("[plugins") && !result.contains("[host]"), "{result}");
@@ -96,9 +96,9 @@ async fn a_model_reads_no_line_of_the_policy_unless_the_policy_says_so() {
 
 #[tokio::test]
 async fn an_unknown_tool_is_a_protocol_error() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
-        let answer = client.ask("tools/call", json!({"name": "p__none", "arguments": {}})).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        let answer = client.send_and_wait("tools/call", json!({"name": "p__none", "arguments": {}})).await;
         assert_eq!(answer["error"], json!({"code": -32602, "message": "Unknown tool: p__none"}));
         assert_eq!(client.audit.take().len(), 1, "it is on record");
         for bad in [json!({}), json!({"name": 5}), json!({"name": "p__t", "arguments": [1]})] {
@@ -113,15 +113,15 @@ async fn an_unknown_tool_is_a_protocol_error() {
 
 #[tokio::test]
 async fn hostile_text_arrives_as_data_in_one_line() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let result = client.call("p__t", json!({"do": "hostile"})).await;
         assert_eq!(result["content"][0]["text"], FORGED);
         assert_eq!(result["structuredContent"], json!({ FORGED: FORGED }));
-        assert_eq!(client.others, Vec::<Value>::new());
+        assert_eq!(client.other_messages, Vec::<Value>::new());
         let id = client.request("tools/call", json!({"name": FORGED})).await;
         assert_eq!(
-            client.answer(id).await["error"]["message"],
+            client.response(id).await["error"]["message"],
             format!("Unknown tool: {}", toolbay_policy::text::one_line(FORGED, 100))
         );
     }
@@ -129,7 +129,7 @@ async fn hostile_text_arrives_as_data_in_one_line() {
 
 #[tokio::test]
 async fn rich_blocks_are_mapped_one_to_one() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     let notes = json!({"audience": ["user"], "priority": 0.5, "lastModified": "2026-11-21"});
     let mut expect = vec![
         json!({"type": "text", "text": "more"}),
@@ -154,14 +154,14 @@ async fn rich_blocks_are_mapped_one_to_one() {
 
 #[tokio::test]
 async fn progress_goes_to_the_person_who_asked_for_it() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let params = json!({"name": "p__t", "arguments": {"do": "progress"}});
         let mut asking = params.clone();
         asking["_meta"]["progressToken"] = json!("tok");
-        client.ask("tools/call", asking).await;
+        client.send_and_wait("tools/call", asking).await;
         let seen: Vec<_> =
-            std::mem::take(&mut client.others).into_iter().map(|m| m["params"].clone()).collect();
+            std::mem::take(&mut client.other_messages).into_iter().map(|m| m["params"].clone()).collect();
         let [half, back] = seen.as_slice() else { panic!("{seen:?}") };
         assert_eq!(
             half,
@@ -169,25 +169,25 @@ async fn progress_goes_to_the_person_who_asked_for_it() {
         );
         assert_eq!(back["message"], "back");
         assert!(back["progress"].as_f64().unwrap() > 50.0, "it never goes back: {back}");
-        client.ask("tools/call", params).await;
-        assert_eq!(client.others, Vec::<Value>::new(), "without a token there is none");
+        client.send_and_wait("tools/call", params).await;
+        assert_eq!(client.other_messages, Vec::<Value>::new(), "without a token there is none");
     }
 }
 
 #[tokio::test]
 async fn too_much_progress_is_dropped() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     let params = json!({"name": "p__t", "arguments": {"do": "chatter"}, "_meta": {"progressToken": 1}});
-    let answer = client.ask("tools/call", params).await;
+    let answer = client.send_and_wait("tools/call", params).await;
     assert_eq!(answer["result"]["isError"], false);
-    let numbers: Vec<_> = client.others.iter().map(|m| m["params"]["progress"].as_f64().unwrap()).collect();
+    let numbers: Vec<_> = client.other_messages.iter().map(|m| m["params"]["progress"].as_f64().unwrap()).collect();
     assert!(!numbers.is_empty() && numbers.len() < 200, "{}", numbers.len());
     assert!(numbers.is_sorted_by(|a, b| a < b));
 }
 
 #[tokio::test]
 async fn a_tool_learns_that_it_runs_under_mcp_and_in_which_connection() {
-    let (mut one, mut other) = (Client::new(Era::Legacy).await, Client::new(Era::Modern).await);
+    let (mut one, mut other) = (PipeClient::new(ClientEra::Legacy).await, PipeClient::new(ClientEra::Modern).await);
     let mut seen = vec![];
     for client in [&mut one, &mut other] {
         let who = client.call("p__t", json!({"do": "who"})).await["content"][0]["text"].clone();
@@ -200,7 +200,7 @@ async fn a_tool_learns_that_it_runs_under_mcp_and_in_which_connection() {
 
 #[tokio::test]
 async fn long_results_are_cut_to_the_budget() {
-    let mut client = Client::with(Era::Legacy, Options { budget_chars: 100, ..Options::default() }).await;
+    let mut client = PipeClient::with_options(ClientEra::Legacy, Options { budget_chars: 100, ..Options::default() }).await;
     let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.chars().count() == 100 && text.contains("truncated"), "{text}");

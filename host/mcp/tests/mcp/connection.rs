@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
-use crate::puppet::MEETING;
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::puppet::MEETING_SIZE;
 
 /// hyper-mcp over rmcp 1.8 lost requests this way: half-read lines were dropped when an answer went out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_calls_side_by_side_are_all_answered() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for round in 0..10 {
             let mut sent = vec![];
             for n in 0..8 {
@@ -24,7 +24,7 @@ async fn large_calls_side_by_side_are_all_answered() {
                 ));
             }
             for (id, arguments) in sent {
-                let answer = client.answer(id).await;
+                let answer = client.response(id).await;
                 let text = answer["result"]["content"][0]["text"].as_str().unwrap();
                 assert_eq!(text, arguments.to_string());
             }
@@ -34,20 +34,20 @@ async fn large_calls_side_by_side_are_all_answered() {
 
 #[tokio::test]
 async fn calls_run_side_by_side() {
-    let mut client = Client::new(Era::Modern).await;
+    let mut client = PipeClient::new(ClientEra::Modern).await;
     let mut ids = vec![];
-    for _ in 0..MEETING {
+    for _ in 0..MEETING_SIZE {
         ids.push(client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "meet"}})).await);
     }
     for id in ids {
-        assert_eq!(client.answer(id).await["result"]["content"][0]["text"], "met");
+        assert_eq!(client.response(id).await["result"]["content"][0]["text"], "met");
     }
 }
 
 #[tokio::test]
 async fn beyond_the_bound_a_call_is_told_to_come_back() {
-    for era in BOTH {
-        let mut client = Client::with(era, Options { max_in_flight: 2, ..Options::default() }).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::with_options(era, Options { max_in_flight: 2, ..Options::default() }).await;
         let hang = json!({"name": "p__t", "arguments": {"do": "hang"}});
         let first = client.request("tools/call", hang.clone()).await;
         client.request("tools/call", hang).await;
@@ -68,8 +68,8 @@ async fn beyond_the_bound_a_call_is_told_to_come_back() {
 
 #[tokio::test]
 async fn a_cancelled_call_ends_and_is_not_answered() {
-    for (era, how) in BOTH.into_iter().flat_map(|era| [(era, "hang"), (era, "stubborn")]) {
-        let mut client = Client::new(era).await;
+    for (era, how) in BOTH_ERAS.into_iter().flat_map(|era| [(era, "hang"), (era, "stubborn")]) {
+        let mut client = PipeClient::new(era).await;
         let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": how}})).await;
         client.call("p__t", json!({})).await;
         assert_eq!(client.puppet.dropped.load(Ordering::Relaxed), 0);
@@ -80,8 +80,8 @@ async fn a_cancelled_call_ends_and_is_not_answered() {
             }
         };
         tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
-        client.hang_up().await;
-        assert_eq!(client.rest().await, Vec::<Value>::new());
+        client.close().await;
+        assert_eq!(client.remaining_messages().await, Vec::<Value>::new());
         let records = client.audit.take();
         let cancelled = records.iter().filter(|r| r.outcome == "cancelled").count();
         assert_eq!(cancelled, 1, "recorded, whether it ends by itself or is dropped: {how}");
@@ -90,11 +90,11 @@ async fn a_cancelled_call_ends_and_is_not_answered() {
 
 #[tokio::test]
 async fn answers_under_way_are_delivered_after_the_client_hung_up() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "nap"}})).await;
-        client.hang_up().await;
-        let rest = client.rest().await;
+        client.close().await;
+        let rest = client.remaining_messages().await;
         assert_eq!(rest.len(), 1);
         assert_eq!(
             (&rest[0]["id"], &rest[0]["result"]["content"][0]["text"]),
@@ -105,19 +105,19 @@ async fn answers_under_way_are_delivered_after_the_client_hung_up() {
 
 #[tokio::test]
 async fn what_is_cut_off_at_the_end_is_recorded_before_it() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "stubborn"}})).await;
     client.call("p__t", json!({})).await;
     drop(client.audit.take());
-    client.hang_up().await;
-    client.rest().await;
+    client.close().await;
+    client.remaining_messages().await;
     let outcomes: Vec<_> = client.audit.take().iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, ["cancelled"]);
 }
 
 #[tokio::test]
 async fn a_client_that_only_writes_is_served_to_its_end() {
-    let client = Client::silent(Era::Legacy, Options::default());
+    let client = PipeClient::connect(ClientEra::Legacy, Options::default());
     let (mut write, reader) = tokio::io::duplex(64 << 10);
     let (writer, mut read) = tokio::io::duplex(64 << 10);
     let cancel = toolbay_mcp::CancellationToken::new();
@@ -144,56 +144,56 @@ async fn a_client_that_only_writes_is_served_to_its_end() {
 
 #[tokio::test]
 async fn an_open_subscription_does_not_hold_the_server() {
-    let mut client = Client::new(Era::Modern).await;
+    let mut client = PipeClient::new(ClientEra::Modern).await;
     client.request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
     client.notification("notifications/subscriptions/acknowledged").await;
     let start = std::time::Instant::now();
-    client.hang_up().await;
-    client.rest().await;
+    client.close().await;
+    client.remaining_messages().await;
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
 async fn the_embedder_can_end_it() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "hang"}})).await;
         client.call("p__t", json!({})).await;
         client.cancel.cancel();
-        let rest = client.rest().await;
+        let rest = client.remaining_messages().await;
         assert!(
             rest.iter().all(|m| m["id"] == id && m["result"]["_meta"]["toolbay/fault"] == "cancelled"),
             "{rest:?}"
         );
     }
-    let mut silent = Client::silent(Era::Legacy, Options::default());
+    let mut silent = PipeClient::connect(ClientEra::Legacy, Options::default());
     silent.cancel.cancel();
-    assert_eq!(silent.rest().await, Vec::<Value>::new());
+    assert_eq!(silent.remaining_messages().await, Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn a_client_that_says_nothing_is_no_error() {
-    let mut client = Client::silent(Era::Legacy, Options::default());
-    client.hang_up().await;
-    assert_eq!(client.rest().await, Vec::<Value>::new());
+    let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
+    client.close().await;
+    assert_eq!(client.remaining_messages().await, Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn a_last_line_without_an_end_counts() {
-    let mut client = Client::new(Era::Legacy).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
     client.write(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"p__t"}}"#).await;
-    client.hang_up().await;
-    assert_eq!(client.rest().await[0]["id"], 77);
+    client.close().await;
+    assert_eq!(client.remaining_messages().await[0]["id"], 77);
 }
 
 #[tokio::test]
 async fn a_line_that_is_too_long_is_answered_and_the_next_one_read() {
-    for era in BOTH {
-        let mut client = Client::with(era, Options { max_line_bytes: 4096, ..Options::default() }).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::with_options(era, Options { max_line_bytes: 4096, ..Options::default() }).await;
         let arguments = json!({"text": "x".repeat(1 << 20)});
-        let answer = client.ask("tools/call", json!({"name": "p__t", "arguments": arguments})).await;
+        let answer = client.send_and_wait("tools/call", json!({"name": "p__t", "arguments": arguments})).await;
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
-        assert_eq!(answer["error"]["message"], "a message of more than 4096 bytes is not read");
+        assert_eq!(answer["error"]["message"], "the message exceeds 4096 bytes");
         assert_eq!(client.call("p__t", json!({})).await["isError"], false);
         client.write(&format!("{}\n", "x".repeat(1 << 20))).await;
         let answer = client.next().await.unwrap();
@@ -204,8 +204,8 @@ async fn a_line_that_is_too_long_is_answered_and_the_next_one_read() {
 
 #[tokio::test]
 async fn junk_between_the_lines_ends_nothing() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for junk in [
             "",
             "\r",
@@ -223,14 +223,14 @@ async fn junk_between_the_lines_ends_nothing() {
             assert_eq!(client.call("p__t", json!({})).await["isError"], false, "{junk:?}");
         }
         let bad = |m: &Value| m["error"]["code"] == -32600 || m["error"]["code"] == -32700;
-        assert!(client.others.iter().all(bad), "{:?}", client.others);
+        assert!(client.other_messages.iter().all(bad), "{:?}", client.other_messages);
     }
 }
 
 #[tokio::test]
 async fn what_comes_too_early_ends_nothing() {
-    for era in BOTH {
-        let mut client = Client::silent(era, Options::default());
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::connect(era, Options::default());
         for early in [
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
@@ -241,9 +241,9 @@ async fn what_comes_too_early_ends_nothing() {
         ] {
             client.send(&early).await;
         }
-        client.begin().await;
-        assert_eq!(client.others[0], json!({"jsonrpc": "2.0", "id": 901, "result": {}}));
-        assert_eq!(client.others[1]["error"]["code"], -32602, "{:?}", client.others);
+        client.initialize().await;
+        assert_eq!(client.other_messages[0], json!({"jsonrpc": "2.0", "id": 901, "result": {}}));
+        assert_eq!(client.other_messages[1]["error"]["code"], -32602, "{:?}", client.other_messages);
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         assert_eq!(client.call("p__t", json!({})).await["isError"], false);
     }

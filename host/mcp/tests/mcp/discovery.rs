@@ -3,25 +3,25 @@ use toolbay_core::registry::view::Filter;
 use toolbay_core::tool::ToolTraits;
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
 use crate::puppet;
 
-async fn names(client: &mut Client) -> Vec<String> {
-    let result = client.ask("tools/list", json!({})).await["result"].clone();
+async fn names(client: &mut PipeClient) -> Vec<String> {
+    let result = client.send_and_wait("tools/list", json!({})).await["result"].clone();
     let tools = result["tools"].as_array().unwrap();
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn lazy(era: Era) -> Client {
+async fn lazy(era: ClientEra) -> PipeClient {
     let filter = Filter { lazy: true, ..Filter::default() };
-    let mut client = Client::filtered(era, Options::default(), filter);
-    client.begin().await;
+    let mut client = PipeClient::connect_with_filter(era, Options::default(), filter);
+    client.initialize().await;
     client
 }
 
 #[tokio::test]
 async fn a_lazy_server_lists_how_to_find_tools_and_calls_what_was_found() {
-    for era in BOTH {
+    for era in BOTH_ERAS {
         let mut client = lazy(era).await;
         let three = ["tool_call", "tool_describe", "tool_search"];
         assert_eq!(names(&mut client).await, three);
@@ -38,7 +38,7 @@ async fn a_lazy_server_lists_how_to_find_tools_and_calls_what_was_found() {
         );
         // What was done changes no list, and nothing is told.
         assert_eq!(names(&mut client).await, three);
-        assert_eq!(client.others, Vec::<Value>::new());
+        assert_eq!(client.other_messages, Vec::<Value>::new());
         let records = client.audit.take();
         let told: Vec<(&str, Option<&str>)> =
             records.iter().map(|record| (&*record.tool, record.through.as_deref())).collect();
@@ -56,7 +56,7 @@ async fn a_lazy_server_lists_how_to_find_tools_and_calls_what_was_found() {
 
 #[tokio::test]
 async fn a_miss_is_a_result_that_the_model_can_read() {
-    for era in BOTH {
+    for era in BOTH_ERAS {
         let mut client = lazy(era).await;
         let missed = client.call("tool_call", json!({"name": "p__objct", "arguments": {}})).await;
         assert_eq!(missed["isError"], true);
@@ -71,7 +71,7 @@ async fn a_miss_is_a_result_that_the_model_can_read() {
 
 #[tokio::test]
 async fn a_deferred_tool_is_out_of_the_list_and_can_be_called() {
-    let mut client = Client::new(Era::Modern).await;
+    let mut client = PipeClient::new(ClientEra::Modern).await;
     let mut later = puppet::tool(&client.puppet, "later", None, ToolTraits::default());
     later.flags.deferred = true;
     client.registry.register(later).unwrap();

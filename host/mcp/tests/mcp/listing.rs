@@ -6,7 +6,7 @@ use toolbay_core::tool::ToolTraits;
 use toolbay_core::tool::schema::Schema;
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
 use crate::puppet;
 
 /// The same whether or not there is anything to list: plugins come and go.
@@ -23,10 +23,10 @@ fn capabilities() -> Value {
 #[tokio::test]
 async fn the_server_says_who_it_is_and_what_it_can() {
     let options = Options { instructions: Some("Count words.".to_owned()), ..Options::default() };
-    let mut client = Client::silent(Era::Legacy, options.clone());
+    let mut client = PipeClient::connect(ClientEra::Legacy, options.clone());
     for (asked, got) in [("2024-11-05", "2024-11-05"), ("2025-11-25", "2025-11-25")] {
         let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
-        let result = client.ask("initialize", params).await["result"].clone();
+        let result = client.send_and_wait("initialize", params).await["result"].clone();
         assert_eq!(result["protocolVersion"], got);
         assert_eq!(result["serverInfo"]["name"], "toolbay");
         assert_eq!(result["serverInfo"]["version"], env!("CARGO_PKG_VERSION"));
@@ -34,8 +34,8 @@ async fn the_server_says_who_it_is_and_what_it_can() {
         assert_eq!(result["instructions"], "Count words.");
     }
 
-    let mut client = Client::silent(Era::Modern, options);
-    let result = client.ask("server/discover", json!({})).await["result"].clone();
+    let mut client = PipeClient::connect(ClientEra::Modern, options);
+    let result = client.send_and_wait("server/discover", json!({})).await["result"].clone();
     assert_eq!(result["capabilities"], capabilities());
     assert_eq!(result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolbay");
     assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(60_000), &json!("private")));
@@ -45,15 +45,15 @@ async fn the_server_says_who_it_is_and_what_it_can() {
 
 #[tokio::test]
 async fn a_handshake_for_a_version_without_one_falls_back() {
-    let mut client = Client::silent(Era::Legacy, Options::default());
+    let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
     for asked in ["2026-07-28", "2999-01-01"] {
         let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
-        assert_eq!(client.ask("initialize", params).await["result"]["protocolVersion"], "2025-11-25");
+        assert_eq!(client.send_and_wait("initialize", params).await["result"]["protocolVersion"], "2025-11-25");
     }
-    let mut client = Client::silent(Era::Legacy, Options::default());
+    let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
     let params = json!({"protocolVersion": "2026-07-28", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
-    client.ask("initialize", params).await;
-    let tools = client.ask("tools/list", json!({})).await;
+    client.send_and_wait("initialize", params).await;
+    let tools = client.send_and_wait("tools/list", json!({})).await;
     assert_eq!(
         tools["result"]["tools"][0]["outputSchema"]["type"], "object",
         "what was agreed counts, not what was asked"
@@ -62,9 +62,9 @@ async fn a_handshake_for_a_version_without_one_falls_back() {
 
 #[tokio::test]
 async fn tools_are_listed_with_all_they_say() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
-        let result = client.ask("tools/list", json!({})).await["result"].clone();
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        let result = client.send_and_wait("tools/list", json!({})).await["result"].clone();
         let tools = result["tools"].as_array().unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without what cannot run");
@@ -78,7 +78,7 @@ async fn tools_are_listed_with_all_they_say() {
         assert_eq!(object["annotations"], json!({"destructiveHint": false}));
         assert!(any.get("annotations").is_none() && any.get("outputSchema").is_none());
         assert_eq!(object["outputSchema"]["properties"], json!({"n": {"type": "integer"}}));
-        let modern = era == Era::Modern;
+        let modern = era == ClientEra::Modern;
         assert_eq!(result["ttlMs"], if modern { json!(60_000) } else { Value::Null });
         assert_eq!(result["cacheScope"], if modern { json!("private") } else { Value::Null });
         assert_eq!(result["resultType"], if modern { json!("complete") } else { Value::Null });
@@ -88,9 +88,9 @@ async fn tools_are_listed_with_all_they_say() {
 
 #[tokio::test]
 async fn output_that_is_no_object_is_wrapped_for_older_clients() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
-        let tools = client.ask("tools/list", json!({})).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
+        let tools = client.send_and_wait("tools/list", json!({})).await;
         let schema = tools["result"]["tools"][0]["outputSchema"].clone();
         let result = client.call("p__list", json!({"do": "list"})).await;
         assert_eq!(
@@ -100,11 +100,11 @@ async fn output_that_is_no_object_is_wrapped_for_older_clients() {
         );
         let structured = &result["structuredContent"];
         match era {
-            Era::Legacy => {
+            ClientEra::Legacy => {
                 assert_eq!((&schema["type"], &schema["required"]), (&json!("object"), &json!(["result"])));
                 assert_eq!(structured, &json!({"result": [1, 2]}));
             }
-            Era::Modern => {
+            ClientEra::Modern => {
                 assert_eq!(schema["type"], "array");
                 assert_eq!(structured, &json!([1, 2]));
             }
@@ -123,14 +123,14 @@ async fn output_that_is_no_object_is_wrapped_for_older_clients() {
 
 #[tokio::test]
 async fn long_lists_come_in_pages() {
-    let mut client = Client::with(Era::Modern, Options { page_size: 4, ..Options::default() }).await;
+    let mut client = PipeClient::with_options(ClientEra::Modern, Options { page_size: 4, ..Options::default() }).await;
     let more = (0..10)
         .map(|n| puppet::tool(&client.puppet, &format!("x{n}"), None, ToolTraits::default()))
         .collect();
     client.registry.register(Bundle { tools: more, reducers: vec![] }).unwrap();
     let (mut names, mut sizes, mut params) = (vec![], vec![], json!({}));
     loop {
-        let result = client.ask("tools/list", params).await["result"].clone();
+        let result = client.send_and_wait("tools/list", params).await["result"].clone();
         let page = result["tools"].as_array().unwrap();
         sizes.push(page.len());
         names.extend(page.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
@@ -140,35 +140,35 @@ async fn long_lists_come_in_pages() {
     assert_eq!(sizes, [4, 4, 4, 1]);
     assert!(names.is_sorted() && names.len() == 13, "{names:?}");
 
-    let first = client.ask("tools/list", json!({})).await["result"]["nextCursor"].clone();
-    client.registry.remove(&toolbay_policy::name::PluginId::new("p").unwrap());
-    let rest = client.ask("tools/list", json!({ "cursor": first })).await;
+    let first = client.send_and_wait("tools/list", json!({})).await["result"]["nextCursor"].clone();
+    client.registry.remove_plugin(&toolbay_policy::name::PluginId::new("p").unwrap());
+    let rest = client.send_and_wait("tools/list", json!({ "cursor": first })).await;
     assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty when the list has changed");
     for bad in ["", "x", "after:", "after:a b", "after:\u{e9}"] {
-        let answer = client.ask("tools/list", json!({ "cursor": bad })).await;
+        let answer = client.send_and_wait("tools/list", json!({ "cursor": bad })).await;
         assert_eq!(answer["error"]["code"], -32602, "{bad:?}: {answer}");
     }
 }
 
 #[tokio::test]
 async fn what_is_not_there_is_told() {
-    for era in BOTH {
-        let mut client = Client::new(era).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::new(era).await;
         for (method, key) in [
             ("prompts/list", "prompts"),
             ("resources/list", "resources"),
             ("resources/templates/list", "resourceTemplates"),
         ] {
-            assert_eq!(client.ask(method, json!({})).await["result"][key], json!([]));
+            assert_eq!(client.send_and_wait(method, json!({})).await["result"][key], json!([]));
         }
-        let no_resource = if era == Era::Modern { -32602 } else { -32002 };
+        let no_resource = if era == ClientEra::Modern { -32602 } else { -32002 };
         for (method, code) in [
             ("prompts/get", -32602),
             ("resources/read", no_resource),
             ("nonsense", -32601),
             ("tasks/get", -32021),
         ] {
-            let answer = client.ask(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
+            let answer = client.send_and_wait(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
             assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
         }
     }
@@ -176,9 +176,9 @@ async fn what_is_not_there_is_told() {
 
 #[tokio::test]
 async fn changes_are_told_to_those_who_want_to_know() {
-    let mut legacy = Client::new(Era::Legacy).await;
-    legacy.ask("tools/list", json!({})).await;
-    let mut modern = Client::new(Era::Modern).await;
+    let mut legacy = PipeClient::new(ClientEra::Legacy).await;
+    legacy.send_and_wait("tools/list", json!({})).await;
+    let mut modern = PipeClient::new(ClientEra::Modern).await;
     let listening = modern
         .request(
             "subscriptions/listen",
@@ -188,7 +188,7 @@ async fn changes_are_told_to_those_who_want_to_know() {
     let ack = modern.notification("notifications/subscriptions/acknowledged").await;
     let both = json!({"toolsListChanged": true, "promptsListChanged": true});
     assert_eq!(ack["params"]["notifications"], both, "{ack}");
-    modern.ask("tools/list", json!({})).await;
+    modern.send_and_wait("tools/list", json!({})).await;
     for client in [&mut legacy, &mut modern] {
         // The announcer subscribes in a task of its own: change the list until it hears.
         let mut number = 0;
@@ -207,27 +207,27 @@ async fn changes_are_told_to_those_who_want_to_know() {
         assert!(subscription.is_null() || subscription == &json!(listening), "{told}");
     }
     modern.cancel_request(listening).await;
-    modern.ask("tools/list", json!({})).await;
-    modern.others.clear();
+    modern.send_and_wait("tools/list", json!({})).await;
+    modern.other_messages.clear();
     modern.registry.register(one_more("last")).unwrap();
     modern.server.notify_changed();
-    modern.hang_up().await;
-    assert_eq!(modern.rest().await, Vec::<Value>::new(), "nothing for a subscription that was cancelled");
+    modern.close().await;
+    assert_eq!(modern.remaining_messages().await, Vec::<Value>::new(), "nothing for a subscription that was cancelled");
 
-    let mut silent = Client::new(Era::Modern).await;
-    silent.ask("tools/list", json!({})).await;
+    let mut silent = PipeClient::new(ClientEra::Modern).await;
+    silent.send_and_wait("tools/list", json!({})).await;
     silent.registry.register(one_more("last")).unwrap();
     silent.server.notify_changed();
-    silent.hang_up().await;
-    assert_eq!(silent.rest().await, Vec::<Value>::new(), "nothing for those who did not listen");
+    silent.close().await;
+    assert_eq!(silent.remaining_messages().await, Vec::<Value>::new(), "nothing for those who did not listen");
     assert_eq!(Arc::strong_count(&silent.registry), 2, "nothing of the connection is left");
 }
 
 /// What does not show in a list is no change of it.
 #[tokio::test]
 async fn what_nobody_can_see_is_told_to_nobody() {
-    let mut client = Client::new(Era::Legacy).await;
-    client.ask("tools/list", json!({})).await;
+    let mut client = PipeClient::new(ClientEra::Legacy).await;
+    client.send_and_wait("tools/list", json!({})).await;
     let mut hidden = one_more("hidden");
     hidden.tools.iter_mut().for_each(|tool| tool.availability.unavailable = Some("no grant".into()));
     client.registry.register(hidden).unwrap();
@@ -235,8 +235,8 @@ async fn what_nobody_can_see_is_told_to_nobody() {
         client.server.notify_changed();
         tokio::task::yield_now().await;
     }
-    client.ask("tools/list", json!({})).await;
-    assert_eq!(client.others, Vec::<Value>::new(), "the list is the same");
+    client.send_and_wait("tools/list", json!({})).await;
+    assert_eq!(client.other_messages, Vec::<Value>::new(), "the list is the same");
     // It does hear what it can see, and once for many changes at once.
     for number in 0..20 {
         client.registry.register(one_more(&format!("seen_{number}"))).unwrap();
@@ -245,8 +245,8 @@ async fn what_nobody_can_see_is_told_to_nobody() {
         client.server.notify_changed();
     }
     client.notification("notifications/tools/list_changed").await;
-    client.ask("tools/list", json!({})).await;
-    assert_eq!(client.others, Vec::<Value>::new(), "told once");
+    client.send_and_wait("tools/list", json!({})).await;
+    assert_eq!(client.other_messages, Vec::<Value>::new(), "told once");
 }
 
 fn one_more(name: &str) -> Bundle {

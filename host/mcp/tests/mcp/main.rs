@@ -9,15 +9,15 @@
 )]
 
 mod asking;
+mod attachments;
 mod bad_input;
 mod calls;
 mod client;
 mod connection;
 mod discovery;
-mod handed;
 mod listing;
 mod loading;
 mod outputs;
+mod prompts_and_resources;
 mod puppet;
-mod shelf;
 mod tasks;

@@ -3,7 +3,7 @@ use toolbay_core::registry::Bundle;
 use toolbay_core::tool::ToolTraits;
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH, Client, Era};
+use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
 use crate::puppet;
 
 fn short() -> Options {
@@ -12,8 +12,8 @@ fn short() -> Options {
 
 #[tokio::test]
 async fn what_was_cut_is_a_resource_of_the_connection() {
-    for era in BOTH {
-        let mut client = Client::spooling(era, short()).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::with_output_store(era, short()).await;
         let long = "x".repeat(1000);
         let result = client.call("p__t", json!({ "text": long })).await;
         let [text, link] = result["content"].as_array().unwrap().as_slice() else { panic!("{result}") };
@@ -27,28 +27,28 @@ async fn what_was_cut_is_a_resource_of_the_connection() {
         let uri = link["uri"].as_str().unwrap();
         let id = uri.strip_prefix("toolbay://output/").unwrap();
 
-        let listed = client.ask("resources/list", json!({})).await["result"].clone();
+        let listed = client.send_and_wait("resources/list", json!({})).await["result"].clone();
         assert_eq!(listed["resources"][0]["uri"], uri, "{listed}");
-        assert_eq!(listed["cacheScope"], if era == Era::Modern { json!("private") } else { json!(null) });
-        let read = client.ask("resources/read", json!({ "uri": uri })).await["result"].clone();
+        assert_eq!(listed["cacheScope"], if era == ClientEra::Modern { json!("private") } else { json!(null) });
+        let read = client.send_and_wait("resources/read", json!({ "uri": uri })).await["result"].clone();
         assert_eq!(read["contents"][0]["text"], json!({ "text": long }).to_string());
         let page = client.call("read_output", json!({"id": id, "mode": "chars", "from": 5, "to": 8})).await;
         assert_eq!(page["content"][0]["text"], "Characters 5 to 8 of 1011\nxt\":");
 
-        let mut other = Client::spooling(era, short()).await;
+        let mut other = PipeClient::with_output_store(era, short()).await;
         for bad in [uri, "toolbay://output/", "toolbay://output/../../x", "file:///etc/passwd", ""] {
-            let answer = other.ask("resources/read", json!({ "uri": bad })).await;
+            let answer = other.send_and_wait("resources/read", json!({ "uri": bad })).await;
             assert!(answer["error"].is_object(), "{answer}");
         }
-        assert_eq!(other.ask("resources/list", json!({})).await["result"]["resources"], json!([]));
+        assert_eq!(other.send_and_wait("resources/list", json!({})).await["result"]["resources"], json!([]));
     }
 }
 
 #[tokio::test]
 async fn a_client_that_knows_no_links_gets_none() {
-    let mut client = Client::spooling_silent(Era::Legacy, short());
+    let mut client = PipeClient::connect_with_output_store(ClientEra::Legacy, short());
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
-    let hello = client.ask("initialize", params).await;
+    let hello = client.send_and_wait("initialize", params).await;
     assert!(hello["result"]["capabilities"]["resources"].is_object(), "{hello}");
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
     let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
@@ -57,15 +57,15 @@ async fn a_client_that_knows_no_links_gets_none() {
 
 #[tokio::test]
 async fn structured_results_of_others_are_marked_where_they_become_text() {
-    for era in BOTH {
-        let mut client = Client::spooling(era, Options::default()).await;
+    for era in BOTH_ERAS {
+        let mut client = PipeClient::with_output_store(era, Options::default()).await;
         let traits = ToolTraits { untrusted_output: true, ..ToolTraits::default() };
         let tools = vec![puppet::tool(&client.puppet, "u", None, traits)];
         client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
         let result = client.call("p__u", json!({"do": "list"})).await;
         let marked = "<untrusted source=\"plugin:p\" tool=\"p__u\">\n[1,2]\n</untrusted>";
         assert_eq!(result["content"][0]["text"], marked);
-        let data = if era == Era::Legacy { json!({"result": [1, 2]}) } else { json!([1, 2]) };
+        let data = if era == ClientEra::Legacy { json!({"result": [1, 2]}) } else { json!([1, 2]) };
         assert_eq!(result["structuredContent"], data);
     }
 }

@@ -4,40 +4,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolbay_core::pipeline::Gates;
+use toolbay_core::pipeline::CallPolicy;
 use toolbay_core::registry::Bundle;
-use toolbay_core::registry::view::Entry;
+use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::{ToolDef, ToolTraits};
 use toolbay_mcp::Options;
 
-use crate::client::{Client, Era};
+use crate::client::{PipeClient, ClientEra};
 use crate::puppet;
 
 const KNOWS: &str = "io.modelcontextprotocol/tasks";
 
-async fn client(options: Options) -> Client {
+async fn client(options: Options) -> PipeClient {
     let capabilities = json!({"extensions": {KNOWS: {}}, "elicitation": {}});
-    Client::gated(Era::Modern, capabilities, Gates::default(), options).await
+    PipeClient::with_policy(ClientEra::Modern, capabilities, CallPolicy::default(), options).await
 }
 
 fn soon() -> Options {
     Options { task_after: Duration::from_millis(20), ..Options::default() }
 }
 
-async fn begin(client: &mut Client, what: &str) -> Value {
+async fn begin(client: &mut PipeClient, what: &str) -> Value {
     begin_as(client, "p__t", what).await
 }
 
-async fn begin_as(client: &mut Client, tool: &str, what: &str) -> Value {
-    let answer = client.ask("tools/call", json!({"name": tool, "arguments": {"do": what}})).await;
+async fn begin_as(client: &mut PipeClient, tool: &str, what: &str) -> Value {
+    let answer = client.send_and_wait("tools/call", json!({"name": tool, "arguments": {"do": what}})).await;
     assert_eq!(answer["result"]["resultType"], "task", "{answer}");
     answer["result"].clone()
 }
 
 /// The task when it is in one of these states.
-async fn until(client: &mut Client, task: &Value, states: &[&str]) -> Value {
+async fn wait_for_status(client: &mut PipeClient, task: &Value, states: &[&str]) -> Value {
     for _ in 0..2000 {
-        let now = client.ask("tasks/get", json!({"taskId": task["taskId"]})).await["result"].clone();
+        let now = client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await["result"].clone();
         if states.contains(&now["status"].as_str().unwrap_or_default()) {
             return now;
         }
@@ -57,7 +57,7 @@ async fn a_long_call_becomes_a_task_and_a_short_one_does_not() {
         task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64() && task["createdAt"].is_string(),
         "{task}"
     );
-    let done = until(&mut client, &task, &["completed"]).await;
+    let done = wait_for_status(&mut client, &task, &["completed"]).await;
     assert_eq!(done["result"]["content"][0]["text"], "rested");
     assert!(
         done["result"]["_meta"]["toolbay/usage"].is_object(),
@@ -66,22 +66,22 @@ async fn a_long_call_becomes_a_task_and_a_short_one_does_not() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_tasks_waits() {
-    let mut client = Client::gated(Era::Modern, json!({}), Gates::default(), soon()).await;
+async fn a_client_without_tasks_waits() {
+    let mut client = PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), soon()).await;
     assert_eq!(client.call("p__t", json!({"do": "nap"})).await["content"][0]["text"], "rested");
-    let answer = client.ask("tasks/get", json!({"taskId": "x"})).await;
+    let answer = client.send_and_wait("tasks/get", json!({"taskId": "x"})).await;
     assert_eq!(answer["error"]["code"], -32021, "{answer}");
 }
 
 #[tokio::test]
-async fn a_task_can_be_ended() {
+async fn a_task_can_be_cancelled() {
     let mut client = client(soon()).await;
     for how in ["hang", "stubborn"] {
         let task = begin(&mut client, how).await;
         let before = client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed);
-        let ack = client.ask("tasks/cancel", json!({"taskId": task["taskId"]})).await;
+        let ack = client.send_and_wait("tasks/cancel", json!({"taskId": task["taskId"]})).await;
         assert_eq!(ack["result"]["resultType"], "complete", "{ack}");
-        until(&mut client, &task, &["cancelled"]).await;
+        wait_for_status(&mut client, &task, &["cancelled"]).await;
         for _ in 0..1000 {
             if client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) > before {
                 break;
@@ -92,7 +92,7 @@ async fn a_task_can_be_ended() {
             client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) > before,
             "the call has ended"
         );
-        let ack = client.ask("tasks/cancel", json!({"taskId": task["taskId"]})).await;
+        let ack = client.send_and_wait("tasks/cancel", json!({"taskId": task["taskId"]})).await;
         assert!(ack.get("error").is_none(), "twice is no mistake: {ack}");
     }
 }
@@ -109,53 +109,53 @@ async fn a_task_belongs_to_its_connection() {
     ] {
         let mut params = more;
         params["taskId"] = task["taskId"].clone();
-        let answer = theirs.ask(method, params).await;
+        let answer = theirs.send_and_wait(method, params).await;
         assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
     }
-    until(&mut mine, &task, &["working"]).await;
-    mine.hang_up().await;
-    mine.rest().await;
+    wait_for_status(&mut mine, &task, &["working"]).await;
+    mine.close().await;
+    mine.remaining_messages().await;
     assert_eq!(mine.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed), 1, "it ends with its client");
 }
 
 #[tokio::test]
-async fn a_task_asks_and_goes_on() {
+async fn a_task_requests_input_and_continues() {
     let mut client = client(Options::default()).await;
     let tool = puppet::tool(&client.puppet, "slow", None, ToolTraits::default());
     let mut def = ToolDef::clone(&tool.def);
     def.keywords.tags.push("slow".to_owned());
-    let tools = vec![Entry::new(def, Arc::clone(&tool.invoker))];
+    let tools = vec![ToolEntry::new(def, Arc::clone(&tool.invoker))];
     client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
     let task = begin_as(&mut client, "p__slow", "ask").await;
     for name in ["name", "place"] {
-        let asking = until(&mut client, &task, &["input_required"]).await;
+        let asking = wait_for_status(&mut client, &task, &["input_required"]).await;
         let (key, request) = asking["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert!(request["params"]["message"].as_str().unwrap().contains(name), "{asking}");
         let nonsense =
             json!({"taskId": task["taskId"], "inputResponses": {key: 5, "other": {"action": "accept"}}});
-        client.ask("tasks/update", nonsense).await;
-        until(&mut client, &task, &["input_required"]).await;
+        client.send_and_wait("tasks/update", nonsense).await;
+        wait_for_status(&mut client, &task, &["input_required"]).await;
         let answer = json!({"action": "accept", "content": {"name": name}});
         let update = json!({"taskId": task["taskId"], "inputResponses": {key: answer}});
-        let ack = client.ask("tasks/update", update).await;
+        let ack = client.send_and_wait("tasks/update", update).await;
         assert_eq!(ack["result"]["resultType"], "complete", "{ack}");
     }
-    let done = until(&mut client, &task, &["completed"]).await;
+    let done = wait_for_status(&mut client, &task, &["completed"]).await;
     assert!(done["result"]["content"].to_string().contains("place"), "{done}");
 }
 
 #[tokio::test]
-async fn a_task_ends_with_its_time() {
-    let mut client = client(Options { task_life: Duration::from_millis(300), ..soon() }).await;
+async fn a_task_expires() {
+    let mut client = client(Options { task_ttl: Duration::from_millis(300), ..soon() }).await;
     let task = begin(&mut client, "hang").await;
     for _ in 0..2000 {
-        let answer = client.ask("tasks/get", json!({"taskId": task["taskId"]})).await;
+        let answer = client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await;
         if answer["error"]["code"] == -32602 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let answer = client.ask("tasks/get", json!({"taskId": task["taskId"]})).await;
+    let answer = client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     for _ in 0..1000 {
         if client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) == 1 {
@@ -167,7 +167,7 @@ async fn a_task_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn without_room_a_call_stays_a_call() {
+async fn at_the_limit_a_call_stays_a_call() {
     let mut client = client(Options { task_after: Duration::ZERO, ..Options::default() }).await;
     for _ in 0..toolbay_mcp::MAX_TASKS {
         begin(&mut client, "hang").await;

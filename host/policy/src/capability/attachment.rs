@@ -2,25 +2,25 @@
 
 use std::path::Path;
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// Most characters of each half of a media type (RFC 6838, section 4.2).
 const MAX_MEDIA_PART: usize = 127;
 /// The media type of what has none that can be read (RFC 2046, section 4.5.1).
-pub const UNKNOWN_MEDIA: &str = "application/octet-stream";
+pub const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// One line of an `attachments` list: `read`, `create`, `read image/*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentRule {
     /// What may be done.
-    pub access: Access,
+    pub access: AttachmentAccess,
     /// The media types: `image/png`, `image/*`, or `*/*` for all.
-    pub media: String,
+    pub media_type_pattern: String,
 }
 
 /// What may be done with attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
+pub enum AttachmentAccess {
     /// See and read those of the turn.
     Read,
     /// Make new ones.
@@ -31,9 +31,9 @@ impl AttachmentRule {
     /// Whether an attachment of this media type is meant. The type may have parameters and capitals; one that is no
     /// media type counts as [`UNKNOWN_MEDIA`].
     #[must_use]
-    pub fn takes(&self, access: Access, media: &str) -> bool {
-        let media = media_type(media).unwrap_or_else(|| UNKNOWN_MEDIA.to_owned());
-        self.access == access && media_meet(&self.media, &media).is_some_and(|both| both == media)
+    pub fn matches(&self, access: AttachmentAccess, media: &str) -> bool {
+        let media = media_type(media).unwrap_or_else(|| UNKNOWN_MEDIA_TYPE.to_owned());
+        self.access == access && intersect_media(&self.media_type_pattern, &media).is_some_and(|both| both == media)
     }
 }
 
@@ -51,7 +51,7 @@ fn is_media_part(part: &str) -> bool {
         && part.chars().all(|c| c.is_ascii_alphanumeric() || "!#$&-^_.+".contains(c))
 }
 
-fn media_meet(a: &str, b: &str) -> Option<String> {
+fn intersect_media(a: &str, b: &str) -> Option<String> {
     if a == b || a == "*/*" {
         return Some(b.to_owned());
     }
@@ -70,40 +70,40 @@ fn media_meet(a: &str, b: &str) -> Option<String> {
     }
 }
 
-impl Rule for AttachmentRule {
+impl GrantRule for AttachmentRule {
     const PATTERN: &'static str = "^(read|create)( .+/.+)?$";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let wrong = || format!("`{text}`: write `read`, `create`, or with a media type, `read image/*`");
         let (access, media) = text.split_once(' ').unwrap_or((text, "*/*"));
         let access = match access {
-            "read" => Access::Read,
-            "create" => Access::Create,
+            "read" => AttachmentAccess::Read,
+            "create" => AttachmentAccess::Create,
             _ => return Err(wrong()),
         };
         let part = |part: &str| part == "*" || is_media_part(part);
         let media = media.trim().to_ascii_lowercase();
         match media.split_once('/') {
             Some((kind, sub)) if part(kind) && part(sub) && (kind != "*" || sub == "*") => {
-                Ok(Self { access, media })
+                Ok(Self { access, media_type_pattern: media })
             }
             _ => Err(wrong()),
         }
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         if self.access != other.access {
             return None;
         }
-        media_meet(&self.media, &other.media).map(|media| Self { access: self.access, media })
+        intersect_media(&self.media_type_pattern, &other.media_type_pattern).map(|media| Self { access: self.access, media_type_pattern: media })
     }
 
     fn show(&self, _: &Path) -> String {
         let access = match self.access {
-            Access::Read => "read",
-            Access::Create => "create",
+            AttachmentAccess::Read => "read",
+            AttachmentAccess::Create => "create",
         };
-        if self.media == "*/*" { access.to_owned() } else { format!("{access} {}", self.media) }
+        if self.media_type_pattern == "*/*" { access.to_owned() } else { format!("{access} {}", self.media_type_pattern) }
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
             ("read application/octet-stream", "junk", true),
             ("create image/png", "image/png", false),
         ] {
-            assert_eq!(rule(text).unwrap().takes(Access::Read, media), takes, "{text} {media}");
+            assert_eq!(rule(text).unwrap().matches(AttachmentAccess::Read, media), takes, "{text} {media}");
         }
     }
 
@@ -172,14 +172,14 @@ mod tests {
         #[test]
         fn the_laws_of_rules_hold(a in rules(), b in rules(), media in "(image|text|a|b)/(png|plain|a|b)") {
             prop_assert_eq!(rule(&a.show(Path::new("/"))), Some(a.clone()));
-            prop_assert_eq!(a.meet(&a), Some(a.clone()));
-            prop_assert_eq!(a.meet(&b), b.meet(&a));
-            if let Some(both) = a.meet(&b) {
+            prop_assert_eq!(a.intersect(&a), Some(a.clone()));
+            prop_assert_eq!(a.intersect(&b), b.intersect(&a));
+            if let Some(both) = a.intersect(&b) {
                 prop_assert!(covers(&a, &both) && covers(&b, &both));
             }
-            for access in [Access::Read, Access::Create] {
-                let both = a.meet(&b).is_some_and(|both| both.takes(access, &media));
-                prop_assert_eq!(both, a.takes(access, &media) && b.takes(access, &media));
+            for access in [AttachmentAccess::Read, AttachmentAccess::Create] {
+                let both = a.intersect(&b).is_some_and(|both| both.matches(access, &media));
+                prop_assert_eq!(both, a.matches(access, &media) && b.matches(access, &media));
             }
         }
 
@@ -187,7 +187,7 @@ mod tests {
         fn no_text_is_read_as_a_rule_that_takes_more_than_it_says(text in "(read|create) [ -~]{0,20}") {
             if let Some(rule) = rule(&text) {
                 let (_, media) = text.split_once(' ').unwrap();
-                prop_assert_eq!(media.trim().to_ascii_lowercase(), rule.media);
+                prop_assert_eq!(media.trim().to_ascii_lowercase(), rule.media_type_pattern);
             }
         }
     }

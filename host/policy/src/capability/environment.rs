@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// One line of an `env` list: `TZ` passes the host's value on, `TZ=UTC` sets one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct EnvRule {
     pub value: Option<String>,
 }
 
-impl Rule for EnvRule {
+impl GrantRule for EnvRule {
     const PATTERN: &'static str = "^[A-Za-z_][A-Za-z0-9_]*(=|$)";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
@@ -33,7 +33,7 @@ impl Rule for EnvRule {
         Ok(Self { name: name.to_owned(), value })
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         if self.name != other.name {
             return None;
         }

@@ -22,29 +22,29 @@ const MAX_CHARS: usize = 512;
 /// Most names of a pattern: a state is a bit of a word.
 const MAX_SEGMENTS: usize = 120;
 /// What is added to a byte that is no UTF-8: above every character.
-const NO_TEXT: u32 = 0x11_0000;
+const INVALID_BYTE: u32 = 0x11_0000;
 
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Glob(Vec<Segment>);
+pub(crate) struct Glob(Vec<GlobSegment>);
 
 /// What stands between two slashes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Segment {
+pub(crate) enum GlobSegment {
     /// `**`
-    Many,
+    AnyNames,
     /// A name without wildcards.
     Literal(OsString),
     /// A name with some.
-    Name(Vec<Token>),
+    Wildcard(Vec<GlobToken>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Token {
+pub(crate) enum GlobToken {
     Char(char),
-    One,
+    AnyChar,
     Star,
-    Set { not: bool, ranges: Vec<(char, char)> },
+    Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
 impl Glob {
@@ -52,10 +52,10 @@ impl Glob {
     ///
     /// # Errors
     /// When it is too long.
-    pub(crate) fn new(segments: impl IntoIterator<Item = Segment>) -> Result<Self, String> {
-        let mut kept: Vec<Segment> = Vec::new();
+    pub(crate) fn new(segments: impl IntoIterator<Item = GlobSegment>) -> Result<Self, String> {
+        let mut kept: Vec<GlobSegment> = Vec::new();
         for segment in segments {
-            if segment != Segment::Many || kept.last() != Some(&Segment::Many) {
+            if segment != GlobSegment::AnyNames || kept.last() != Some(&GlobSegment::AnyNames) {
                 kept.push(segment);
             }
         }
@@ -65,13 +65,13 @@ impl Glob {
         Ok(Self(kept))
     }
 
-    pub(crate) fn segments(&self) -> &[Segment] {
+    pub(crate) fn segments(&self) -> &[GlobSegment] {
         &self.0
     }
 
     /// How many parts of it are compared with a path at most.
     pub(crate) fn weight(&self) -> usize {
-        let of = |segment: &Segment| if let Segment::Name(tokens) = segment { tokens.len() } else { 1 };
+        let of = |segment: &GlobSegment| if let GlobSegment::Wildcard(tokens) = segment { tokens.len() } else { 1 };
         self.0.iter().map(of).sum()
     }
 
@@ -81,29 +81,29 @@ impl Glob {
     }
 
     /// Whether it may match the path or something below it.
-    pub(crate) fn enters(&self, path: &Path) -> bool {
+    pub(crate) fn matches_at_or_below(&self, path: &Path) -> bool {
         self.states(path) != 0
     }
 
     /// Whether it matches the path and everything below it.
-    pub(crate) fn holds_below(&self, path: &Path) -> bool {
-        self.0.last() == Some(&Segment::Many) && self.states(path) >> (self.0.len() - 1) & 1 == 1
+    pub(crate) fn matches_all_below(&self, path: &Path) -> bool {
+        self.0.last() == Some(&GlobSegment::AnyNames) && self.states(path) >> (self.0.len() - 1) & 1 == 1
     }
 
     /// The names of the pattern before which it can stand when the path is read; bit n: after all of them.
     fn states(&self, path: &Path) -> u128 {
-        let mut at = self.skip(1);
+        let mut at = self.skip_double_stars(1);
         for name in names(path) {
             let mut next = 0_u128;
             for (n, segment) in self.0.iter().enumerate().filter(|(n, _)| at >> n & 1 == 1) {
                 match segment {
-                    Segment::Many => next |= 1 << n,
-                    Segment::Literal(literal) if literal == name => next |= 1 << (n + 1),
-                    Segment::Name(tokens) if name_matches(tokens, name) => next |= 1 << (n + 1),
-                    Segment::Literal(_) | Segment::Name(_) => {}
+                    GlobSegment::AnyNames => next |= 1 << n,
+                    GlobSegment::Literal(literal) if literal == name => next |= 1 << (n + 1),
+                    GlobSegment::Wildcard(tokens) if name_matches(tokens, name) => next |= 1 << (n + 1),
+                    GlobSegment::Literal(_) | GlobSegment::Wildcard(_) => {}
                 }
             }
-            at = self.skip(next);
+            at = self.skip_double_stars(next);
             if at == 0 {
                 break;
             }
@@ -112,9 +112,9 @@ impl Glob {
     }
 
     /// `**` may stand for nothing.
-    fn skip(&self, mut at: u128) -> u128 {
+    fn skip_double_stars(&self, mut at: u128) -> u128 {
         for (n, segment) in self.0.iter().enumerate() {
-            if *segment == Segment::Many && at >> n & 1 == 1 {
+            if *segment == GlobSegment::AnyNames && at >> n & 1 == 1 {
                 at |= 1 << (n + 1);
             }
         }
@@ -122,61 +122,61 @@ impl Glob {
     }
 }
 
-impl Segment {
+impl GlobSegment {
     /// Reads what stands between two slashes; not empty, not `.` or `..`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "**" {
-            return Ok(Self::Many);
+            return Ok(Self::AnyNames);
         }
         let mut tokens = Vec::new();
         let mut chars = text.chars();
         while let Some(c) = chars.next() {
             tokens.push(match c {
-                '\\' => Token::Char(chars.next().ok_or("ends in `\\`")?),
-                '?' => Token::One,
-                '[' => set(&mut chars)?,
-                '*' if tokens.last() == Some(&Token::Star) => {
+                '\\' => GlobToken::Char(chars.next().ok_or("ends in `\\`")?),
+                '?' => GlobToken::AnyChar,
+                '[' => parse_set(&mut chars)?,
+                '*' if tokens.last() == Some(&GlobToken::Star) => {
                     return Err("`**` stands alone between slashes".to_owned());
                 }
-                '*' => Token::Star,
+                '*' => GlobToken::Star,
                 '{' => {
                     return Err("`{…}` is not read: write a line for each, or `\\{`".to_owned());
                 }
-                c => Token::Char(c),
+                c => GlobToken::Char(c),
             });
         }
-        let literal: Option<String> = tokens.iter().map(Token::literal).collect();
+        let literal: Option<String> = tokens.iter().map(GlobToken::literal).collect();
         // Written with `\\`, it would be a name that leads out of its folder and that nobody resolves.
         if matches!(literal.as_deref(), Some("." | "..")) {
             return Err("has a `.` or `..` that is written with `\\`".to_owned());
         }
-        Ok(literal.map_or(Self::Name(tokens), |name| Self::Literal(name.into())))
+        Ok(literal.map_or(Self::Wildcard(tokens), |name| Self::Literal(name.into())))
     }
 
     /// The segment as [`Segment::parse`] reads it.
     pub(crate) fn show(&self) -> String {
         match self {
-            Self::Many => "**".to_owned(),
+            Self::AnyNames => "**".to_owned(),
             Self::Literal(name) => name.to_string_lossy().chars().map(escaped).collect(),
-            Self::Name(tokens) => tokens.iter().map(Token::show).collect(),
+            Self::Wildcard(tokens) => tokens.iter().map(GlobToken::show).collect(),
         }
     }
 }
 
-impl Token {
+impl GlobToken {
     const fn literal(&self) -> Option<char> {
         match self {
             Self::Char(c) => Some(*c),
-            Self::One | Self::Star | Self::Set { .. } => None,
+            Self::AnyChar | Self::Star | Self::Set { .. } => None,
         }
     }
 
     fn show(&self) -> String {
         match self {
             Self::Char(c) => escaped(*c),
-            Self::One => "?".to_owned(),
+            Self::AnyChar => "?".to_owned(),
             Self::Star => "*".to_owned(),
-            Self::Set { not, ranges } => {
+            Self::Set { negated: not, ranges } => {
                 let one = |(from, to): &(char, char)| match from == to {
                     true => escaped_in_set(*from),
                     false => format!("{}-{}", escaped_in_set(*from), escaped_in_set(*to)),
@@ -190,8 +190,8 @@ impl Token {
     fn matches(&self, unit: u32) -> bool {
         match self {
             Self::Char(c) => u32::from(*c) == unit,
-            Self::One | Self::Star => true,
-            Self::Set { not, ranges } => {
+            Self::AnyChar | Self::Star => true,
+            Self::Set { negated: not, ranges } => {
                 ranges.iter().any(|(from, to)| (u32::from(*from)..=u32::from(*to)).contains(&unit)) != *not
             }
         }
@@ -223,7 +223,7 @@ fn escaped_in_set(c: char) -> String {
 }
 
 /// The rest of a set, behind its `[`.
-fn set(chars: &mut std::str::Chars<'_>) -> Result<Token, String> {
+fn parse_set(chars: &mut std::str::Chars<'_>) -> Result<GlobToken, String> {
     const OPEN: &str = "`[` has no `]`; write `\\[` for the character";
     let mut rest = chars.clone();
     let not = matches!(rest.next(), Some('!' | '^'));
@@ -254,21 +254,21 @@ fn set(chars: &mut std::str::Chars<'_>) -> Result<Token, String> {
     if ranges.is_empty() {
         return Err("`[]` holds nothing".to_owned());
     }
-    Ok(Token::Set { not, ranges })
+    Ok(GlobToken::Set { negated: not, ranges })
 }
 
-fn units(name: &OsStr) -> Vec<u32> {
+fn match_units(name: &OsStr) -> Vec<u32> {
     let mut units = Vec::with_capacity(name.len());
     for chunk in name.as_encoded_bytes().utf8_chunks() {
         units.extend(chunk.valid().chars().map(u32::from));
-        units.extend(chunk.invalid().iter().map(|byte| NO_TEXT + u32::from(*byte)));
+        units.extend(chunk.invalid().iter().map(|byte| INVALID_BYTE + u32::from(*byte)));
     }
     units
 }
 
 /// Whether a name matches.
-fn name_matches(tokens: &[Token], name: &OsStr) -> bool {
-    wildcard::matches(tokens, &units(name), |token| *token == Token::Star, |token, unit| token.matches(*unit))
+fn name_matches(tokens: &[GlobToken], name: &OsStr) -> bool {
+    wildcard::matches(tokens, &match_units(name), |token| *token == GlobToken::Star, |token, unit| token.matches(*unit))
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn glob(text: &str) -> Glob {
-        Glob::new(text.split('/').filter(|part| !part.is_empty()).map(|part| Segment::parse(part).unwrap()))
+        Glob::new(text.split('/').filter(|part| !part.is_empty()).map(|part| GlobSegment::parse(part).unwrap()))
             .unwrap()
     }
 
@@ -335,19 +335,19 @@ mod tests {
             ("a*/b", "/ax/c", false, false),
         ] {
             let (glob, path) = (glob(pattern), Path::new(path));
-            assert_eq!((glob.matches(path), glob.enters(path)), (matches, enters), "{pattern} {path:?}");
+            assert_eq!((glob.matches(path), glob.matches_at_or_below(path)), (matches, enters), "{pattern} {path:?}");
         }
-        assert!(glob("a/**").holds_below(Path::new("/a")) && !glob("a/*").holds_below(Path::new("/a")));
-        assert!(!glob("a/**/b").holds_below(Path::new("/a/b")));
+        assert!(glob("a/**").matches_all_below(Path::new("/a")) && !glob("a/*").matches_all_below(Path::new("/a")));
+        assert!(!glob("a/**/b").matches_all_below(Path::new("/a/b")));
     }
 
     #[test]
     fn what_is_no_pattern_is_refused() {
         for text in ["a**", "**a", "***", "[a", "[]", "[z-a]", "[!]", "a\\", "{a,b}", "[a\\"] {
-            assert!(Segment::parse(text).is_err(), "{text}");
+            assert!(GlobSegment::parse(text).is_err(), "{text}");
         }
         assert!(check_length(&"x".repeat(513)).is_err());
-        assert!(Glob::new((0..121).map(|_| Segment::Literal("a".into()))).is_err());
+        assert!(Glob::new((0..121).map(|_| GlobSegment::Literal("a".into()))).is_err());
     }
 
     #[test]
@@ -363,10 +363,10 @@ mod tests {
     }
 
     /// The plain recursive matcher, slow and obvious.
-    fn reference(tokens: &[Token], name: &[char]) -> bool {
+    fn reference(tokens: &[GlobToken], name: &[char]) -> bool {
         match (tokens, name) {
             ([], []) => true,
-            ([Token::Star, rest @ ..], _) => {
+            ([GlobToken::Star, rest @ ..], _) => {
                 reference(rest, name) || (!name.is_empty() && reference(tokens, &name[1..]))
             }
             ([token, rest @ ..], [c, more @ ..]) => token.matches(u32::from(*c)) && reference(rest, more),
@@ -378,10 +378,10 @@ mod tests {
         #[test]
         fn it_matches_as_the_obvious_matcher_does(pattern in "[ab?*]{0,8}", name in "[abc]{1,8}") {
             prop_assume!(!pattern.contains("**") && !pattern.is_empty());
-            let tokens: Vec<Token> = pattern.chars().map(|c| match c {
-                '*' => Token::Star,
-                '?' => Token::One,
-                c => Token::Char(c),
+            let tokens: Vec<GlobToken> = pattern.chars().map(|c| match c {
+                '*' => GlobToken::Star,
+                '?' => GlobToken::AnyChar,
+                c => GlobToken::Char(c),
             }).collect();
             let chars: Vec<char> = name.chars().collect();
             prop_assert_eq!(name_matches(&tokens, OsStr::new(&name)), reference(&tokens, &chars));
@@ -389,8 +389,8 @@ mod tests {
 
         #[test]
         fn what_is_shown_is_read_back(text in "[-a*?\\[\\]!^\\\\{. &\n]{1,12}") {
-            if let Ok(segment) = Segment::parse(&text) {
-                prop_assert_eq!(Segment::parse(&segment.show()), Ok(segment));
+            if let Ok(segment) = GlobSegment::parse(&text) {
+                prop_assert_eq!(GlobSegment::parse(&segment.show()), Ok(segment));
             }
         }
     }

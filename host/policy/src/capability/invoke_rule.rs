@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// Longest rule, in bytes: longer than any name.
 const MAX_RULE: usize = 128;
@@ -17,18 +17,18 @@ pub struct InvokeRule {
     /// A qualified name, or how it begins.
     name: String,
     /// Whether anything may follow.
-    open: bool,
+    is_prefix: bool,
 }
 
 impl InvokeRule {
     /// Whether it grants calls of a tool.
     #[must_use]
-    pub fn takes(&self, tool: &str) -> bool {
-        if self.open { tool.starts_with(&self.name) } else { tool == self.name }
+    pub fn matches(&self, tool: &str) -> bool {
+        if self.is_prefix { tool.starts_with(&self.name) } else { tool == self.name }
     }
 }
 
-impl Rule for InvokeRule {
+impl GrantRule for InvokeRule {
     const PATTERN: &'static str = r"^([A-Za-z0-9_-]{1,128}|[A-Za-z0-9_-]{0,127}\*)$";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
@@ -40,21 +40,21 @@ impl Rule for InvokeRule {
                 text.chars().take(MAX_RULE).collect::<String>()
             ));
         }
-        Ok(Self { name: name.to_owned(), open })
+        Ok(Self { name: name.to_owned(), is_prefix: open })
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
-        match (self.open, other.open) {
+    fn intersect(&self, other: &Self) -> Option<Self> {
+        match (self.is_prefix, other.is_prefix) {
             (true, true) if other.name.starts_with(&self.name) => Some(other.clone()),
             (true, true) if self.name.starts_with(&other.name) => Some(self.clone()),
             (true, true) => None,
-            (true, false) => self.takes(&other.name).then(|| other.clone()),
-            (false, _) => other.takes(&self.name).then(|| self.clone()),
+            (true, false) => self.matches(&other.name).then(|| other.clone()),
+            (false, _) => other.matches(&self.name).then(|| self.clone()),
         }
     }
 
     fn show(&self, _: &Path) -> String {
-        format!("{}{}", self.name, if self.open { "*" } else { "" })
+        format!("{}{}", self.name, if self.is_prefix { "*" } else { "" })
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
             ("*", "anything", true),
             ("*", "", true),
         ] {
-            assert_eq!(rule(text).takes(tool), takes, "{text} {tool}");
+            assert_eq!(rule(text).matches(tool), takes, "{text} {tool}");
         }
         for bad in ["", "a b", "*__read", "files__*_file", "a.b", "**", "é", &"a".repeat(129)] {
             let error = InvokeRule::parse(bad, Path::new("/")).unwrap_err();
@@ -93,10 +93,10 @@ mod tests {
         fn the_laws_of_rules_hold(a in "[ab_]{0,3}[ab*]", b in "[ab_]{0,3}[ab*]", tool in "[ab_]{0,5}") {
             let (a, b) = (rule(&a), rule(&b));
             prop_assert_eq!(rule(&a.show(Path::new("/"))), a.clone());
-            prop_assert_eq!(a.meet(&a), Some(a.clone()));
-            prop_assert_eq!(a.meet(&b), b.meet(&a));
-            let both = a.meet(&b);
-            prop_assert_eq!(both.as_ref().is_some_and(|both| both.takes(&tool)), a.takes(&tool) && b.takes(&tool));
+            prop_assert_eq!(a.intersect(&a), Some(a.clone()));
+            prop_assert_eq!(a.intersect(&b), b.intersect(&a));
+            let both = a.intersect(&b);
+            prop_assert_eq!(both.as_ref().is_some_and(|both| both.matches(&tool)), a.matches(&tool) && b.matches(&tool));
             prop_assert!(both.is_none_or(|both| covers(&a, &both) && covers(&b, &both)));
         }
     }

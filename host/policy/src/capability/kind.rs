@@ -4,12 +4,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// Calls a macro with the table of kinds. An entry is
 ///
 /// ```text
-/// [Kind "name in the contract" "an interface that reaches it" …] Key key: Rule, "what it grants";
+/// [Kind "name in the contract" "an interface that reaches it" …] Key key: RuleType, "what it grants";
 /// ```
 ///
 /// The first part is absent where a key narrows what another one grants. Interfaces are written as their names begin. A kind is this entry, its type of rules and the
@@ -19,9 +19,9 @@ macro_rules! kinds {
         $callback! {
             [
                 [FsRead "fs-read" "toolbay:plugin/files@" "wasi:filesystem/"]
-                    FsRead fs_read: $crate::capability::reach::Reach, "files to read";
+                    FsRead fs_read: $crate::capability::path_rule::PathRule, "files to read";
                 [FsWrite "fs-write" "toolbay:plugin/files@" "wasi:filesystem/"]
-                    FsWrite fs_write: $crate::capability::reach::Reach, "files to write; gives no reading";
+                    FsWrite fs_write: $crate::capability::path_rule::PathRule, "files to write; gives no reading";
                 [Net "net" "toolbay:plugin/http-client@" "wasi:http/" "wasi:sockets/"]
                     Net net: $crate::capability::net::NetRule,
                     "requests and connections: methods, scheme, host, port and path";
@@ -33,7 +33,7 @@ macro_rules! kinds {
                 [Secret "secret" "toolbay:plugin/secrets@"]
                     Secrets secrets: $crate::capability::secret::SecretRule,
                     "credentials of `[secrets]`, by name";
-                [Kv "kv" "toolbay:plugin/kv@"] Kv kv: $crate::capability::kv::Scope,
+                [Kv "kv" "toolbay:plugin/kv@"] Kv kv: $crate::capability::kv::KvScope,
                     "scopes in which state is kept: `tool`, `plugin`, `session`, `agent`";
                 [Env "env" "wasi:cli/environment@"]
                     Env env: $crate::capability::environment::EnvRule,
@@ -42,9 +42,9 @@ macro_rules! kinds {
                     Attachments attachments: $crate::capability::attachment::AttachmentRule,
                     "attachments, `read`, `create`, or with a media type, `read image/*`";
                 [Clock "clock" "wasi:clocks/wall-clock@" "wasi:clocks/timezone@"]
-                    Clock clock: $crate::capability::switch::Switch, "the real clock";
+                    Clock clock: $crate::capability::switch::SwitchRule, "the real clock";
                 [Random "random" "wasi:random/random@" "wasi:random/insecure@"]
-                    Random random: $crate::capability::switch::Switch, "unpredictable bytes";
+                    Random random: $crate::capability::switch::SwitchRule, "unpredictable bytes";
                 [Invoke "invoke" "toolbay:plugin/tool-invoke@"]
                     Invoke invoke: $crate::capability::invoke_rule::InvokeRule,
                     "[calls of other tools](capabilities/invoke.md), by name, `files__read_file`, or how names begin, `files__*`";
@@ -92,11 +92,11 @@ macro_rules! kinds_and_keys {
 
         /// A key of the policy that grants something, or narrows what another one grants.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Key {
+        pub enum GrantKey {
             $(#[doc = concat!("`", stringify!($key), "`")] $Key,)*
         }
 
-        impl Key {
+        impl GrantKey {
             /// All of them, in the order of the policy's pages.
             pub const ALL: &'static [Self] = &[$(Self::$Key),*];
 
@@ -115,12 +115,12 @@ macro_rules! kinds_and_keys {
             /// Whether it is a switch and not a list.
             #[must_use]
             pub const fn is_switch(self) -> bool {
-                match self { $(Self::$Key => <$Rule as Rule>::IS_SWITCH,)* }
+                match self { $(Self::$Key => <$Rule as GrantRule>::IS_SWITCH,)* }
             }
 
             /// The key that grants capabilities of a kind; `None` if none does.
             #[must_use]
-            pub fn of(kind: &CapabilityKind) -> Option<Self> {
+            pub fn for_kind(kind: &CapabilityKind) -> Option<Self> {
                 match kind {
                     $($(CapabilityKind::$Kind => Some(Self::$Key),)?)*
                     CapabilityKind::Unknown(_) => None,
@@ -138,7 +138,7 @@ macro_rules! by_rule {
         [$($([$($kind:tt)*])? $Key:ident $field:ident: $Rule:ty, $grants:tt;)*]
         ($key:expr) $function:ident $arguments:tt
     ) => {
-        match $key { $($crate::capability::kind::Key::$Key => $function::<$Rule> $arguments,)* }
+        match $key { $($crate::capability::kind::GrantKey::$Key => $function::<$Rule> $arguments,)* }
     };
     ($key:expr, $function:ident($($argument:expr),*)) => {
         $crate::capability::kind::kinds!(by_rule! { ($key) $function ($($argument),*) })
@@ -150,10 +150,10 @@ pub(crate) use by_rule;
 /// Why the target of a declared capability is of no use; `None`: an operator can grant it. Kinds that this host
 /// does not know are not judged.
 pub(crate) fn unusable_target(kind: &CapabilityKind, target: &str) -> Option<String> {
-    fn problem<R: Rule>(target: &str) -> Option<String> {
+    fn problem<R: GrantRule>(target: &str) -> Option<String> {
         R::check_target(target, Path::new("/workspace")).err()
     }
-    let key = Key::of(kind).filter(|key| !key.is_switch())?;
+    let key = GrantKey::for_kind(kind).filter(|key| !key.is_switch())?;
     if target.trim().is_empty() {
         return Some("the target is empty: say what the tool wants to reach".to_owned());
     }

@@ -5,12 +5,12 @@ use std::path::Path;
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// Who shares an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub enum KvScope {
     /// One tool, across sessions.
     Tool,
     /// All tools of the plugin, across sessions.
@@ -21,7 +21,7 @@ pub enum Scope {
     Agent,
 }
 
-impl Scope {
+impl KvScope {
     /// The scope as policies write it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -34,7 +34,7 @@ impl Scope {
     }
 }
 
-impl Rule for Scope {
+impl GrantRule for KvScope {
     const PATTERN: &'static str = "^(tool|plugin|session|agent)$";
 
     fn schema() -> Schema {
@@ -48,7 +48,7 @@ impl Rule for Scope {
             .ok_or_else(|| format!("`{text}`: write `tool`, `plugin`, `session` or `agent`"))
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         (self == other).then_some(*self)
     }
 
@@ -64,16 +64,16 @@ mod tests {
     #[test]
     fn the_laws_of_rules_hold() {
         let root = Path::new("/");
-        let all = ["tool", "plugin", "session", "agent"].map(|text| Scope::parse(text, root).unwrap());
+        let all = ["tool", "plugin", "session", "agent"].map(|text| KvScope::parse(text, root).unwrap());
         for a in all {
-            assert_eq!(Scope::parse(&a.show(root), root), Ok(a));
+            assert_eq!(KvScope::parse(&a.show(root), root), Ok(a));
             for b in all {
-                assert_eq!(a.meet(&b), b.meet(&a));
-                assert_eq!(a.meet(&b), (a == b).then_some(a));
+                assert_eq!(a.intersect(&b), b.intersect(&a));
+                assert_eq!(a.intersect(&b), (a == b).then_some(a));
             }
         }
         for bad in ["", "Tool", "tool ", "*", "session:1"] {
-            assert!(Scope::parse(bad, root).is_err(), "{bad:?}");
+            assert!(KvScope::parse(bad, root).is_err(), "{bad:?}");
         }
     }
 }

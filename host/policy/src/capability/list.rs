@@ -6,13 +6,13 @@ use std::path::Path;
 use schemars::json_schema;
 use serde::{Deserialize, Deserializer};
 
-use crate::capability::reach::Reach;
-use crate::capability::switch::Switch;
-use crate::rule::Rule;
+use crate::capability::path_rule::PathRule;
+use crate::capability::switch::SwitchRule;
+use crate::rule::GrantRule;
 use crate::schema::inline_schema;
 
 /// A rule of `fs_read` without wildcards, except `**` at its end.
-const FOLDER: &str = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
+const FOLDER_PATTERN: &str = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
 
 /// The lines of a list that a table may have; a switch is a list of one line or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,10 @@ impl<R> Default for RuleList<R> {
     }
 }
 
-impl<'de, R: Rule> Deserialize<'de> for RuleList<R> {
+impl<'de, R: GrantRule> Deserialize<'de> for RuleList<R> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let lines = if R::IS_SWITCH {
-            bool::deserialize(input)?.then(|| Switch::ON.to_owned()).into_iter().collect()
+            bool::deserialize(input)?.then(|| SwitchRule::ON.to_owned()).into_iter().collect()
         } else {
             Vec::deserialize(input)?
         };
@@ -35,7 +35,7 @@ impl<'de, R: Rule> Deserialize<'de> for RuleList<R> {
     }
 }
 
-impl<R: Rule> RuleList<R> {
+impl<R: GrantRule> RuleList<R> {
     /// Its rules; `None`: the list is absent.
     pub(crate) fn rules(&self, key: &str, workspace: &Path) -> Result<Option<Vec<R>>, String> {
         let lines = self.0.as_ref().map(|lines| R::parse_list(lines, workspace));
@@ -43,7 +43,7 @@ impl<R: Rule> RuleList<R> {
     }
 
     /// Its rules, none of an absent list.
-    pub(crate) fn rules_or_none(&self, key: &str, workspace: &Path) -> Result<Vec<R>, String> {
+    pub(crate) fn rules_or_empty(&self, key: &str, workspace: &Path) -> Result<Vec<R>, String> {
         self.rules(key, workspace).map(Option::unwrap_or_default)
     }
 
@@ -59,11 +59,11 @@ impl<R: Rule> RuleList<R> {
 /// Whole folders and files; the kernel confines programs to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct FolderList(RuleList<Reach>);
+pub(crate) struct FolderList(RuleList<PathRule>);
 
 impl FolderList {
-    pub(crate) fn folders(&self, key: &str, workspace: &Path) -> Result<Vec<Reach>, String> {
-        let folders = self.0.rules_or_none(key, workspace)?;
+    pub(crate) fn folders(&self, key: &str, workspace: &Path) -> Result<Vec<PathRule>, String> {
+        let folders = self.0.rules_or_empty(key, workspace)?;
         match folders.iter().find(|reach| !reach.is_whole()) {
             Some(reach) => Err(format!(
                 "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
@@ -79,6 +79,6 @@ impl FolderList {
 }
 
 inline_schema! {
-    [R: Rule] RuleList<R>, "Rules" => R::list_schema();
-    [] FolderList, "Folders" => json_schema!({"type": "array", "items": {"type": "string", "pattern": FOLDER}});
+    [R: GrantRule] RuleList<R>, "Rules" => R::list_schema();
+    [] FolderList, "Folders" => json_schema!({"type": "array", "items": {"type": "string", "pattern": FOLDER_PATTERN}});
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 
 use url::Url;
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 use path::RequestPath;
 pub use path::{PathPattern, is_ambiguous};
 
@@ -39,7 +39,7 @@ pub struct NetRule {
     /// Which host.
     pub host: HostPattern,
     /// Which of the host's addresses.
-    pub addresses: Allowed,
+    pub addresses: AddressScope,
     /// Which port; `None`: any.
     pub port: Option<u16>,
     /// What the path must match; `None`: any path.
@@ -65,14 +65,14 @@ pub enum HostPattern {
     /// Every host. A line of a policy means those whose address is public.
     Any,
     /// Every host below this one.
-    Below(String),
+    Subdomains(String),
     /// This host, or this address.
     Exact(String),
 }
 
 /// What a request, or a raw connection, is for: what the rules are asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct NetTarget {
     method: Option<String>,
     scheme: Scheme,
     host: String,
@@ -83,16 +83,16 @@ pub struct Target {
 /// How far a rule lets a target through; the nearer is the smaller. Where two rules meet it is the nearer of both: a
 /// host that one side names and the other allows as one of all is reached at its public addresses only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Allowed {
+pub enum AddressScope {
     /// To public addresses only: the host is allowed as one of all.
-    Public,
+    PublicOnly,
     /// To any address of the host that `net_private` allows, or that is public.
-    Named,
+    IncludingPrivate,
 }
 
 /// What stands at the end of a line, behind a space, that is about public addresses only. No method, host or path has
 /// a space in it, so nothing that was written before means this.
-const PUBLIC: &str = " public";
+const PUBLIC_SUFFIX: &str = " public";
 /// Longest name of a host, RFC 1035.
 const MAX_NAME: usize = 253;
 /// Most methods in a rule.
@@ -133,30 +133,30 @@ impl HostPattern {
                 let parent = rest
                     .strip_prefix('.')
                     .ok_or("a `*` in a host stands for all, or is followed by a dot")?;
-                match host(parent)? {
-                    (name, None) => Ok(Self::Below(name)),
+                match parse_host(parent)? {
+                    (name, None) => Ok(Self::Subdomains(name)),
                     (_, Some(_)) => Err("there is no host below an address".to_owned()),
                 }
             }
-            None => host(text).map(|(name, _)| Self::Exact(name)),
+            None => parse_host(text).map(|(name, _)| Self::Exact(name)),
         }
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Any, one) | (one, Self::Any) => Some(one.clone()),
             (Self::Exact(a), Self::Exact(b)) => (a == b).then(|| self.clone()),
-            (Self::Exact(a), Self::Below(b)) => is_below(a, b).then(|| self.clone()),
-            (Self::Below(a), Self::Exact(b)) => is_below(b, a).then(|| other.clone()),
-            (Self::Below(a), Self::Below(b)) if a == b || is_below(a, b) => Some(self.clone()),
-            (Self::Below(a), Self::Below(b)) => is_below(b, a).then(|| other.clone()),
+            (Self::Exact(a), Self::Subdomains(b)) => is_below(a, b).then(|| self.clone()),
+            (Self::Subdomains(a), Self::Exact(b)) => is_below(b, a).then(|| other.clone()),
+            (Self::Subdomains(a), Self::Subdomains(b)) if a == b || is_below(a, b) => Some(self.clone()),
+            (Self::Subdomains(a), Self::Subdomains(b)) => is_below(b, a).then(|| other.clone()),
         }
     }
 
     fn matches(&self, host: &str) -> bool {
         match self {
             Self::Any => true,
-            Self::Below(parent) => is_below(host, parent),
+            Self::Subdomains(parent) => is_below(host, parent),
             Self::Exact(name) => name == host,
         }
     }
@@ -166,7 +166,7 @@ impl std::fmt::Display for HostPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Any => f.write_str("*"),
-            Self::Below(parent) => write!(f, "*.{parent}"),
+            Self::Subdomains(parent) => write!(f, "*.{parent}"),
             Self::Exact(name) => f.write_str(name),
         }
     }
@@ -177,17 +177,17 @@ fn is_below(name: &str, parent: &str) -> bool {
 }
 
 /// Writes a host in the one way in which hosts are compared; with the address if it is one.
-fn host(text: &str) -> Result<(String, Option<IpAddr>), String> {
+fn parse_host(text: &str) -> Result<(String, Option<IpAddr>), String> {
     let found = url::Host::parse(text).ok();
-    found.as_ref().and_then(written).ok_or_else(|| no_host(text))
+    found.as_ref().and_then(canonical_host).ok_or_else(|| invalid_host(text))
 }
 
-fn no_host(text: &str) -> String {
+fn invalid_host(text: &str) -> String {
     format!("`{}` is no host", crate::text::one_line(text, MAX_NAME))
 }
 
 /// [`host`], for what the parser of URLs has read; `None` if it is no name that could be looked up.
-fn written<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<IpAddr>)> {
+fn canonical_host<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<IpAddr>)> {
     let name = match host {
         url::Host::Ipv4(v4) => return Some((v4.to_string(), Some((*v4).into()))),
         url::Host::Ipv6(v6) => return Some((format!("[{v6}]"), Some((*v6).into()))),
@@ -202,7 +202,7 @@ fn written<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<IpAddr>
     (name.len() <= MAX_NAME && name.split('.').all(sound)).then(|| (name.to_owned(), None))
 }
 
-fn methods(text: &str) -> Result<BTreeSet<String>, String> {
+fn parse_methods(text: &str) -> Result<BTreeSet<String>, String> {
     let methods: BTreeSet<String> = text.split(',').map(str::to_ascii_uppercase).collect();
     if methods.len() > MAX_METHODS || !methods.iter().all(|method| is_token(method)) {
         return Err("write methods with commas and no spaces between them: `GET,HEAD https://…`".to_owned());
@@ -219,13 +219,13 @@ fn is_token(text: &str) -> bool {
 }
 
 impl NetRule {
-    fn read(text: &str) -> Result<Self, String> {
-        let (text, public) = match text.strip_suffix(PUBLIC) {
+    fn parse_line(text: &str) -> Result<Self, String> {
+        let (text, public) = match text.strip_suffix(PUBLIC_SUFFIX) {
             Some(rest) => (rest, true),
             None => (text, false),
         };
         let (before, rest) = match text.split_once(' ') {
-            Some((before, rest)) => (Some(methods(before)?), rest),
+            Some((before, rest)) => (Some(parse_methods(before)?), rest),
             None => (None, text),
         };
         let (scheme, rest) = rest.split_once("://").ok_or("write for instance `https://api.example.com`")?;
@@ -260,7 +260,7 @@ impl NetRule {
         };
         let path = (!path.is_empty()).then(|| PathPattern::parse(path)).transpose()?;
         let host = HostPattern::parse(name)?;
-        let addresses = if public || host == HostPattern::Any { Allowed::Public } else { Allowed::Named };
+        let addresses = if public || host == HostPattern::Any { AddressScope::PublicOnly } else { AddressScope::IncludingPrivate };
         Ok(Self { methods: before, scheme, host, addresses, port, path })
     }
 
@@ -268,7 +268,7 @@ impl NetRule {
     ///
     /// # Errors
     /// The path can be read in two ways, and this rule has a path pattern.
-    pub fn allows(&self, target: &Target) -> Result<Option<Allowed>, String> {
+    pub fn allows(&self, target: &NetTarget) -> Result<Option<AddressScope>, String> {
         if self.scheme != target.scheme || self.port.is_some_and(|port| port != target.port) {
             return Ok(None);
         }
@@ -285,24 +285,24 @@ impl NetRule {
     }
 }
 
-impl Rule for NetRule {
+impl GrantRule for NetRule {
     const PATTERN: &'static str =
         r"^([^ ]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?$";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let shown = crate::text::one_line(text, 200);
-        Self::read(text).map_err(|why| format!("`{shown}`: {why}"))
+        Self::parse_line(text).map_err(|why| format!("`{shown}`: {why}"))
     }
 
     /// An author who asks for every host asks for those that the operator names, too: how far each is reached is for
     /// the policy to say.
-    fn parse_wish(text: &str, workspace: &Path) -> Result<Self, String> {
+    fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let wish = Self::parse(text, workspace)?;
-        let all = wish.host == HostPattern::Any && !text.ends_with(PUBLIC);
-        Ok(if all { Self { addresses: Allowed::Named, ..wish } } else { wish })
+        let all = wish.host == HostPattern::Any && !text.ends_with(PUBLIC_SUFFIX);
+        Ok(if all { Self { addresses: AddressScope::IncludingPrivate, ..wish } } else { wish })
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         if self.scheme != other.scheme {
             return None;
         }
@@ -317,7 +317,7 @@ impl Rule for NetRule {
         if methods.as_ref().is_some_and(BTreeSet::is_empty) {
             return None;
         }
-        let host = self.host.meet(&other.host)?;
+        let host = self.host.intersect(&other.host)?;
         let path = match (&self.path, &other.path) {
             (None, one) | (one, None) => one.clone(),
             (Some(a), Some(b)) => Some(a.meet(b)?),
@@ -341,13 +341,13 @@ impl Rule for NetRule {
         if let Some(path) = &self.path {
             out += &path.to_string();
         }
-        if self.addresses == Allowed::Public && self.host != HostPattern::Any {
-            out += PUBLIC;
+        if self.addresses == AddressScope::PublicOnly && self.host != HostPattern::Any {
+            out += PUBLIC_SUFFIX;
         }
         out
     }
 
-    fn ask_for(&self, workspace: &Path) -> String {
+    fn proposed_line(&self, workspace: &Path) -> String {
         // Whoever asks for every host is given to read from them first, at the usual port.
         if self.host != HostPattern::Any || !self.scheme.is_http() {
             return self.show(workspace);
@@ -358,7 +358,7 @@ impl Rule for NetRule {
     }
 }
 
-impl Target {
+impl NetTarget {
     /// A request. The method is taken in upper case.
     ///
     /// # Errors
@@ -378,7 +378,7 @@ impl Target {
             return Err("the method is not one that can be requested".to_owned());
         }
         let read = url.host().ok_or("the URL has no host")?;
-        let (host, _) = written(&read).ok_or_else(|| no_host(url.host_str().unwrap_or_default()))?;
+        let (host, _) = canonical_host(&read).ok_or_else(|| invalid_host(url.host_str().unwrap_or_default()))?;
         let port = url.port_or_known_default().ok_or("the URL has no port")?;
         if port == 0 {
             return Err("the port is from 1 to 65535".to_owned());
@@ -390,8 +390,8 @@ impl Target {
     ///
     /// # Errors
     /// The host is none.
-    pub fn raw(scheme: Scheme, name: &str, port: u16) -> Result<Self, String> {
-        let (host, _) = host(name)?;
+    pub fn connection(scheme: Scheme, name: &str, port: u16) -> Result<Self, String> {
+        let (host, _) = parse_host(name)?;
         Ok(Self { method: None, scheme, host, port, path: None })
     }
 
@@ -435,7 +435,7 @@ impl Target {
 
     /// The line that would allow this, whatever the path; also how the audit names it.
     #[must_use]
-    pub fn wish(&self) -> String {
+    pub fn as_rule(&self) -> String {
         let mut out = String::with_capacity(self.host.len() + 24);
         if let Some(method) = &self.method {
             out.extend([method, " "]);
@@ -457,12 +457,12 @@ impl Target {
 ///
 /// # Errors
 /// No rule does. Says why if it is not just that none is there.
-pub fn judge(rules: &[NetRule], target: &Target) -> Result<Allowed, Option<String>> {
+pub fn match_rules(rules: &[NetRule], target: &NetTarget) -> Result<AddressScope, Option<String>> {
     let mut found = Err(None);
     for rule in rules {
         match rule.allows(target) {
-            Ok(Some(Allowed::Named)) => return Ok(Allowed::Named),
-            Ok(Some(Allowed::Public)) => found = Ok(Allowed::Public),
+            Ok(Some(AddressScope::IncludingPrivate)) => return Ok(AddressScope::IncludingPrivate),
+            Ok(Some(AddressScope::PublicOnly)) => found = Ok(AddressScope::PublicOnly),
             Err(why) if found == Err(None) => found = Err(Some(why)),
             Ok(None) | Err(_) => {}
         }
@@ -472,14 +472,14 @@ pub fn judge(rules: &[NetRule], target: &Target) -> Result<Allowed, Option<Strin
 
 /// How far a name may be looked up for raw connections to any port: as far as the furthest rule that names it.
 #[must_use]
-pub fn judge_lookup(rules: &[NetRule], name: &str) -> Option<Allowed> {
-    let (name, _) = host(name).ok()?;
+pub fn lookup_scope(rules: &[NetRule], name: &str) -> Option<AddressScope> {
+    let (name, _) = parse_host(name).ok()?;
     let raw = rules.iter().filter(|rule| !rule.scheme.is_http());
     raw.filter(|rule| rule.host.matches(&name)).map(|rule| rule.addresses).max()
 }
 
 /// A network of private addresses that may be connected to (`net_private`).
-impl Rule for ipnet::IpNet {
+impl GrantRule for ipnet::IpNet {
     const PATTERN: &'static str = "^([0-9]{1,3}(\\.[0-9]{1,3}){3}(/([0-9]|[12][0-9]|3[0-2]))?|\
                                    [0-9a-fA-F:.]*:[0-9a-fA-F:.]*(/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?)$";
 
@@ -489,7 +489,7 @@ impl Rule for ipnet::IpNet {
             .map_err(|_| format!("`{text}`: write a network, `10.1.0.0/16`, or an address"))
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         if self.contains(other) { Some(*other) } else { other.contains(self).then_some(*self) }
     }
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rule::{covers, meet_all};
+use crate::rule::{covers, intersect_lists};
 
 fn root() -> &'static Path {
     Path::new("/")
@@ -11,9 +11,9 @@ fn rule(text: &str) -> NetRule {
     NetRule::parse(text, root()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn request(text: &str) -> Target {
+fn request(text: &str) -> NetTarget {
     let (method, url) = text.split_once(' ').unwrap_or(("GET", text));
-    Target::request(method, &Url::parse(url).unwrap()).unwrap_or_else(|e| panic!("{text}: {e}"))
+    NetTarget::request(method, &Url::parse(url).unwrap()).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 #[test]
@@ -151,16 +151,16 @@ fn the_table_of_requests() {
         ("https://x.org:*", "https://x.org:8443/", true),
         ("https://x.org:*", "http://x.org:8443/", false),
     ] {
-        assert_eq!(judge(&[rule(rules)], &request(target)).is_ok(), allowed, "{rules} {target}");
+        assert_eq!(match_rules(&[rule(rules)], &request(target)).is_ok(), allowed, "{rules} {target}");
     }
-    assert_eq!(judge(&[], &request("https://x.org")), Err(None), "an empty list allows nothing");
+    assert_eq!(match_rules(&[], &request("https://x.org")), Err(None), "an empty list allows nothing");
     let both = [rule("https://*"), rule("https://in.example")];
-    assert_eq!(judge(&both, &request("https://in.example")), Ok(Allowed::Named));
-    assert_eq!(judge(&both, &request("https://out.example")), Ok(Allowed::Public));
-    let ambiguous = judge(&[rule("https://x.org/a/*")], &request("https://x.org/a/%2f"));
+    assert_eq!(match_rules(&both, &request("https://in.example")), Ok(AddressScope::IncludingPrivate));
+    assert_eq!(match_rules(&both, &request("https://out.example")), Ok(AddressScope::PublicOnly));
+    let ambiguous = match_rules(&[rule("https://x.org/a/*")], &request("https://x.org/a/%2f"));
     assert!(matches!(ambiguous, Err(Some(_))), "{ambiguous:?}");
     let open = [rule("https://x.org/a/*"), rule("https://x.org")];
-    assert_eq!(judge(&open, &request("https://x.org/a/%2f")), Ok(Allowed::Named));
+    assert_eq!(match_rules(&open, &request("https://x.org/a/%2f")), Ok(AddressScope::IncludingPrivate));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_is_no_request_is_refused() {
         ("GET", "https://*.x.org/"),
         ("GET", "https://a..b/"),
     ] {
-        assert!(Target::request(method, &Url::parse(url).unwrap()).is_err(), "{method} {url}");
+        assert!(NetTarget::request(method, &Url::parse(url).unwrap()).is_err(), "{method} {url}");
     }
 }
 
@@ -238,7 +238,7 @@ fn a_host_has_one_spelling() {
         "http://:80/",
         "http://x:65536/",
     ] {
-        let target = Url::parse(url).map_err(|e| e.to_string()).and_then(|url| Target::request("GET", &url));
+        let target = Url::parse(url).map_err(|e| e.to_string()).and_then(|url| NetTarget::request("GET", &url));
         assert!(target.is_err(), "{url:?}: {target:?}");
     }
     for url in [
@@ -248,7 +248,7 @@ fn a_host_has_one_spelling() {
         "http://@evil.example@good.example/",
         "http://good.example\t@evil.example/",
     ] {
-        let target = Target::request("GET", &Url::parse(url).unwrap());
+        let target = NetTarget::request("GET", &Url::parse(url).unwrap());
         assert!(target.as_ref().is_err_and(|why| why.contains("user name")), "{url:?}: {target:?}");
     }
 }
@@ -264,8 +264,8 @@ fn raw_connections_are_for_a_host_and_a_port() {
         (Scheme::Udp, "1.1.1.1", 53, true),
         (Scheme::Tcp, "1.1.1.1", 53, false),
     ] {
-        let target = Target::raw(scheme, name, port).unwrap();
-        assert_eq!(judge(&rules, &target).is_ok(), allowed, "{target:?}");
+        let target = NetTarget::connection(scheme, name, port).unwrap();
+        assert_eq!(match_rules(&rules, &target).is_ok(), allowed, "{target:?}");
     }
 }
 
@@ -273,23 +273,23 @@ fn raw_connections_are_for_a_host_and_a_port() {
 fn a_name_is_looked_up_as_far_as_the_furthest_rule_that_names_it() {
     let rules = ["tcp://*:*", "udp://db.corp:1", "tcp://*.x.org:1 public", "https://web.corp"].map(rule);
     for (name, far) in [
-        ("db.corp", Some(Allowed::Named)),
-        ("a.x.org", Some(Allowed::Public)),
-        ("web.corp", Some(Allowed::Public)),
+        ("db.corp", Some(AddressScope::IncludingPrivate)),
+        ("a.x.org", Some(AddressScope::PublicOnly)),
+        ("web.corp", Some(AddressScope::PublicOnly)),
     ] {
-        assert_eq!(judge_lookup(&rules, name), far, "{name}");
+        assert_eq!(lookup_scope(&rules, name), far, "{name}");
     }
-    assert_eq!(judge_lookup(&rules[3..], "web.corp"), None);
+    assert_eq!(lookup_scope(&rules[3..], "web.corp"), None);
 }
 
 #[test]
 fn an_author_who_asks_for_all_is_offered_to_read() {
-    assert_eq!(rule("https://*").ask_for(root()), "GET,HEAD https://*");
-    assert_eq!(rule("https://*:*").ask_for(root()), "GET,HEAD https://*");
-    assert_eq!(rule("tcp://*:*").ask_for(root()), "tcp://*:*");
-    assert_eq!(rule("POST https://*").ask_for(root()), "POST https://*");
-    assert_eq!(rule("https://x.org").ask_for(root()), "https://x.org");
-    assert_eq!(request("post https://x.org:8443/a/b?c").wish(), "POST https://x.org:8443");
+    assert_eq!(rule("https://*").proposed_line(root()), "GET,HEAD https://*");
+    assert_eq!(rule("https://*:*").proposed_line(root()), "GET,HEAD https://*");
+    assert_eq!(rule("tcp://*:*").proposed_line(root()), "tcp://*:*");
+    assert_eq!(rule("POST https://*").proposed_line(root()), "POST https://*");
+    assert_eq!(rule("https://x.org").proposed_line(root()), "https://x.org");
+    assert_eq!(request("post https://x.org:8443/a/b?c").as_rule(), "POST https://x.org:8443");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn the_table_of_meetings() {
         ("https://x.org/a/*", "https://x.org/b/*", None),
         ("https://x.org/a/*", "https://x.org", Some("https://x.org/a/*")),
     ] {
-        assert_eq!(rule(left).meet(&rule(right)), both.map(rule), "{left} {right}");
+        assert_eq!(rule(left).intersect(&rule(right)), both.map(rule), "{left} {right}");
     }
 }
 
@@ -340,7 +340,7 @@ prop_compose! {
         host in prop::sample::select(vec!["a.org", "b.a.org", "c.b.a.org", "x.org", "1.2.3.4", "[fd00::1]"]),
         port in prop::sample::select(vec!["", ":443", ":80", ":8443"]),
         path in prop::collection::vec(prop::sample::select(vec!["x", "y", "z", ""]), 1..5),
-    ) -> Target {
+    ) -> NetTarget {
         request(&format!("{method} {scheme}://{host}{port}/{}", path.join("/")))
     }
 }
@@ -350,15 +350,15 @@ proptest! {
 
     #[test]
     fn the_laws_of_rules(a in any_rule(), b in any_rule(), c in any_rule()) {
-        prop_assert_eq!(a.meet(&b), b.meet(&a));
-        prop_assert_eq!(a.meet(&a), Some(a.clone()));
+        prop_assert_eq!(a.intersect(&b), b.intersect(&a));
+        prop_assert_eq!(a.intersect(&a), Some(a.clone()));
         prop_assert_eq!(rule(&a.show(root())), a.clone());
-        prop_assert!(NetRule::parse(&a.ask_for(root()), root()).is_ok());
-        if let Some(both) = a.meet(&b) {
+        prop_assert!(NetRule::parse(&a.proposed_line(root()), root()).is_ok());
+        if let Some(both) = a.intersect(&b) {
             prop_assert!(covers(&a, &both) && covers(&b, &both), "{:?} {:?} {:?}", a, b, both);
         }
-        let left = a.meet(&b).and_then(|ab| ab.meet(&c));
-        let right = b.meet(&c).and_then(|bc| a.meet(&bc));
+        let left = a.intersect(&b).and_then(|ab| ab.intersect(&c));
+        let right = b.intersect(&c).and_then(|bc| a.intersect(&bc));
         prop_assert_eq!(left, right);
     }
 
@@ -369,29 +369,29 @@ proptest! {
         b in prop::collection::vec(any_rule(), 1..4),
         target in any_request(),
     ) {
-        let both = judge(&meet_all(&a, &b), &target);
-        match (judge(&a, &target), judge(&b, &target)) {
+        let both = match_rules(&intersect_lists(&a, &b), &target);
+        match (match_rules(&a, &target), match_rules(&b, &target)) {
             (Ok(a), Ok(b)) => prop_assert_eq!(both, Ok(a.min(b))),
             _ => prop_assert!(both.is_err()),
         }
-        prop_assert_eq!(judge(&meet_all(&a, &a), &target), judge(&a, &target));
+        prop_assert_eq!(match_rules(&intersect_lists(&a, &a), &target), match_rules(&a, &target));
     }
 
     #[test]
     fn what_is_covered_adds_nothing(a in any_rule(), b in any_rule(), target in any_request()) {
         if covers(&a, &b) {
             let rules = [a.clone(), b];
-            prop_assert_eq!(judge(&rules, &target), judge(&[a], &target));
+            prop_assert_eq!(match_rules(&rules, &target), match_rules(&[a], &target));
         }
     }
 
     /// A rule's host and a request's are written by the same parser, once each.
     #[test]
     fn a_rule_and_a_request_write_a_host_alike(text in "[-a-zA-Z0-9.x_%\\[\\]:ü。]{1,24}") {
-        let target = Url::parse(&format!("http://{text}/")).ok().and_then(|url| Target::request("GET", &url).ok());
+        let target = Url::parse(&format!("http://{text}/")).ok().and_then(|url| NetTarget::request("GET", &url).ok());
         if let Some(target) = target {
-            prop_assert_eq!(host(target.host()).map(|(host, _)| host), Ok(target.host().to_owned()));
-            prop_assert_eq!(rule(&target.wish()).show(root()), target.wish());
+            prop_assert_eq!(parse_host(target.host()).map(|(host, _)| host), Ok(target.host().to_owned()));
+            prop_assert_eq!(rule(&target.as_rule()).show(root()), target.as_rule());
         }
     }
 

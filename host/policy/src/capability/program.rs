@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::capability::environment::EnvRule;
-use crate::capability::reach::Reach;
-use crate::rule::Rule;
-use pattern::Pattern;
+use crate::capability::path_rule::PathRule;
+use crate::rule::GrantRule;
+use pattern::ArgumentListPattern;
 
 /// Stands for any program.
-const ANY: &str = "*";
+const ANY_PROGRAM: &str = "*";
 
 /// Processes that a program and all it starts may be at once, unless the policy says otherwise: a parallel build has some
 /// dozens, a browser about a hundred.
@@ -42,7 +42,7 @@ pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 ///
 /// # Errors
 /// It is zero, or more than a kernel counts.
-pub fn processes(written: Option<u64>) -> Result<u64, String> {
+pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),
         _ => Err(format!("`processes` is at least 1 and at most {MAX_PROCESSES}")),
@@ -52,7 +52,7 @@ pub fn processes(written: Option<u64>) -> Result<u64, String> {
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1000;
 /// Most patterns between `&` in a declaration: each is compared with each of another line.
-const MAX_WISHED: usize = 8;
+const MAX_DECLARED_PATTERNS: usize = 8;
 
 /// One line of a `process` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,14 +60,14 @@ pub struct ProgramRule {
     /// The name under which the policy knows the program, or `*`.
     program: String,
     /// Patterns that the arguments must match, all of them; none covers another, and there is at least one.
-    patterns: BTreeSet<Pattern>,
+    patterns: BTreeSet<ArgumentListPattern>,
 }
 
 impl ProgramRule {
     /// The rule that allows one command line and no other.
     #[must_use]
     pub fn exact(program: &str, arguments: &[String]) -> Self {
-        Self { program: program.to_owned(), patterns: BTreeSet::from([Pattern::exact(arguments)]) }
+        Self { program: program.to_owned(), patterns: BTreeSet::from([ArgumentListPattern::exact(arguments)]) }
     }
 
     /// The name of the program; `*` for any.
@@ -79,24 +79,24 @@ impl ProgramRule {
     /// Whether a program may be run with these arguments.
     #[must_use]
     pub fn allows(&self, program: &str, arguments: &[String]) -> bool {
-        (self.program == ANY || self.program == program)
+        (self.program == ANY_PROGRAM || self.program == program)
             && self.patterns.iter().all(|pattern| pattern.matches(arguments))
     }
 
     /// A rule of all these patterns, without those that follow from others; `None` if two exclude each other.
-    fn of(program: &str, patterns: impl IntoIterator<Item = Pattern>) -> Option<Self> {
-        let all: BTreeSet<Pattern> = patterns.into_iter().collect();
+    fn from_patterns(program: &str, patterns: impl IntoIterator<Item = ArgumentListPattern>) -> Option<Self> {
+        let all: BTreeSet<ArgumentListPattern> = patterns.into_iter().collect();
         // With itself a pattern always overlaps.
         let before = |n: usize| all.iter().take(n);
         if all.iter().enumerate().any(|(n, one)| before(n).any(|other| !one.overlaps(other))) {
             return None;
         }
-        let needed = |one: &&Pattern| !all.iter().any(|other| other != *one && one.covers(other));
+        let needed = |one: &&ArgumentListPattern| !all.iter().any(|other| other != *one && one.covers(other));
         Some(Self { program: program.to_owned(), patterns: all.iter().filter(needed).cloned().collect() })
     }
 }
 
-impl Rule for ProgramRule {
+impl GrantRule for ProgramRule {
     const PATTERN: &'static str = r"^\s*(\*|[A-Za-z0-9_+][A-Za-z0-9._+-]*)(\s|$)";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
@@ -105,37 +105,37 @@ impl Rule for ProgramRule {
         }
         let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
         let (program, rest) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
-        if program != ANY {
+        if program != ANY_PROGRAM {
             check_name(program).map_err(|problem| format!("`{text}`: {problem}"))?;
         }
         let patterns = pattern::parse(rest).map_err(|problem| format!("`{text}`: {problem}"))?;
-        Self::of(program, patterns)
+        Self::from_patterns(program, patterns)
             .ok_or_else(|| format!("`{text}`: no arguments match all of the patterns between `&`"))
     }
 
-    fn parse_wish(text: &str, workspace: &Path) -> Result<Self, String> {
+    fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let wish = Self::parse(text, workspace)?;
-        if wish.patterns.len() > MAX_WISHED {
-            return Err(format!("a declaration can have at most {MAX_WISHED} patterns between `&`"));
+        if wish.patterns.len() > MAX_DECLARED_PATTERNS {
+            return Err(format!("a declaration can have at most {MAX_DECLARED_PATTERNS} patterns between `&`"));
         }
-        let bare = wish.patterns.iter().all(Pattern::is_empty);
-        let any = Self { program: wish.program.clone(), patterns: BTreeSet::from([Pattern::any()]) };
+        let bare = wish.patterns.iter().all(ArgumentListPattern::is_empty);
+        let any = Self { program: wish.program.clone(), patterns: BTreeSet::from([ArgumentListPattern::any()]) };
         Ok(if bare { any } else { wish })
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         let program = match (self.program.as_str(), other.program.as_str()) {
-            (ANY, name) | (name, ANY) => name,
+            (ANY_PROGRAM, name) | (name, ANY_PROGRAM) => name,
             (one, other) if one == other => one,
             _ => return None,
         };
-        Self::of(program, self.patterns.iter().chain(&other.patterns).cloned())
+        Self::from_patterns(program, self.patterns.iter().chain(&other.patterns).cloned())
     }
 
-    fn holds(&self, inner: &Self) -> bool {
+    fn includes(&self, inner: &Self) -> bool {
         let same = self.patterns == inner.patterns;
-        let narrower = |outer: &Pattern| inner.patterns.iter().any(|inner| outer.covers(inner));
-        (self.program == ANY || self.program == inner.program) && (same || self.patterns.iter().all(narrower))
+        let narrower = |outer: &ArgumentListPattern| inner.patterns.iter().any(|inner| outer.covers(inner));
+        (self.program == ANY_PROGRAM || self.program == inner.program) && (same || self.patterns.iter().all(narrower))
     }
 
     fn show(&self, _: &Path) -> String {
@@ -149,9 +149,9 @@ impl Rule for ProgramRule {
         out
     }
 
-    fn ask_for(&self, workspace: &Path) -> String {
+    fn proposed_line(&self, workspace: &Path) -> String {
         // A policy names its programs, and one command line after the other is better than all of them.
-        if self.program == ANY { "PROGRAM ARGUMENT".to_owned() } else { self.show(workspace) }
+        if self.program == ANY_PROGRAM { "PROGRAM ARGUMENT".to_owned() } else { self.show(workspace) }
     }
 }
 
@@ -191,22 +191,22 @@ pub struct Program {
     /// Processes that it and all it starts may be at once.
     pub processes: u64,
     /// Folders and files that it may read besides those of the tool.
-    pub read: Vec<Reach>,
+    pub read: Vec<PathRule>,
     /// Folders and files that it may write besides those of the tool.
-    pub write: Vec<Reach>,
+    pub write: Vec<PathRule>,
     /// Folders and files whose programs it may run besides the system's.
-    pub execute: Vec<Reach>,
+    pub execute: Vec<PathRule>,
     /// Whether it may change modes, owners and extended attributes: of every file of the host's user, since the
     /// kernel does not bound these by folder.
     pub chmod: bool,
     /// What happens where the kernel cannot confine it.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxMode,
 }
 
 /// What happens where the kernel cannot confine a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sandbox {
+pub enum SandboxMode {
     /// It is not run.
     Required,
     /// It is run with what confinement there is.

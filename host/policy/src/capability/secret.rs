@@ -10,9 +10,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::capability::net::{self, Allowed, HostPattern, NetRule, Scheme, Target};
-use crate::refusal::{Refusal, to_allow};
-use crate::rule::Rule;
+use crate::capability::net::{self, AddressScope, HostPattern, NetRule, Scheme, NetTarget};
+use crate::refusal::{PolicyRefusal, allow_hint};
+use crate::rule::GrantRule;
 use crate::text::one_line;
 
 /// Longest name of a credential, in bytes.
@@ -24,7 +24,7 @@ pub const DEFAULT_HEADER: &str = "authorization";
 
 /// Headers that frame a request or say where it goes: what a guest puts there must be the host's own (RFC 9110,
 /// sections 7.2 and 7.6.1; RFC 9112, section 6).
-const FRAMING: [&str; 14] = [
+const FRAMING_HEADERS: [&str; 14] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -45,9 +45,9 @@ const FRAMING: [&str; 14] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretRule {
     /// This one.
-    Named(String),
+    Exact(String),
     /// Every one below this name, at least one segment deeper.
-    Below(String),
+    Descendants(String),
 }
 
 /// Checks the name of a credential.
@@ -73,8 +73,8 @@ impl SecretRule {
     pub fn matches(&self, name: &str) -> bool {
         check_name(name).is_ok()
             && match self {
-                Self::Named(own) => own == name,
-                Self::Below(parent) => is_below(name, parent),
+                Self::Exact(own) => own == name,
+                Self::Descendants(parent) => is_below(name, parent),
             }
     }
 }
@@ -84,32 +84,32 @@ fn is_below(name: &str, parent: &str) -> bool {
     name.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
 }
 
-impl Rule for SecretRule {
+impl GrantRule for SecretRule {
     const PATTERN: &'static str = r"^[A-Za-z0-9_.:@+-]+(/[A-Za-z0-9_.:@+-]+)*(/\*)?$";
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let (name, rule): (_, fn(String) -> Self) = match text.strip_suffix("/*") {
-            Some(parent) => (parent, Self::Below),
-            None => (text, Self::Named),
+            Some(parent) => (parent, Self::Descendants),
+            None => (text, Self::Exact),
         };
         check_name(name)?;
         Ok(rule(name.to_owned()))
     }
 
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
-            (Self::Named(name), rule) | (rule, Self::Named(name)) => {
-                rule.matches(name).then(|| Self::Named(name.clone()))
+            (Self::Exact(name), rule) | (rule, Self::Exact(name)) => {
+                rule.matches(name).then(|| Self::Exact(name.clone()))
             }
-            (Self::Below(a), Self::Below(b)) if a == b || is_below(a, b) => Some(self.clone()),
-            (Self::Below(a), Self::Below(b)) => is_below(b, a).then(|| other.clone()),
+            (Self::Descendants(a), Self::Descendants(b)) if a == b || is_below(a, b) => Some(self.clone()),
+            (Self::Descendants(a), Self::Descendants(b)) => is_below(b, a).then(|| other.clone()),
         }
     }
 
     fn show(&self, _: &Path) -> String {
         match self {
-            Self::Named(name) => name.clone(),
-            Self::Below(name) => format!("{name}/*"),
+            Self::Exact(name) => name.clone(),
+            Self::Descendants(name) => format!("{name}/*"),
         }
     }
 }
@@ -132,7 +132,7 @@ pub struct Secret {
 
 /// Where in a request a value stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spot<'a> {
+pub enum SecretPosition<'a> {
     /// In this header.
     Header(&'a str),
     /// In this parameter of the query.
@@ -156,7 +156,7 @@ impl Secret {
                 .to_owned());
         }
         origins.iter().try_for_each(check_origin)?;
-        let mut names = headers.iter().map(|header| header_name(header)).collect::<Result<Vec<_>, _>>()?;
+        let mut names = headers.iter().map(|header| parse_header_name(header)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
             names.push(DEFAULT_HEADER.to_owned());
         }
@@ -183,37 +183,37 @@ impl Secret {
 
     /// Why the value may not be put into a request of a service; `None`: it may. `name` is the secret's.
     #[must_use]
-    pub fn refusal(&self, name: &str, target: &Target, spot: Spot<'_>) -> Option<Refusal> {
+    pub fn refusal(&self, name: &str, target: &NetTarget, spot: SecretPosition<'_>) -> Option<PolicyRefusal> {
         let (list, known, wish, what) = match spot {
-            Spot::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
-            Spot::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
+            SecretPosition::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
+            SecretPosition::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
         };
         if !known.contains(&wish) {
             let shown = one_line(&wish, MAX_SHOWN);
             let text = format!("the secret `{name}` may not be put into {what} `{shown}`");
-            return Some(Refusal::new(text, to_add(name, list, known, &wish)));
+            return Some(PolicyRefusal::new(text, add_hint(name, list, known, &wish)));
         }
-        if self.goes_to(target) {
+        if self.may_be_sent_to(target) {
             return None;
         }
         let origin = target.origin();
         let text = format!("the secret `{name}` may not be sent to `{origin}`");
         let known: Vec<String> = self.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
-        Some(Refusal::new(text, to_add(name, "origins", &known, &origin)))
+        Some(PolicyRefusal::new(text, add_hint(name, "origins", &known, &origin)))
     }
 
     /// Whether the value may be sent there.
     #[must_use]
-    pub fn goes_to(&self, target: &Target) -> bool {
-        net::judge(&self.origins, target).is_ok()
+    pub fn may_be_sent_to(&self, target: &NetTarget) -> bool {
+        net::match_rules(&self.origins, target).is_ok()
     }
 }
 
 /// The line of a secret's section that would let its value go somewhere: the whole list, with `wish` behind it.
 #[must_use]
-pub fn to_add(name: &str, list: &str, known: &[String], wish: &str) -> String {
+pub fn add_hint(name: &str, list: &str, known: &[String], wish: &str) -> String {
     let all: Vec<&str> = known.iter().map(String::as_str).chain([wish]).collect();
-    to_allow(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
+    allow_hint(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
 }
 
 /// An origin is a scheme, a host and a port (RFC 6454); a method or a path would promise a bound that the one who reads
@@ -223,7 +223,7 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     match rule {
         NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
         NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
-        NetRule { addresses: Allowed::Public, .. } => bad("an origin says nothing of addresses: `net` does"),
+        NetRule { addresses: AddressScope::PublicOnly, .. } => bad("an origin says nothing of addresses: `net` does"),
         NetRule { port: None, .. } => bad("an origin has one port"),
         NetRule { methods: Some(_), .. } => bad("an origin has no method"),
         NetRule { path: Some(_), .. } => bad("an origin has no path"),
@@ -231,7 +231,7 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     }
 }
 
-pub(crate) fn header_name(text: &str) -> Result<String, String> {
+pub(crate) fn parse_header_name(text: &str) -> Result<String, String> {
     let name = text.to_ascii_lowercase();
     // RFC 9110, section 5.6.2: a token.
     let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -240,7 +240,7 @@ pub(crate) fn header_name(text: &str) -> Result<String, String> {
     }
     let of_browsers_or_proxies =
         ["sec-", "proxy-", "access-control-"].iter().any(|prefix| name.starts_with(prefix));
-    if FRAMING.contains(&name.as_str()) || of_browsers_or_proxies {
+    if FRAMING_HEADERS.contains(&name.as_str()) || of_browsers_or_proxies {
         return Err(format!(
             "`headers`: `{name}` says what a request is and where it goes, it carries no secret"
         ));

@@ -11,7 +11,7 @@ fn rule(text: &str) -> Result<SecretRule, String> {
 }
 
 fn origin(scheme: Scheme, host: HostPattern, port: u16) -> NetRule {
-    NetRule { methods: None, scheme, host, addresses: Allowed::Named, port: Some(port), path: None }
+    NetRule { methods: None, scheme, host, addresses: AddressScope::IncludingPrivate, port: Some(port), path: None }
 }
 
 #[test]
@@ -81,29 +81,29 @@ fn any_rule() -> impl Strategy<Value = SecretRule> {
     // Few and short segments, so that rules meet often.
     (proptest::collection::vec("[ab]{1,2}", 1..4), any::<bool>()).prop_map(|(segments, below)| {
         let name = segments.join("/");
-        if below { SecretRule::Below(name) } else { SecretRule::Named(name) }
+        if below { SecretRule::Descendants(name) } else { SecretRule::Exact(name) }
     })
 }
 
 proptest! {
     #[test]
     fn the_laws_of_a_rule(a in any_rule(), b in any_rule(), c in any_rule()) {
-        let both = a.meet(&b);
-        prop_assert_eq!(&both, &b.meet(&a));
-        let own = a.meet(&a);
+        let both = a.intersect(&b);
+        prop_assert_eq!(&both, &b.intersect(&a));
+        let own = a.intersect(&a);
         prop_assert_eq!(own.as_ref(), Some(&a));
         prop_assert_eq!(rule(&a.show(Path::new("/"))), Ok(a.clone()));
         if let Some(both) = &both {
             prop_assert!(crate::rule::covers(&a, both) && crate::rule::covers(&b, both));
         }
-        let left = both.and_then(|both| both.meet(&c));
-        let right = b.meet(&c).and_then(|both| a.meet(&both));
+        let left = both.and_then(|both| both.intersect(&c));
+        let right = b.intersect(&c).and_then(|both| a.intersect(&both));
         prop_assert_eq!(left, right);
     }
 
     #[test]
     fn what_meets_is_what_both_mean(a in any_rule(), b in any_rule(), name in "[ab]{1,2}(/[ab]{1,2}){0,4}") {
-        let meant = a.meet(&b).is_some_and(|both| both.matches(&name));
+        let meant = a.intersect(&b).is_some_and(|both| both.matches(&name));
         prop_assert_eq!(meant, a.matches(&name) && b.matches(&name));
     }
 
@@ -121,8 +121,8 @@ fn a_section_says_where_the_value_goes() {
     let exact = origin(Scheme::Https, HostPattern::Exact("api.example.com".to_owned()), 443);
     let secret = Secret::new(from(), vec![exact.clone()], &[], false).unwrap();
     assert_eq!(secret.headers, ["authorization"]);
-    let below = origin(Scheme::Https, HostPattern::Below("example.com".to_owned()), 8443);
-    let wide = Secret::new(from(), vec![exact.clone(), below], &["X-Api-Key".to_owned()], false).unwrap();
+    let below = origin(Scheme::Https, HostPattern::Subdomains("example.com".to_owned()), 8443);
+    let wide = Secret::new(from(), vec![exact.clone(), below], &["X-Api-GrantKey".to_owned()], false).unwrap();
     assert_eq!(wide.headers, ["x-api-key"]);
     for (secret, scheme, host, port, goes) in [
         (&secret, "https", "api.example.com", 443, true),
@@ -137,8 +137,8 @@ fn a_section_says_where_the_value_goes() {
         (&wide, "https", "evilexample.com", 8443, false),
     ] {
         let url = url::Url::parse(&format!("{scheme}://{host}:{port}/")).unwrap();
-        let target = Target::request("GET", &url);
-        assert_eq!(target.is_ok_and(|target| secret.goes_to(&target)), goes, "{url}");
+        let target = NetTarget::request("GET", &url);
+        assert_eq!(target.is_ok_and(|target| secret.may_be_sent_to(&target)), goes, "{url}");
     }
     assert!(Secret::new(from(), vec![], &[], true).is_ok());
     assert!(Secret::new(from(), vec![], &[], false).unwrap_err().contains("reveal = true"));

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use schemars::{Schema, json_schema};
 
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 /// The capability is granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Switch;
+pub struct SwitchRule;
 
-impl Switch {
+impl SwitchRule {
     /// The one line of the list.
     pub(crate) const ON: &str = "true";
 }
 
-impl Rule for Switch {
+impl GrantRule for SwitchRule {
     const IS_SWITCH: bool = true;
     const PATTERN: &'static str = "^true$";
 
@@ -28,11 +28,11 @@ impl Rule for Switch {
     }
 
     /// A declaration may write any target.
-    fn parse_wish(_: &str, _: &Path) -> Result<Self, String> {
+    fn parse_declared(_: &str, _: &Path) -> Result<Self, String> {
         Ok(Self)
     }
 
-    fn meet(&self, _: &Self) -> Option<Self> {
+    fn intersect(&self, _: &Self) -> Option<Self> {
         Some(Self)
     }
 

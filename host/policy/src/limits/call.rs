@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::{Entry, LimitRow, LimitTable, Note, limit_table};
-use super::{LimitHit, Origin};
+use super::table::{LimitEntry, LimitRow, LimitTable, LimitFlag, limit_table};
+use super::{LimitHit, LimitOrigin};
 use crate::name::{PluginId, ToolName};
 use crate::quantity::unit::{ANY, DAY, POSITIVE};
 
@@ -17,13 +17,13 @@ pub const DEFAULT_RESULT_BYTES: u64 = 256 << 10;
 limit_table! {
     /// The bounds of one guest entry: a call, a reduction, a metadata query.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Limits {
+    pub struct CallLimits {
         /// Limits that `[plugins.ID.limits]` would not raise, and what would.
-        pub origins: Vec<(&'static str, Origin)>,
+        pub origins: Vec<(&'static str, LimitOrigin)>,
         /// The table that sets them, for tools that belong to no plugin: `openapi.pets`.
         pub table: Option<Arc<str>>,
     }
-    patch LimitsPatch; keys [Limit];
+    patch CallLimitsPatch; keys [Limit];
 
     /// Guest work of a call; about 10 to the 10th make a second of CPU. `"none"`: it is
     /// [not counted](#work-that-is-not-counted).
@@ -34,7 +34,7 @@ limit_table! {
     /// Wall time of a call, waiting host calls included; at most a day.
     ///
     /// Below the 60 s after which most MCP clients give up.
-    [Timeout] timeout: Duration as Time = Duration::from_secs(30), 1..=DAY, "`deadline`", Service;
+    [Timeout] timeout: Duration as Time = Duration::from_secs(30), 1..=DAY, "`deadline`", AppliesToServices;
 
     /// All linear memories of a call together; at most `1GiB`.
     ///
@@ -67,10 +67,10 @@ limit_table! {
     /// result has flags in it.
     ///
     /// Far above what a model can read; low enough that 64 calls at once stay within a gigabyte.
-    [HostCallBytes] host_call_bytes: u64 as Bytes = 16 << 20, ANY, "`output_too_large`", Service;
+    [HostCallBytes] host_call_bytes: u64 as Bytes = 16 << 20, ANY, "`output_too_large`", AppliesToServices;
 
     /// Arguments of a call.
-    [ArgsBytes] args_bytes: u64 as Bytes = 4 << 20, ANY, "`input_invalid`, nothing runs", Service;
+    [ArgsBytes] args_bytes: u64 as Bytes = 4 << 20, ANY, "`input_invalid`, nothing runs", AppliesToServices;
 
     /// What is kept of stdout and of stderr.
     [StdioBytes] stdio_bytes: u64 as Bytes = 64 << 10, ANY, "the rest is dropped and counted";
@@ -92,13 +92,13 @@ limit_table! {
     /// Requests and raw connections of a call, redirects included.
     ///
     /// A crawl over a site's pages fits; a scan of a network does not.
-    [HttpRequests] http_requests: u32 as Count = 64, ANY, "the interface's error", Service;
+    [HttpRequests] http_requests: u32 as Count = 64, ANY, "the interface's error", AppliesToServices;
 
     /// Requests and raw connections of a call that are open at once.
     [HttpConnections] http_connections: u32 as Count = 8, ANY, "the interface's error";
 
     /// Bytes of all requests and responses of a call, after decoding.
-    [HttpBytes] http_bytes: u64 as Bytes = 64 << 20, ANY, "the interface's error", Service;
+    [HttpBytes] http_bytes: u64 as Bytes = 64 << 20, ANY, "the interface's error", AppliesToServices;
 
     /// Programs that a call may start.
     [Processes] processes: u32 as Count = 16, ANY, "the interface's error";
@@ -138,23 +138,23 @@ limit_table! {
     /// Calls of a plugin that run at once; not for a single tool.
     ///
     /// A quarter of the places: four plugins whose calls all wait still leave some to a fifth.
-    [Concurrency] concurrency: u32 as Count = 16, POSITIVE, "the call waits, then `busy`", Service, WholePlugin;
+    [Concurrency] concurrency: u32 as Count = 16, POSITIVE, "the call waits, then `busy`", AppliesToServices, PerPlugin;
 
     /// Characters of a result's text and of the texts of its blocks, names and addresses included; not of `structured`.
     [ResultChars] result_chars: Option<u64> as Count = None => "none", ANY,
-        "it is cut, and says so; a block whose names do not fit is left out", Service;
+        "it is cut, and says so; a block whose names do not fit is left out", AppliesToServices;
 
     /// Bytes of a result beside its texts: `structured`, the data of all content blocks (pictures and the like, before
     /// base64) and `meta` together; not of what one tool tells another.
-    [ResultBytes] result_bytes: u64 as Bytes = DEFAULT_RESULT_BYTES, ANY, "`output_too_large`", Service;
+    [ResultBytes] result_bytes: u64 as Bytes = DEFAULT_RESULT_BYTES, ANY, "`output_too_large`", AppliesToServices;
 }
 
-impl LimitsPatch {
+impl CallLimitsPatch {
     /// Writes what a tool's own section says over `limits`.
     #[must_use]
-    pub fn apply_to_tool(&self, limits: Limits, tool: &ToolName) -> Limits {
+    pub fn apply_to_tool(&self, limits: CallLimits, tool: &ToolName) -> CallLimits {
         let mut limits = self.apply(limits);
-        limits.origins.extend(Limits::keys_of(self).into_iter().map(|key| (key, Origin::Tool(tool.clone()))));
+        limits.origins.extend(CallLimits::keys_of(self).into_iter().map(|key| (key, LimitOrigin::Tool(tool.clone()))));
         limits
     }
 
@@ -163,7 +163,7 @@ impl LimitsPatch {
     /// # Errors
     /// Names the key and the range.
     pub fn check(&self) -> Result<(), String> {
-        self.apply(Limits::default()).check_ranges()
+        self.apply(CallLimits::default()).check_ranges()
     }
 
     /// Checks the table of a single tool in a section of a plugin or a service, `plugins.ID`.
@@ -171,7 +171,7 @@ impl LimitsPatch {
     /// # Errors
     /// As [`LimitsPatch::check`]; and a limit that counts for a whole plugin.
     pub(crate) fn check_tool(&self, section: &str) -> Result<(), String> {
-        match self.find(|entry| entry.has(Note::WholePlugin)) {
+        match self.find(|entry| entry.has(LimitFlag::PerPlugin)) {
             Some(key) => Err(format!("`{key}` is for a whole plugin: write it in [{section}.limits]")),
             None => self.check(),
         }
@@ -182,9 +182,9 @@ impl LimitsPatch {
     /// # Errors
     /// Names the key, and those that have an effect.
     pub(crate) fn check_service(&self) -> Result<(), String> {
-        let Some(key) = self.find(|entry| !entry.has(Note::Service)) else { return Ok(()) };
+        let Some(key) = self.find(|entry| !entry.has(LimitFlag::AppliesToServices)) else { return Ok(()) };
         let known: Vec<String> =
-            Limits::ENTRIES.iter().filter(|e| e.has(Note::Service)).map(|e| format!("`{}`", e.key)).collect();
+            CallLimits::ENTRIES.iter().filter(|e| e.has(LimitFlag::AppliesToServices)).map(|e| format!("`{}`", e.key)).collect();
         Err(format!(
             "`{key}` bounds the code of a plugin, and a service runs none; there are {}",
             known.join(", ")
@@ -192,13 +192,13 @@ impl LimitsPatch {
     }
 
     /// The first key that it sets of those that `wanted` chooses.
-    fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Option<&'static str> {
-        let set = Limits::keys_of(self);
-        Limits::ENTRIES.iter().find(|entry| set.contains(&entry.key) && wanted(entry)).map(|entry| entry.key)
+    fn find(&self, wanted: impl Fn(&LimitEntry) -> bool) -> Option<&'static str> {
+        let set = CallLimits::keys_of(self);
+        CallLimits::ENTRIES.iter().find(|entry| set.contains(&entry.key) && wanted(entry)).map(|entry| entry.key)
     }
 }
 
-impl Limits {
+impl CallLimits {
     /// Describes one limit as the reason of a fault.
     #[must_use]
     pub fn hit(&self, limit: Limit, plugin: &PluginId) -> LimitHit {
@@ -207,9 +207,9 @@ impl Limits {
         let table = self.table.as_deref().map_or_else(|| format!("plugins.{plugin}"), str::to_owned);
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == name) {
             None => format!("[{table}.limits] {name} = …"),
-            Some((_, Origin::Tool(tool))) => format!("[{table}.tools.{tool}.limits] {name} = …"),
-            Some((_, Origin::Author)) => format!("nothing: the author of the tool asked for this `{name}`"),
-            Some((_, Origin::Host)) => {
+            Some((_, LimitOrigin::Tool(tool))) => format!("[{table}.tools.{tool}.limits] {name} = …"),
+            Some((_, LimitOrigin::Author)) => format!("nothing: the author of the tool asked for this `{name}`"),
+            Some((_, LimitOrigin::Host)) => {
                 format!("nothing: the host fixes this `{name}` for entries that are no calls")
             }
         };
@@ -217,42 +217,42 @@ impl Limits {
     }
 
     /// Lowers the time-out to what a tool's author asks for.
-    pub fn ask_timeout(&mut self, asked: Duration) {
+    pub fn lower_timeout(&mut self, asked: Duration) {
         if asked < self.timeout {
             self.timeout = asked;
-            self.origins.push((Limit::Timeout.name(), Origin::Author));
+            self.origins.push((Limit::Timeout.name(), LimitOrigin::Author));
         }
     }
 
     /// Lowers fuel and time-out to what the host gives an entry that is no call. Without fuel the time-out alone bounds it.
-    pub fn seal(&mut self, fuel: u64, timeout: Duration) {
+    pub fn cap_fuel_and_timeout(&mut self, fuel: u64, timeout: Duration) {
         if self.fuel.is_some_and(|own| fuel < own) {
             self.fuel = Some(fuel);
-            self.origins.push((Limit::Fuel.name(), Origin::Host));
+            self.origins.push((Limit::Fuel.name(), LimitOrigin::Host));
         }
         if timeout < self.timeout {
             self.timeout = timeout;
-            self.origins.push((Limit::Timeout.name(), Origin::Host));
+            self.origins.push((Limit::Timeout.name(), LimitOrigin::Host));
         }
     }
 }
 
 /// A `limits` table with its name in the policy.
-pub(crate) type Layer<'a> = (&'a LimitsPatch, String);
+pub(crate) type Layer<'a> = (&'a CallLimitsPatch, String);
 
 /// The rows of a tool's limits. `layers` are the tables that were applied, the last of which wins; `asked_chars` is
 /// the longest result that the tool's author wants.
 #[must_use]
-pub(crate) fn rows(limits: &Limits, layers: &[Layer<'_>], asked_chars: Option<u64>) -> Vec<LimitRow> {
+pub(crate) fn limit_rows(limits: &CallLimits, layers: &[Layer<'_>], asked_chars: Option<u64>) -> Vec<LimitRow> {
     let chars = limits.result_chars.into_iter().chain(asked_chars).min();
     let by_author = |key: &str| match key {
-        "timeout" => limits.origins.contains(&(Limit::Timeout.name(), Origin::Author)),
+        "timeout" => limits.origins.contains(&(Limit::Timeout.name(), LimitOrigin::Author)),
         "result_chars" => chars != limits.result_chars,
         _ => false,
     };
-    let row = |(entry, value): (&Entry, String)| {
+    let row = |(entry, value): (&LimitEntry, String)| {
         let key = entry.key;
-        let sets = |patch: &LimitsPatch| Limits::keys_of(patch).contains(&key);
+        let sets = |patch: &CallLimitsPatch| CallLimits::keys_of(patch).contains(&key);
         let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
         // A narrower table wins, so a line goes where the last one stands, and else to the plugin's.
         let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
@@ -264,7 +264,7 @@ pub(crate) fn rows(limits: &Limits, layers: &[Layer<'_>], asked_chars: Option<u6
         };
         LimitRow { key, value, set, raise }
     };
-    Limits { result_chars: chars, ..limits.clone() }
+    CallLimits { result_chars: chars, ..limits.clone() }
         .rows()
         .map(|(entry, value)| row((entry, value)))
         .collect()
@@ -276,12 +276,12 @@ mod tests {
 
     #[test]
     fn a_row_names_the_table_that_set_it() {
-        let patch = |text: &str| toml::from_str::<LimitsPatch>(text).unwrap();
+        let patch = |text: &str| toml::from_str::<CallLimitsPatch>(text).unwrap();
         let (all, own, tool) = (patch("fuel = 5\nhandles = 9"), patch("fuel = 6"), patch("memory = '1MiB'"));
         let layers = [(&all, "[limits]".to_owned()), (&own, "[p]".to_owned()), (&tool, "[p.t]".to_owned())];
-        let mut limits = tool.apply(own.apply(all.apply(Limits::default())));
-        limits.ask_timeout(Duration::from_secs(1));
-        let rows = rows(&limits, &layers, Some(10));
+        let mut limits = tool.apply(own.apply(all.apply(CallLimits::default())));
+        limits.lower_timeout(Duration::from_secs(1));
+        let rows = limit_rows(&limits, &layers, Some(10));
         let row = |key: &str| rows.iter().find(|row| row.key == key).unwrap();
         for (key, value, set, raise) in [
             ("fuel", "6", "[p] fuel", "[p] fuel = …"),

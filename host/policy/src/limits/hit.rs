@@ -19,12 +19,12 @@ pub struct LimitHit {
 
 impl LimitHit {
     /// How a setting begins that is none: what follows says why nothing raises the limit.
-    pub const NOTHING: &str = "nothing: ";
+    pub const NO_SETTING_PREFIX: &str = "nothing: ";
 
     /// The line that raises it, for the operator; `None`: no line does.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        (!self.setting.starts_with(Self::NOTHING)).then(|| refusal::to_raise(&self.setting))
+        (!self.setting.starts_with(Self::NO_SETTING_PREFIX)).then(|| refusal::raise_hint(&self.setting))
     }
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for LimitHit {
     /// Name and value, for anybody, and why nothing raises it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the limit `{}` is {}", self.name, self.value)?;
-        match self.setting.strip_prefix(Self::NOTHING) {
+        match self.setting.strip_prefix(Self::NO_SETTING_PREFIX) {
             Some(why) => write!(f, "; {why}"),
             None => Ok(()),
         }

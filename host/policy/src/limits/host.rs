@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::table::{LimitRow, LimitTable, Note, limit_table};
+use super::table::{LimitRow, LimitTable, LimitFlag, limit_table};
 use crate::quantity::unit::{ANY, DAY};
 
 /// Least memory for guests that can be set: one instance of the larger interpreters runs in it.
@@ -70,10 +70,10 @@ limit_table! {
     instance_idle_timeout: Duration as Time = Duration::from_secs(60), 0..=DAY, "it is dropped";
 
     /// Faults of a tool in a row; 0: any number.
-    breaker_faults: u32 as Count = 10, ANY, "`suspended`", Live;
+    breaker_faults: u32 as Count = 10, ANY, "`suspended`", Reloadable;
 
     /// How long the tool is then not called; twice as long each time after, up to 64 times.
-    breaker_pause: Duration as Time = Duration::from_secs(5), 0..=DAY, "`suspended`", Live;
+    breaker_pause: Duration as Time = Duration::from_secs(5), 0..=DAY, "`suspended`", Reloadable;
 
     /// What is [kept of results](results.md#what-is-kept), of all sessions; in memory if there is no state directory.
     ///
@@ -90,28 +90,28 @@ limit_table! {
 }
 
 /// Into how many shares the connections of a host are divided: as many plugins as can hold them all only together.
-const CONNECTION_SHARES: u32 = 4;
+const CONNECTION_DIVISOR: u32 = 4;
 
 impl HostLimits {
     /// Calls that may call others, on each step into one another, that are under way at once: a quarter of the places,
     /// beside which they are, since they wait for such.
     #[must_use]
-    pub fn callers(&self) -> u32 {
+    pub fn max_nested_callers(&self) -> u32 {
         self.parallel_calls.div_ceil(4)
     }
 
     /// Connections that one plugin, MCP server or service may have open at once, whatever its calls are: a quarter of
     /// the host's, and one at least.
     #[must_use]
-    pub fn connections_of_one(&self) -> u32 {
-        self.http_connections.div_ceil(CONNECTION_SHARES).max(1)
+    pub fn connections_per_source(&self) -> u32 {
+        self.http_connections.div_ceil(CONNECTION_DIVISOR).max(1)
     }
 
     /// The keys in which another host's bounds differ, without those that a running host takes over with the policy.
     #[must_use]
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let both = self.rows().zip(other.values());
-        let differ = both.filter(|((entry, own), other)| own != other && !entry.has(Note::Live));
+        let differ = both.filter(|((entry, own), other)| own != other && !entry.has(LimitFlag::Reloadable));
         differ.map(|((entry, _), _)| entry.key).collect()
     }
 
@@ -119,7 +119,7 @@ impl HostLimits {
     #[must_use]
     pub(crate) fn limit_rows(&self) -> Vec<LimitRow> {
         let defaults = Self::default().values();
-        let row = |((entry, value), default): ((&super::table::Entry, String), String)| LimitRow {
+        let row = |((entry, value), default): ((&super::table::LimitEntry, String), String)| LimitRow {
             key: entry.key,
             set: if value == default { "default".to_owned() } else { format!("[host] {}", entry.key) },
             raise: format!("[host] {} = …", entry.key),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// What one entry says of a limit.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LimitEntry {
     /// The key in the policy.
     pub key: &'static str,
     /// The lines of its comment: what it bounds, then, after an empty line, why the default is what it is.
@@ -21,22 +21,22 @@ pub struct Entry {
     pub(crate) range: RangeInclusive<u64>,
     /// What happens when it is hit.
     pub(crate) hit: &'static str,
-    pub(crate) notes: &'static [Note],
+    pub(crate) notes: &'static [LimitFlag],
     pub(crate) schema: fn(&RangeInclusive<u64>) -> Schema,
 }
 
 /// Something that holds for some limits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Note {
+pub(crate) enum LimitFlag {
     /// It also bounds tools that run no guest code: services of OpenAPI documents.
-    Service,
+    AppliesToServices,
     /// It counts for a whole plugin and cannot be set for one tool.
-    WholePlugin,
+    PerPlugin,
     /// A running host takes a new value over.
-    Live,
+    Reloadable,
 }
 
-impl Entry {
+impl LimitEntry {
     /// What it bounds, and why the default is what it is.
     fn paragraphs(&self) -> (String, String) {
         let mut parts = self.doc.split(|line| line.trim().is_empty()).map(|lines| {
@@ -46,7 +46,7 @@ impl Entry {
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }
 
-    pub(crate) fn has(&self, note: Note) -> bool {
+    pub(crate) fn has(&self, note: LimitFlag) -> bool {
         self.notes.contains(&note)
     }
 }
@@ -56,7 +56,7 @@ pub trait LimitTable: Default {
     /// What a policy writes of it.
     type Patch;
     /// Its entries, in the order of the documentation.
-    const ENTRIES: &'static [Entry];
+    const ENTRIES: &'static [LimitEntry];
 
     /// The values in the order of the entries, as a policy writes them.
     fn values(&self) -> Vec<String>;
@@ -71,16 +71,16 @@ pub trait LimitTable: Default {
     fn check_ranges(&self) -> Result<(), String>;
 
     /// The entries with the values.
-    fn rows(&self) -> impl Iterator<Item = (&'static Entry, String)> {
+    fn rows(&self) -> impl Iterator<Item = (&'static LimitEntry, String)> {
         Self::ENTRIES.iter().zip(self.values())
     }
 
     /// The rows of the documentation: key, default, what it bounds, what happens when it is hit.
     #[must_use]
     fn documentation() -> Vec<String> {
-        let row = |(entry, default): (&Entry, String)| {
-            let what = sentence_part(&entry.paragraphs().0);
-            let default = entry.default.map_or_else(|| format!("`{}`", written(&default)), str::to_owned);
+        let row = |(entry, default): (&LimitEntry, String)| {
+            let what = as_cell_text(&entry.paragraphs().0);
+            let default = entry.default.map_or_else(|| format!("`{}`", format_value(&default)), str::to_owned);
             let cells = [format!("`{}`", entry.key), default, what, entry.hit.to_owned()];
             let cells: Vec<String> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
             format!("| {} |", cells.join(" | "))
@@ -90,8 +90,8 @@ pub trait LimitTable: Default {
 }
 
 /// The schema of a table, or of the part of it that `taken` chooses.
-pub(crate) fn schema<T: LimitTable>(taken: impl Fn(&Entry) -> bool) -> Schema {
-    let property = |(entry, default): (&'static Entry, String)| {
+pub(crate) fn table_schema<T: LimitTable>(taken: impl Fn(&LimitEntry) -> bool) -> Schema {
+    let property = |(entry, default): (&'static LimitEntry, String)| {
         let mut schema = (entry.schema)(&entry.range);
         let (what, why) = entry.paragraphs();
         let default = entry.default.unwrap_or(&default);
@@ -105,7 +105,7 @@ pub(crate) fn schema<T: LimitTable>(taken: impl Fn(&Entry) -> bool) -> Schema {
 }
 
 /// A value as the documentation writes it: texts in quotes, long numbers in groups of three digits.
-fn written(value: &str) -> String {
+fn format_value(value: &str) -> String {
     if !value.bytes().all(|b| b.is_ascii_digit()) {
         return format!("{value:?}");
     }
@@ -117,7 +117,7 @@ fn written(value: &str) -> String {
 }
 
 /// A sentence as the text of a cell: without its capital letter and its full stop.
-fn sentence_part(sentence: &str) -> String {
+fn as_cell_text(sentence: &str) -> String {
     let sentence = sentence.strip_suffix('.').unwrap_or(sentence);
     let mut chars = sentence.chars();
     let first = chars.next();
@@ -134,7 +134,7 @@ fn sentence_part(sentence: &str) -> String {
 /// /// What it bounds.
 /// ///
 /// /// Why the default is what it is.
-/// [Variant] key: type as Unit = default => "default in words", range, "what happens when it is hit", Note;
+/// [Variant] key: type as Unit = default => "default in words", range, "what happens when it is hit", LimitFlag;
 /// ```
 ///
 /// The variant stands in tables whose limits are faults of a call, and `keys` names the enum of them.
@@ -165,7 +165,7 @@ macro_rules! limit_table {
         #[derive(Debug, Clone, Default, PartialEq, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct $Patch {
-            $($key: $crate::quantity::unit::Set<$ty, $crate::quantity::unit::$Unit>,)*
+            $($key: $crate::quantity::unit::OptionalQuantity<$ty, $crate::quantity::unit::$Unit>,)*
         }
 
         impl $Patch {
@@ -185,13 +185,13 @@ macro_rules! limit_table {
 
         impl $crate::limits::table::LimitTable for $Table {
             type Patch = $Patch;
-            const ENTRIES: &'static [$crate::limits::table::Entry] = &[$($crate::limits::table::Entry {
+            const ENTRIES: &'static [$crate::limits::table::LimitEntry] = &[$($crate::limits::table::LimitEntry {
                 key: stringify!($key),
                 doc: &[$($doc),*],
                 default: $crate::limits::table::limit_table!(@words $($words)?),
                 range: $range,
                 hit: $hit,
-                notes: &[$($crate::limits::table::Note::$note),*],
+                notes: &[$($crate::limits::table::LimitFlag::$note),*],
                 schema: <$crate::quantity::unit::$Unit as $crate::quantity::unit::Unit<$ty>>::schema,
             },)*];
 
@@ -225,7 +225,7 @@ macro_rules! limit_table {
             }
 
             fn json_schema(_: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
-                $crate::limits::table::schema::<$Table>(|_| true)
+                $crate::limits::table::table_schema::<$Table>(|_| true)
             }
         }
     };

@@ -7,17 +7,17 @@
 use std::fmt;
 use std::path::Path;
 
-use super::openapi::OpenApi;
-use super::{Key, Policy};
+use super::openapi::OpenApiService;
+use super::{GrantKey, Policy};
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::by_rule;
 use crate::capability::program::ProgramRule;
-use crate::capability::reach;
+use crate::capability::path_rule;
 use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
 use crate::name::{PluginId, ToolName};
 use crate::refusal;
-use crate::rule::{self, Rule};
+use crate::rule::{self, GrantRule};
 
 /// One list of the policy as it would have to be: what stands there now, and one line more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct AdvisedList {
     /// The table, with its brackets: `[plugins.files.grant]`.
     pub table: String,
     /// The list in it.
-    pub key: Key,
+    pub key: GrantKey,
     /// Its lines; of a switch, `true`.
     pub lines: Vec<String>,
 }
@@ -49,14 +49,14 @@ pub enum Advice {
     /// These lists, all of them.
     Write {
         /// What has to be written before, as a sentence: the file of a program, the source of a secret.
-        first: Option<String>,
+        prerequisite: Option<String>,
         /// The lists.
         lists: Vec<AdvisedList>,
     },
     /// Nothing in the way stands in the lists of the policy.
-    Granted,
+    AlreadyGranted,
     /// No line alone would: why, as a sentence.
-    Nothing(String),
+    Impossible(String),
 }
 
 impl Advice {
@@ -64,19 +64,22 @@ impl Advice {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Write { first, lists } => {
+            Self::Write { prerequisite, lists } => {
                 let lists: Vec<String> = lists.iter().map(ToString::to_string).collect();
-                let hint = refusal::to_allow(&lists.join("\n"));
-                first.as_ref().map_or_else(|| hint.clone(), |first| format!("{first} {hint}"))
+                let hint = refusal::allow_hint(&lists.join("\n"));
+                match prerequisite {
+                    Some(prerequisite) => format!("{prerequisite} {hint}"),
+                    None => hint,
+                }
             }
-            Self::Granted => "The policy grants it already.".to_owned(),
-            Self::Nothing(why) => why.clone(),
+            Self::AlreadyGranted => "The policy grants it already.".to_owned(),
+            Self::Impossible(why) => why.clone(),
         }
     }
 }
 
 /// What one list has to say of a use.
-enum Step {
+enum ListCoverage {
     Covers,
     Needs(Vec<String>),
     /// A line of the list excludes the use.
@@ -85,7 +88,7 @@ enum Step {
 
 /// The use that a policy is asked about.
 #[derive(Debug, Clone, Copy)]
-pub struct Use<'a> {
+pub struct AccessQuery<'a> {
     /// The plugin.
     pub plugin: &'a PluginId,
     /// Its tool.
@@ -93,7 +96,7 @@ pub struct Use<'a> {
     /// The profile of the call.
     pub profile: Option<&'a str>,
     /// The list that would grant it.
-    pub key: Key,
+    pub key: GrantKey,
     /// What is used, as a line of that list.
     pub wish: &'a str,
 }
@@ -101,93 +104,93 @@ pub struct Use<'a> {
 impl Policy {
     /// The narrowest change of the policy that permits a use of a tool which declares `declared`.
     #[must_use]
-    pub fn advise<'c>(&self, of: Use<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Advice {
-        let Use { plugin, tool, profile, key, wish } = of;
-        if let Some(why) = self.obstacle(&of, declared) {
-            return Advice::Nothing(why);
+    pub fn advise<'c>(&self, of: AccessQuery<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Advice {
+        let AccessQuery { plugin, tool, profile, key, wish } = of;
+        if let Some(why) = self.impossible_reason(&of, declared) {
+            return Advice::Impossible(why);
         }
-        let shown = |rules: &super::Rules| rules.shown(key, &self.workspace);
+        let shown = |rules: &super::RuleLists| rules.list_lines(key, &self.workspace);
         let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
         let levels = [
             // Without a list, a plugin is granted nothing, and the others narrow nothing.
             Some((
                 format!("[plugins.{plugin}.grant]"),
-                self.rules(plugin).and_then(shown).unwrap_or_default(),
+                self.plugin_rules(plugin).and_then(shown).unwrap_or_default(),
             )),
-            self.narrower(plugin, tool)
+            self.tool_rules(plugin, tool)
                 .and_then(shown)
                 .map(|list| (format!("[plugins.{plugin}.tools.{tool}]"), list)),
             of_profile
                 .and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
         ];
-        self.steps(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
+        self.advice_for_levels(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
     }
 
     /// The same for a service of an OpenAPI document.
     #[must_use]
-    pub fn advise_openapi(&self, service: &OpenApi, profile: Option<&str>, key: Key, wish: &str) -> Advice {
+    pub fn advise_openapi(&self, service: &OpenApiService, profile: Option<&str>, key: GrantKey, wish: &str) -> Advice {
         let own = match key {
-            Key::Net => Rule::show_list(&service.net, &self.workspace),
-            Key::NetPrivate => Rule::show_list(&service.net_private, &self.workspace),
-            _ => return Advice::Nothing("A service is granted what its section says.".to_owned()),
+            GrantKey::Net => GrantRule::show_list(&service.net, &self.workspace),
+            GrantKey::NetPrivate => GrantRule::show_list(&service.net_private, &self.workspace),
+            _ => return Advice::Impossible("A service is granted what its section says.".to_owned()),
         };
         let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
         let of_profile = of_profile.and_then(|(name, rules)| {
-            Some((format!("[profile.{}]", table_name(name)), rules.shown(key, &self.workspace)?))
+            Some((format!("[profile.{}]", table_name(name)), rules.list_lines(key, &self.workspace)?))
         });
         let own = (format!("[openapi.{}]", service.name), own);
-        self.steps(std::iter::once(own).chain(of_profile), key, wish, None)
+        self.advice_for_levels(std::iter::once(own).chain(of_profile), key, wish, None)
     }
 
     /// What each level, a table with its list, needs for a use.
-    fn steps(
+    fn advice_for_levels(
         &self,
         levels: impl IntoIterator<Item = (String, Vec<String>)>,
-        key: Key,
+        key: GrantKey,
         wish: &str,
         first: Option<String>,
     ) -> Advice {
         let mut lists = Vec::new();
         for (table, list) in levels {
             let workspace = &self.workspace;
-            match by_rule!(key, step(&list, wish, workspace)) {
-                Ok(Step::Covers) => {}
-                Ok(Step::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
-                Ok(Step::Excludes) => {
-                    let (wish, key) = (reach::shown(wish), key.name());
-                    return Advice::Nothing(format!(
+            match by_rule!(key, list_coverage(&list, wish, workspace)) {
+                Ok(ListCoverage::Covers) => {}
+                Ok(ListCoverage::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
+                Ok(ListCoverage::Excludes) => {
+                    let (wish, key) = (path_rule::printable_path(wish), key.name());
+                    return Advice::Impossible(format!(
                         "An exclusion (`!…`) in `{key}` of {table} keeps `{wish}` out: no further line would help."
                     ));
                 }
                 Err(problem) => {
-                    return Advice::Nothing(format!("No line of the policy can name it: {problem}."));
+                    return Advice::Impossible(format!("No line of the policy can name it: {problem}."));
                 }
             }
         }
-        if lists.is_empty() { Advice::Granted } else { Advice::Write { first, lists } }
+        if lists.is_empty() { Advice::AlreadyGranted } else { Advice::Write { prerequisite: first, lists } }
     }
 
     /// Why no line of a list would help, if that is so.
-    fn obstacle<'c>(
+    fn impossible_reason<'c>(
         &self,
-        of: &Use<'_>,
+        of: &AccessQuery<'_>,
         declared: impl IntoIterator<Item = &'c Capability>,
     ) -> Option<String> {
-        let Use { plugin, tool, profile, key, wish } = *of;
+        let AccessQuery { plugin, tool, profile, key, wish } = *of;
         if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
             return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
         }
         let mut declared = declared.into_iter();
-        let asks = |one: &Capability| asks_for(one, key, wish, &self.workspace);
+        let asks = |one: &Capability| declares(one, key, wish, &self.workspace);
         // Networks are not declared: they narrow `net`.
-        if key != Key::NetPrivate && !declared.any(asks) {
-            let (shown, key) = (reach::shown(wish), key.name());
+        if key != GrantKey::NetPrivate && !declared.any(asks) {
+            let (shown, key) = (path_rule::printable_path(wish), key.name());
             return Some(format!(
                 "The tool `{tool}` does not declare `{key}` of `{shown}`, so no line of the policy would grant it: its \
                  author has to declare it."
             ));
         }
-        if key == Key::Process
+        if key == GrantKey::Process
             && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*")
         {
             return Some(format!(
@@ -196,23 +199,23 @@ impl Policy {
             ));
         }
         // A variable that holds a secret is granted to nobody.
-        let rule = if key == Key::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
+        let rule = if key == GrantKey::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
         rule.and_then(|rule| self.check_variable(&rule).err())
             .map(|problem| format!("No line would help: {}", problem.message))
     }
 
     /// What a line would name that the policy does not have yet.
-    fn missing_definition(&self, key: Key, wish: &str) -> Option<String> {
+    fn missing_definition(&self, key: GrantKey, wish: &str) -> Option<String> {
         let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
         match key {
-            Key::Process => match program()?.as_str() {
+            GrantKey::Process => match program()?.as_str() {
                 name if self.program(name).is_none() => Some(format!(
                     "The policy does not say which file `{name}` is: write [programs.{name}] with `path`."
                 )),
                 _ => None,
             },
-            Key::Secrets => match SecretRule::parse(wish, &self.workspace) {
-                Ok(SecretRule::Named(name)) if !self.secrets.contains_key(&name) => {
+            GrantKey::Secrets => match SecretRule::parse(wish, &self.workspace) {
+                Ok(SecretRule::Exact(name)) if !self.secrets.contains_key(&name) => {
                     Some(format!("The policy has no such secret: write [secrets.{name:?}] with `from`."))
                 }
                 _ => None,
@@ -230,12 +233,12 @@ fn table_name(name: &str) -> String {
 }
 
 /// Whether a declaration asks for the use.
-fn asks_for(declared: &Capability, key: Key, wish: &str, workspace: &Path) -> bool {
-    fn covers<R: Rule>(target: &str, wish: &str, workspace: &Path) -> bool {
-        let rules = (R::parse_wish(target, workspace), R::parse(wish, workspace));
+fn declares(declared: &Capability, key: GrantKey, wish: &str, workspace: &Path) -> bool {
+    fn covers<R: GrantRule>(target: &str, wish: &str, workspace: &Path) -> bool {
+        let rules = (R::parse_declared(target, workspace), R::parse(wish, workspace));
         matches!(rules, (Ok(target), Ok(wish)) if rule::covers(&target, &wish))
     }
-    if Key::of(&declared.kind) != Some(key) {
+    if GrantKey::for_kind(&declared.kind) != Some(key) {
         return false;
     }
     let target = declared.target.as_str();
@@ -243,16 +246,16 @@ fn asks_for(declared: &Capability, key: Key, wish: &str, workspace: &Path) -> bo
 }
 
 /// What a list has to say of a use, by reading it as the policy does.
-fn step<R: Rule>(list: &[String], wish: &str, workspace: &Path) -> Result<Step, String> {
+fn list_coverage<R: GrantRule>(list: &[String], wish: &str, workspace: &Path) -> Result<ListCoverage, String> {
     let rule = R::parse(wish, workspace)?;
     let covered = |list: &[String]| {
         R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| one.permits(&rule)))
     };
     if covered(list) {
-        return Ok(Step::Covers);
+        return Ok(ListCoverage::Covers);
     }
     let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
-    Ok(if covered(&more) { Step::Needs(more) } else { Step::Excludes })
+    Ok(if covered(&more) { ListCoverage::Needs(more) } else { ListCoverage::Excludes })
 }
 
 #[cfg(test)]

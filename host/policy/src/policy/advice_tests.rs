@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::CapabilityKind;
-use crate::capability::reach::Reach;
+use crate::capability::path_rule::PathRule;
 use crate::policy::Grants;
 
 const W: &str = "/w";
@@ -43,7 +43,7 @@ fn followed(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
 /// Lines that stand in lists, and uses that are asked for with a neighbour that must stay refused.
 struct Kind {
     kind: &'static str,
-    key: Key,
+    key: GrantKey,
     target: &'static str,
     lines: &'static [&'static str],
     uses: &'static [(&'static str, &'static str)],
@@ -52,7 +52,7 @@ struct Kind {
 const KINDS: [Kind; 6] = [
     Kind {
         kind: "fs-read",
-        key: Key::FsRead,
+        key: GrantKey::FsRead,
         target: "**",
         lines: &["$workspace/in", "/srv/*.csv", "$workspace/**/*.rs", "!**/.env", "!$workspace/in/private"],
         uses: &[
@@ -65,14 +65,14 @@ const KINDS: [Kind; 6] = [
     },
     Kind {
         kind: "fs-write",
-        key: Key::FsWrite,
+        key: GrantKey::FsWrite,
         target: "$workspace/**",
         lines: &["$workspace/out", "$workspace"],
         uses: &[("$workspace/out/a", "/srv/a"), ("/srv/a", "/srv/b")],
     },
     Kind {
         kind: "net",
-        key: Key::Net,
+        key: GrantKey::Net,
         target: "https://*",
         lines: &["GET https://a.example", "https://*.example", "https://b.example/v1"],
         uses: &[
@@ -82,21 +82,21 @@ const KINDS: [Kind; 6] = [
     },
     Kind {
         kind: "process",
-        key: Key::Process,
+        key: GrantKey::Process,
         target: "git *",
         lines: &["git status *", "git log"],
         uses: &[("git push origin", "git push other"), ("git status -s", "git gc")],
     },
     Kind {
         kind: "kv",
-        key: Key::Kv,
+        key: GrantKey::Kv,
         target: "tool",
         lines: &["tool", "plugin"],
         uses: &[("tool", "agent"), ("session", "agent")],
     },
     Kind {
         kind: "invoke",
-        key: Key::Invoke,
+        key: GrantKey::Invoke,
         target: "*",
         lines: &["text__*", "files__read_file"],
         uses: &[("files__write_file", "files__remove"), ("text__a", "other__b")],
@@ -126,21 +126,21 @@ fn case() -> impl Strategy<Value = (usize, usize, Tables, bool, bool)> {
     })
 }
 
-fn covered(grants: &Grants, key: Key, wish: &str) -> bool {
-    fn any<R: Rule>(rules: &[R], wish: &str) -> bool {
+fn covered(grants: &Grants, key: GrantKey, wish: &str) -> bool {
+    fn any<R: GrantRule>(rules: &[R], wish: &str) -> bool {
         let wish = R::parse(wish, Path::new(W)).unwrap();
         rules.iter().any(|rule| rule::covers(rule, &wish))
     }
-    let reached = |reaches: &[Reach], wish: &str| {
-        let path = Reach::parse(wish, Path::new(W)).unwrap();
+    let reached = |reaches: &[PathRule], wish: &str| {
+        let path = PathRule::parse(wish, Path::new(W)).unwrap();
         reaches.iter().any(|reach| reach.allows(path.folder()))
     };
     match key {
-        Key::FsRead => reached(&grants.fs_read, wish),
-        Key::FsWrite => reached(&grants.fs_write, wish),
-        Key::Net => any(&grants.net, wish),
-        Key::Process => any(&grants.process, wish),
-        Key::Kv => any(&grants.kv, wish),
+        GrantKey::FsRead => reached(&grants.fs_read, wish),
+        GrantKey::FsWrite => reached(&grants.fs_write, wish),
+        GrantKey::Net => any(&grants.net, wish),
+        GrantKey::Process => any(&grants.process, wish),
+        GrantKey::Kv => any(&grants.kv, wish),
         _ => any(&grants.invoke, wish),
     }
 }
@@ -168,11 +168,11 @@ proptest! {
         let Ok(policy) = parse(&tables) else { return Ok(()) };
         let grants = |policy: &Policy| policy.grant(&plugin, &tool, &declared, profile);
         let before = grants(&policy);
-        let of = Use { plugin: &plugin, tool: &tool, profile, key, wish };
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key, wish };
         match policy.advise(of, &declared) {
-            Advice::Granted => prop_assert!(covered(&before, key, wish), "nothing is missing, and it is refused"),
-            Advice::Write { first, lists } => {
-                prop_assert_eq!(first, None);
+            Advice::AlreadyGranted => prop_assert!(covered(&before, key, wish), "nothing is missing, and it is refused"),
+            Advice::Write { prerequisite, lists } => {
+                prop_assert_eq!(prerequisite, None);
                 prop_assert!(!covered(&before, key, wish), "advice for what is granted");
                 for list in &lists {
                     let mut lines = list.lines.clone();
@@ -186,7 +186,7 @@ proptest! {
                 prop_assert!(covered(&after, key, wish), "{:?} does not help", lists);
                 prop_assert_eq!(covered(&after, key, neighbour), covered(&before, key, neighbour), "{:?}", lists);
             }
-            Advice::Nothing(why) => {
+            Advice::Impossible(why) => {
                 prop_assert!(!covered(&before, key, wish), "{}", why);
                 let excluded = why.contains('!');
                 prop_assert!(excluded || why.contains("does not declare"), "{}", why);
@@ -200,8 +200,8 @@ fn a_line_for_what_has_no_definition_says_so_first() {
     let policy = Policy::parse("version = 1", Path::new(W), None).unwrap();
     let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
     for (kind, key, wish, first) in [
-        ("process", Key::Process, "git status", "[programs.git]"),
-        ("secret", Key::Secrets, "KEY", "[secrets.\"KEY\"]"),
+        ("process", GrantKey::Process, "git status", "[programs.git]"),
+        ("secret", GrantKey::Secrets, "KEY", "[secrets.\"KEY\"]"),
     ] {
         let declared = Capability {
             kind: CapabilityKind::parse(kind),
@@ -209,12 +209,12 @@ fn a_line_for_what_has_no_definition_says_so_first() {
             optional: true,
             reason: None,
         };
-        let of = Use { plugin: &plugin, tool: &tool, profile: None, key, wish };
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key, wish };
         let hint = policy.advise(of, [&declared]).hint();
         assert!(hint.contains(first) && hint.contains("[plugins.p.grant]"), "{hint}");
     }
     // What no policy can name gets no line.
     let long = "x".repeat(5000);
-    let of = Use { plugin: &plugin, tool: &tool, profile: None, key: Key::FsRead, wish: &long };
-    assert!(matches!(policy.advise(of, []), Advice::Nothing(_)));
+    let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key: GrantKey::FsRead, wish: &long };
+    assert!(matches!(policy.advise(of, []), Advice::Impossible(_)));
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::document::{Document, Edit, Located, UNKNOWN_KEY};
-use super::problem::{Problem, Step};
+use super::document::{PolicyDocument, DocumentEdit, ProblemLocation, UNKNOWN_KEY};
+use super::problem::{PolicyProblem, PathStep};
 use super::{Policy, PolicyError, file};
 
 /// Most findings of one file: who sees so many has not written a policy.
@@ -40,7 +40,7 @@ impl Severity {
 
 /// A mistake in a policy, or in a file that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Finding {
+pub struct PolicyFinding {
     /// How much it matters.
     pub severity: Severity,
     /// The line, from 1.
@@ -60,7 +60,7 @@ pub struct Finding {
     pub help: Option<String>,
 }
 
-impl Finding {
+impl PolicyFinding {
     /// A finding about a part of a text, of which the line and the column follow.
     #[must_use]
     pub fn new(severity: Severity, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
@@ -83,7 +83,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PolicyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: ", self.line, self.column)?;
         if !self.table.is_empty() {
@@ -97,62 +97,62 @@ impl fmt::Display for Finding {
 /// The text that a policy was read from, and what of it was left out. Where something stands is not what it says: all
 /// are equal.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Source {
+pub(super) struct PolicySource {
     text: Arc<str>,
-    edits: Vec<Edit>,
+    edits: Vec<DocumentEdit>,
 }
 
-impl PartialEq for Source {
+impl PartialEq for PolicySource {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Source {
+impl PolicySource {
     /// The findings for problems, in the order of their lines.
-    pub(super) fn findings(&self, severity: Severity, problems: Vec<Problem>) -> Vec<Finding> {
+    pub(super) fn findings(&self, severity: Severity, problems: Vec<PolicyProblem>) -> Vec<PolicyFinding> {
         if problems.is_empty() {
             return Vec::new();
         }
-        let (mut document, _) = Document::read(&self.text);
+        let (mut document, _) = PolicyDocument::read(&self.text);
         document.replay(&self.edits);
-        let finding = |problem: Problem| {
+        let finding = |problem: PolicyProblem| {
             let located = document.locate(&problem);
-            let is_written = !document.is_placed(&located.path);
-            is_written.then(|| finding(severity, &self.text, problem, &located))
+            let is_written = !document.is_placeholder(&located.path);
+            is_written.then(|| to_finding(severity, &self.text, problem, &located))
         };
-        sorted(problems.into_iter().filter_map(finding).collect())
+        sort_findings(problems.into_iter().filter_map(finding).collect())
     }
 
     /// The line on which the key at the end of a path stands.
-    pub(super) fn line(&self, problem: &Problem) -> Option<usize> {
-        let (document, _) = Document::read(&self.text);
+    pub(super) fn line(&self, problem: &PolicyProblem) -> Option<usize> {
+        let (document, _) = PolicyDocument::read(&self.text);
         let located = document.locate(problem);
         (located.path == problem.path)
-            .then(|| Finding::new(Severity::Error, &self.text, located.span, String::new()).line)
+            .then(|| PolicyFinding::new(Severity::Error, &self.text, located.span, String::new()).line)
     }
 }
 
 /// What a check of a policy's text came to.
 #[derive(Debug, Clone)]
-pub struct Checked {
+pub struct PolicyCheck {
     /// The policy without what is wrong; `None`: nothing of it can be judged.
     pub policy: Option<Policy>,
     /// What is wrong, in the order of the lines: each of these refuses the policy.
-    pub errors: Vec<Finding>,
+    pub errors: Vec<PolicyFinding>,
 }
 
 impl Policy {
     /// Finds all mistakes in the text of a policy that can be seen in it alone. [`Policy::warnings`] of what is left has
     /// those that need to be compared with what is there. The arguments are those of [`Policy::parse`].
     #[must_use]
-    pub fn check(text: &str, base: &Path, workspace: Option<&Path>) -> Checked {
+    pub fn check(text: &str, base: &Path, workspace: Option<&Path>) -> PolicyCheck {
         // What some editors write first says nothing.
         let body = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let (mut document, broken) = Document::read(body);
-        let mut errors: Vec<Finding> = Vec::new();
+        let (mut document, broken) = PolicyDocument::read(body);
+        let mut errors: Vec<PolicyFinding> = Vec::new();
         for error in broken {
-            let found = Finding::new(Severity::Error, body, error.span, error.message);
+            let found = PolicyFinding::new(Severity::Error, body, error.span, error.message);
             // The reader of TOML stumbles several times over one mistake.
             if errors.iter().all(|before| before.line != found.line) {
                 errors.push(found);
@@ -165,10 +165,10 @@ impl Policy {
                 Err(problem) => problem,
             };
             let located = document.locate(&problem);
-            let (is_final, wants) = (problem.is_final, problem.wants.is_some());
-            let follows = document.follows(&problem, &located) || document.is_placed(&located.path);
-            let mended = document.mend(&problem, &located);
-            let found = finding(Severity::Error, body, problem, &located);
+            let (is_final, wants) = (problem.is_final, problem.required_table.is_some());
+            let follows = document.is_consequence(&problem, &located) || document.is_placeholder(&located.path);
+            let mended = document.repair(&problem, &located);
+            let found = to_finding(Severity::Error, body, problem, &located);
             // Behind broken text names may be missing that are written there.
             let follows = follows
                 || broken.iter().any(|lines| lines.contains(&found.line))
@@ -180,20 +180,20 @@ impl Policy {
                 break None;
             }
         };
-        let source = Source { text: body.into(), edits: document.edits().to_vec() };
+        let source = PolicySource { text: body.into(), edits: document.edits().to_vec() };
         let policy = policy.filter(|_| broken.is_empty()).map(|policy| Self { source, ..policy });
-        Checked { policy, errors: sorted(errors) }
+        PolicyCheck { policy, errors: sort_findings(errors) }
     }
 }
 
 impl PolicyError {
-    pub(super) fn new(findings: Vec<Finding>) -> Self {
+    pub(super) fn new(findings: Vec<PolicyFinding>) -> Self {
         Self(findings)
     }
 
     /// What is wrong, in the order of the lines; never empty.
     #[must_use]
-    pub fn findings(&self) -> &[Finding] {
+    pub fn findings(&self) -> &[PolicyFinding] {
         &self.0
     }
 }
@@ -211,18 +211,18 @@ impl fmt::Display for PolicyError {
     }
 }
 
-fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
+fn sort_findings(mut findings: Vec<PolicyFinding>) -> Vec<PolicyFinding> {
     findings.sort_by_key(|finding| (finding.line, finding.column));
     findings.dedup();
     findings
 }
 
-fn finding(severity: Severity, text: &str, problem: Problem, located: &Located) -> Finding {
-    let Problem { message, help, .. } = problem;
+fn to_finding(severity: Severity, text: &str, problem: PolicyProblem, located: &ProblemLocation) -> PolicyFinding {
+    let PolicyProblem { message, help, .. } = problem;
     // An unknown key is in the table above it, even if it is one itself.
     let is_table = located.is_table && !message.starts_with(UNKNOWN_KEY);
-    let table = header(if is_table { &located.path } else { above(&located.path) });
-    Finding { table, help, ..Finding::new(severity, text, located.span.clone(), message) }
+    let table = format_header(if is_table { &located.path } else { parent_table(&located.path) });
+    PolicyFinding { table, help, ..PolicyFinding::new(severity, text, located.span.clone(), message) }
 }
 
 /// The lines of which nothing can be said when one of them is not TOML: below a broken header all that it heads.
@@ -237,29 +237,29 @@ fn broken_lines(text: &str, line: usize) -> Range<usize> {
 }
 
 /// The path of the table in which a key stands that a path leads to, or an entry of its list.
-fn above(path: &[Step]) -> &[Step] {
+fn parent_table(path: &[PathStep]) -> &[PathStep] {
     match path.split_last() {
         None => path,
-        Some((Step::Key(_), table)) => table,
-        Some((_, list)) => above(list),
+        Some((PathStep::Key(_), table)) => table,
+        Some((_, list)) => parent_table(list),
     }
 }
 
 /// A path as a header has it.
-fn header(path: &[Step]) -> String {
+fn format_header(path: &[PathStep]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for step in path {
         match step {
-            Step::Key(key) => parts.push(bare(key)),
-            Step::Index(index) => parts.push(format!("{}", index + 1)),
-            Step::Text(_) | Step::Line(_) => {}
+            PathStep::Key(key) => parts.push(format_key(key)),
+            PathStep::Index(index) => parts.push(format!("{}", index + 1)),
+            PathStep::Text(_) | PathStep::Line(_) => {}
         }
     }
     if parts.is_empty() { String::new() } else { format!("[{}]", parts.join(".")) }
 }
 
 /// A key as a header has it.
-fn bare(key: &str) -> String {
+fn format_key(key: &str) -> String {
     let is_bare =
         !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if is_bare { key.to_owned() } else { format!("{key:?}") }

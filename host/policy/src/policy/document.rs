@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::problem::{Problem, Step, did_you_mean};
+use super::problem::{PolicyProblem, PathStep, suggest_name};
 
 /// Keys that a table must have, each with a value that is sound wherever the key stands.
 const REQUIRED: [(&str, &str); 10] = [
@@ -43,21 +43,21 @@ pub(super) const UNKNOWN_KEY: &str = "unknown key";
 
 /// A tree that mistakes are taken out of.
 #[derive(Debug)]
-pub(super) struct Document<'t> {
+pub(super) struct PolicyDocument<'t> {
     root: Spanned<DeTable<'t>>,
     /// What was changed in it.
-    edits: Vec<Edit>,
+    edits: Vec<DocumentEdit>,
     /// Where sound values stand that the file does not have.
-    placed: Vec<Vec<Step>>,
+    placeholders: Vec<Vec<PathStep>>,
 }
 
 /// A change of the tree at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Edit {
+pub(super) enum DocumentEdit {
     /// What stood there was taken out.
-    Remove(Vec<Step>),
+    Remove(Vec<PathStep>),
     /// A sound value was put there.
-    Place(Vec<Step>),
+    Place(Vec<PathStep>),
 }
 
 /// A mistake in the text itself: it is not TOML.
@@ -69,8 +69,8 @@ pub(super) struct SyntaxError {
 
 /// Where a problem stands: the path as far as it leads, and the part of the text that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Located {
-    pub(super) path: Vec<Step>,
+pub(super) struct ProblemLocation {
+    pub(super) path: Vec<PathStep>,
     pub(super) span: Range<usize>,
     /// The path leads to a table and not to one value.
     pub(super) is_table: bool,
@@ -78,41 +78,41 @@ pub(super) struct Located {
 
 /// A node of the tree, with its key if it has one.
 #[derive(Clone, Copy)]
-struct Node<'a, 't> {
+struct TomlNode<'a, 't> {
     key: Option<&'a Spanned<DeString<'t>>>,
     value: &'a Spanned<DeValue<'t>>,
 }
 
-impl<'a, 't> Node<'a, 't> {
-    fn step(self, step: &Step) -> Option<Self> {
+impl<'a, 't> TomlNode<'a, 't> {
+    fn child(self, step: &PathStep) -> Option<Self> {
         match (step, self.value.get_ref()) {
-            (Step::Key(key), DeValue::Table(table)) => of_table(table, key),
-            (Step::Text(text), DeValue::Array(list)) => {
+            (PathStep::Key(key), DeValue::Table(table)) => table_entry(table, key),
+            (PathStep::Text(text), DeValue::Array(list)) => {
                 let value = list.iter().find(|value| value.get_ref().as_str() == Some(text))?;
                 Some(Self { key: None, value })
             }
-            (Step::Line(index), DeValue::Array(list)) => {
+            (PathStep::Line(index), DeValue::Array(list)) => {
                 let counts = |value: &&Spanned<DeValue<'_>>| {
                     !value.get_ref().as_str().is_some_and(|text| text.starts_with('!'))
                 };
                 Some(Self { key: None, value: list.iter().filter(counts).nth(*index)? })
             }
-            (Step::Index(index), DeValue::Array(list)) => Some(Self { key: None, value: list.get(*index)? }),
+            (PathStep::Index(index), DeValue::Array(list)) => Some(Self { key: None, value: list.get(*index)? }),
             _ => None,
         }
     }
 
     /// A word of a message, as a step to what it names.
-    fn named(self, word: &str) -> Option<Step> {
-        let steps = [Step::Key(word.to_owned()), Step::Text(word.to_owned())];
-        let exact = steps.into_iter().find(|step| self.step(step).is_some());
+    fn step_for_word(self, word: &str) -> Option<PathStep> {
+        let steps = [PathStep::Key(word.to_owned()), PathStep::Text(word.to_owned())];
+        let exact = steps.into_iter().find(|step| self.child(step).is_some());
         // A line of `process` begins with the name of a program.
         let begins = |value: &Spanned<DeValue<'_>>| {
             let text = value.get_ref().as_str();
             text.is_some_and(|text| text.split_whitespace().next() == Some(word))
         };
         let list = self.value.get_ref().as_array();
-        exact.or_else(|| Some(Step::Index(list?.iter().position(begins)?)))
+        exact.or_else(|| Some(PathStep::Index(list?.iter().position(begins)?)))
     }
 
     /// What of the text is shown for it: a table is known by its key, a list of tables by its first.
@@ -126,30 +126,30 @@ impl<'a, 't> Node<'a, 't> {
     }
 }
 
-fn of_table<'a, 't>(table: &'a DeTable<'t>, key: &str) -> Option<Node<'a, 't>> {
-    table.get_key_value(key).map(|(key, value)| Node { key: Some(key), value })
+fn table_entry<'a, 't>(table: &'a DeTable<'t>, key: &str) -> Option<TomlNode<'a, 't>> {
+    table.get_key_value(key).map(|(key, value)| TomlNode { key: Some(key), value })
 }
 
-impl<'t> Document<'t> {
+impl<'t> PolicyDocument<'t> {
     /// Reads the text as far as it is TOML.
     pub(super) fn read(text: &'t str) -> (Self, Vec<SyntaxError>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let error = |error: toml::de::Error| {
             let span = error.span().unwrap_or_default();
-            SyntaxError { message: syntax(error.message(), text.get(span.clone()).unwrap_or_default()), span }
+            SyntaxError { message: syntax_message(error.message(), text.get(span.clone()).unwrap_or_default()), span }
         };
         let mut errors: Vec<SyntaxError> = errors.into_iter().map(error).collect();
         errors.sort_by_key(|error| error.span.start);
-        (Self { root, edits: Vec::new(), placed: Vec::new() }, errors)
+        (Self { root, edits: Vec::new(), placeholders: Vec::new() }, errors)
     }
 
     /// What was changed, in that order.
-    pub(super) fn edits(&self) -> &[Edit] {
+    pub(super) fn edits(&self) -> &[DocumentEdit] {
         &self.edits
     }
 
     /// The version that the file says it has, if that is another than the one that is read here.
-    pub(super) fn other_version(&self) -> Option<String> {
+    pub(super) fn unsupported_version(&self) -> Option<String> {
         let version = self.root.get_ref().get("version")?.get_ref().as_integer()?.as_str();
         (version != "1").then(|| version.to_owned())
     }
@@ -160,23 +160,23 @@ impl<'t> Document<'t> {
     }
 
     /// Where a problem stands.
-    pub(super) fn locate(&self, problem: &Problem) -> Located {
+    pub(super) fn locate(&self, problem: &PolicyProblem) -> ProblemLocation {
         let (mut path, mut node) = (Vec::new(), None);
         for step in &problem.path {
-            let Some(next) = self.below(node, step) else { break };
+            let Some(next) = self.child_of(node, step) else { break };
             path.push(step.clone());
             node = Some(next);
         }
         if path.len() == problem.path.len() {
             // The first word of a text is its key; the others count as long as they lead further down.
             let own = problem.path.last().cloned();
-            let is_own = |word: &&str| own != Some(Step::Key((*word).to_owned()));
-            for (place, word) in problem.leads().filter(is_own).enumerate() {
+            let is_own = |word: &&str| own != Some(PathStep::Key((*word).to_owned()));
+            for (place, word) in problem.leading_words().filter(is_own).enumerate() {
                 let found = match node {
-                    Some(node) => node.named(word),
-                    None => of_table(self.root.get_ref(), word).map(|_| Step::Key(word.to_owned())),
+                    Some(node) => node.step_for_word(word),
+                    None => table_entry(self.root.get_ref(), word).map(|_| PathStep::Key(word.to_owned())),
                 };
-                match found.and_then(|step| Some((self.below(node, &step)?, step))) {
+                match found.and_then(|step| Some((self.child_of(node, &step)?, step))) {
                     Some((next, step)) => {
                         path.push(step);
                         node = Some(next);
@@ -188,63 +188,63 @@ impl<'t> Document<'t> {
         }
         let is_table = node.is_none_or(|node| node.value.get_ref().is_table());
         let key = node.and_then(|node| node.key).filter(|_| problem.message.starts_with(UNKNOWN_KEY));
-        let span = key.map(Spanned::span).or_else(|| node.map(Node::span));
-        Located { path, span: span.unwrap_or_default(), is_table }
+        let span = key.map(Spanned::span).or_else(|| node.map(TomlNode::span));
+        ProblemLocation { path, span: span.unwrap_or_default(), is_table }
     }
 
-    fn below<'a>(&'a self, node: Option<Node<'a, 't>>, step: &Step) -> Option<Node<'a, 't>> {
+    fn child_of<'a>(&'a self, node: Option<TomlNode<'a, 't>>, step: &PathStep) -> Option<TomlNode<'a, 't>> {
         match (node, step) {
-            (Some(node), step) => node.step(step),
-            (None, Step::Key(key)) => of_table(self.root.get_ref(), key),
-            (None, Step::Text(_) | Step::Index(_) | Step::Line(_)) => None,
+            (Some(node), step) => node.child(step),
+            (None, PathStep::Key(key)) => table_entry(self.root.get_ref(), key),
+            (None, PathStep::Text(_) | PathStep::Index(_) | PathStep::Line(_)) => None,
         }
     }
 
     /// Whether a problem only follows from one that was found before: it is about something that was taken out.
-    pub(super) fn follows(&self, problem: &Problem, located: &Located) -> bool {
-        let of_table = |wanted: &[String], path: &[Step]| {
-            path.iter().zip(wanted).all(|(step, key)| *step == Step::Key(key.clone()))
+    pub(super) fn is_consequence(&self, problem: &PolicyProblem, located: &ProblemLocation) -> bool {
+        let of_table = |wanted: &[String], path: &[PathStep]| {
+            path.iter().zip(wanted).all(|(step, key)| *step == PathStep::Key(key.clone()))
         };
-        let names_one = |path: &[Step]| match path.split_last() {
-            Some((Step::Key(key), table)) => {
+        let names_one = |path: &[PathStep]| match path.split_last() {
+            Some((PathStep::Key(key), table)) => {
                 table == located.path && problem.message.contains(&format!("`{key}`"))
             }
             _ => false,
         };
         self.edits.iter().any(|edit| {
-            let (Edit::Place(path) | Edit::Remove(path)) = edit;
-            let is_gone = matches!(edit, Edit::Remove(_));
+            let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
+            let is_gone = matches!(edit, DocumentEdit::Remove(_));
             (is_gone && names_one(path))
-                || problem.wants.as_ref().is_some_and(|wanted| of_table(wanted, path))
+                || problem.required_table.as_ref().is_some_and(|wanted| of_table(wanted, path))
         })
     }
 
     /// Changes the tree so that a problem is no longer in it, and returns what was done; `None`: nothing helps.
-    pub(super) fn mend(&mut self, problem: &Problem, located: &Located) -> Option<Edit> {
+    pub(super) fn repair(&mut self, problem: &PolicyProblem, located: &ProblemLocation) -> Option<DocumentEdit> {
         let mut edits = Vec::new();
         if located.is_table && problem.message.contains(" is missing") {
             let key = problem.message.split('`').nth(1).unwrap_or_default().to_owned();
-            edits.push(Edit::Place([located.path.as_slice(), &[Step::Key(key)]].concat()));
+            edits.push(DocumentEdit::Place([located.path.as_slice(), &[PathStep::Key(key)]].concat()));
         }
         // A command line is one value.
-        let is_command = |path: &[Step]| matches!(path, [.., Step::Key(key), _] if key == "command");
+        let is_command = |path: &[PathStep]| matches!(path, [.., PathStep::Key(key), _] if key == "command");
         let path = match located.path.split_last() {
-            Some((Step::Text(_) | Step::Index(_), list)) if is_command(&located.path) => list.to_vec(),
+            Some((PathStep::Text(_) | PathStep::Index(_), list)) if is_command(&located.path) => list.to_vec(),
             _ => located.path.clone(),
         };
-        edits.extend([Edit::Place(path.clone()), Edit::Remove(path)]);
+        edits.extend([DocumentEdit::Place(path.clone()), DocumentEdit::Remove(path)]);
         // What a sound value does not mend is taken out.
-        let done = edits.into_iter().find(|edit| !self.is_placed_by(edit) && self.apply(edit))?;
+        let done = edits.into_iter().find(|edit| !self.was_placed_by(edit) && self.apply(edit))?;
         self.edits.push(done.clone());
         Some(done)
     }
 
-    fn is_placed_by(&self, edit: &Edit) -> bool {
-        matches!(edit, Edit::Place(path) if self.placed.contains(path))
+    fn was_placed_by(&self, edit: &DocumentEdit) -> bool {
+        matches!(edit, DocumentEdit::Place(path) if self.placeholders.contains(path))
     }
 
     /// Does what was done to another tree of the same text.
-    pub(super) fn replay(&mut self, edits: &[Edit]) {
+    pub(super) fn replay(&mut self, edits: &[DocumentEdit]) {
         for edit in edits {
             self.apply(edit);
             self.edits.push(edit.clone());
@@ -252,57 +252,57 @@ impl<'t> Document<'t> {
     }
 
     /// Whether what stands at a path is not what the file says.
-    pub(super) fn is_placed(&self, path: &[Step]) -> bool {
-        self.placed.iter().any(|placed| path.starts_with(placed))
+    pub(super) fn is_placeholder(&self, path: &[PathStep]) -> bool {
+        self.placeholders.iter().any(|placed| path.starts_with(placed))
     }
 
-    fn apply(&mut self, edit: &Edit) -> bool {
-        let (Edit::Place(path) | Edit::Remove(path)) = edit;
+    fn apply(&mut self, edit: &DocumentEdit) -> bool {
+        let (DocumentEdit::Place(path) | DocumentEdit::Remove(path)) = edit;
         let Some((last, above)) = path.split_last() else { return false };
         match (container(self.root.get_mut(), above), last, edit) {
-            (Some(Container::Table(table)), Step::Key(key), Edit::Remove(_)) => {
+            (Some(TomlContainer::Table(table)), PathStep::Key(key), DocumentEdit::Remove(_)) => {
                 table.remove(key.as_str()).is_some()
             }
-            (Some(Container::Table(table)), Step::Key(key), Edit::Place(_)) => {
-                let is_placed = place(table, key);
-                self.placed.extend(is_placed.then(|| path.clone()));
+            (Some(TomlContainer::Table(table)), PathStep::Key(key), DocumentEdit::Place(_)) => {
+                let is_placed = insert_placeholder(table, key);
+                self.placeholders.extend(is_placed.then(|| path.clone()));
                 is_placed
             }
-            (Some(Container::List(list)), step, Edit::Remove(_)) => {
+            (Some(TomlContainer::List(list)), step, DocumentEdit::Remove(_)) => {
                 // The entries behind it move up: what was placed in them is no longer known.
-                self.placed.retain(|placed| !placed.starts_with(above));
-                take_entry(list, step)
+                self.placeholders.retain(|placed| !placed.starts_with(above));
+                remove_entry(list, step)
             }
             _ => false,
         }
     }
 
     /// What TOML says of a value, with the path to it.
-    pub(super) fn problem(&self, error: &toml::de::Error) -> Problem {
+    pub(super) fn problem_from(&self, error: &toml::de::Error) -> PolicyProblem {
         let path = error.span().and_then(|span| self.path_of(&span)).unwrap_or_default();
-        let (message, help) = reworded(error.message());
+        let (message, help) = reword(error.message());
         let is_value = !ABOUT_KEYS.iter().any(|begin| message.starts_with(begin));
         let of_key = match path.last() {
-            Some(Step::Key(key)) if is_value => format!("`{key}`: {message}"),
+            Some(PathStep::Key(key)) if is_value => format!("`{key}`: {message}"),
             _ => message,
         };
-        Problem { path, help, ..Problem::from(of_key) }
+        PolicyProblem { path, help, ..PolicyProblem::from(of_key) }
     }
 
     /// The deepest path whose key or value has this span.
-    fn path_of(&self, span: &Range<usize>) -> Option<Vec<Step>> {
+    fn path_of(&self, span: &Range<usize>) -> Option<Vec<PathStep>> {
         let mut found = None;
-        let mut nodes: Vec<(Vec<Step>, Node<'_, 't>)> = entries(self.root.get_ref(), &[]);
+        let mut nodes: Vec<(Vec<PathStep>, TomlNode<'_, 't>)> = entries(self.root.get_ref(), &[]);
         while let Some((path, node)) = nodes.pop() {
             let has = node.value.span() == *span || node.key.is_some_and(|key| key.span() == *span);
-            if has && found.as_ref().is_none_or(|before: &Vec<Step>| before.len() < path.len()) {
+            if has && found.as_ref().is_none_or(|before: &Vec<PathStep>| before.len() < path.len()) {
                 found = Some(path.clone());
             }
             match node.value.get_ref() {
                 DeValue::Table(table) => nodes.extend(entries(table, &path)),
                 DeValue::Array(list) => nodes.extend(list.iter().enumerate().map(|(index, value)| {
-                    let step = [path.as_slice(), &[Step::Index(index)]].concat();
-                    (step, Node { key: None, value })
+                    let step = [path.as_slice(), &[PathStep::Index(index)]].concat();
+                    (step, TomlNode { key: None, value })
                 })),
                 _ => {}
             }
@@ -311,31 +311,31 @@ impl<'t> Document<'t> {
     }
 }
 
-fn entries<'a, 't>(table: &'a DeTable<'t>, path: &[Step]) -> Vec<(Vec<Step>, Node<'a, 't>)> {
+fn entries<'a, 't>(table: &'a DeTable<'t>, path: &[PathStep]) -> Vec<(Vec<PathStep>, TomlNode<'a, 't>)> {
     let entry = |(key, value): (&'a Spanned<DeString<'t>>, _)| {
-        let step = Step::Key(key.get_ref().clone().into_owned());
-        ([path, &[step]].concat(), Node { key: Some(key), value })
+        let step = PathStep::Key(key.get_ref().clone().into_owned());
+        ([path, &[step]].concat(), TomlNode { key: Some(key), value })
     };
     table.iter().map(entry).collect()
 }
 
 /// A table or a list of the tree, to be changed.
-enum Container<'a, 't> {
+enum TomlContainer<'a, 't> {
     Table(&'a mut DeTable<'t>),
     List(&'a mut DeArray<'t>),
 }
 
-fn container<'a, 't>(root: &'a mut DeTable<'t>, path: &[Step]) -> Option<Container<'a, 't>> {
-    let mut at = Container::Table(root);
+fn container<'a, 't>(root: &'a mut DeTable<'t>, path: &[PathStep]) -> Option<TomlContainer<'a, 't>> {
+    let mut at = TomlContainer::Table(root);
     for step in path {
         let value = match (at, step) {
-            (Container::Table(table), Step::Key(key)) => table.get_mut(key.as_str())?,
-            (Container::List(list), Step::Index(index)) => list.get_mut(*index)?,
+            (TomlContainer::Table(table), PathStep::Key(key)) => table.get_mut(key.as_str())?,
+            (TomlContainer::List(list), PathStep::Index(index)) => list.get_mut(*index)?,
             _ => return None,
         };
         at = match value.get_mut() {
-            DeValue::Table(table) => Container::Table(table),
-            DeValue::Array(list) => Container::List(list),
+            DeValue::Table(table) => TomlContainer::Table(table),
+            DeValue::Array(list) => TomlContainer::List(list),
             _ => return None,
         };
     }
@@ -343,7 +343,7 @@ fn container<'a, 't>(root: &'a mut DeTable<'t>, path: &[Step]) -> Option<Contain
 }
 
 /// Puts a sound value under a key that a table must have, so that the rest of the table can be judged.
-fn place(table: &mut DeTable<'_>, key: &str) -> bool {
+fn insert_placeholder(table: &mut DeTable<'_>, key: &str) -> bool {
     let Some((_, text)) = REQUIRED.into_iter().find(|(required, _)| *required == key) else { return false };
     let Ok(value) = DeValue::parse(text) else { return false };
     match table.get_mut(key) {
@@ -353,11 +353,11 @@ fn place(table: &mut DeTable<'_>, key: &str) -> bool {
     true
 }
 
-fn take_entry(list: &mut DeArray<'_>, step: &Step) -> bool {
+fn remove_entry(list: &mut DeArray<'_>, step: &PathStep) -> bool {
     let index = match step {
-        Step::Index(index) => Some(*index).filter(|index| *index < list.len()),
-        Step::Text(text) => list.iter().position(|value| value.get_ref().as_str() == Some(text)),
-        Step::Key(_) | Step::Line(_) => None,
+        PathStep::Index(index) => Some(*index).filter(|index| *index < list.len()),
+        PathStep::Text(text) => list.iter().position(|value| value.get_ref().as_str() == Some(text)),
+        PathStep::Key(_) | PathStep::Line(_) => None,
     };
     let Some(index) = index else { return false };
     let entries = std::mem::replace(list, DeArray::new()).into_iter().enumerate();
@@ -366,7 +366,7 @@ fn take_entry(list: &mut DeArray<'_>, step: &Step) -> bool {
 }
 
 /// What the reader of TOML says, in our words. `at` is the text that it points to.
-fn syntax(message: &str, at: &str) -> String {
+fn syntax_message(message: &str, at: &str) -> String {
     match message {
         "duplicate key" => format!("`{at}` is written twice"),
         _ if message.starts_with("string values must be quoted") && at.trim().is_empty() => {
@@ -377,7 +377,7 @@ fn syntax(message: &str, at: &str) -> String {
 }
 
 /// What serde says, in our words, and what may have been meant.
-fn reworded(message: &str) -> (String, Option<String>) {
+fn reword(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("missing field ") {
         return (format!("the key {rest} is missing"), None);
     }
@@ -389,7 +389,7 @@ fn reworded(message: &str) -> (String, Option<String>) {
         let renamed = RENAMED_KEYS.iter().find(|(old, new)| *old == name_only && known.contains(new));
         let help = match renamed {
             Some((_, new)) => Some(format!("it is called `{new}` now")),
-            None => did_you_mean(name_only, known.iter().copied()),
+            None => suggest_name(name_only, known.iter().copied()),
         };
         let there_are = match (&help, known.is_empty()) {
             (None, false) => format!("; there are `{}`", known.join("`, `")),

@@ -6,26 +6,26 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
-use super::{Key, Policy, Rules};
+use super::{GrantKey, Policy, RuleLists};
 use crate::capability::Capability;
 use crate::capability::kind::by_rule;
 pub use crate::limits::table::LimitRow;
-use crate::limits::{self, Limits};
+use crate::limits::{self, CallLimits};
 use crate::name::{PluginId, ToolName};
-use crate::rule::{self, Rule};
+use crate::rule::{self, GrantRule};
 
 /// A line that an operator could add to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Proposal {
+pub struct ProposedLine {
     /// The table, name by name: `plugins`, the id, `grant`.
     pub table: Vec<String>,
     /// The list in it.
-    pub key: Key,
+    pub key: GrantKey,
     /// The line for the list; for `clock` and `random`, which are switches, `true`.
     pub line: String,
 }
 
-impl Serialize for Key {
+impl Serialize for GrantKey {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_str(self.name())
     }
@@ -33,13 +33,13 @@ impl Serialize for Key {
 
 /// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that cannot be read, or
 /// of a list that is not known, lies only in one that is written the same.
-pub(crate) fn lines_beyond<'a>(
+pub(crate) fn uncovered_lines<'a>(
     key: &str,
     outer: &BTreeSet<String>,
     inner: &'a BTreeSet<String>,
     workspace: &Path,
 ) -> Vec<&'a String> {
-    fn beyond<'a, R: Rule>(
+    fn uncovered<'a, R: GrantRule>(
         outer: &BTreeSet<String>,
         lines: Vec<&'a String>,
         workspace: &Path,
@@ -50,16 +50,16 @@ pub(crate) fn lines_beyond<'a>(
         lines.into_iter().filter(new).collect()
     }
     let lines: Vec<&String> = inner.iter().filter(|line| !outer.contains(*line)).collect();
-    match Key::ALL.iter().find(|known| known.name() == key) {
-        Some(key) if !lines.is_empty() => by_rule!(key, beyond(outer, lines, workspace)),
+    match GrantKey::ALL.iter().find(|known| known.name() == key) {
+        Some(key) if !lines.is_empty() => by_rule!(key, uncovered(outer, lines, workspace)),
         _ => lines,
     }
 }
 
 /// The line that would be proposed to an operator for a wish; `None` if the wish cannot be read.
-fn ask_for(key: Key, target: &str, workspace: &Path) -> Option<String> {
-    fn line<R: Rule>(target: &str, workspace: &Path) -> Option<String> {
-        R::parse_wish(target, workspace).ok().map(|wish| wish.ask_for(workspace))
+fn proposed_line(key: GrantKey, target: &str, workspace: &Path) -> Option<String> {
+    fn line<R: GrantRule>(target: &str, workspace: &Path) -> Option<String> {
+        R::parse_declared(target, workspace).ok().map(|wish| wish.proposed_line(workspace))
     }
     by_rule!(key, line(target, workspace))
 }
@@ -68,15 +68,15 @@ impl Policy {
     /// Where in the policy it is written what a tool gets of a kind: `[plugins.files.grant] fs_read`, and what narrows
     /// it.
     #[must_use]
-    pub fn stands(&self, plugin: &PluginId, tool: &ToolName, key: Key, profile: Option<&str>) -> Vec<String> {
+    pub fn grant_locations(&self, plugin: &PluginId, tool: &ToolName, key: GrantKey, profile: Option<&str>) -> Vec<String> {
         let of_profile = profile.and_then(|name| self.profile(name)).map(|profile| &profile.rules);
         [
-            (format!("[plugins.{plugin}.grant]"), self.rules(plugin)),
-            (format!("[plugins.{plugin}.tools.{tool}]"), self.narrower(plugin, tool)),
+            (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin)),
+            (format!("[plugins.{plugin}.tools.{tool}]"), self.tool_rules(plugin, tool)),
             (format!("[profile.{}]", profile.unwrap_or_default()), of_profile),
         ]
         .into_iter()
-        .filter(|(_, rules)| rules.is_some_and(|rules| rules.shown(key, &self.workspace).is_some()))
+        .filter(|(_, rules)| rules.is_some_and(|rules| rules.list_lines(key, &self.workspace).is_some()))
         .map(|(table, _)| format!("{table} {}", key.name()))
         .collect()
     }
@@ -84,24 +84,24 @@ impl Policy {
     /// The line that would grant a wish that [`Policy::grant`] refused, where it would have to stand; `None` if no
     /// line would, or not one line alone.
     #[must_use]
-    pub fn proposal(&self, plugin: &PluginId, tool: &ToolName, wish: &Capability) -> Option<Proposal> {
-        let key = Key::of(&wish.kind)?;
+    pub fn proposal(&self, plugin: &PluginId, tool: &ToolName, wish: &Capability) -> Option<ProposedLine> {
+        let key = GrantKey::for_kind(&wish.kind)?;
         self.grant(plugin, tool, std::slice::from_ref(wish), None).missing().next()?;
-        let line = ask_for(key, &wish.target, &self.workspace)?;
-        let granted = self.rules(plugin).and_then(|rules| rules.hold(key, &line, &self.workspace));
-        let narrowed = self.narrower(plugin, tool).and_then(|rules| rules.shown(key, &self.workspace));
+        let line = proposed_line(key, &wish.target, &self.workspace)?;
+        let granted = self.plugin_rules(plugin).and_then(|rules| rules.list_grants(key, &line, &self.workspace));
+        let narrowed = self.tool_rules(plugin, tool).and_then(|rules| rules.list_lines(key, &self.workspace));
         let mut table = vec!["plugins".to_owned(), plugin.to_string()];
         match (granted, narrowed) {
             (Some(true), Some(_)) => table.extend(["tools".to_owned(), tool.to_string()]),
             _ => table.push("grant".to_owned()),
         }
-        Some(Proposal { table, key, line })
+        Some(ProposedLine { table, key, line })
     }
 
     /// Whether the policy has lines that could grant a plugin anything, whatever it declares.
     #[must_use]
     pub fn grants_anything(&self, plugin: &PluginId) -> bool {
-        self.rules(plugin).is_some_and(Rules::hold_anything) || !self.reduces(plugin).is_empty()
+        self.plugin_rules(plugin).is_some_and(RuleLists::grants_anything) || !self.reducer_bindings(plugin).is_empty()
     }
 
     /// All limits that hold for a tool, with where each was set. `in_force` has their values; `asked_chars` is the
@@ -111,17 +111,17 @@ impl Policy {
         &self,
         plugin: &PluginId,
         tool: &ToolName,
-        in_force: &Limits,
+        in_force: &CallLimits,
         asked_chars: Option<u64>,
     ) -> Vec<LimitRow> {
         let plugin_policy = self.plugins.get(plugin);
-        let absent = limits::LimitsPatch::default();
+        let absent = limits::CallLimitsPatch::default();
         let own = plugin_policy.map_or(&absent, |own| &own.section.limits);
         let of_tool = plugin_policy.and_then(|own| own.tools.get(tool)).map(|tool| &tool.section.limits);
         let mut layers =
             vec![(&self.limits, "[limits]".to_owned()), (own, format!("[plugins.{plugin}.limits]"))];
         layers.extend(of_tool.map(|patch| (patch, format!("[plugins.{plugin}.tools.{tool}.limits]"))));
-        limits::rows(in_force, &layers, asked_chars)
+        limits::limit_rows(in_force, &layers, asked_chars)
     }
 
     /// The bounds of the host, with where each was set.
@@ -185,7 +185,7 @@ mod tests {
     fn a_grant_stands_where_its_lists_are() {
         let policy = Policy::parse(FILE, Path::new("/w"), None).unwrap();
         let (files, tool) = (PluginId::new("files").unwrap(), |name| ToolName::new(name).unwrap());
-        let stands = |name, profile| policy.stands(&files, &tool(name), Key::FsRead, profile);
+        let stands = |name, profile| policy.grant_locations(&files, &tool(name), GrantKey::FsRead, profile);
         assert_eq!(stands("read", None), ["[plugins.files.grant] fs_read"]);
         assert_eq!(
             stands("write", Some("p")),

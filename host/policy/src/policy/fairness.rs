@@ -1,14 +1,14 @@
 //! Warnings about a policy that lets one plugin take most of the host's places.
 
 use super::Policy;
-use super::problem::Problem;
-use crate::limits::Limits;
+use super::problem::PolicyProblem;
+use crate::limits::CallLimits;
 
 impl Policy {
     /// Finds the tables that let one plugin run more calls at once than half of `parallel_calls`. The default of
     /// `concurrency` is a quarter of that of `parallel_calls`. Beyond a half, slow calls of one plugin can leave only the
     /// reserved places to all others. A host with a single place has nothing to share.
-    pub(super) fn check_fairness(&self, found: &mut Vec<Problem>) {
+    pub(super) fn check_fairness(&self, found: &mut Vec<PolicyProblem>) {
         let places = self.host.parallel_calls;
         if places <= 1 {
             return;
@@ -19,9 +19,9 @@ impl Policy {
                  delay those of all others"
             );
             let help = format!("write `concurrency = {}`, or raise parallel_calls", places.div_ceil(4));
-            Problem { help: Some(help), ..Problem::at(path.iter().copied(), message) }
+            PolicyProblem { help: Some(help), ..PolicyProblem::at_keys(path.iter().copied(), message) }
         };
-        let of_all = self.limits.apply(Limits::default());
+        let of_all = self.limits.apply(CallLimits::default());
         if of_all.concurrency > places / 2 {
             found.push(problem(&["limits", "concurrency"], of_all.concurrency));
         }
@@ -42,13 +42,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::policy::{Known, PathKind};
+    use crate::policy::{KnownNames, PathKind};
 
     /// The lines of the policy that are warned of.
     fn warned(policy: &str) -> Vec<usize> {
         let policy = format!("version = 1\nworkspace = \"/srv\"\n{policy}");
         let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
-        let found = policy.warnings(&Known::default(), &|_| PathKind::Folder);
+        let found = policy.warnings(&KnownNames::default(), &|_| PathKind::Folder);
         assert!(found.iter().all(|finding| finding.message.contains("one plugin may run")), "{found:?}");
         found.iter().map(|finding| finding.line).collect()
     }

@@ -7,28 +7,28 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
-use super::document::Document;
-use super::problem::{Problem, within};
+use super::document::PolicyDocument;
+use super::problem::{PolicyProblem, nest_under};
 use super::servers::ServerSection;
-use super::{MAX_REUSE, PluginPolicy, Policy, Profile, Reduction, Rules, ToolPolicy};
+use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
 use crate::audit_policy::AuditPolicy;
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::kinds;
 use crate::capability::list::{FolderList, RuleList};
 use crate::capability::net::NetRule;
-use crate::capability::program::{self, Program, Sandbox};
-use crate::capability::reach::{self, Reach};
+use crate::capability::program::{self, Program, SandboxMode};
+use crate::capability::path_rule::{self, PathRule};
 use crate::capability::secret::{self, Secret, SecretSource};
-use crate::limits::table::{self, LimitTable as _, Note};
-use crate::limits::{HostLimits, HostLimitsPatch, Limits, LimitsPatch};
+use crate::limits::table::{self, LimitTable as _, LimitFlag};
+use crate::limits::{HostLimits, HostLimitsPatch, CallLimits, CallLimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
-use crate::output::Delivery;
+use crate::output::OutputSettings;
 use crate::permission::{self, Action, Permissions};
-use crate::quantity::unit::{Set, Size, Time, Timeout};
-use crate::rule::Rule as _;
+use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
+use crate::rule::GrantRule as _;
 use crate::schema::{AbsolutePath, PluginKey, ProgramName, SecretName, ServerName, ServiceName, ToolKey};
-use crate::serve::Serve;
+use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
 
 /// A table that holds rules beside other keys. `serde(flatten)` would give up both the lines in errors and the
@@ -48,8 +48,8 @@ macro_rules! with_rules {
         }
 
         impl $name_of_table {
-            fn rules(&self, workspace: &Path) -> Result<Rules, String> {
-                Ok(Rules { $($key: self.$key.rules(stringify!($key), workspace)?,)* })
+            fn rules(&self, workspace: &Path) -> Result<RuleLists, String> {
+                Ok(RuleLists { $($key: self.$key.rules(stringify!($key), workspace)?,)* })
             }
         }
     };
@@ -72,7 +72,7 @@ pub(super) struct PolicyFile {
     host: HostLimitsPatch,
     /// Bounds of a call of any plugin.
     #[serde(default)]
-    limits: LimitsPatch,
+    limits: CallLimitsPatch,
     /// What one conversation may use up.
     #[serde(default)]
     session: SessionLimitsPatch,
@@ -81,15 +81,15 @@ pub(super) struct PolicyFile {
     permissions: PermissionsSection,
     /// Which calls happen; the first rule that fits decides.
     #[serde(default)]
-    rule: Vec<permission::Written>,
+    rule: Vec<permission::PermissionRuleSection>,
     /// How results are given out.
     #[serde(default)]
-    results: Delivery,
+    results: OutputSettings,
     /// Whether the model is asked why it calls. Default: false.
     toolcall_reason: Option<bool>,
     /// Who may use the tools over HTTP. Default: this machine only.
     #[serde(default)]
-    serve: Serve,
+    serve: ServePolicy,
     /// Whether calls need the audit, and how much of it is kept.
     #[serde(default)]
     audit: AuditPolicy,
@@ -114,8 +114,8 @@ pub(super) struct PolicyFile {
     mcp: BTreeMap<String, ServerSection>,
     /// Services that an OpenAPI document describes.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<ServiceName, super::openapi::Section>")]
-    openapi: BTreeMap<String, super::openapi::Section>,
+    #[schemars(with = "BTreeMap<ServiceName, super::openapi::OpenApiSection>")]
+    openapi: BTreeMap<String, super::openapi::OpenApiSection>,
 }
 
 /// What becomes of calls that no rule fits.
@@ -127,11 +127,11 @@ struct PermissionsSection {
     /// The same for tools whose author wants each call approved. Default: `ask`.
     needs_approval: Option<Action>,
     /// How long a question waits for its answer; at most a day. Default: 5m.
-    ask_timeout: Set<Duration, Timeout>,
+    ask_timeout: OptionalQuantity<Duration, Timeout>,
 }
 
 impl PermissionsSection {
-    fn resolve(self, rules: Vec<permission::Rule>) -> Permissions {
+    fn resolve(self, rules: Vec<permission::PermissionRule>) -> Permissions {
         let default = Permissions::new(rules, self.default.unwrap_or(Action::Allow));
         Permissions {
             needs_approval: self.needs_approval.unwrap_or(default.needs_approval),
@@ -144,7 +144,7 @@ impl PermissionsSection {
 /// What becomes of calls that no rule of the profile fits.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ProfilePermissions {
+pub(super) struct ProfilePermissionsSection {
     /// What becomes of a call that no rule fits.
     default: Action,
 }
@@ -166,7 +166,7 @@ pub(super) struct PluginSection {
     pub(super) config: BTreeMap<String, serde_json::Value>,
     /// Limits of this plugin, over those of all.
     #[serde(default)]
-    pub(super) limits: LimitsPatch,
+    pub(super) limits: CallLimitsPatch,
     /// Calls of all its tools run one after the other.
     #[serde(default)]
     pub(super) serial: bool,
@@ -176,7 +176,7 @@ pub(super) struct PluginSection {
     pub(super) reuse: u32,
     /// How this plugin's results are given out.
     #[serde(default)]
-    pub(super) results: Delivery,
+    pub(super) results: OutputSettings,
     /// Whether the model is asked why it calls.
     pub(super) toolcall_reason: Option<bool>,
     /// What the plugin may reach. What is absent grants nothing.
@@ -203,13 +203,13 @@ kinds!(with_rules! {
     struct ToolSection {
         /// Limits of this tool, over the plugin's.
         #[schemars(schema_with = "tool_limits_schema")]
-        limits: LimitsPatch,
+        limits: CallLimitsPatch,
         /// Its calls run one after the other.
         serial: Option<bool>,
         /// For how long a session may look a result up instead of running it again; at most a day.
-        cache: Set<Duration, Timeout>,
+        cache: OptionalQuantity<Duration, Timeout>,
         /// How this tool's results are given out.
-        results: Delivery,
+        results: OutputSettings,
         /// Whether the model is asked why it calls.
         toolcall_reason: Option<bool>,
     }
@@ -233,9 +233,9 @@ kinds!(with_rules! {
         /// The list has only what is always included; the rest is found by search.
         lazy: bool,
         /// Rules that make those of the policy stricter.
-        rule: Vec<permission::Written>,
+        rule: Vec<permission::PermissionRuleSection>,
         /// What becomes of a call that none of these rules fits.
-        permissions: Option<ProfilePermissions>,
+        permissions: Option<ProfilePermissionsSection>,
     }
 });
 
@@ -259,10 +259,10 @@ struct ProgramSection {
     cwd: Option<String>,
     /// How long one run may take. Default: the call's time-out.
     #[serde(default)]
-    timeout: Set<Duration, Time>,
+    timeout: OptionalQuantity<Duration, Time>,
     /// Address space of each of its processes, as a text like `512MiB`.
     #[serde(default)]
-    memory: Set<u64, Size>,
+    memory: OptionalQuantity<u64, Size>,
     /// Processes that it and all it starts may be at once. Default: 256.
     #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
@@ -279,7 +279,7 @@ struct ProgramSection {
     #[serde(default)]
     chmod: bool,
     /// What happens where the kernel cannot confine it. Default: `required`.
-    sandbox: Option<Sandbox>,
+    sandbox: Option<SandboxMode>,
 }
 
 /// A credential that `secrets` lists may name. Its value is never in the policy.
@@ -308,31 +308,31 @@ struct SecretSection {
 }
 
 fn tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
-    table::schema::<Limits>(|entry| !entry.has(Note::WholePlugin))
+    table::table_schema::<CallLimits>(|entry| !entry.has(LimitFlag::PerPlugin))
 }
 
 /// Makes a policy of what is left of a file, up to the first mistake.
 pub(super) fn read(
-    document: &Document<'_>,
+    document: &PolicyDocument<'_>,
     base: &Path,
     workspace: Option<&Path>,
-) -> Result<Policy, Problem> {
-    if let Some(version) = document.other_version() {
+) -> Result<Policy, PolicyProblem> {
+    if let Some(version) = document.unsupported_version() {
         let message = format!("`version = {version}`: this host reads version 1");
-        return Err(Problem { is_final: true, ..Problem::at(["version"], message) });
+        return Err(PolicyProblem { is_final: true, ..PolicyProblem::at_keys(["version"], message) });
     }
     let tree = toml::Deserializer::from(document.tree());
-    let file = PolicyFile::deserialize(tree).map_err(|error| document.problem(&error))?;
-    let workspace = folder(file.workspace.as_deref(), base, workspace)?;
-    file.limits.check().map_err(within(["limits"]))?;
+    let file = PolicyFile::deserialize(tree).map_err(|error| document.problem_from(&error))?;
+    let workspace = workspace_folder(file.workspace.as_deref(), base, workspace)?;
+    file.limits.check().map_err(nest_under(["limits"]))?;
     let host = HostLimits::from(file.host);
-    host.check_ranges().map_err(within(["host"]))?;
+    host.check_ranges().map_err(nest_under(["host"]))?;
     let session = SessionLimits::from(file.session);
-    session.check_ranges().map_err(within(["session"]))?;
-    file.audit.check().map_err(within(["audit"]))?;
-    let permissions = file.permissions.resolve(rules(file.rule)?);
+    session.check_ranges().map_err(nest_under(["session"]))?;
+    file.audit.check().map_err(nest_under(["audit"]))?;
+    let permissions = file.permissions.resolve(parse_rules(file.rule)?);
     let mut policy = Policy {
-        serve: file.serve.resolve(base).map_err(within(["serve"]))?,
+        serve: file.serve.resolve(base).map_err(nest_under(["serve"]))?,
         audit: file.audit,
         host,
         limits: file.limits,
@@ -343,70 +343,70 @@ pub(super) fn read(
         ..Policy::deny_all(&workspace)
     };
     for (name, section) in file.programs {
-        let program = section.resolve(&name, &workspace).map_err(within(["programs", name.as_str()]))?;
+        let program = section.resolve(&name, &workspace).map_err(nest_under(["programs", name.as_str()]))?;
         policy.programs.insert(name, program);
     }
     for (name, section) in file.secrets {
         let checked = secret::check_name(&name).and_then(|()| section.resolve(&workspace));
-        let secret = checked.map_err(within(["secrets", name.as_str()]))?;
+        let secret = checked.map_err(nest_under(["secrets", name.as_str()]))?;
         policy.secrets.insert(name, secret);
     }
     for (name, section) in file.profile {
-        let profile = section.resolve(&name, &workspace).map_err(within(["profile", name.as_str()]))?;
+        let profile = section.resolve(&name, &workspace).map_err(nest_under(["profile", name.as_str()]))?;
         policy.profiles.insert(name, std::sync::Arc::new(profile));
     }
     for (name, section) in file.plugins {
-        let id = PluginId::new(&name).map_err(|e| Problem::at(["plugins", name.as_str()], e.to_string()))?;
-        let plugin = section.resolve(&workspace).map_err(within(["plugins", name.as_str()]))?;
+        let id = PluginId::new(&name).map_err(|e| PolicyProblem::at_keys(["plugins", name.as_str()], e.to_string()))?;
+        let plugin = section.resolve(&workspace).map_err(nest_under(["plugins", name.as_str()]))?;
         policy.plugins.insert(id, plugin);
     }
     policy.add_servers(file.mcp)?;
     policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
-    policy.permissions.of_sections.extend(policy.openapi_permissions());
+    policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;
     Ok(policy)
 }
 
 /// The folder that `$workspace` means.
-fn folder(written: Option<&str>, base: &Path, given: Option<&Path>) -> Result<PathBuf, Problem> {
+fn workspace_folder(written: Option<&str>, base: &Path, given: Option<&Path>) -> Result<PathBuf, PolicyProblem> {
     let folder = given.map_or_else(|| base.join(written.unwrap_or(".")), Path::to_path_buf);
-    let wrong = |message: String| Problem::at(["workspace"], message);
+    let wrong = |message: String| PolicyProblem::at_keys(["workspace"], message);
     if !folder.is_absolute() {
         return Err(wrong(format!("the workspace `{}` is not an absolute path", folder.display())));
     }
-    reach::normalise(&folder).ok_or_else(|| wrong("`workspace` leads above the root".to_owned()))
+    path_rule::normalize(&folder).ok_or_else(|| wrong("`workspace` leads above the root".to_owned()))
 }
 
-fn rules(written: Vec<permission::Written>) -> Result<Vec<permission::Rule>, Problem> {
+fn parse_rules(written: Vec<permission::PermissionRuleSection>) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
     let read = |(index, written)| {
-        permission::Rule::try_from(written).map_err(|text| Problem::of_entry("rule", index, text))
+        permission::PermissionRule::try_from(written).map_err(|text| PolicyProblem::at_list_entry("rule", index, text))
     };
     written.into_iter().enumerate().map(read).collect()
 }
 
 impl Policy {
-    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), Problem> {
+    fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), PolicyProblem> {
         if sections.len() > MAX_SERVERS {
-            return Err(Problem::at(["mcp"], format!("a policy has at most {MAX_SERVERS} servers")));
+            return Err(PolicyProblem::at_keys(["mcp"], format!("a policy has at most {MAX_SERVERS} servers")));
         }
         for (name, section) in sections {
-            let server = section.resolve(&name, &self.workspace).map_err(within(["mcp", name.as_str()]))?;
-            self.permissions.of_sections.extend(server.permissions());
+            let server = section.resolve(&name, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
+            self.permissions.section_rules.extend(server.permission_rules());
             self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
         }
         Ok(())
     }
 }
 
-impl Reduction {
+impl ReducerBinding {
     /// Parses `PLUGIN__TOOL` or `PLUGIN__TOOL = REDUCER`.
     fn parse(entry: &str) -> Result<Self, String> {
         let (tool, reducer) = match entry.split_once('=') {
             Some((tool, reducer)) => (tool.trim(), Some(reducer.trim())),
             None => (entry, None),
         };
-        let Some((_, bare)) = name::split(tool) else {
+        let Some((_, bare)) = name::split_qualified(tool) else {
             return Err(format!("`reduce` names `{entry}`: write the qualified name, `PLUGIN__{entry}`"));
         };
         match reducer.unwrap_or(bare) {
@@ -417,7 +417,7 @@ impl Reduction {
 }
 
 /// Checks a SHA-256 in hex and writes it in lower case.
-pub(super) fn pin(sha256: &mut Option<String>) -> Result<(), String> {
+pub(super) fn normalize_sha256(sha256: &mut Option<String>) -> Result<(), String> {
     let Some(digest) = sha256 else { return Ok(()) };
     digest.make_ascii_lowercase();
     match digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -427,42 +427,42 @@ pub(super) fn pin(sha256: &mut Option<String>) -> Result<(), String> {
 }
 
 impl PluginSection {
-    fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, Problem> {
-        self.limits.check().map_err(within(["limits"]))?;
+    fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, PolicyProblem> {
+        self.limits.check().map_err(nest_under(["limits"]))?;
         if self.reuse > MAX_REUSE {
             return Err(format!("`reuse` can be at most {MAX_REUSE} calls").into());
         }
-        pin(&mut self.sha256)?;
-        let reduce = self.grant.reduce.iter().map(|entry| Reduction::parse(entry));
-        let reduce = reduce.collect::<Result<_, _>>().map_err(within(["grant"]))?;
+        normalize_sha256(&mut self.sha256)?;
+        let reduce = self.grant.reduce.iter().map(|entry| ReducerBinding::parse(entry));
+        let reduce = reduce.collect::<Result<_, _>>().map_err(nest_under(["grant"]))?;
         let mut tools = BTreeMap::new();
         for (name, section) in std::mem::take(&mut self.tools) {
             let id =
-                ToolName::new(&name).map_err(|e| Problem::at(["tools", name.as_str()], e.to_string()))?;
-            tools.insert(id, section.resolve(workspace).map_err(within(["tools", name.as_str()]))?);
+                ToolName::new(&name).map_err(|e| PolicyProblem::at_keys(["tools", name.as_str()], e.to_string()))?;
+            tools.insert(id, section.resolve(workspace).map_err(nest_under(["tools", name.as_str()]))?);
         }
-        let rules = self.grant.rules(workspace).map_err(within(["grant"]))?;
+        let rules = self.grant.rules(workspace).map_err(nest_under(["grant"]))?;
         let in_a_lane = self.serial || tools.values().any(|tool| tool.section.serial == Some(true));
         if in_a_lane && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
             let message = "`invoke` and `serial` exclude each other: a call that holds its lane while it waits for calls \
                            of its own could wait for itself; give tools that call others a plugin of their own";
-            return Err(Problem::at(["grant"], message));
+            return Err(PolicyProblem::at_keys(["grant"], message));
         }
         Ok(PluginPolicy { section: self, rules, reduce, tools })
     }
 }
 
 impl ToolSection {
-    fn resolve(self, workspace: &Path) -> Result<ToolPolicy, Problem> {
-        self.limits.check_tool("plugins.ID").map_err(within(["limits"]))?;
+    fn resolve(self, workspace: &Path) -> Result<ToolPolicy, PolicyProblem> {
+        self.limits.check_tool("plugins.ID").map_err(nest_under(["limits"]))?;
         Ok(ToolPolicy { rules: self.rules(workspace)?, section: self })
     }
 }
 
 impl ProfileSection {
-    fn resolve(self, name: &str, workspace: &Path) -> Result<Profile, Problem> {
+    fn resolve(self, name: &str, workspace: &Path) -> Result<Profile, PolicyProblem> {
         let rules = self.rules(workspace)?;
-        let of_profile = self::rules(self.rule)?;
+        let of_profile = self::parse_rules(self.rule)?;
         let fallback = self.permissions.map_or(Action::Allow, |permissions| permissions.default);
         // What an author wants approved is the policy's to decide.
         let permissions =
@@ -485,35 +485,35 @@ impl ProfileSection {
 impl ProgramSection {
     fn resolve(self, name: &str, workspace: &Path) -> Result<Program, String> {
         program::check_name(name)?;
-        let Some(path) = reach::normalise(&self.path).filter(|_| self.path.is_absolute()) else {
+        let Some(path) = path_rule::normalize(&self.path).filter(|_| self.path.is_absolute()) else {
             return Err(format!("`path` is `{}`: write an absolute path", self.path.display()));
         };
-        let guest_env = self.guest_env.rules_or_none("guest_env", workspace)?;
+        let guest_env = self.guest_env.rules_or_empty("guest_env", workspace)?;
         if guest_env.iter().any(|rule| rule.value.is_some()) {
             return Err("`guest_env` has names without values: the plugin sets them".to_owned());
         }
-        let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
+        let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {
             path,
-            env: self.env.rules_or_none("env", workspace)?,
+            env: self.env.rules_or_empty("env", workspace)?,
             guest_env: guest_env.into_iter().map(|rule| rule.name).collect(),
             network: self.network,
             cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
             timeout: self.timeout.0,
             memory_bytes: self.memory.0,
-            processes: program::processes(self.processes)?,
+            processes: program::check_processes(self.processes)?,
             read: self.read.folders("read", workspace)?,
             write: self.write.folders("write", workspace)?,
             execute: self.execute.folders("execute", workspace)?,
             chmod: self.chmod,
-            sandbox: self.sandbox.unwrap_or(Sandbox::Required),
+            sandbox: self.sandbox.unwrap_or(SandboxMode::Required),
         })
     }
 }
 
 impl SecretSection {
     fn resolve(self, workspace: &Path) -> Result<Secret, String> {
-        let origins = self.origins.rules_or_none("origins", workspace)?;
+        let origins = self.origins.rules_or_empty("origins", workspace)?;
         Secret::new(SecretSource::parse(&self.from)?, origins, &self.headers, self.reveal)?
             .with_query(self.query)
     }

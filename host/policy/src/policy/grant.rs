@@ -2,14 +2,14 @@
 
 use ipnet::IpNet;
 
-use super::openapi::OpenApi;
-use super::{Grants, Key, Policy, Rules, Use};
+use super::openapi::OpenApiService;
+use super::{Grants, GrantKey, Policy, RuleLists, AccessQuery};
 use crate::capability::kind::kinds;
-use crate::capability::reach;
+use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
 use crate::name::{PluginId, ToolName};
-use crate::refusal::Refusal;
-use crate::rule::{self, Rule, meet_all};
+use crate::refusal::PolicyRefusal;
+use crate::rule::{self, GrantRule, intersect_lists};
 
 /// Most rules of one kind that several wishes of one tool come to; each is asked about each use. What one wish alone
 /// comes to, the policy bounds.
@@ -17,7 +17,7 @@ const MAX_RULES: usize = 256;
 
 /// What became of one declared capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
+pub struct GrantDecision {
     /// The wish.
     pub capability: Capability,
     /// What of it is granted, as a policy would write it; empty: nothing.
@@ -28,31 +28,31 @@ pub struct Decision {
 
 impl Grants {
     /// What was declared and is not granted at all.
-    pub fn missing(&self) -> impl Iterator<Item = &Decision> {
+    pub fn missing(&self) -> impl Iterator<Item = &GrantDecision> {
         self.decisions.iter().filter(|decision| decision.hint.is_some())
     }
 
     /// Why the tool cannot run at all: a capability that is not optional is missing.
     #[must_use]
-    pub fn unavailable(&self) -> Option<Refusal> {
+    pub fn unavailable(&self) -> Option<PolicyRefusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
         let Capability { kind, target, .. } = &missing.capability;
         let text =
-            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), reach::shown(target));
-        Some(Refusal { text, hint: missing.hint.clone() })
+            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), path_rule::printable_path(target));
+        Some(PolicyRefusal { text, hint: missing.hint.clone() })
     }
 }
 
 /// The rules that hold for one tool in one profile.
-pub(super) struct Levels<'a> {
+pub(super) struct GrantLevels<'a> {
     policy: &'a Policy,
     plugin: &'a PluginId,
     tool: &'a ToolName,
-    of_plugin: Option<&'a Rules>,
-    of_tool: Option<&'a Rules>,
-    profile: Option<(&'a str, &'a Rules)>,
+    plugin_rules: Option<&'a RuleLists>,
+    tool_rules: Option<&'a RuleLists>,
+    profile: Option<(&'a str, &'a RuleLists)>,
     /// The service it belongs to, if that is no plugin.
-    service: Option<&'a OpenApi>,
+    service: Option<&'a OpenApiService>,
 }
 
 impl Policy {
@@ -66,12 +66,12 @@ impl Policy {
         declared: &[Capability],
         profile: Option<&str>,
     ) -> Grants {
-        let levels = Levels {
+        let levels = GrantLevels {
             policy: self,
             plugin,
             tool,
-            of_plugin: self.rules(plugin),
-            of_tool: self.narrower(plugin, tool),
+            plugin_rules: self.plugin_rules(plugin),
+            tool_rules: self.tool_rules(plugin, tool),
             profile: None,
             service: None,
         };
@@ -79,24 +79,24 @@ impl Policy {
     }
 }
 
-impl<'a> Levels<'a> {
+impl<'a> GrantLevels<'a> {
     /// Those of a tool of a service, whose section says all that it may.
-    pub(super) fn of_section(
+    pub(super) fn for_service(
         policy: &'a Policy,
-        service: &'a OpenApi,
+        service: &'a OpenApiService,
         tool: &'a ToolName,
-        rules: &'a Rules,
+        rules: &'a RuleLists,
     ) -> Self {
         let (plugin, of_plugin, service) = (&service.name, Some(rules), Some(service));
-        Self { policy, plugin, tool, of_plugin, of_tool: None, profile: None, service }
+        Self { policy, plugin, tool, plugin_rules: of_plugin, tool_rules: None, profile: None, service }
     }
 
     /// What the declarations come to under a profile. One that is not in the policy grants nothing.
     pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
-        let unknown = Rules::deny_all();
+        let unknown = RuleLists::deny_all();
         let profile =
             profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
-        let levels = Levels { profile, ..self };
+        let levels = GrantLevels { profile, ..self };
         let mut grants = Grants::default();
         for wish in declared {
             let decided = levels.decide(wish, &mut grants);
@@ -104,16 +104,16 @@ impl<'a> Levels<'a> {
                 Ok(granted) => (granted, None),
                 Err(hint) => (Vec::new(), Some(hint)),
             };
-            grants.decisions.push(Decision { capability: wish.clone(), granted, hint });
+            grants.decisions.push(GrantDecision { capability: wish.clone(), granted, hint });
         }
         if !grants.net.is_empty() {
-            grants.net_private = levels.private();
+            grants.net_private = levels.private_networks();
         }
         grants
     }
 }
 
-impl Levels<'_> {
+impl GrantLevels<'_> {
     fn decide(&self, wish: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
         macro_rules! decide {
             (
@@ -122,7 +122,7 @@ impl Levels<'_> {
             ) => {
                 match &wish.kind {
                     $($(CapabilityKind::$Kind => {
-                        $levels.cut(wish, Key::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
+                        $levels.narrow(wish, GrantKey::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
                     })?)*
                     CapabilityKind::Unknown(_) => {
                         Err("The host does not know this kind of capability.".to_owned())
@@ -134,70 +134,70 @@ impl Levels<'_> {
     }
 
     /// Cuts one wish down and adds what is left of it to `granted`.
-    fn cut<R: Rule>(
+    fn narrow<R: GrantRule>(
         &self,
         wish: &Capability,
-        key: Key,
-        list: impl Fn(&Rules) -> Option<&[R]>,
+        key: GrantKey,
+        list: impl Fn(&RuleLists) -> Option<&[R]>,
         granted: &mut Vec<R>,
     ) -> Result<Vec<String>, String> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
         let wanted = if wish.target == FROM_PROFILE && !R::IS_SWITCH {
-            let reach = of_profile.ok_or_else(|| self.no_profile(key))?;
+            let reach = of_profile.ok_or_else(|| self.missing_profile_hint(key))?;
             reach.to_vec()
         } else {
-            let wanted = R::parse_wish(&wish.target, workspace);
+            let wanted = R::parse_declared(&wish.target, workspace);
             vec![wanted.map_err(|e| format!("Its author wrote a target the host cannot read: {e}."))?]
         };
-        let mut found = meet_all(&wanted, self.of_plugin.and_then(&list).unwrap_or_default());
-        if let Some(narrow) = self.of_tool.and_then(&list) {
-            found = meet_all(&found, narrow);
+        let mut found = intersect_lists(&wanted, self.plugin_rules.and_then(&list).unwrap_or_default());
+        if let Some(narrow) = self.tool_rules.and_then(&list) {
+            found = intersect_lists(&found, narrow);
         }
         let before = found.clone();
         if let Some(narrow) = of_profile {
-            found = meet_all(&found, narrow);
+            found = intersect_lists(&found, narrow);
         }
         if found.is_empty() {
-            let line = wanted.first().map_or_else(String::new, |wanted| wanted.ask_for(workspace));
+            let line = wanted.first().map_or_else(String::new, |wanted| wanted.proposed_line(workspace));
             return Err(if before.is_empty() {
                 self.hint(wish, key, &line)
             } else {
-                self.beyond_profile(key)
+                self.outside_profile_hint(key)
             });
         }
         let shown = R::show_list(&found, workspace);
-        if join(granted, found) { Ok(shown) } else { Err(too_many(key)) }
+        if merge_rules(granted, found) { Ok(shown) } else { Err(too_many_rules_hint(key)) }
     }
 
-    fn private(&self) -> Vec<IpNet> {
-        let list = |rules: &Rules| rules.net_private.clone();
-        let mut found = self.of_plugin.and_then(list).unwrap_or_default();
-        let narrower = [self.of_tool.and_then(list), self.profile.and_then(|(_, rules)| list(rules))];
+    fn private_networks(&self) -> Vec<IpNet> {
+        let list = |rules: &RuleLists| rules.net_private.clone();
+        let mut found = self.plugin_rules.and_then(list).unwrap_or_default();
+        let narrower = [self.tool_rules.and_then(list), self.profile.and_then(|(_, rules)| list(rules))];
         for narrow in narrower.into_iter().flatten() {
-            found = meet_all(&found, &narrow);
+            found = intersect_lists(&found, &narrow);
         }
         found
     }
 
     /// What would grant a declared wish, as far as an operator is asked for it: `line` is that.
-    fn hint(&self, wish: &Capability, key: Key, line: &str) -> String {
+    fn hint(&self, wish: &Capability, key: GrantKey, line: &str) -> String {
         let advice = match self.service {
             Some(service) => self.policy.advise_openapi(service, None, key, line),
             None => {
-                let of = Use { plugin: self.plugin, tool: self.tool, profile: None, key, wish: line };
+                let of = AccessQuery { plugin: self.plugin, tool: self.tool, profile: None, key, wish: line };
                 self.policy.advise(of, std::iter::once(wish))
             }
         };
         advice.hint()
     }
 
-    fn beyond_profile(&self, key: Key) -> String {
+    fn outside_profile_hint(&self, key: GrantKey) -> String {
         let name = self.profile.map_or("", |(name, _)| name);
         format!("The profile `{name}` does not reach so far: see `{}` in [profile.{name}].", key.name())
     }
 
-    fn no_profile(&self, key: Key) -> String {
+    fn missing_profile_hint(&self, key: GrantKey) -> String {
         match self.profile {
             None => {
                 "It asks for what the profile of the call reaches, and the call has no profile.".to_owned()
@@ -211,7 +211,7 @@ impl Levels<'_> {
 
 /// Adds what one wish came to, without what is there already; returns whether it was not too much. Each rule is compared
 /// with each that is there and never with those of its own wish, among which none covers another.
-fn join<R: Rule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
+fn merge_rules<R: GrantRule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
     let is_new = |new: &R| !granted.iter().any(|old| rule::covers(old, new));
     let new: Vec<R> = found.into_iter().filter(is_new).collect();
     if !granted.is_empty() && !new.is_empty() && granted.len() + new.len() > MAX_RULES {
@@ -222,7 +222,7 @@ fn join<R: Rule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
     true
 }
 
-fn too_many(key: Key) -> String {
+fn too_many_rules_hint(key: GrantKey) -> String {
     format!(
         "With the tool's other wishes it meets more than {MAX_RULES} lines of `{}`: its author should ask for less, or \
          you write fewer and wider lines.",

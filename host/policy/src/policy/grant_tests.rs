@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::capability::net::{Allowed, Target, judge};
+use crate::capability::net::{AddressScope, NetTarget, match_rules};
 use crate::consent::Authority;
 
 const FILE: &str = r#"
@@ -27,21 +27,21 @@ fn net(target: &str) -> Capability {
     Capability { kind: CapabilityKind::Net, target: target.to_owned(), optional: true, reason: None }
 }
 
-fn far(grants: &Grants, target: &str) -> Option<Allowed> {
+fn far(grants: &Grants, target: &str) -> Option<AddressScope> {
     let url = url::Url::parse(target).unwrap();
     let target = match url.scheme() {
         "tcp" => {
-            Target::raw(crate::capability::net::Scheme::Tcp, url.host_str().unwrap(), url.port().unwrap())
+            NetTarget::connection(crate::capability::net::Scheme::Tcp, url.host_str().unwrap(), url.port().unwrap())
         }
-        _ => Target::request("GET", &url),
+        _ => NetTarget::request("GET", &url),
     };
-    judge(&grants.net, &target.unwrap()).ok()
+    match_rules(&grants.net, &target.unwrap()).ok()
 }
 
 #[test]
 fn a_declaration_does_not_turn_every_public_host_into_a_named_one() {
     let (policy, web) = (policy(), PluginId::new("web").unwrap());
-    let (public, named) = (Some(Allowed::Public), Some(Allowed::Named));
+    let (public, named) = (Some(AddressScope::PublicOnly), Some(AddressScope::IncludingPrivate));
     for (declared, profile, tool, target, expect) in [
         ("https://vault.corp.example", None, "fetch", "https://vault.corp.example", public),
         ("https://*.corp.example", None, "fetch", "https://vault.corp.example", public),
@@ -80,10 +80,10 @@ fn an_update_that_names_a_host_instead_of_all_is_judged_by_how_far_it_gets() {
     let (policy, web) = (policy(), PluginId::new("web").unwrap());
     let tool = ToolName::new("fetch").unwrap();
     let of = |plugin: &PluginId, target: &str| {
-        Authority::of(&policy, plugin, [(&tool, &[net(target)][..])].into_iter())
+        Authority::from_policy(&policy, plugin, [(&tool, &[net(target)][..])].into_iter())
     };
     let before = of(&PluginId::new("all").unwrap(), "https://*");
-    let beyond = |target: &str, known: &Authority| of(&web, target).beyond(known, Path::new("/w"));
+    let beyond = |target: &str, known: &Authority| of(&web, target).lines_not_in(known, Path::new("/w"));
     let private = "fetch: net_private 10.0.0.0/8";
     // One of all, and no further: no more than was agreed to.
     assert_eq!(beyond("https://vault.corp", &before), [private]);

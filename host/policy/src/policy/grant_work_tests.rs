@@ -12,7 +12,7 @@ fn wishes(kind: &CapabilityKind, targets: impl Iterator<Item = String>) -> Vec<C
 
 /// What one tool gets of a kind for these targets, where the policy has these lines.
 fn granted(kind: &CapabilityKind, lines: &[String], targets: impl Iterator<Item = String>) -> Grants {
-    let key = Key::of(kind).unwrap().name();
+    let key = GrantKey::for_kind(kind).unwrap().name();
     let lines: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect();
     let policy = format!(
         "version = 1\n[programs.git]\npath = \"/usr/bin/git\"\n[plugins.p.grant]\n{key} = [{}]",

@@ -4,9 +4,9 @@
 //! holds, names, and of it the operations that are included. What a section lists beside that (`net`, `net_private`) is for
 //! where the service leads to. A profile narrows all of it, as it narrows grants.
 
-mod written;
+mod section;
 
-pub(super) use written::{Section, resolve_all};
+pub(super) use section::{OpenApiSection, resolve_all};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,19 +18,19 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::grant::Levels;
-use super::problem::{Problem, within};
-use super::{Grants, Policy, Rules};
+use super::grant::GrantLevels;
+use super::problem::{PolicyProblem, nest_under};
+use super::{Grants, Policy, RuleLists};
 use crate::capability::Capability;
-use crate::capability::attachment::{Access, AttachmentRule};
+use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::net::NetRule;
 use crate::capability::secret;
-use crate::limits::table::{LimitRow, LimitTable as _, Note};
-use crate::limits::{self, Limits, LimitsPatch};
-use crate::name::{PluginId, SEAM, ToolName};
-use crate::output::Delivery;
+use crate::limits::table::{LimitRow, LimitTable as _, LimitFlag};
+use crate::limits::{self, CallLimits, CallLimitsPatch};
+use crate::name::{PluginId, NAME_SEPARATOR, ToolName};
+use crate::output::OutputSettings;
 use crate::permission::{self, Action};
-use crate::quantity::unit::{Set, Timeout};
+use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::text::one_line;
 
 /// Longest name of a section, in characters: with `__` it stands before the names of all tools, and some clients take 45
@@ -43,11 +43,11 @@ const DEFAULT_REFRESH: Duration = Duration::from_secs(3600);
 
 /// One section.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OpenApi {
+pub struct OpenApiService {
     /// What the operator calls it; stands before the names of its tools.
     pub name: PluginId,
     /// Where its document is.
-    pub document: Place,
+    pub document: DocumentLocation,
     /// The only content of the document that is taken, SHA-256 in lower-case hex.
     pub sha256: Option<String>,
     /// How long a fetched document is used before its server is asked for a newer one.
@@ -63,9 +63,9 @@ pub struct OpenApi {
     /// Names of secrets by the document's security schemes.
     pub secrets: BTreeMap<String, String>,
     /// What is sent with each request.
-    pub headers: BTreeMap<String, Header>,
+    pub headers: BTreeMap<String, ServiceHeader>,
     /// Which calls want to be approved.
-    pub approve: Approve,
+    pub approve: ApprovalMode,
     /// The built-in reducer for results; `None`: none.
     pub reduce: Option<String>,
     /// Further places that the service may redirect to.
@@ -73,11 +73,11 @@ pub struct OpenApi {
     /// Private networks that the service, and its document, may be in.
     pub net_private: Vec<IpNet>,
     /// Tools with a section of their own.
-    pub tools: BTreeMap<ToolName, OpenApiTool>,
+    pub tools: BTreeMap<ToolName, OpenApiToolSettings>,
     encoded_slashes: bool,
-    limits: LimitsPatch,
+    limits: CallLimitsPatch,
     serial: bool,
-    results: Delivery,
+    results: OutputSettings,
     toolcall_reason: Option<bool>,
 }
 
@@ -85,44 +85,44 @@ pub struct OpenApi {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServiceToolSection")]
-pub struct OpenApiTool {
+pub struct OpenApiToolSettings {
     /// Makes the rules stricter for this tool.
-    #[serde(default, deserialize_with = "written::stricter")]
-    #[schemars(with = "Option<written::Stricter>")]
+    #[serde(default, deserialize_with = "section::read_stricter_action")]
+    #[schemars(with = "Option<section::StricterAction>")]
     pub permission: Option<Action>,
     /// Whether somebody is asked about its calls, unless a rule fits.
     pub approve: Option<bool>,
     /// For how long a session may look a result up instead of calling again; at most a day.
     #[serde(default)]
-    cache: Set<Duration, Timeout>,
+    cache: OptionalQuantity<Duration, Timeout>,
     /// The built-in reducer for its results; `none` for none.
     pub reduce: Option<String>,
     /// Whether values in its path may have slashes in them.
     encoded_slashes: Option<bool>,
     /// Limits of this tool, over the service's.
-    #[serde(default, deserialize_with = "written::service_limits")]
-    #[schemars(schema_with = "written::service_tool_limits_schema")]
-    limits: LimitsPatch,
+    #[serde(default, deserialize_with = "section::read_service_limits")]
+    #[schemars(schema_with = "section::service_tool_limits_schema")]
+    limits: CallLimitsPatch,
     /// Whether its calls run one after the other.
     serial: Option<bool>,
     /// How its results are given out.
-    #[serde(default, deserialize_with = "written::results")]
-    #[schemars(with = "written::Results")]
-    results: Delivery,
+    #[serde(default, deserialize_with = "section::read_results")]
+    #[schemars(with = "section::ServiceResultsSection")]
+    results: OutputSettings,
     /// Whether the model is asked why it calls.
     toolcall_reason: Option<bool>,
 }
 
 /// Where a document is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DocumentLocation {
     /// In a file.
     File(PathBuf),
     /// On a server.
     Url(Url),
 }
 
-impl Place {
+impl DocumentLocation {
     /// Reads a path, relative to `base`, or a URL.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
@@ -163,7 +163,7 @@ impl std::fmt::Display for Place {
 
 /// The value of a header that is sent with each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Header {
+pub enum ServiceHeader {
     /// This text.
     Plain(String),
     /// The value of a secret, behind a text.
@@ -178,7 +178,7 @@ pub enum Header {
 /// Which calls of a service want to be approved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Approve {
+pub enum ApprovalMode {
     /// None, unless a rule says so.
     #[default]
     None,
@@ -188,21 +188,21 @@ pub enum Approve {
     All,
 }
 
-impl OpenApi {
+impl OpenApiService {
     /// The file of its document, if that is one.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.document {
-            Place::File(path) => Some(path),
-            Place::Url(_) => None,
+            DocumentLocation::File(path) => Some(path),
+            DocumentLocation::Url(_) => None,
         }
     }
 
     /// The names of all secrets that it names.
-    pub fn named_secrets(&self) -> impl Iterator<Item = &str> {
+    pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         let of_headers = self.headers.values().filter_map(|header| match header {
-            Header::Secret { secret, .. } => Some(secret.as_str()),
-            Header::Plain(_) => None,
+            ServiceHeader::Secret { secret, .. } => Some(secret.as_str()),
+            ServiceHeader::Plain(_) => None,
         });
         self.secrets.values().map(String::as_str).chain(of_headers)
     }
@@ -212,9 +212,9 @@ impl OpenApi {
     pub fn needs_approval(&self, tool: &ToolName, changes: bool) -> bool {
         let own = self.tools.get(tool).and_then(|tool| tool.approve);
         own.unwrap_or(match self.approve {
-            Approve::None => false,
-            Approve::Writes => changes,
-            Approve::All => true,
+            ApprovalMode::None => false,
+            ApprovalMode::Writes => changes,
+            ApprovalMode::All => true,
         })
     }
 
@@ -233,7 +233,7 @@ impl OpenApi {
 
     /// The lane of a tool whose calls run one after the other.
     #[must_use]
-    pub fn lane(&self, tool: &ToolName) -> Option<Arc<str>> {
+    pub fn serial_queue(&self, tool: &ToolName) -> Option<Arc<str>> {
         match self.tools.get(tool).and_then(|tool| tool.serial) {
             None if self.serial => Some(format!("openapi:{}", self.name).into()),
             Some(true) => Some(format!("openapi:{}:{tool}", self.name).into()),
@@ -249,9 +249,9 @@ impl OpenApi {
 
     /// How a tool's results are given out; they are always marked as what others wrote.
     #[must_use]
-    pub fn results(&self, tool: &ToolName) -> Delivery {
+    pub fn results(&self, tool: &ToolName) -> OutputSettings {
         let own = self.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
-        Delivery { untrusted: Some(true), ..own.or(self.results) }
+        OutputSettings { untrusted: Some(true), ..own.or(self.results) }
     }
 
     /// Whether callers of a tool are asked for their reason; `None`: the policy decides.
@@ -260,28 +260,28 @@ impl OpenApi {
         self.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(self.toolcall_reason)
     }
 
-    fn table(&self) -> String {
+    fn table_name(&self) -> String {
         format!("openapi.{}", self.name)
     }
 }
 
 impl Policy {
     /// The services that an OpenAPI document describes, by name.
-    pub fn openapi(&self) -> impl Iterator<Item = &Arc<OpenApi>> {
+    pub fn openapi_services(&self) -> impl Iterator<Item = &Arc<OpenApiService>> {
         self.openapi.values()
     }
 
     /// One of them.
     #[must_use]
-    pub fn openapi_named(&self, name: &str) -> Option<&Arc<OpenApi>> {
+    pub fn openapi_service(&self, name: &str) -> Option<&Arc<OpenApiService>> {
         self.openapi.get(name)
     }
 
     /// The limits of a service as a whole, or of one of its tools.
     #[must_use]
-    pub fn openapi_limits(&self, service: &OpenApi, tool: Option<&ToolName>) -> Limits {
-        let limits = service.limits.apply(self.limits.apply(Limits::default()));
-        let limits = Limits { table: Some(service.table().into()), ..limits };
+    pub fn openapi_limits(&self, service: &OpenApiService, tool: Option<&ToolName>) -> CallLimits {
+        let limits = service.limits.apply(self.limits.apply(CallLimits::default()));
+        let limits = CallLimits { table: Some(service.table_name().into()), ..limits };
         match tool.and_then(|tool| service.tools.get_key_value(tool)) {
             Some((name, tool)) => tool.limits.apply_to_tool(limits, name),
             None => limits,
@@ -290,7 +290,7 @@ impl Policy {
 
     /// The same with where each was set.
     #[must_use]
-    pub fn openapi_limit_rows(&self, service: &OpenApi, tool: &ToolName) -> Vec<LimitRow> {
+    pub fn openapi_limit_rows(&self, service: &OpenApiService, tool: &ToolName) -> Vec<LimitRow> {
         let in_force = self.openapi_limits(service, Some(tool));
         let name = &service.name;
         let mut layers = vec![
@@ -299,8 +299,8 @@ impl Policy {
         ];
         let of_tool = service.tools.get(tool).map(|tool| &tool.limits);
         layers.extend(of_tool.map(|patch| (patch, format!("[openapi.{name}.tools.{tool}.limits]"))));
-        let entries = Limits::ENTRIES.iter().zip(limits::rows(&in_force, &layers, None));
-        entries.filter(|(entry, _)| entry.has(Note::Service)).map(|(_, row)| row).collect()
+        let entries = CallLimits::ENTRIES.iter().zip(limits::limit_rows(&in_force, &layers, None));
+        entries.filter(|(entry, _)| entry.has(LimitFlag::AppliesToServices)).map(|(_, row)| row).collect()
     }
 
     /// What tools of a service get: `reached`, which is what their operations come to, and what the section lists, cut
@@ -308,32 +308,32 @@ impl Policy {
     #[must_use]
     pub fn openapi_grant(
         &self,
-        service: &OpenApi,
+        service: &OpenApiService,
         tool: &ToolName,
         declared: &[Capability],
         reached: &[NetRule],
         profile: Option<&str>,
     ) -> Grants {
-        let secrets: BTreeSet<&str> = service.named_secrets().collect();
-        let rules = Rules {
+        let secrets: BTreeSet<&str> = service.secret_names().collect();
+        let rules = RuleLists {
             net: Some(reached.iter().chain(&service.net).cloned().collect()),
             net_private: Some(service.net_private.clone()),
-            attachments: Some(vec![AttachmentRule { access: Access::Create, media: "*/*".to_owned() }]),
+            attachments: Some(vec![AttachmentRule { access: AttachmentAccess::Create, media_type_pattern: "*/*".to_owned() }]),
             secrets: Some(
-                secrets.into_iter().map(|name| secret::SecretRule::Named(name.to_owned())).collect(),
+                secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
             ),
-            ..Rules::default()
+            ..RuleLists::default()
         };
-        Levels::of_section(self, service, tool, &rules).grant(declared, profile)
+        GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
     }
 
     /// What sections of single tools say of permission.
-    pub(super) fn openapi_permissions(&self) -> Vec<permission::Rule> {
+    pub(super) fn openapi_permissions(&self) -> Vec<permission::PermissionRule> {
         let sections = self.openapi.values().flat_map(|service| {
             let name = &service.name;
             service.tools.iter().filter_map(move |(tool, section)| {
-                Some(permission::Rule {
-                    tool: Some(format!("{name}{SEAM}{tool}")),
+                Some(permission::PermissionRule {
+                    tool: Some(format!("{name}{NAME_SEPARATOR}{tool}")),
                     tag: None,
                     source: Some(format!("openapi:{name}")),
                     args: BTreeMap::new(),
@@ -346,17 +346,17 @@ impl Policy {
     }
 
     /// A section that names a secret that nobody defined would never work.
-    pub(super) fn check_openapi(&self) -> Result<(), Problem> {
+    pub(super) fn check_openapi(&self) -> Result<(), PolicyProblem> {
         for service in self.openapi.values() {
             let table = ["openapi", service.name.as_str()];
             for (scheme, name) in &service.secrets {
-                let checked = self.secret_of("secrets", name).map_err(|problem| problem.below(scheme));
-                checked.map_err(within(table))?;
+                let checked = self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));
+                checked.map_err(nest_under(table))?;
             }
             for (header, value) in &service.headers {
-                let Header::Secret { secret, .. } = value else { continue };
-                let checked = self.secret_of("headers", secret).map_err(|problem| problem.below(header));
-                checked.map_err(within(table))?;
+                let ServiceHeader::Secret { secret, .. } = value else { continue };
+                let checked = self.find_secret("headers", secret).map_err(|problem| problem.in_table_entry(header));
+                checked.map_err(nest_under(table))?;
             }
         }
         Ok(())

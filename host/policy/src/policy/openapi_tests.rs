@@ -1,12 +1,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::written::{MAX_HEADERS, MAX_SECTIONS};
+use super::section::{MAX_HEADERS, MAX_SECTIONS};
 use super::*;
 use crate::capability::CapabilityKind;
 use crate::limits::Limit;
-use crate::policy::{Advice, Key};
-use crate::rule::Rule as _;
+use crate::policy::{Advice, GrantKey};
+use crate::rule::GrantRule as _;
 
 const PIN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -63,18 +63,18 @@ const FULL: &str = r#"
 #[test]
 fn every_key_of_a_section_holds() {
     let policy = policy(FULL);
-    let pets = policy.openapi_named("pets").unwrap();
-    assert_eq!(pets.document, Place::File("/base/docs/pets.yaml".into()));
+    let pets = policy.openapi_service("pets").unwrap();
+    assert_eq!(pets.document, DocumentLocation::File("/base/docs/pets.yaml".into()));
     assert_eq!(pets.server.as_deref(), Some("https://api.example.com/v1"));
     assert_eq!(pets.refresh, DEFAULT_REFRESH);
     assert_eq!((pets.include.len(), pets.exclude.len(), pets.variables.len()), (1, 1, 1));
-    let header = Header::Secret { secret: "KEY".to_owned(), prefix: "Token ".to_owned() };
+    let header = ServiceHeader::Secret { secret: "KEY".to_owned(), prefix: "Token ".to_owned() };
     assert_eq!(pets.headers["x-auth"], header);
     let (add, list) = (tool("addPet"), tool("listPets"));
     assert_eq!((pets.needs_approval(&add, true), pets.needs_approval(&list, true)), (false, true));
     assert!(!pets.needs_approval(&list, false));
     assert_eq!((pets.reducer(&add), pets.reducer(&list)), (Some("log"), None));
-    assert_eq!((pets.lane(&add), pets.lane(&list).as_deref()), (None, Some("openapi:pets")));
+    assert_eq!((pets.serial_queue(&add), pets.serial_queue(&list).as_deref()), (None, Some("openapi:pets")));
     assert_eq!((pets.cache(&add), pets.cache(&list)), (Some(Duration::from_secs(60)), None));
     assert_eq!((pets.asks_reason(&add), pets.asks_reason(&list)), (Some(true), Some(false)));
     let results = pets.results(&add);
@@ -91,7 +91,7 @@ fn every_key_of_a_section_holds() {
     let timeout = rows.iter().find(|row| row.key == "timeout").unwrap();
     assert_eq!(timeout.set, "[openapi.pets.tools.addPet.limits] timeout");
     assert!(!rows.iter().any(|row| row.key == "fuel"));
-    assert_eq!(policy.permissions().of_sections.len(), 1);
+    assert_eq!(policy.permissions().section_rules.len(), 1);
     let secret = policy.secrets().next().unwrap().1;
     assert_eq!(secret.query, ["api_key"]);
 }
@@ -99,7 +99,7 @@ fn every_key_of_a_section_holds() {
 #[test]
 fn a_profile_narrows_what_a_service_reaches() {
     let policy = policy(FULL);
-    let pets = policy.openapi_named("pets").unwrap();
+    let pets = policy.openapi_service("pets").unwrap();
     let rule = |text: &str| NetRule::parse(text, Path::new("/")).unwrap();
     let wish = |kind: &str, target: &str| Capability {
         kind: CapabilityKind::parse(kind),
@@ -123,10 +123,10 @@ fn a_profile_narrows_what_a_service_reaches() {
     assert!(of(&[elsewhere], None).unavailable().is_some());
     let hint = |key, wish| policy.advise_openapi(pets, None, key, wish).hint();
     let lines = "[openapi.pets]\nnet = [\"GET https://files.example.com\", \"GET https://cdn.example.com\"]";
-    assert!(hint(Key::Net, "GET https://cdn.example.com").ends_with(lines));
+    assert!(hint(GrantKey::Net, "GET https://cdn.example.com").ends_with(lines));
     let lines = "[openapi.pets]\nnet_private = [\"10.0.0.0/8\", \"127.0.0.1/32\"]";
-    assert!(hint(Key::NetPrivate, "127.0.0.1/32").ends_with(lines));
-    assert_eq!(policy.advise_openapi(pets, None, Key::NetPrivate, "10.1.0.0/16"), Advice::Granted);
+    assert!(hint(GrantKey::NetPrivate, "127.0.0.1/32").ends_with(lines));
+    assert_eq!(policy.advise_openapi(pets, None, GrantKey::NetPrivate, "10.1.0.0/16"), Advice::AlreadyGranted);
 }
 
 #[test]

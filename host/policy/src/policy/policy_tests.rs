@@ -62,7 +62,7 @@ fn a_grant_is_the_intersection() {
     ] {
         let grants = policy.grant(&id(plugin), &tool(name), &wishes, None);
         let paths =
-            |reaches: &[Reach]| reaches.iter().map(|r| r.folder().display().to_string()).collect::<Vec<_>>();
+            |reaches: &[PathRule]| reaches.iter().map(|r| r.folder().display().to_string()).collect::<Vec<_>>();
         assert_eq!(
             (paths(&grants.fs_read), paths(&grants.fs_write)),
             (
@@ -125,8 +125,8 @@ fn results_are_given_out_as_the_narrowest_table_says() {
         results = { untrusted = false }
     "#;
     let policy = Policy::parse(text, Path::new("/base"), None).unwrap();
-    let of = |plugin: &str, name: &str| policy.results_of(&id(plugin), &tool(name)).or(policy.results());
-    let wide = Delivery { truncate: Some(crate::output::Truncation::HeadTail), ..Delivery::default() };
+    let of = |plugin: &str, name: &str| policy.tool_results(&id(plugin), &tool(name)).or(policy.results());
+    let wide = OutputSettings { truncate: Some(crate::output::Truncation::HeadTail), ..OutputSettings::default() };
     assert_eq!((of("other", "fetch"), policy.results()), (wide, wide));
     let search = of("web", "search");
     assert_eq!(

@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::{Capability, CapabilityKind};
-use crate::rule::{Rule, covers};
+use crate::rule::{GrantRule, covers};
 
 const W: &str = "/w";
 
-fn covers_all<R: Rule>(outer: &[R], inner: &[R]) -> bool {
+fn covers_all<R: GrantRule>(outer: &[R], inner: &[R]) -> bool {
     inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
 }
 
@@ -80,7 +80,7 @@ fn within(inner: &Grants, outer: &Grants) -> bool {
 }
 
 /// All that a section's lists hold, as if a tool had declared everything.
-fn whole(rules: &Rules) -> Grants {
+fn whole(rules: &RuleLists) -> Grants {
     Grants {
         fs_read: rules.fs_read.clone().unwrap_or_default(),
         fs_write: rules.fs_write.clone().unwrap_or_default(),
@@ -102,7 +102,7 @@ proptest! {
         let policy = Policy::parse(&text, Path::new(W), None).unwrap();
         let (id, name) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
         let under = policy.grant(&id, &name, &declared, Some("x"));
-        prop_assert!(within(&under, &whole(policy.rules(&id).unwrap())), "beyond the plugin: {under:?}");
+        prop_assert!(within(&under, &whole(policy.plugin_rules(&id).unwrap())), "beyond the plugin: {under:?}");
         // What asks for the profile's reach gets nothing without one; all else gets no more than without.
         let (asks_profile, plain): (Vec<_>, Vec<_>) =
             declared.iter().cloned().partition(|wish| wish.target == "from-profile");

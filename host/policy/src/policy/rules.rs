@@ -2,40 +2,40 @@
 
 use std::path::Path;
 
-use crate::capability::Key;
+use crate::capability::GrantKey;
 use crate::capability::kind::kinds;
-use crate::rule::Rule;
+use crate::rule::GrantRule;
 
 macro_rules! levels_and_grants {
     ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
         /// One level of rules. In a plugin's grant an absent list is empty; elsewhere it narrows nothing.
         #[derive(Debug, Clone, Default, PartialEq)]
-        pub(super) struct Rules {
+        pub(super) struct RuleLists {
             $(pub(super) $key: Option<Vec<$Rule>>,)*
         }
 
-        impl Rules {
+        impl RuleLists {
             /// The level that leaves nothing.
             pub(super) fn deny_all() -> Self {
                 Self { $($key: Some(Vec::new()),)* }
             }
 
             /// A list as the policy would write it; `None` if it is absent.
-            pub(super) fn shown(&self, key: Key, workspace: &Path) -> Option<Vec<String>> {
+            pub(super) fn list_lines(&self, key: GrantKey, workspace: &Path) -> Option<Vec<String>> {
                 match key {
-                    $(Key::$Key => self.$key.as_ref().map(|rules| Rule::show_list(rules, workspace)),)*
+                    $(GrantKey::$Key => self.$key.as_ref().map(|rules| GrantRule::show_list(rules, workspace)),)*
                 }
             }
 
             /// Whether a list is there and holds what `wish` means.
-            pub(super) fn hold(&self, key: Key, wish: &str, workspace: &Path) -> Option<bool> {
-                match key { $(Key::$Key => hold(self.$key.as_deref(), wish, workspace),)* }
+            pub(super) fn list_grants(&self, key: GrantKey, wish: &str, workspace: &Path) -> Option<bool> {
+                match key { $(GrantKey::$Key => any_grants(self.$key.as_deref(), wish, workspace),)* }
             }
 
             /// Whether a list grants anything; a key that only narrows others does not.
-            pub(super) fn hold_anything(&self) -> bool {
-                let lists = [$((Key::$Key, self.$key.as_ref().map_or(0, Vec::len)),)*];
-                lists.into_iter().any(|(key, lines)| key != Key::NetPrivate && lines > 0)
+            pub(super) fn grants_anything(&self) -> bool {
+                let lists = [$((GrantKey::$Key, self.$key.as_ref().map_or(0, Vec::len)),)*];
+                lists.into_iter().any(|(key, lines)| key != GrantKey::NetPrivate && lines > 0)
             }
         }
 
@@ -44,13 +44,13 @@ macro_rules! levels_and_grants {
         pub struct Grants {
             $(#[doc = $grants] pub $key: Vec<$Rule>,)*
             /// What became of each declared capability, in the order of the declarations.
-            pub decisions: Vec<super::Decision>,
+            pub decisions: Vec<super::GrantDecision>,
         }
 
         impl Grants {
             /// The rules of each key, a line each.
-            pub(crate) fn lines(&self, workspace: &Path) -> Vec<(Key, Vec<String>)> {
-                vec![$((Key::$Key, self.$key.iter().map(|rule| rule.show(workspace)).collect()),)*]
+            pub(crate) fn lines(&self, workspace: &Path) -> Vec<(GrantKey, Vec<String>)> {
+                vec![$((GrantKey::$Key, self.$key.iter().map(|rule| rule.show(workspace)).collect()),)*]
             }
         }
     };
@@ -58,7 +58,7 @@ macro_rules! levels_and_grants {
 
 kinds!(levels_and_grants! {});
 
-fn hold<R: Rule>(rules: Option<&[R]>, wish: &str, workspace: &Path) -> Option<bool> {
+fn any_grants<R: GrantRule>(rules: Option<&[R]>, wish: &str, workspace: &Path) -> Option<bool> {
     let wish = R::parse(wish, workspace);
     rules.map(|rules| wish.is_ok_and(|wish| rules.iter().any(|rule| rule.grants(&wish))))
 }

@@ -9,24 +9,24 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
-use super::problem::{Problem, within};
+use super::problem::{PolicyProblem, nest_under};
 use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
 use crate::capability::list::{FolderList, RuleList};
-use crate::capability::net::Target;
-use crate::capability::program::{self, Program, Sandbox};
-use crate::capability::reach::{self, Reach};
+use crate::capability::net::NetTarget;
+use crate::capability::program::{self, Program, SandboxMode};
+use crate::capability::path_rule::{self, PathRule};
 use crate::capability::secret;
 use crate::mcp_server::{
-    Child, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, Endpoint, MAX_SERVER_NAME, McpServer, Place, Protocol,
-    SecretHeader, ToolRules,
+    StdioServerConfig, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, HttpServerConfig, MAX_SERVER_NAME, McpServer, ServerTransport, ProtocolEra,
+    SecretHeader, ServerToolSettings,
 };
 use crate::name::PluginId;
-use crate::output::Delivery;
+use crate::output::OutputSettings;
 use crate::permission::Action;
-use crate::quantity::unit::{Bytes, Set, Size, Timeout};
-use crate::rule::Rule as _;
-use crate::schema::Command;
+use crate::quantity::unit::{Bytes, OptionalQuantity, Size, Timeout};
+use crate::rule::GrantRule as _;
+use crate::schema::CommandArray;
 use crate::text::one_line;
 
 /// Most arguments, variables, headers and names of tools that a section may have, each.
@@ -41,7 +41,7 @@ const MAX_LINES: usize = 256;
 ]))]
 pub(super) struct ServerSection {
     /// The program, an absolute path, and its arguments.
-    #[schemars(with = "Option<Command>")]
+    #[schemars(with = "Option<CommandArray>")]
     command: Option<Vec<String>>,
     /// More arguments.
     #[serde(default)]
@@ -68,12 +68,12 @@ pub(super) struct ServerSection {
     network: Option<bool>,
     /// Address space of each of its processes, as a text like `512MiB`.
     #[serde(default)]
-    memory: Set<u64, Size>,
+    memory: OptionalQuantity<u64, Size>,
     /// Processes that it and all it starts may be at once. Default: 256.
     #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
     /// What happens where the kernel cannot confine it. Default: `required`.
-    sandbox: Option<CageSection>,
+    sandbox: Option<ServerSandboxMode>,
     /// The URL of a server over HTTP.
     #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://."))]
     url: Option<String>,
@@ -90,7 +90,7 @@ pub(super) struct ServerSection {
     net_private: RuleList<IpNet>,
     /// Which era of the protocol the server is spoken to in.
     #[serde(default)]
-    protocol: Protocol,
+    protocol: ProtocolEra,
     /// Its tools that are taken, as it names them; `*` stands for any run of characters.
     tools: Option<BTreeSet<String>>,
     /// Its tools that are not taken, whatever lets them in.
@@ -100,32 +100,32 @@ pub(super) struct ServerSection {
     resources: Option<BTreeSet<String>>,
     /// How long it may take from its start to its list of tools. Default: 60s.
     #[serde(default)]
-    start_timeout: Set<Duration, Timeout>,
+    start_timeout: OptionalQuantity<Duration, Timeout>,
     /// How long one call may take. Default: 55s.
     #[serde(default)]
-    timeout: Set<Duration, Timeout>,
+    timeout: OptionalQuantity<Duration, Timeout>,
     /// What becomes of its calls, where the rules are less strict.
     permission: Option<Action>,
     /// Characters of text that a result may have.
     max_result_chars: Option<u64>,
     /// Bytes of a result beside its text. Default: 256KiB.
     #[serde(default)]
-    max_result_bytes: Set<u64, Bytes>,
+    max_result_bytes: OptionalQuantity<u64, Bytes>,
     /// How its results are given out.
     #[serde(default)]
-    results: Delivery,
+    results: OutputSettings,
     /// The built-in reducer for its results.
     reduce: Option<String>,
     /// Tools for which something else holds, by the name that the server gives them.
     #[serde(default)]
-    tool: BTreeMap<String, ToolRules>,
+    tool: BTreeMap<String, ServerToolSettings>,
 }
 
 /// What happens where the kernel cannot confine a server.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "ServerSandbox")]
-enum CageSection {
+enum ServerSandboxMode {
     /// It is not started.
     Required,
     /// It is started with what confinement there is.
@@ -135,7 +135,7 @@ enum CageSection {
 }
 
 impl ServerSection {
-    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, Problem> {
+    pub(super) fn resolve(self, name: &str, workspace: &Path) -> Result<McpServer, PolicyProblem> {
         let id = PluginId::new(name).map_err(|e| e.to_string().replacen("plugin id", "name", 1))?;
         if name.len() > MAX_SERVER_NAME {
             return Err(format!(
@@ -145,8 +145,8 @@ impl ServerSection {
         }
         self.check_sizes()?;
         let place = match (&self.command, &self.url) {
-            (Some(_), None) => Place::Child(Box::new(self.child(workspace)?)),
-            (None, Some(url)) => Place::Http(Box::new(self.endpoint(url, workspace)?)),
+            (Some(_), None) => ServerTransport::Stdio(Box::new(self.resolve_stdio(workspace)?)),
+            (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, workspace)?)),
             (Some(_), Some(_)) => {
                 let message = "`url` beside `command`: write one of them, a server is reached in one way";
                 return Err(message.to_owned().into());
@@ -161,12 +161,12 @@ impl ServerSection {
             }
         };
         Ok(McpServer {
-            place,
+            transport: place,
             protocol: self.protocol,
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
-            of_tools: self.tool,
-            rules: ToolRules {
+            tool_overrides: self.tool,
+            rules: ServerToolSettings {
                 permission: self.permission,
                 timeout: None,
                 max_result_chars: self.max_result_chars,
@@ -199,15 +199,15 @@ impl ServerSection {
     }
 
     /// Refuses a key that would say something of the other kind of server, and be obeyed by nobody.
-    fn refuse(kind: &str, keys: &[(&str, bool)]) -> Result<(), String> {
+    fn refuse_keys(kind: &str, keys: &[(&str, bool)]) -> Result<(), String> {
         match keys.iter().find(|(_, written)| *written) {
             Some((key, _)) => Err(format!("`{key}` means nothing for a server with `{kind}`: take it out")),
             None => Ok(()),
         }
     }
 
-    fn child(&self, workspace: &Path) -> Result<Child, String> {
-        Self::refuse(
+    fn resolve_stdio(&self, workspace: &Path) -> Result<StdioServerConfig, String> {
+        Self::refuse_keys(
             "command",
             &[
                 ("headers", !self.headers.is_empty()),
@@ -219,7 +219,7 @@ impl ServerSection {
         let mut command = self.command.iter().flatten();
         let file = command.next().ok_or("`command` is empty: name the program, an absolute path")?;
         let path = Path::new(file);
-        let Some(path) = reach::normalise(path).filter(|_| path.is_absolute()) else {
+        let Some(path) = path_rule::normalize(path).filter(|_| path.is_absolute()) else {
             return Err(format!(
                 "`command` begins with `{}`: write an absolute path, `which {}` shows it; a program is not looked for \
                  anywhere",
@@ -231,9 +231,9 @@ impl ServerSection {
         if args.iter().any(|arg| arg.contains('\0')) {
             return Err("an argument has no zero byte".to_owned());
         }
-        let caged = self.sandbox != Some(CageSection::None);
+        let caged = self.sandbox != Some(ServerSandboxMode::None);
         if !caged {
-            Self::refuse(
+            Self::refuse_keys(
                 "sandbox = \"none\"",
                 &[
                     ("fs_read", !self.fs_read.is_empty()),
@@ -243,15 +243,15 @@ impl ServerSection {
                 ],
             )?;
         }
-        let env = self.env.rules_or_none("env", workspace)?;
+        let env = self.env.rules_or_empty("env", workspace)?;
         for variable in self.env_secrets.keys() {
             let parsed = EnvRule::parse(variable, workspace).map_err(|e| format!("`env_secrets`: {e}"))?;
             if parsed.value.is_some() || env.iter().any(|rule| rule.name == parsed.name) {
                 return Err(format!("`env_secrets`: `{}` is set twice", one_line(variable, MAX_SHOWN)));
             }
         }
-        let cwd = Reach::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
-        Ok(Child {
+        let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
+        Ok(StdioServerConfig {
             program: Program {
                 path,
                 env,
@@ -260,24 +260,24 @@ impl ServerSection {
                 cwd: cwd.map_err(|e| format!("`cwd`: {e}"))?.folder().to_path_buf(),
                 timeout: None,
                 memory_bytes: self.memory.0,
-                processes: program::processes(self.processes)?,
+                processes: program::check_processes(self.processes)?,
                 read: self.fs_read.folders("fs_read", workspace)?,
                 write: self.fs_write.folders("fs_write", workspace)?,
                 execute: self.execute.folders("execute", workspace)?,
                 chmod: false,
                 sandbox: match self.sandbox {
-                    Some(CageSection::BestEffort) => Sandbox::BestEffort,
-                    Some(CageSection::Required | CageSection::None) | None => Sandbox::Required,
+                    Some(ServerSandboxMode::BestEffort) => SandboxMode::BestEffort,
+                    Some(ServerSandboxMode::Required | ServerSandboxMode::None) | None => SandboxMode::Required,
                 },
             },
             args,
             env_secrets: self.env_secrets.clone(),
-            caged,
+            sandboxed: caged,
         })
     }
 
-    fn endpoint(&self, url: &str, workspace: &Path) -> Result<Endpoint, String> {
-        Self::refuse(
+    fn resolve_http(&self, url: &str, workspace: &Path) -> Result<HttpServerConfig, String> {
+        Self::refuse_keys(
             "url",
             &[
                 ("args", !self.args.is_empty()),
@@ -296,19 +296,19 @@ impl ServerSection {
         let parsed = read_url(url)?;
         let mut headers = BTreeMap::new();
         for (name, value) in &self.headers {
-            let name = secret::header_name(name)?;
+            let name = secret::parse_header_name(name)?;
             if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
                 return Err(format!("`headers`: the value of `{name}` is not plain ASCII"));
             }
-            if is_ours(&name) {
+            if is_host_header(&name) {
                 return Err(format!("`headers`: `{name}` is the host's to write"));
             }
             headers.insert(name, value.clone());
         }
         let mut secrets = Vec::new();
         for (name, of) in &self.header_secrets {
-            let header = secret::header_name(name)?;
-            if is_ours(&header) || headers.contains_key(&header) {
+            let header = secret::parse_header_name(name)?;
+            if is_host_header(&header) || headers.contains_key(&header) {
                 return Err(format!("`header_secrets`: `{header}` is written already"));
             }
             secrets.push(SecretHeader { header, prefix: "", secret: of.clone() });
@@ -320,13 +320,13 @@ impl ServerSection {
             }
             secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
         }
-        let net_private = self.net_private.rules_or_none("net_private", workspace)?;
-        Ok(Endpoint { url: parsed.into(), headers, secrets, net_private })
+        let net_private = self.net_private.rules_or_empty("net_private", workspace)?;
+        Ok(HttpServerConfig { url: parsed.into(), headers, secrets, net_private })
     }
 }
 
 /// Headers that the protocol writes itself.
-fn is_ours(name: &str) -> bool {
+fn is_host_header(name: &str) -> bool {
     name.starts_with("mcp-") || matches!(name, "accept" | "accept-encoding" | "last-event-id" | "user-agent")
 }
 
@@ -337,7 +337,7 @@ fn read_url(url: &str) -> Result<Url, String> {
         return Err("`url`: a password has no place here; write `bearer` or `header_secrets`".to_owned());
     }
     parsed.set_fragment(None);
-    Target::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
+    NetTarget::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
     Ok(parsed)
 }
 
@@ -354,51 +354,51 @@ impl Policy {
     }
 
     /// A server that names a secret which nobody defined, or which may not go there, would never work.
-    pub(super) fn check_servers(&self) -> Result<(), Problem> {
+    pub(super) fn check_servers(&self) -> Result<(), PolicyProblem> {
         for server in self.servers.values() {
-            let checked = match &server.place {
-                Place::Child(child) => self.check_child(child),
-                Place::Http(endpoint) => self.check_endpoint(endpoint),
+            let checked = match &server.transport {
+                ServerTransport::Stdio(child) => self.check_stdio_server(child),
+                ServerTransport::Http(endpoint) => self.check_http_server(endpoint),
             };
-            checked.map_err(within(["mcp", server.name.as_str()]))?;
+            checked.map_err(nest_under(["mcp", server.name.as_str()]))?;
         }
         Ok(())
     }
 
-    fn check_child(&self, child: &Child) -> Result<(), Problem> {
+    fn check_stdio_server(&self, child: &StdioServerConfig) -> Result<(), PolicyProblem> {
         for rule in &child.program.env {
             self.check_variable(rule)?;
         }
         for (variable, name) in &child.env_secrets {
-            let secret = self.secret_of("env_secrets", name).map_err(|problem| problem.below(variable))?;
+            let secret = self.find_secret("env_secrets", name).map_err(|problem| problem.in_table_entry(variable))?;
             if !secret.reveal {
-                let problem = Problem::from(format!(
+                let problem = PolicyProblem::from(format!(
                     "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; if \
                      you mean that, write `reveal = true` there"
                 ));
-                return Err(problem.below(variable));
+                return Err(problem.in_table_entry(variable));
             }
         }
         Ok(())
     }
 
-    fn check_endpoint(&self, endpoint: &Endpoint) -> Result<(), Problem> {
+    fn check_http_server(&self, endpoint: &HttpServerConfig) -> Result<(), PolicyProblem> {
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
         let target =
-            target.and_then(|url| Target::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;
+            target.and_then(|url| NetTarget::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;
         for SecretHeader { header, prefix, secret: name } in &endpoint.secrets {
             let key = if prefix.is_empty() { "header_secrets" } else { "bearer" };
-            let secret = self.secret_of(key, name)?;
+            let secret = self.find_secret(key, name)?;
             if !secret.headers.contains(header) {
-                return Err(Problem::from(format!(
+                return Err(PolicyProblem::from(format!(
                     "`{key}`: the secret `{name}` may not stand in the header `{header}`; to allow it, add to \
                      [secrets.{name:?}] headers = [{header:?}]"
                 )));
             }
-            if !secret.goes_to(&target) {
-                let origin = target.wish();
+            if !secret.may_be_sent_to(&target) {
+                let origin = target.as_rule();
                 let origin = origin.split_once(' ').map_or(origin.as_str(), |(_, origin)| origin);
-                return Err(Problem::from(format!(
+                return Err(PolicyProblem::from(format!(
                     "`{key}`: the secret `{name}` may not be sent to its `url`; to allow it, add to [secrets.{name:?}] \
                      origins = [{:?}]",
                     Url::parse(origin)

@@ -9,13 +9,13 @@ mod paths;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::check::{Finding, Severity};
-use super::problem::{Problem, Step, did_you_mean, within};
-use super::{Policy, Profile, Reduction};
+use super::check::{PolicyFinding, Severity};
+use super::problem::{PolicyProblem, PathStep, suggest_name, nest_under};
+use super::{Policy, Profile, ReducerBinding};
 use crate::mcp_server::McpServer;
-use crate::name::{self, MCP, PluginId, SEAM};
+use crate::name::{self, MCP_PREFIX, PluginId, NAME_SEPARATOR};
 use crate::permission;
-use crate::rule::Rule as _;
+use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 
 /// A plugin that a policy can name.
@@ -31,7 +31,7 @@ pub struct KnownPlugin {
 
 /// What a policy can name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownNames {
     /// The plugins by id; `None`: nobody looked, and nothing is said of names of plugins and tools.
     pub plugins: Option<BTreeMap<String, KnownPlugin>>,
     /// The qualified names of all tools, native ones included.
@@ -62,18 +62,18 @@ pub enum PathKind {
 impl Policy {
     /// What the policy names and is not there, in the order of the lines. `look` says what is at a path.
     #[must_use]
-    pub fn warnings(&self, known: &Known, look: &dyn Fn(&Path) -> PathKind) -> Vec<Finding> {
-        let mut found = paths::missing(self, look);
+    pub fn warnings(&self, known: &KnownNames, look: &dyn Fn(&Path) -> PathKind) -> Vec<PolicyFinding> {
+        let mut found = paths::check_paths(self, look);
         self.check_token_profiles(&mut found);
         self.check_builtin_reducers(known, &mut found);
         self.check_fairness(&mut found);
         if let Some(plugins) = &known.plugins {
-            let names = Names { policy: self, known, plugins };
-            names.plugins(&mut found);
-            names.lists(&mut found);
-            names.rules(self.permissions().rules.as_slice(), None, &mut found);
+            let names = NameCheck { policy: self, known, plugins };
+            names.check_plugins(&mut found);
+            names.check_lists(&mut found);
+            names.check_rules(self.permissions().rules.as_slice(), None, &mut found);
             for profile in self.profiles.values() {
-                names.profile(profile, &mut found);
+                names.check_profile(profile, &mut found);
             }
         }
         self.source.findings(Severity::Warning, found)
@@ -87,29 +87,29 @@ impl Policy {
     ) -> Option<(&'a str, String, Option<String>)> {
         let unknown = profiles.find(|name| self.profile(name).is_none())?;
         let message = format!("there is no profile `{unknown}` in the policy");
-        Some((unknown, message, did_you_mean(unknown, self.profiles())))
+        Some((unknown, message, suggest_name(unknown, self.profile_names())))
     }
 
-    fn check_token_profiles(&self, found: &mut Vec<Problem>) {
+    fn check_token_profiles(&self, found: &mut Vec<PolicyProblem>) {
         let Some(oauth) = &self.serve().oauth else { return };
         for name in oauth.profiles.keys().map(String::as_str).filter(|name| *name != "*") {
             if let Some((_, message, help)) = self.unknown_profile(std::iter::once(name)) {
-                let problem = Problem::at(["serve", "oauth", "profiles", name], message);
-                found.push(Problem { help, ..problem });
+                let problem = PolicyProblem::at_keys(["serve", "oauth", "profiles", name], message);
+                found.push(PolicyProblem { help, ..problem });
             }
         }
     }
 
-    fn check_builtin_reducers(&self, known: &Known, found: &mut Vec<Problem>) {
+    fn check_builtin_reducers(&self, known: &KnownNames, found: &mut Vec<PolicyProblem>) {
         let wrong = |name: Option<&str>, path: &[&str]| {
             let name = name.filter(|name| *name != "none" && !known.reducers.contains(*name))?;
-            let problem = Problem::at(path.iter().copied(), format!("there is no reducer `{name}`"));
-            Some(problem.suggesting(name, known.reducers.iter().map(String::as_str)))
+            let problem = PolicyProblem::at_keys(path.iter().copied(), format!("there is no reducer `{name}`"));
+            Some(problem.with_suggestion(name, known.reducers.iter().map(String::as_str)))
         };
         if known.reducers.is_empty() {
             return;
         }
-        for service in self.openapi() {
+        for service in self.openapi_services() {
             let name = service.name.as_str();
             found.extend(wrong(service.reduce.as_deref(), &["openapi", name, "reduce"]));
             for (tool, section) in &service.tools {
@@ -118,7 +118,7 @@ impl Policy {
             }
         }
         for server in self.mcp_servers() {
-            let McpServer { name, rules, of_tools, .. } = &**server;
+            let McpServer { name, rules, tool_overrides: of_tools, .. } = &**server;
             found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "reduce"]));
             for (tool, rules) in of_tools {
                 found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "tool", tool, "reduce"]));
@@ -128,40 +128,40 @@ impl Policy {
 }
 
 /// Compares names with what there is.
-struct Names<'a> {
+struct NameCheck<'a> {
     policy: &'a Policy,
-    known: &'a Known,
+    known: &'a KnownNames,
     plugins: &'a BTreeMap<String, KnownPlugin>,
 }
 
 /// A name that nobody has: the message, and what may have been meant.
-type Unknown = (String, Option<String>);
+type UnknownName = (String, Option<String>);
 
-impl Names<'_> {
+impl NameCheck<'_> {
     /// The tables of plugins.
-    fn plugins(&self, found: &mut Vec<Problem>) {
+    fn check_plugins(&self, found: &mut Vec<PolicyProblem>) {
         for (id, own) in &self.policy.plugins {
             let table = ["plugins", id.as_str()];
             let Some(plugin) = self.plugins.get(id.as_str()) else {
                 found.push(match &own.section.file {
-                    Some(file) => Problem::at(
+                    Some(file) => PolicyProblem::at_keys(
                         ["plugins", id.as_str(), "file"],
                         format!("the plugin directory has no file `{file}`"),
                     ),
-                    None => problem(self.plugin(id.as_str()), table),
+                    None => problem_for(self.unknown_plugin(id.as_str()), table),
                 });
                 continue;
             };
             if let Some(tools) = &plugin.tools {
                 for tool in own.tools.keys().filter(|tool| !tools.contains(tool.as_str())) {
                     let message = format!("the plugin `{id}` has no tool `{tool}`");
-                    let problem = Problem::at(["tools", tool.as_str()], message).within(table);
-                    found.push(problem.suggesting(tool.as_str(), tools.iter().map(String::as_str)));
+                    let problem = PolicyProblem::at_keys(["tools", tool.as_str()], message).under_keys(table);
+                    found.push(problem.with_suggestion(tool.as_str(), tools.iter().map(String::as_str)));
                 }
-                self.reductions(id, &own.reduce, plugin, found);
+                self.check_reducers(id, &own.reduce, plugin, found);
             }
             if let Some((key, message)) = &plugin.refused_setting {
-                found.push(Problem::at(
+                found.push(PolicyProblem::at_keys(
                     ["plugins", id.as_str(), "config", key],
                     format!("`{key}`: {message}"),
                 ));
@@ -170,162 +170,162 @@ impl Names<'_> {
     }
 
     /// The tools whose results a plugin is to reduce, and its reducers for them.
-    fn reductions(&self, id: &PluginId, list: &[Reduction], plugin: &KnownPlugin, found: &mut Vec<Problem>) {
-        for (index, Reduction { tool, reducer }) in list.iter().enumerate() {
-            let at = |unknown: Unknown| {
-                let mut problem = problem(unknown, ["plugins", id.as_str(), "grant", "reduce"]);
-                problem.path.push(Step::Index(index));
+    fn check_reducers(&self, id: &PluginId, list: &[ReducerBinding], plugin: &KnownPlugin, found: &mut Vec<PolicyProblem>) {
+        for (index, ReducerBinding { tool, reducer }) in list.iter().enumerate() {
+            let at = |unknown: UnknownName| {
+                let mut problem = problem_for(unknown, ["plugins", id.as_str(), "grant", "reduce"]);
+                problem.path.push(PathStep::Index(index));
                 problem
             };
-            if let Some(unknown) = self.tool(tool) {
+            if let Some(unknown) = self.check_tool(tool) {
                 found.push(at(unknown));
             }
             if !plugin.reducers.iter().any(|declared| declared == reducer || declared == tool) {
-                let help = did_you_mean(reducer, plugin.reducers.iter().map(String::as_str));
+                let help = suggest_name(reducer, plugin.reducers.iter().map(String::as_str));
                 found.push(at((format!("the plugin `{id}` has no reducer `{reducer}`"), help)));
             }
         }
     }
 
     /// The lists of grants, of tools' sections and of profiles that name tools.
-    fn lists(&self, found: &mut Vec<Problem>) {
+    fn check_lists(&self, found: &mut Vec<PolicyProblem>) {
         for (table, rules) in self.policy.tables() {
             for rule in rules.invoke.iter().flatten() {
                 let text = rule.show(self.policy.workspace());
-                if let Some(unknown) = self.pattern(&text) {
-                    found.push(problem(unknown, table.iter().copied().chain(["invoke"])).in_text(&text));
+                if let Some(unknown) = self.check_pattern(&text) {
+                    found.push(problem_for(unknown, table.iter().copied().chain(["invoke"])).in_text(&text));
                 }
             }
         }
     }
 
-    fn profile(&self, profile: &Profile, found: &mut Vec<Problem>) {
+    fn check_profile(&self, profile: &Profile, found: &mut Vec<PolicyProblem>) {
         let name = &**profile.name();
         let mut check =
-            |key: &str, list: Option<&BTreeSet<String>>, unknown: &dyn Fn(&str) -> Option<Unknown>| {
+            |key: &str, list: Option<&BTreeSet<String>>, unknown: &dyn Fn(&str) -> Option<UnknownName>| {
                 for text in list.into_iter().flatten() {
                     if let Some(unknown) = unknown(text) {
-                        found.push(problem(unknown, ["profile", name, key]).in_text(text));
+                        found.push(problem_for(unknown, ["profile", name, key]).in_text(text));
                     }
                 }
             };
         check("plugins", profile.plugins.as_ref(), &|id| {
-            (!self.plugins.contains_key(id)).then(|| self.plugin(id))
+            (!self.plugins.contains_key(id)).then(|| self.unknown_plugin(id))
         });
-        check("tools", profile.tools.as_ref(), &|tool| self.tool(tool));
-        check("exclude_tools", Some(&profile.exclude_tools), &|tool| self.tool(tool));
+        check("tools", profile.tools.as_ref(), &|tool| self.check_tool(tool));
+        check("exclude_tools", Some(&profile.exclude_tools), &|tool| self.check_tool(tool));
         check("toolsets", profile.toolsets.as_ref(), &|name| {
-            self.label(name, &self.known.toolsets, "no tool is in a toolset")
+            self.check_label(name, &self.known.toolsets, "no tool is in a toolset")
         });
-        check("mcp_servers", profile.mcp_servers.as_ref(), &|server| self.server(server));
+        check("mcp_servers", profile.mcp_servers.as_ref(), &|server| self.check_server(server));
         for server in profile.mcp_tools.iter().flatten().map(|(server, _)| server) {
-            if let Some(unknown) = self.server(server) {
-                found.push(problem(unknown, ["profile", name, "mcp_tools", server]));
+            if let Some(unknown) = self.check_server(server) {
+                found.push(problem_for(unknown, ["profile", name, "mcp_tools", server]));
             }
         }
-        self.rules(&profile.permissions.rules, Some(name), found);
+        self.check_rules(&profile.permissions.rules, Some(name), found);
     }
 
-    fn rules(&self, rules: &[permission::Rule], profile: Option<&str>, found: &mut Vec<Problem>) {
-        let tag = |name: &str| self.label(name, &self.known.tags, "no tool has the tag");
+    fn check_rules(&self, rules: &[permission::PermissionRule], profile: Option<&str>, found: &mut Vec<PolicyProblem>) {
+        let tag = |name: &str| self.check_label(name, &self.known.tags, "no tool has the tag");
         for (index, rule) in rules.iter().enumerate() {
             let unknown = [
-                ("tool", rule.tool.as_deref().and_then(|tool| self.pattern(tool))),
+                ("tool", rule.tool.as_deref().and_then(|tool| self.check_pattern(tool))),
                 ("tag", rule.tag.as_deref().and_then(tag)),
-                ("source", rule.source.as_deref().and_then(|source| self.source(source))),
+                ("source", rule.source.as_deref().and_then(|source| self.check_source(source))),
             ];
             for (key, unknown) in unknown {
                 let Some((message, help)) = unknown else { continue };
-                let of_rule = Problem { help, ..Problem::of_entry("rule", index, message) }.in_key(key);
+                let of_rule = PolicyProblem { help, ..PolicyProblem::at_list_entry("rule", index, message) }.in_key(key);
                 let table = profile.map(|name| ["profile", name]);
-                found.push(within(table.into_iter().flatten())(of_rule));
+                found.push(nest_under(table.into_iter().flatten())(of_rule));
             }
         }
     }
 
-    fn plugin(&self, id: &str) -> Unknown {
+    fn unknown_plugin(&self, id: &str) -> UnknownName {
         let message = format!("no plugin `{id}` is installed");
-        (message, did_you_mean(id, self.plugins.keys().map(String::as_str)))
+        (message, suggest_name(id, self.plugins.keys().map(String::as_str)))
     }
 
-    fn server(&self, name: &str) -> Option<Unknown> {
+    fn check_server(&self, name: &str) -> Option<UnknownName> {
         let servers = || self.policy.mcp_servers().map(|server| server.name.as_str());
         let is_unknown = self.policy.mcp_server(name).is_none();
-        is_unknown.then(|| (format!("there is no [mcp.{name}]"), did_you_mean(name, servers())))
+        is_unknown.then(|| (format!("there is no [mcp.{name}]"), suggest_name(name, servers())))
     }
 
     /// Whether all tools are known: a plugin that did not load, a service or a server may have others.
     fn knows_all(&self) -> bool {
         self.plugins.values().all(|plugin| plugin.tools.is_some())
             && self.policy.mcp_servers().next().is_none()
-            && self.policy.openapi().next().is_none()
+            && self.policy.openapi_services().next().is_none()
     }
 
     /// A toolset or a tag that no tool has, if all tools are known.
-    fn label(&self, name: &str, known: &BTreeSet<String>, message: &str) -> Option<Unknown> {
+    fn check_label(&self, name: &str, known: &BTreeSet<String>, message: &str) -> Option<UnknownName> {
         let is_unknown = !known.contains(name) && self.knows_all();
-        let help = || did_you_mean(name, known.iter().map(String::as_str));
+        let help = || suggest_name(name, known.iter().map(String::as_str));
         is_unknown.then(|| (format!("{message} `{name}`"), help()))
     }
 
-    fn source(&self, pattern: &str) -> Option<Unknown> {
+    fn check_source(&self, pattern: &str) -> Option<UnknownName> {
         let (kind, name) = pattern.split_once(':')?;
         let of_kind: BTreeSet<&str> = match kind {
             "plugin" => self.plugins.keys().map(String::as_str).collect(),
             "mcp" => self.policy.mcp_servers().map(|server| server.name.as_str()).collect(),
-            _ => self.policy.openapi().map(|service| service.name.as_str()).collect(),
+            _ => self.policy.openapi_services().map(|service| service.name.as_str()).collect(),
         };
         let is_unknown = !of_kind.iter().any(|known| text_matches(name, known));
-        is_unknown.then(|| (format!("there is no source `{pattern}`"), did_you_mean(name, of_kind)))
+        is_unknown.then(|| (format!("there is no source `{pattern}`"), suggest_name(name, of_kind)))
     }
 
     /// A name with stars, or without.
-    fn pattern(&self, pattern: &str) -> Option<Unknown> {
-        let Some((head, _)) = pattern.split_once('*') else { return self.tool(pattern) };
+    fn check_pattern(&self, pattern: &str) -> Option<UnknownName> {
+        let Some((head, _)) = pattern.split_once('*') else { return self.check_tool(pattern) };
         if self.known.tools.iter().any(|tool| text_matches(pattern, tool)) {
             return None;
         }
         let nothing = || (format!("no tool has a name like `{pattern}`"), None);
-        match name::split(head) {
-            Some((source, _)) => self.of_source(source, head).map(|unknown| unknown.unwrap_or_else(nothing)),
+        match name::split_qualified(head) {
+            Some((source, _)) => self.check_source_tool(source, head).map(|unknown| unknown.unwrap_or_else(nothing)),
             None => self.knows_all().then(nothing),
         }
     }
 
-    fn tool(&self, name: &str) -> Option<Unknown> {
+    fn check_tool(&self, name: &str) -> Option<UnknownName> {
         if self.known.tools.contains(name) {
             return None;
         }
-        let help = || did_you_mean(name, self.known.tools.iter().map(String::as_str));
+        let help = || suggest_name(name, self.known.tools.iter().map(String::as_str));
         let unknown = || (format!("there is no tool `{name}`"), help());
-        match name::split(name) {
-            Some((source, _)) => self.of_source(source, name).map(|of| of.unwrap_or_else(unknown)),
+        match name::split_qualified(name) {
+            Some((source, _)) => self.check_source_tool(source, name).map(|of| of.unwrap_or_else(unknown)),
             None => Some(unknown()),
         }
     }
 
     /// What is to be said of an unknown tool of a source: `None`: nothing, its tools are not known; `Some(None)`: that
     /// there is no such tool; else that there is no such source.
-    fn of_source(&self, source: &str, name: &str) -> Option<Option<Unknown>> {
-        let prefix = format!("{source}{SEAM}");
-        if name.starts_with(MCP) {
+    fn check_source_tool(&self, source: &str, name: &str) -> Option<Option<UnknownName>> {
+        let prefix = format!("{source}{NAME_SEPARATOR}");
+        if name.starts_with(MCP_PREFIX) {
             // Which tools a server has, nobody knows before it is asked.
-            return source.strip_prefix(MCP).and_then(|server| self.server(server)).map(Some);
+            return source.strip_prefix(MCP_PREFIX).and_then(|server| self.check_server(server)).map(Some);
         }
         if self.known.tools.iter().any(|tool| tool.starts_with(&prefix)) {
             return Some(None);
         }
-        if self.policy.openapi_named(source).is_some() {
+        if self.policy.openapi_service(source).is_some() {
             return None;
         }
         match self.plugins.get(source) {
             Some(KnownPlugin { tools: None, .. }) => None,
             Some(_) => Some(None),
-            None => Some(Some(self.plugin(source))),
+            None => Some(Some(self.unknown_plugin(source))),
         }
     }
 }
 
-fn problem<'a>((message, help): Unknown, keys: impl IntoIterator<Item = &'a str>) -> Problem {
-    Problem { help, ..Problem::at(keys, message) }
+fn problem_for<'a>((message, help): UnknownName, keys: impl IntoIterator<Item = &'a str>) -> PolicyProblem {
+    PolicyProblem { help, ..PolicyProblem::at_keys(keys, message) }
 }

@@ -9,7 +9,7 @@ use schemars::{Schema, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, de};
 
-use super::{age, bytes, duration, show_bytes, show_duration};
+use super::{parse_age, parse_bytes, parse_duration, show_bytes, show_duration};
 use crate::schema::inline_schema;
 
 /// A day in milliseconds. Times are at most this long, because the system cannot represent much later deadlines.
@@ -20,12 +20,12 @@ pub(crate) const POSITIVE: RangeInclusive<u64> = 1..=u64::MAX;
 pub(crate) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
 /// The word of a policy for work that is not counted.
-const UNCOUNTED: &str = "none";
+const NO_FUEL_LIMIT: &str = "none";
 
 /// A unit in which a policy writes values of type `T`.
 pub(crate) trait Unit<T> {
     /// How a value without an amount is shown.
-    const ABSENT: &'static str = "none";
+    const NO_AMOUNT: &'static str = "none";
 
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<T, D::Error>;
     /// Reads a value that may be absent.
@@ -43,7 +43,7 @@ pub(crate) trait Unit<T> {
 
     /// A value as a policy writes it.
     fn show(value: &T) -> String {
-        Self::amount(value).map_or_else(|| Self::ABSENT.to_owned(), Self::show_amount)
+        Self::amount(value).map_or_else(|| Self::NO_AMOUNT.to_owned(), Self::show_amount)
     }
 
     /// Completes the sentence "the limit is …".
@@ -162,7 +162,7 @@ impl Unit<u64> for Bytes {
         }
         match Written::deserialize(input)? {
             Written::Number(number) => Ok(number),
-            Written::Text(text) => bytes(&text).map_err(D::Error::custom),
+            Written::Text(text) => parse_bytes(&text).map_err(D::Error::custom),
         }
     }
 
@@ -183,7 +183,7 @@ impl Unit<u64> for Bytes {
 }
 
 impl Unit<Option<u64>> for Bytes {
-    const ABSENT: &'static str = "auto";
+    const NO_AMOUNT: &'static str = "auto";
 
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
         <Self as Unit<u64>>::read(input).map(Some)
@@ -207,7 +207,7 @@ macro_rules! texts {
     ($($Unit:ident: $ty:ty = $parse:expr, $expected:literal, $amount:expr, $show:expr, $units:expr;)*) => {$(
         impl Unit<$ty> for $Unit {
             fn read<'de, D: Deserializer<'de>>(input: D) -> Result<$ty, D::Error> {
-                let text = input.deserialize_str(Text($expected))?;
+                let text = input.deserialize_str(StringVisitor($expected))?;
                 $parse(&text).map_err(D::Error::custom)
             }
 
@@ -235,9 +235,9 @@ macro_rules! texts {
 }
 
 texts! {
-    Size: u64 = bytes, "a size as a string, \"64MiB\"", |value: &u64| *value, show_bytes, SIZES;
-    Time: Duration = duration, "a time as a string, \"250ms\", \"30s\" or \"5m\"", milliseconds, show_milliseconds, TIMES;
-    Age: Duration = age, "an age as a string, \"12h\" or \"90d\"", milliseconds, show_milliseconds, "(ms|s|m|h|d)";
+    Size: u64 = parse_bytes, "a size as a string, \"64MiB\"", |value: &u64| *value, show_bytes, SIZES;
+    Time: Duration = parse_duration, "a time as a string, \"250ms\", \"30s\" or \"5m\"", milliseconds, show_milliseconds, TIMES;
+    Age: Duration = parse_age, "an age as a string, \"12h\" or \"90d\"", milliseconds, show_milliseconds, "(ms|s|m|h|d)";
 }
 
 fn milliseconds(time: &Duration) -> u64 {
@@ -271,7 +271,7 @@ impl Unit<Duration> for Timeout {
 }
 
 impl Unit<Option<u64>> for Fuel {
-    const ABSENT: &'static str = UNCOUNTED;
+    const NO_AMOUNT: &'static str = NO_FUEL_LIMIT;
 
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
         struct Read;
@@ -282,7 +282,7 @@ impl Unit<Option<u64>> for Fuel {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
                     f,
-                    "a number of units, or \"{UNCOUNTED}\": `fuel` then bounds nothing, and `timeout` does"
+                    "a number of units, or \"{NO_FUEL_LIMIT}\": `fuel` then bounds nothing, and `timeout` does"
                 )
             }
 
@@ -296,7 +296,7 @@ impl Unit<Option<u64>> for Fuel {
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
-                if word == UNCOUNTED {
+                if word == NO_FUEL_LIMIT {
                     Ok(None)
                 } else {
                     Err(E::invalid_value(de::Unexpected::Str(word), &self))
@@ -312,11 +312,11 @@ impl Unit<Option<u64>> for Fuel {
     }
 
     fn show_range(range: &RangeInclusive<u64>) -> String {
-        format!("at least {}, or `\"{UNCOUNTED}\"`, which counts no work", range.start())
+        format!("at least {}, or `\"{NO_FUEL_LIMIT}\"`, which counts no work", range.start())
     }
 
     fn schema(range: &RangeInclusive<u64>) -> Schema {
-        json_schema!({"anyOf": [whole_number(range), {"const": UNCOUNTED}]})
+        json_schema!({"anyOf": [whole_number(range), {"const": NO_FUEL_LIMIT}]})
     }
 }
 
@@ -348,9 +348,9 @@ impl Unit<Option<f64>> for Dollars {
 }
 
 /// Reads a text; the error says which form it has.
-struct Text(&'static str);
+struct StringVisitor(&'static str);
 
-impl de::Visitor<'_> for Text {
+impl de::Visitor<'_> for StringVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -364,21 +364,21 @@ impl de::Visitor<'_> for Text {
 
 /// The value of a key that a table may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Set<T, U>(pub(crate) Option<T>, PhantomData<U>);
+pub(crate) struct OptionalQuantity<T, U>(pub(crate) Option<T>, PhantomData<U>);
 
-impl<T, U> Default for Set<T, U> {
+impl<T, U> Default for OptionalQuantity<T, U> {
     fn default() -> Self {
         Self(None, PhantomData)
     }
 }
 
-impl<'de, T, U: Unit<T>> Deserialize<'de> for Set<T, U> {
+impl<'de, T, U: Unit<T>> Deserialize<'de> for OptionalQuantity<T, U> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         U::read(input).map(|value| Self(Some(value), PhantomData))
     }
 }
 
-inline_schema! { [T, U: Unit<T>] Set<T, U>, "Amount" => U::schema(&ANY); }
+inline_schema! { [T, U: Unit<T>] OptionalQuantity<T, U>, "Amount" => U::schema(&ANY); }
 
 #[cfg(test)]
 mod tests {
@@ -388,7 +388,7 @@ mod tests {
         #[derive(Deserialize)]
         struct Table {
             #[serde(default)]
-            fuel: Set<Option<u64>, Fuel>,
+            fuel: OptionalQuantity<Option<u64>, Fuel>,
         }
         let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
         table.fuel.0.map(|fuel| Fuel::check("fuel", &fuel, &POSITIVE).map(|()| fuel)).transpose()

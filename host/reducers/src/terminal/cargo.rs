@@ -1,19 +1,19 @@
 //! `cargo test` and `cargo nextest`.
 
 use super::compiler;
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 
 const WHAT: &str = "passing tests and progress";
 
-/// Drops what passed; a build that failed is shown as one.
+/// Drops passing tests. A failed build is reduced like a build.
 pub(super) fn test(text: &str, most: usize) -> Option<String> {
     let finished = text.lines().any(|line| line.starts_with("test result: ") || is_nextest_summary(line));
     if !finished {
         return compiler::cargo(text, most);
     }
     let passing_suites = passing_suites(text);
-    let total = Total::of(text);
-    let (mut failures, mut trace) = (false, Trace::default());
+    let total = PassedSuites::of(text);
+    let (mut failures, mut trace) = (false, StackTrace::default());
     let lines: Vec<&str> = text.lines().collect();
     let mut seen = 0;
     let sorted = lines.iter().enumerate().map(|(index, line)| {
@@ -33,10 +33,10 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
         };
         (*line, fate)
     });
-    Some(Sorted::of(sorted.collect()).show(WHAT, most))
+    Some(ClassifiedLines::of(sorted.collect()).show(WHAT, most))
 }
 
-fn outside(line: &str, passing_suite: bool) -> Fate {
+fn outside(line: &str, passing_suite: bool) -> LineAction {
     let trimmed = line.trim_start();
     let passes =
         line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")).is_some_and(|(_, outcome)| {
@@ -45,13 +45,13 @@ fn outside(line: &str, passing_suite: bool) -> Fate {
     let runs = line.strip_prefix("running ").is_some_and(|rest| rest.ends_with(" tests") || rest == "1 test");
     let nextest = trimmed.starts_with("PASS [") || trimmed.starts_with("SKIP [");
     match () {
-        () if passes || runs || nextest || passing_suite || compiler::is_progress(line) => Fate::Drop,
-        () if trimmed.starts_with("FAIL [") || line.starts_with("error") => Fate::Begin,
-        () => Fate::Keep,
+        () if passes || runs || nextest || passing_suite || compiler::is_progress(line) => LineAction::Drop,
+        () if trimmed.starts_with("FAIL [") || line.starts_with("error") => LineAction::Begin,
+        () => LineAction::Keep,
     }
 }
 
-/// For each line: whether it is the heading of a suite that passed. One that never ended has not.
+/// For each line: whether it is the heading of a suite that passed. An unfinished suite has not passed.
 fn passing_suites(text: &str) -> Vec<bool> {
     let mut passed = false;
     let mut marks: Vec<bool> = text
@@ -75,15 +75,15 @@ fn is_nextest_summary(line: &str) -> bool {
         .is_some_and(|rest| rest.contains("tests run") || rest.contains("test run"))
 }
 
-/// The suites that passed, together.
+/// The totals of the passing suites.
 #[derive(Debug, Default)]
-struct Total {
+struct PassedSuites {
     suites: usize,
     passed: u64,
     ignored: u64,
 }
 
-impl Total {
+impl PassedSuites {
     fn of(text: &str) -> Self {
         let mut total = Self::default();
         for counts in text.lines().filter_map(|line| line.strip_prefix("test result: ok. ")) {
@@ -98,12 +98,12 @@ impl Total {
         total
     }
 
-    /// One result stays as it is; of several the last one speaks for all.
-    fn fate(&self, seen: usize) -> Fate {
+    /// A single result is unchanged. The last of several stands for all.
+    fn fate(&self, seen: usize) -> LineAction {
         match self.suites {
-            1 => Fate::Keep,
-            all if seen < all => Fate::Drop,
-            all => Fate::Replace(format!(
+            1 => LineAction::Keep,
+            all if seen < all => LineAction::Drop,
+            all => LineAction::Replace(format!(
                 "test result: ok. {} passed; 0 failed; {} ignored; in {all} suites",
                 self.passed, self.ignored
             )),
@@ -111,18 +111,18 @@ impl Total {
     }
 }
 
-/// A stack trace, of which the frames in the standard library say nothing.
+/// A stack trace, whose frames in the standard library are dropped.
 #[derive(Debug, Default)]
-struct Trace {
+struct StackTrace {
     inside: bool,
     skip: bool,
 }
 
-impl Trace {
-    /// What becomes of a line among the failures, given the line behind it.
-    fn fate(&mut self, line: &str, next: &str) -> Fate {
+impl StackTrace {
+    /// The action for a line among the failures, given the next line.
+    fn fate(&mut self, line: &str, next: &str) -> LineAction {
         if std::mem::take(&mut self.skip) {
-            return Fate::Drop;
+            return LineAction::Drop;
         }
         if line == "stack backtrace:" {
             self.inside = true;
@@ -132,10 +132,10 @@ impl Trace {
             self.inside = trimmed.len() < line.len() && (frame || trimmed.starts_with("at "));
             if frame && next.trim_start().starts_with("at /rustc/") {
                 self.skip = true;
-                return Fate::Drop;
+                return LineAction::Drop;
             }
         }
-        if line.starts_with("---- ") { Fate::Begin } else { Fate::Keep }
+        if line.starts_with("---- ") { LineAction::Begin } else { LineAction::Keep }
     }
 }
 

@@ -1,34 +1,34 @@
-//! What was run. The reducer of a terminal looks at this and not at words in the output.
+//! The command of a call. The reducer `terminal` decides by it and not by words in the output.
 //!
 //! | arguments | read as |
 //! |---|---|
-//! | `{"command": "git status -s"}` | a command of the shell, if it is a simple one |
-//! | `{"command": "cd sub && git status"}` | the same: what follows one or more `cd DIR &&` |
-//! | `{"program": "git", "args": ["status"]}` | a program with its arguments, no shell |
+//! | `{"command": "git status -s"}` | a simple shell command |
+//! | `{"command": "cd sub && git status"}` | the same, after `cd DIR &&` |
+//! | `{"program": "git", "args": ["status"]}` | a program with its arguments, without a shell |
 //! | `{"command": ["git", "status"]}` | the same |
-//! | `X=1 timeout 60 uv run pytest 2>&1` | `pytest`: what only starts another program is taken off |
+//! | `X=1 timeout 60 uv run pytest 2>&1` | `pytest`; programs that only start another one are removed |
 //!
-//! Everything else is not a simple command, and nobody knows what of the output is whose: pipes, lists with `;`, `&&` or
-//! `||`, redirections to files, substitutions, groups, comments, here-documents, several lines.
+//! Everything else is not a simple command, because its output cannot be attributed to one program: pipes, lists with
+//! `;`, `&&` or `||`, redirections to files, substitutions, groups, comments, here-documents, several lines.
 
 use serde_json::{Map, Value};
 
 /// A simple command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct SimpleCommand {
     /// The program's name without its folder.
     pub(crate) program: String,
     /// Its arguments, unquoted.
     pub(crate) args: Vec<String>,
 }
 
-impl Command {
-    /// The first argument that is no option.
+impl SimpleCommand {
+    /// The first argument that is not an option.
     pub(crate) fn first(&self) -> Option<&str> {
         self.words().next()
     }
 
-    /// The arguments that are no options.
+    /// The arguments that are not options.
     pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
         self.args.iter().map(String::as_str).filter(|arg| !arg.starts_with('-'))
     }
@@ -39,7 +39,7 @@ impl Command {
 }
 
 /// Reads the command from the arguments of a call.
-pub(crate) fn parse(args: &str) -> Option<Command> {
+pub(crate) fn parse(args: &str) -> Option<SimpleCommand> {
     let Ok(Value::Object(args)) = serde_json::from_str(args) else { return None };
     let words = match (args.get("command"), args.get("program").and_then(Value::as_str)) {
         (Some(Value::Array(words)), None) => strings(words)?,
@@ -65,35 +65,35 @@ fn strings(words: &[Value]) -> Option<Vec<String>> {
     words.iter().map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
-/// The words of a simple command, behind any `cd DIR &&`.
+/// The words of a simple command, after any `cd DIR &&`.
 fn simple(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     for token in tokens(line.trim())? {
         match token {
-            Token::Word(word) => words.push(word),
-            Token::And if matches!(words.as_slice(), [cd, _] if cd == "cd") => words.clear(),
-            Token::And => return None,
+            ShellToken::Word(word) => words.push(word),
+            ShellToken::And if matches!(words.as_slice(), [cd, _] if cd == "cd") => words.clear(),
+            ShellToken::And => return None,
         }
     }
     Some(words)
 }
 
-enum Token {
+enum ShellToken {
     Word(String),
     And,
 }
 
-/// Splits as a POSIX shell does (2.2 Quoting, 2.3 Token Recognition), as far as simple commands need it.
-fn tokens(line: &str) -> Option<Vec<Token>> {
+/// Splits like a POSIX shell (2.2 Quoting, 2.3 Token Recognition), as far as simple commands need it.
+fn tokens(line: &str) -> Option<Vec<ShellToken>> {
     let mut tokens = Vec::new();
     let mut word: Option<String> = None;
     let mut rest = line.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
-            ' ' | '\t' => tokens.extend(word.take().map(Token::Word)),
+            ' ' | '\t' => tokens.extend(word.take().map(ShellToken::Word)),
             '&' if rest.next_if_eq(&'&').is_some() => {
-                tokens.extend(word.take().map(Token::Word));
-                tokens.push(Token::And);
+                tokens.extend(word.take().map(ShellToken::Word));
+                tokens.push(ShellToken::And);
             }
             '\'' => loop {
                 match rest.next()? {
@@ -113,13 +113,13 @@ fn tokens(line: &str) -> Option<Vec<Token>> {
             c => word.get_or_insert_default().push(c),
         }
     }
-    tokens.extend(word.map(Token::Word));
+    tokens.extend(word.map(ShellToken::Word));
     Some(tokens)
 }
 
-type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+type CharStream<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
-fn quoted(rest: &mut Rest<'_>, word: &mut String) -> Option<()> {
+fn quoted(rest: &mut CharStream<'_>, word: &mut String) -> Option<()> {
     loop {
         match rest.next()? {
             '"' => return Some(()),
@@ -131,8 +131,8 @@ fn quoted(rest: &mut Rest<'_>, word: &mut String) -> Option<()> {
     }
 }
 
-/// Accepts `2>&1`, `>&2`, `2>/dev/null` and `</dev/null`, which leave the output what it is or less of it.
-fn redirection(sign: char, word: &mut Option<String>, rest: &mut Rest<'_>) -> Option<()> {
+/// Accepts `2>&1`, `>&2`, `2>/dev/null` and `</dev/null`, which leave the output unchanged or shorten it.
+fn redirection(sign: char, word: &mut Option<String>, rest: &mut CharStream<'_>) -> Option<()> {
     match word.take().as_deref() {
         None | Some("1" | "2") => {}
         Some(_) => return None,
@@ -149,8 +149,8 @@ fn redirection(sign: char, word: &mut Option<String>, rest: &mut Rest<'_>) -> Op
     harmless.then_some(())
 }
 
-/// Takes off what only starts another program: assignments, `sudo`, `env`, `timeout 60`, `npx`, `uv run`, ….
-fn unwrap(words: Vec<String>) -> Option<Command> {
+/// Removes words that only start another program: assignments, `sudo`, `env`, `timeout 60`, `npx`, `uv run`, ….
+fn unwrap(words: Vec<String>) -> Option<SimpleCommand> {
     let mut words = words.into_iter().peekable();
     loop {
         let word = words.next()?;
@@ -166,7 +166,7 @@ fn unwrap(words: Vec<String>) -> Option<Command> {
             | ("pnpm" | "npm" | "bun" | "yarn" | "bundle", Some("exec" | "dlx")) => drop(words.next()),
             (_, Some("-m")) if is_python(program) => drop(words.next()),
             _ if program.is_empty() || word.contains('$') => return None,
-            _ => return Some(Command { program: program.to_owned(), args: words.collect() }),
+            _ => return Some(SimpleCommand { program: program.to_owned(), args: words.collect() }),
         }
     }
 }

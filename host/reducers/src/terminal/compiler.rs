@@ -1,12 +1,12 @@
-//! `cargo build` and its kin, and `tsc`.
+//! `cargo build` and similar commands, and `tsc`.
 
 use std::collections::BTreeMap;
 
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 use crate::cut::{chars, count, ends};
 use crate::shape::digits;
 
-/// What cargo says while all goes well, right-aligned to twelve columns.
+/// Progress lines of cargo, right-aligned to twelve columns.
 const PROGRESS: &[&str] = &[
     "Adding",
     "Blocking",
@@ -32,20 +32,20 @@ const PROGRESS: &[&str] = &[
     "Verifying",
 ];
 
-/// Of one file so many errors of `tsc` are shown when there are too many.
+/// How many errors of `tsc` are shown for each file if there are too many.
 const ERRORS_A_FILE: usize = 3;
 
-/// Tells whether a line is one of cargo's own, about progress.
+/// Returns whether a line is a progress line of cargo.
 pub(super) fn is_progress(line: &str) -> bool {
     let trimmed = line.trim_start();
     let word = trimmed.split(' ').next().unwrap_or_default();
-    // `Doc-tests` and `Running` head a suite; those are judged by how the suite ended.
+    // `Doc-tests` and `Running` start a suite, which is judged by its result.
     word != "Running"
         && PROGRESS.contains(&word)
         && line.len() - trimmed.len() == 12usize.saturating_sub(word.len())
 }
 
-/// Keeps errors and warnings of cargo, and how it ended.
+/// Keeps errors and warnings of cargo, and the final line.
 pub(super) fn cargo(text: &str, most: usize) -> Option<String> {
     let is_finding = |line: &str| {
         ["error", "warning"]
@@ -57,28 +57,28 @@ pub(super) fn cargo(text: &str, most: usize) -> Option<String> {
         return None;
     }
     let fate = |line: &str| match line {
-        line if is_progress(line) => Fate::Drop,
-        line if is_finding(line) => Fate::Begin,
-        _ => Fate::Keep,
+        line if is_progress(line) => LineAction::Drop,
+        line if is_finding(line) => LineAction::Begin,
+        _ => LineAction::Keep,
     };
-    let shown = Sorted::new(text, fate).show("progress", usize::MAX);
+    let shown = ClassifiedLines::new(text, fate).show("progress", usize::MAX);
     if chars(&shown) <= most {
         return Some(shown);
     }
-    // Too much: a warning says what and where, an error everything.
+    // If the text is still too long, warnings are shortened to message and location, and errors stay complete.
     let (mut warning, mut located) = (false, false);
     let fate = |line: &str| {
         if is_finding(line) {
             (warning, located) = (line.starts_with("warning"), false);
-            return Fate::Begin;
+            return LineAction::Begin;
         }
         let place = line.trim_start().starts_with("--> ") && !std::mem::replace(&mut located, true);
-        if is_progress(line) || warning && !place { Fate::Drop } else { Fate::Keep }
+        if is_progress(line) || warning && !place { LineAction::Drop } else { LineAction::Keep }
     };
-    Some(Sorted::new(text, fate).show("progress, and details of warnings", most))
+    Some(ClassifiedLines::new(text, fate).show("progress, and details of warnings", most))
 }
 
-/// Keeps what `tsc` found; of very many errors the first of each file.
+/// Keeps the errors of `tsc`; if there are too many, the first ones of each file.
 pub(super) fn typescript(text: &str, most: usize) -> Option<String> {
     if !text.lines().any(|line| place(line).is_some() || line.contains(" - error TS")) {
         return None;
@@ -95,7 +95,7 @@ pub(super) fn typescript(text: &str, most: usize) -> Option<String> {
             *number += 1;
             keeps = *number <= ERRORS_A_FILE;
         } else if !line.starts_with(' ') {
-            // Only indented lines belong to the error above them.
+            // Only indented lines belong to the error above.
             keeps = true;
         }
         if keeps {

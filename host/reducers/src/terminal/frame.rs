@@ -1,5 +1,5 @@
-//! The lines that our own tools put around the output of a program: how it ended, what was cut, where stderr begins. They
-//! are not the program's, so no strategy sees them, and those at the end stay as they are.
+//! The lines that our tools put around the output of a program: exit status, truncation, the start of stderr. No
+//! strategy sees them, and those at the end are unchanged.
 //!
 //! ```text
 //! M  a.rs
@@ -12,25 +12,25 @@
 use super::Strategy;
 use crate::cut::{chars, ends};
 
-/// Before what a program wrote to stderr.
+/// The heading before stderr.
 const STDERR: &str = "[stderr]";
-/// Most characters of stderr that stay beside an output that was recognised without it.
+/// The most characters of stderr that stay beside a recognised stdout.
 const MOST_STDERR_CHARS: usize = 2048;
 
-/// Applies a strategy to what is the program's, and puts the lines around it back.
+/// Applies a strategy to the program's output, and restores the lines around it.
 pub(super) fn around(text: &str, most: usize, strategy: Strategy) -> Option<String> {
     let (body, end) = split(text);
     let most = most.saturating_sub(chars(end) + 1);
     let shown = strategy(body, most).or_else(|| {
         let (stdout, stderr) = streams(body)?;
-        // Many programs tell half of what they say on each.
+        // Many programs split their report between both streams.
         let together = strategy(&format!("{stdout}{stderr}"), most);
         together.or_else(|| beside(stdout, stderr, most, strategy))
     })?;
     Some(if end.is_empty() { shown } else { format!("{}\n{end}", shown.trim_end_matches('\n')) })
 }
 
-/// The first stream by the strategy, and what is worth keeping of the second.
+/// Reduces stdout by the strategy, and keeps the end of stderr.
 fn beside(stdout: &str, stderr: &str, most: usize, strategy: Strategy) -> Option<String> {
     let room = (most / 2).min(MOST_STDERR_CHARS);
     let kept = ends(stderr, room).unwrap_or_else(|| stderr.to_owned());
@@ -38,7 +38,7 @@ fn beside(stdout: &str, stderr: &str, most: usize, strategy: Strategy) -> Option
     Some(format!("{}\n{STDERR}\n{kept}", shown.trim_end_matches('\n')))
 }
 
-/// What is the program's, and our lines behind it.
+/// Splits the program's output from our lines after it.
 fn split(text: &str) -> (&str, &str) {
     let mut body = text;
     loop {
@@ -53,7 +53,7 @@ fn split(text: &str) -> (&str, &str) {
     (body, end.trim_end_matches(['\n', '\r']))
 }
 
-/// Whether a line is one that our tools write behind an output.
+/// Whether our tools write this line after an output.
 fn is_end(line: &str) -> bool {
     let code = line.strip_prefix("[exit code ").and_then(|rest| rest.strip_suffix(']'));
     let is_code = code.is_some_and(|code| code.parse::<i32>().is_ok());

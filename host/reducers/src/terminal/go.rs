@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 use crate::cut::count;
 use crate::shape::begins;
 
 const WHAT: &str = "passing tests and progress";
 
-/// Drops what passed; nothing if it is no output of `go test`.
+/// Drops passing tests; `None` if the text is not output of `go test`.
 pub(super) fn test(text: &str, most: usize) -> Option<String> {
     let text = from_json(text).map_or(Cow::Borrowed(text), Cow::Owned);
     let known = |line: &str| {
@@ -32,28 +32,28 @@ pub(super) fn test(text: &str, most: usize) -> Option<String> {
     let fate = |line| {
         if let Some((verb, name)) = step(line) {
             current = (verb != "PAUSE").then_some(name);
-            return if passed.contains(name) || verb != "RUN" { Fate::Drop } else { Fate::Keep };
+            return if passed.contains(name) || verb != "RUN" { LineAction::Drop } else { LineAction::Keep };
         }
         if let Some((failed, name)) = result(line) {
             current = Some(name);
-            return if failed { Fate::Begin } else { Fate::Drop };
+            return if failed { LineAction::Begin } else { LineAction::Drop };
         }
         if line.starts_with("ok  \t") {
             (current, seen) = (None, seen + 1);
             return match packages {
-                1 => Fate::Keep,
-                all if seen < all => Fate::Drop,
-                all => Fate::Replace(format!("ok  \t({} passed)", count(all, "package"))),
+                1 => LineAction::Keep,
+                all if seen < all => LineAction::Drop,
+                all => LineAction::Replace(format!("ok  \t({} passed)", count(all, "package"))),
             };
         }
         if begins(line, &["FAIL", "?   \t", "coverage: "]) || line == "PASS" {
             current = None;
-            return if line.starts_with("FAIL") { Fate::Keep } else { Fate::Drop };
+            return if line.starts_with("FAIL") { LineAction::Keep } else { LineAction::Drop };
         }
-        // What a test printed is its own until another one speaks.
-        if current.is_some_and(|name| passed.contains(name)) { Fate::Drop } else { Fate::Keep }
+        // The output of a test ends at the next line of `go test`.
+        if current.is_some_and(|name| passed.contains(name)) { LineAction::Drop } else { LineAction::Keep }
     };
-    Some(Sorted::new(&text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(&text, fate).show(WHAT, most))
 }
 
 /// `=== RUN   TestA/b`.
@@ -62,7 +62,7 @@ fn step(line: &str) -> Option<(&str, &str)> {
     matches!(verb, "RUN" | "PAUSE" | "CONT" | "NAME").then_some((verb, name.trim()))
 }
 
-/// `    --- FAIL: TestA/b (0.00s)`: whether it failed, and the test.
+/// Parses `    --- FAIL: TestA/b (0.00s)`: whether the test failed, and its name.
 fn result(line: &str) -> Option<(bool, &str)> {
     let (outcome, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
     let (name, time) = rest.rsplit_once(" (")?;
@@ -79,7 +79,7 @@ fn result(line: &str) -> Option<(bool, &str)> {
 /// An event of `go test -json` (`go doc test2json`).
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Event<'a> {
+struct GoTestEvent<'a> {
     #[serde(borrow)]
     action: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -88,7 +88,7 @@ struct Event<'a> {
     output: Cow<'a, str>,
 }
 
-/// What the events say, package by package, as `go test -v` would print it. Nothing if there are no events.
+/// Converts the events, package by package, to the form of `go test -v`. `None` if there are no events.
 fn from_json(text: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| line.starts_with('{'));
     lines.next()?;
@@ -96,7 +96,7 @@ fn from_json(text: &str) -> Option<String> {
     let mut packages: BTreeMap<Cow<'_, str>, String> = BTreeMap::new();
     let mut events = 0;
     for line in text.lines() {
-        match serde_json::from_str::<Event<'_>>(line) {
+        match serde_json::from_str::<GoTestEvent<'_>>(line) {
             Ok(event) => {
                 events += 1;
                 if matches!(&*event.action, "output" | "build-output") {

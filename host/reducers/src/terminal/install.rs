@@ -1,10 +1,10 @@
 //! Package managers: `npm`, `pnpm`, `yarn`, `bun`, `pip`, `uv`, `apt`, `cargo install`.
 
 use super::compiler;
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 use crate::shape::{begins, digits};
 
-/// What they say while all goes well. What was added, removed and found stands in other lines.
+/// Progress lines. Other lines say what was added, removed and found.
 const PROGRESS: &[&str] = &[
     // pip
     "Building wheel",
@@ -72,13 +72,13 @@ const TELLING: &[&str] = &[
     "broken",
 ];
 
-/// Drops progress; nothing if there is none.
+/// Drops progress; `None` if there is none.
 pub(super) fn install(text: &str, most: usize) -> Option<String> {
     let mut found = false;
-    let sorted = Sorted::new(text, |line| {
+    let sorted = ClassifiedLines::new(text, |line| {
         let noise = is_progress(line);
         found |= noise;
-        if noise { Fate::Drop } else { Fate::Keep }
+        if noise { LineAction::Drop } else { LineAction::Keep }
     });
     found.then(|| sorted.show("progress", most))
 }
@@ -105,7 +105,7 @@ fn is_bar(trimmed: &str) -> bool {
     trimmed.len() > 1 && trimmed.chars().all(|c| matches!(c, '+' | '-'))
 }
 
-/// ASCII only: the words are.
+/// The words are ASCII only.
 fn tells(trimmed: &str) -> bool {
     let lower = trimmed.to_ascii_lowercase();
     TELLING.iter().any(|word| lower.contains(word))

@@ -1,23 +1,23 @@
-//! `vitest`, `jest`, `mocha`, `node --test` and other speakers of TAP.
+//! `vitest`, `jest`, `mocha`, `node --test` and other TAP producers.
 
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 use crate::shape::{begins, digits, indent};
 
 const WHAT: &str = "passing tests and progress";
 
-/// From these lines on there are failures and the summary only.
+/// After these lines, only failures and the summary follow.
 const FAILURES: [&str; 5] =
     ["⎯⎯⎯⎯⎯⎯⎯ Failed ", "⎯⎯⎯⎯⎯⎯ Failed ", "✖ failing tests:", "Test Files ", "Test Suites: "];
 
-/// Drops what passed; nothing if there is no summary.
+/// Drops passing tests; `None` if there is no summary.
 pub(super) fn test(text: &str, most: usize) -> Option<String> {
     if !text.lines().any(is_summary) {
         return None;
     }
-    let mut reader = Reader::default();
-    let mut lines: Vec<(&str, Fate)> = text.lines().map(|line| (line, reader.fate(line))).collect();
+    let mut reader = SuiteReader::default();
+    let mut lines: Vec<(&str, LineAction)> = text.lines().map(|line| (line, reader.fate(line))).collect();
     drop_empty_headings(&mut lines);
-    Some(Sorted::of(lines).show(WHAT, most))
+    Some(ClassifiedLines::of(lines).show(WHAT, most))
 }
 
 fn is_summary(line: &str) -> bool {
@@ -33,19 +33,19 @@ fn is_summary(line: &str) -> bool {
         || number_then("tests failed")
 }
 
-/// Where in the output a line stands.
+/// The section of the output that a line belongs to.
 #[derive(Debug, Default)]
-struct Reader {
-    /// Among the failures at the end.
+struct SuiteReader {
+    /// The failures at the end.
     failures: bool,
-    /// In what jest says about a failure.
+    /// The report of a failure by jest.
     bullet: bool,
-    /// In the notes below a TAP line, with its indentation and whether they are of a test that passed.
+    /// The notes below a TAP line, with their indentation and whether their test passed.
     notes: Option<(usize, bool)>,
 }
 
-impl Reader {
-    fn fate(&mut self, line: &str) -> Fate {
+impl SuiteReader {
+    fn fate(&mut self, line: &str) -> LineAction {
         let trimmed = line.trim_start();
         self.failures |= begins(trimmed, &FAILURES) || is_failing_count(trimmed);
         if let Some(fate) = self.note(line) {
@@ -55,34 +55,34 @@ impl Reader {
             self.bullet = false;
         } else if trimmed.starts_with("● ") {
             self.bullet = true;
-            return Fate::Begin;
+            return LineAction::Begin;
         }
         if trimmed.starts_with("not ok ") {
             self.notes = Some((indent(line), false));
-            return Fate::Begin;
+            return LineAction::Begin;
         }
         if self.failures || self.bullet {
             let begins_one = begins(line, &[" FAIL ", "test at "])
                 || line.starts_with("  ") && digits(trimmed).is_some_and(|(_, rest)| rest.starts_with(") "));
-            return if begins_one { Fate::Begin } else { Fate::Keep };
+            return if begins_one { LineAction::Begin } else { LineAction::Keep };
         }
         if is_tap_pass(trimmed) {
             self.notes = Some((indent(line), true));
-            return Fate::Drop;
+            return LineAction::Drop;
         }
         let passes = begins(trimmed, &["✓ ", "✔ ", "√ ", "↓ ", "﹣ ", "○ skipped", "# Subtest: "])
             || line.starts_with("PASS ");
-        if passes { Fate::Drop } else { Fate::Keep }
+        if passes { LineAction::Drop } else { LineAction::Keep }
     }
 
     /// The block of notes below a TAP line: `  ---` to `  ...`.
-    fn note(&mut self, line: &str) -> Option<Fate> {
+    fn note(&mut self, line: &str) -> Option<LineAction> {
         let (depth, passed) = self.notes?;
         let inside = indent(line) > depth || line.trim().is_empty();
         if !inside || (line.trim() == "..." && indent(line) == depth + 2) {
             self.notes = None;
         }
-        inside.then_some(if passed { Fate::Drop } else { Fate::Keep })
+        inside.then_some(if passed { LineAction::Drop } else { LineAction::Keep })
     }
 }
 
@@ -97,8 +97,8 @@ fn is_tap_pass(trimmed: &str) -> bool {
     number.is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// A line above others that is itself in their tree.
-struct Heading {
+/// A heading in the tree of tests.
+struct SuiteHeading {
     index: usize,
     indent: usize,
     has_pass: bool,
@@ -106,10 +106,10 @@ struct Heading {
 }
 
 /// Drops the headings of groups in which everything passed.
-fn drop_empty_headings(lines: &mut [(&str, Fate)]) {
-    let mut above: Vec<Heading> = Vec::new();
+fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
+    let mut above: Vec<SuiteHeading> = Vec::new();
     let mut empty: Vec<usize> = Vec::new();
-    let mut close = |above: &mut Vec<Heading>| {
+    let mut close = |above: &mut Vec<SuiteHeading>| {
         let Some(done) = above.pop() else { return };
         let is_empty = done.has_pass && !done.has_kept;
         if is_empty {
@@ -129,9 +129,9 @@ fn drop_empty_headings(lines: &mut [(&str, Fate)]) {
             close(&mut above);
         }
         match fate {
-            Fate::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
-            // What npm says it runs is no heading.
-            _ => above.push(Heading { index, indent, has_pass: false, has_kept: line.starts_with("> ") }),
+            LineAction::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
+            // The command that npm prints is not a heading.
+            _ => above.push(SuiteHeading { index, indent, has_pass: false, has_kept: line.starts_with("> ") }),
         }
     }
     while !above.is_empty() {
@@ -139,7 +139,7 @@ fn drop_empty_headings(lines: &mut [(&str, Fate)]) {
     }
     for index in empty {
         if let Some((_, fate)) = lines.get_mut(index) {
-            *fate = Fate::Drop;
+            *fate = LineAction::Drop;
         }
     }
 }

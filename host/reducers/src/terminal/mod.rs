@@ -1,12 +1,12 @@
-//! The output of a terminal, by what was run.
+//! Reduces the output of a terminal by the command.
 //!
 //! | run | kept | dropped |
 //! |---|---|---|
 //! | `git status`, any format | branch, counts, the first files of each kind | the other names |
-//! | `cargo test`, `cargo nextest`, `pytest`, `unittest`, `vitest`, `jest`, `mocha`, `node --test`, `npm test`, `go test` | every failure with message and place, the summary | what passed |
+//! | `cargo test`, `cargo nextest`, `pytest`, `unittest`, `vitest`, `jest`, `mocha`, `node --test`, `npm test`, `go test` | every failure with message and location, the summary | passing tests |
 //! | `cargo build`, `check`, `clippy`, …, `tsc` | errors, warnings, the summary | progress |
-//! | `npm`, `pnpm`, `yarn`, `pip`, `uv`, `apt`, `cargo install` | what was added and removed, warnings, errors, the summary | progress |
-//! | anything else | all, up to 8192 characters; then beginning and end | the middle |
+//! | `npm`, `pnpm`, `yarn`, `pip`, `uv`, `apt`, `cargo install` | additions and removals, warnings, errors, the summary | progress |
+//! | anything else | everything up to 8192 characters; then start and end | the middle |
 //!
 //! ```text
 //! $ cargo test                                     [29 lines left out: passing tests and progress]
@@ -19,7 +19,7 @@
 //! test result: FAILED. 25 passed; 1 failed; …      test result: FAILED. 25 passed; 1 failed; …
 //! ```
 //!
-//! A strategy is taken only for a simple command ([`command`]) whose output it recognises; otherwise the last row holds.
+//! A strategy applies only to a simple command ([`command`]) whose output it recognises. Otherwise the last row applies.
 
 mod cargo;
 mod command;
@@ -34,30 +34,30 @@ mod python;
 
 use crate::cut::{chars, ends};
 use crate::shape::plain;
-use crate::{Context, law, pointer};
-use command::Command;
+use crate::{ReducerInput, law, pointer};
+use command::SimpleCommand;
 
 /// Longer output of unknown commands is cut; about two thousand tokens.
 const MOST_CHARS: usize = 8192;
 
-/// Failures and diagnostics are why the command was run: they get more room.
+/// Failures and diagnostics are the purpose of a test run, so they get more room.
 const MOST_FINDINGS_CHARS: usize = 16_384;
 
-/// A strategy: the output and the most characters; nothing if it is not such an output.
+/// A strategy: takes the output and the most characters; returns `None` for other output.
 type Strategy = fn(&str, usize) -> Option<String>;
 
 /// Shortens the output of a command.
 #[must_use]
-pub fn terminal(text: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn terminal(text: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     let strategy = command::parse(ctx.args).and_then(|command| strategy(&command));
     law::apply(text, ctx, |text, ctx| shorten(text, strategy, ctx.budget_chars))
 }
 
-/// Shortens the message of a command that failed: only if it is longer than the budget, and never its last lines.
+/// Shortens the message of a failed command, only if it exceeds the budget, and never its last lines.
 ///
-/// The host cuts what is too long at its end, and there stands why a command failed.
+/// The host would cut the end, where the reason of a failure stands.
 #[must_use]
-pub fn terminal_error(message: &str, ctx: &Context<'_>) -> Option<String> {
+pub fn terminal_error(message: &str, ctx: &ReducerInput<'_>) -> Option<String> {
     law::apply(message, ctx, |text, ctx| ends(text, ctx.budget_chars))
 }
 
@@ -65,7 +65,7 @@ fn shorten(text: &str, strategy: Option<Strategy>, budget: usize) -> Option<Stri
     let text = plain(text);
     if let Some(strategy) = strategy {
         let most = budget.min(MOST_FINDINGS_CHARS);
-        // The pointer is not the command's; `law` puts it back.
+        // The pointer does not belong to the command. `law` restores it.
         let own: String;
         let output = if pointer::last(&text).is_some() {
             own = text.split_inclusive('\n').filter(|line| !pointer::is_in(line)).collect();
@@ -81,7 +81,7 @@ fn shorten(text: &str, strategy: Option<Strategy>, budget: usize) -> Option<Stri
     ends(&text, most).or_else(|| (chars(&text) <= most).then(|| text.into_owned()))
 }
 
-fn strategy(command: &Command) -> Option<Strategy> {
+fn strategy(command: &SimpleCommand) -> Option<Strategy> {
     let first = command.first().unwrap_or_default();
     let is_one_of = |names: &[&str]| names.contains(&first);
     Some(match command.program.as_str() {
@@ -102,9 +102,9 @@ fn strategy(command: &Command) -> Option<Strategy> {
         "vitest" | "jest" | "mocha" | "ava" => javascript::test,
         "node" if command.has("--test") => javascript::test,
         "npm" | "pnpm" | "yarn" | "bun" => match package_script(command) {
-            Script::Test => any_test,
-            Script::Install => install::install,
-            Script::Other => return None,
+            ShellScript::Test => any_test,
+            ShellScript::Install => install::install,
+            ShellScript::Other => return None,
         },
         "go" if first == "test" => go::test,
         "tsc" | "vue-tsc" => compiler::typescript,
@@ -115,8 +115,8 @@ fn strategy(command: &Command) -> Option<Strategy> {
     })
 }
 
-/// The subcommand comes behind git's own options, of which some have a value.
-fn is_git_status(command: &Command) -> bool {
+/// The subcommand follows git's global options, some of which have a value.
+fn is_git_status(command: &SimpleCommand) -> bool {
     let mut args = command.args.iter().map(String::as_str);
     loop {
         match args.next() {
@@ -127,30 +127,30 @@ fn is_git_status(command: &Command) -> bool {
     }
 }
 
-enum Script {
+enum ShellScript {
     Test,
     Install,
     Other,
 }
 
-/// What a package manager of JavaScript was asked to do. A script is known by its name only: its output decides.
-fn package_script(command: &Command) -> Script {
+/// The subcommand of a JavaScript package manager. A script is known by name only, so its output decides.
+fn package_script(command: &SimpleCommand) -> ShellScript {
     let mut words = command.words();
     let word = words.next();
     let word = if matches!(word, Some("run" | "run-script")) { words.next() } else { word };
     match word {
-        Some("t" | "tst" | "test" | "vitest" | "jest" | "mocha" | "ava") => Script::Test,
-        Some(word) if word.starts_with("test:") || word.ends_with(":test") => Script::Test,
-        None if command.program == "yarn" => Script::Install,
+        Some("t" | "tst" | "test" | "vitest" | "jest" | "mocha" | "ava") => ShellScript::Test,
+        Some(word) if word.starts_with("test:") || word.ends_with(":test") => ShellScript::Test,
+        None if command.program == "yarn" => ShellScript::Install,
         Some(
             "install" | "i" | "ci" | "add" | "remove" | "rm" | "uninstall" | "un" | "update" | "up"
             | "upgrade",
-        ) => Script::Install,
-        _ => Script::Other,
+        ) => ShellScript::Install,
+        _ => ShellScript::Other,
     }
 }
 
-/// The output of a script that runs tests with who knows what.
+/// The output of a script that runs unknown test programs.
 fn any_test(text: &str, most: usize) -> Option<String> {
     let known: [Strategy; 5] = [javascript::test, cargo::test, python::pytest, python::unittest, go::test];
     known.into_iter().find_map(|strategy| strategy(text, most))

@@ -1,55 +1,55 @@
-//! Drops the lines of an output that say that all is well, and keeps all others.
+//! Drops lines that report success, and keeps all others.
 //!
-//! A line that nobody knows is kept: a reducer that keeps what it knows loses the one message it never saw. The last
-//! lines are kept whatever they are, because an output that was cut off ends there.
+//! An unknown line is kept: a reducer that keeps only known lines loses the one new message. The last lines are always
+//! kept, because truncated output ends there.
 
 use crate::cut::{chars, clip, count, ends};
 
-/// So many of the last lines that are not blank are never dropped.
+/// How many of the last non-blank lines are never dropped.
 const LAST: usize = 3;
 
-/// Below that a block says nothing, and only its first line is kept.
+/// A shorter block is useless, so only its first line is kept.
 const LEAST_BLOCK_CHARS: usize = 160;
 
-/// What becomes of a line.
+/// The action for a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Kept.
+pub(super) enum LineAction {
+    /// Keep the line.
     Keep,
-    /// Kept, and the first of the lines that say why something failed.
+    /// Keep the line, which starts the report of a failure.
     Begin,
-    /// Left out.
+    /// Drop the line.
     Drop,
-    /// Another line in its place.
+    /// Replace the line.
     Replace(String),
 }
 
-/// Lines with what becomes of them.
+/// Lines with their actions.
 #[derive(Debug)]
-pub(super) struct Sorted<'a> {
-    lines: Vec<(&'a str, Fate)>,
+pub(super) struct ClassifiedLines<'a> {
+    lines: Vec<(&'a str, LineAction)>,
 }
 
-impl<'a> Sorted<'a> {
-    /// Asks for each line what becomes of it.
-    pub(super) fn new(text: &'a str, mut fate: impl FnMut(&'a str) -> Fate) -> Self {
+impl<'a> ClassifiedLines<'a> {
+    /// Classifies each line.
+    pub(super) fn new(text: &'a str, mut fate: impl FnMut(&'a str) -> LineAction) -> Self {
         Self::of(text.lines().map(|line| (line, fate(line))).collect())
     }
 
-    pub(super) fn of(mut lines: Vec<(&'a str, Fate)>) -> Self {
+    pub(super) fn of(mut lines: Vec<(&'a str, LineAction)>) -> Self {
         for (_, fate) in lines.iter_mut().rev().filter(|(line, _)| !line.trim().is_empty()).take(LAST) {
-            if *fate == Fate::Drop {
-                *fate = Fate::Keep;
+            if *fate == LineAction::Drop {
+                *fate = LineAction::Keep;
             }
         }
         Self { lines }
     }
 
-    /// The lines that are left, with a first line that says how many are not, in at most `most` characters: where that is
-    /// not enough, each block keeps its beginning and its end.
+    /// The remaining lines, with a first line that counts the dropped ones, in at most `most` characters. If
+    /// they do not fit, each block keeps its start and its end.
     pub(super) fn show(&self, what: &str, most: usize) -> String {
         let dropped =
-            self.lines.iter().filter(|(line, fate)| *fate == Fate::Drop && !line.trim().is_empty()).count();
+            self.lines.iter().filter(|(line, fate)| *fate == LineAction::Drop && !line.trim().is_empty()).count();
         let mut head = String::new();
         if dropped > 0 {
             head = format!("[{} left out: {what}]\n", count(dropped, "line"));
@@ -63,17 +63,17 @@ impl<'a> Sorted<'a> {
         ends(&squeezed, most).unwrap_or(squeezed)
     }
 
-    /// What is kept, in pieces that begin where a failure begins. One blank line stands for several.
+    /// The kept lines in blocks that begin at failures. One blank line stands for several.
     fn blocks(&self) -> Vec<String> {
         let mut blocks = vec![String::new()];
         let mut blank = true;
         for (line, fate) in &self.lines {
             let line = match fate {
-                Fate::Drop => continue,
-                Fate::Replace(line) => line,
-                Fate::Keep | Fate::Begin => *line,
+                LineAction::Drop => continue,
+                LineAction::Replace(line) => line,
+                LineAction::Keep | LineAction::Begin => *line,
             };
-            if *fate == Fate::Begin {
+            if *fate == LineAction::Begin {
                 blocks.push(String::new());
             }
             if let Some(block) = blocks.last_mut().filter(|_| !(blank && line.trim().is_empty())) {
@@ -89,7 +89,7 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Gives each block the same room; what short ones leave is for the others. The last one holds the summary too.
+/// Gives each block the same room, and distributes what short blocks leave. The last block includes the summary.
 fn squeeze(blocks: &[String], most: usize) -> String {
     let sizes: Vec<usize> = blocks.iter().map(|block| chars(block)).collect();
     let mut sorted = sizes.clone();
@@ -121,11 +121,11 @@ fn squeeze(blocks: &[String], most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn fate(line: &str) -> Fate {
+    fn fate(line: &str) -> LineAction {
         match line.chars().next() {
-            Some('-') => Fate::Drop,
-            Some('!') => Fate::Begin,
-            _ => Fate::Keep,
+            Some('-') => LineAction::Drop,
+            Some('!') => LineAction::Begin,
+            _ => LineAction::Keep,
         }
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn known_noise_goes_and_everything_else_stays() {
         let text = "-\n-a\nunknown\n\n\n-b\n\n! failed\nwhy\n1\n2\n3\n";
         assert_eq!(
-            Sorted::new(text, fate).show("passes", 1000),
+            ClassifiedLines::new(text, fate).show("passes", 1000),
             "[3 lines left out: passes]\nunknown\n\n! failed\nwhy\n1\n2\n3\n"
         );
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_last_lines_stay_whatever_they_are() {
         assert_eq!(
-            Sorted::new("-1\n-2\n\n-3\n-4\n\n", fate).show("x", 1000),
+            ClassifiedLines::new("-1\n-2\n\n-3\n-4\n\n", fate).show("x", 1000),
             "[1 line left out: x]\n-2\n\n-3\n-4\n"
         );
     }
@@ -153,14 +153,14 @@ mod tests {
             format!("! failure {n}\n{body}")
         };
         let text = format!("{}{}{}summary\n", block(1, 400), block(2, 3), block(3, 400));
-        let shown = Sorted::new(&text, fate).show("x", 2000);
+        let shown = ClassifiedLines::new(&text, fate).show("x", 2000);
         for kept in ["! failure 1\n", "1 line 399\n", &block(2, 3), "! failure 3\n", "3 line 399\nsummary\n"]
         {
             assert!(shown.contains(kept), "{kept} is not in\n{shown}");
         }
         assert!(chars(&shown) <= 2000);
         let many: String = (0..100).map(|n| block(n, 50)).collect();
-        let shown = Sorted::new(&many, fate).show("x", 4000);
+        let shown = ClassifiedLines::new(&many, fate).show("x", 4000);
         assert!((0..100).all(|n| shown.contains(&format!("! failure {n}\n"))), "{shown}");
     }
 }

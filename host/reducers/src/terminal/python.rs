@@ -1,11 +1,11 @@
 //! `pytest` and `unittest`.
 
-use super::noise::{Fate, Sorted};
+use super::noise::{LineAction, ClassifiedLines};
 use crate::shape::{begins, digits};
 
 const WHAT: &str = "passing tests and progress";
 
-/// Lines of the header that say only where and with what.
+/// Header lines with environment details only.
 const HEADER: [&str; 7] = [
     "platform ",
     "cachedir: ",
@@ -16,7 +16,7 @@ const HEADER: [&str; 7] = [
     "hypothesis profile ",
 ];
 
-/// Drops what passed; nothing if there is no summary.
+/// Drops passing tests; `None` if there is no summary.
 pub(super) fn pytest(text: &str, most: usize) -> Option<String> {
     if !text.lines().any(is_summary) {
         return None;
@@ -26,16 +26,16 @@ pub(super) fn pytest(text: &str, most: usize) -> Option<String> {
         if let Some(title) = title(line) {
             section = title;
             let dropped = title == "test session starts" || title == "PASSES";
-            return if dropped { Fate::Drop } else { Fate::Keep };
+            return if dropped { LineAction::Drop } else { LineAction::Keep };
         }
         match section {
-            "test session starts" if is_progress(line) => Fate::Drop,
-            "PASSES" => Fate::Drop,
-            "FAILURES" | "ERRORS" if line.starts_with("____") && line.ends_with("____") => Fate::Begin,
-            _ => Fate::Keep,
+            "test session starts" if is_progress(line) => LineAction::Drop,
+            "PASSES" => LineAction::Drop,
+            "FAILURES" | "ERRORS" if line.starts_with("____") && line.ends_with("____") => LineAction::Begin,
+            _ => LineAction::Keep,
         }
     };
-    Some(Sorted::new(text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(text, fate).show(WHAT, most))
 }
 
 /// `=== FAILURES ===`.
@@ -89,13 +89,13 @@ fn is_progress(line: &str) -> bool {
     if let Some((_, rest)) = line.split_once("::") {
         return percent && rest.split_ascii_whitespace().any(outcome) && !line.contains(" FAILED");
     }
-    // `a.py ...s.x`: a letter for each test, no failure among them.
+    // `a.py ...s.x`: a letter for each test, without a failure.
     let (file, dots) = line.rsplit_once(' ').unwrap_or(("", line));
     let passes = !dots.is_empty() && dots.chars().all(|c| matches!(c, '.' | 's' | 'x' | 'X' | 'p' | 'P'));
     passes && (percent || file.trim_end().ends_with(".py"))
 }
 
-/// Drops what passed; nothing if there is no summary.
+/// Drops passing tests; `None` if there is no summary.
 pub(super) fn unittest(text: &str, most: usize) -> Option<String> {
     let finished = |line: &str| {
         line.strip_prefix("Ran ").is_some_and(|rest| rest.contains(" test") && rest.contains(" in "))
@@ -110,12 +110,12 @@ pub(super) fn unittest(text: &str, most: usize) -> Option<String> {
         let passes = outcome == "ok" || begins(outcome, &["skipped ", "expected failure"]);
         let dots = !line.is_empty() && line.chars().all(|c| matches!(c, '.' | 's' | 'x'));
         match failures {
-            true if begins(line, &["FAIL: ", "ERROR: "]) => Fate::Begin,
-            false if passes || dots => Fate::Drop,
-            _ => Fate::Keep,
+            true if begins(line, &["FAIL: ", "ERROR: "]) => LineAction::Begin,
+            false if passes || dots => LineAction::Drop,
+            _ => LineAction::Keep,
         }
     };
-    Some(Sorted::new(text, fate).show(WHAT, most))
+    Some(ClassifiedLines::new(text, fate).show(WHAT, most))
 }
 
 #[cfg(test)]

@@ -1,81 +1,85 @@
-//! `attachments`: files that came with the turn, and files to hand back.
+//! `attachments`: the files of the conversation's turn, and files that tools create.
 //!
-//! A tool sees the files whose media types it was granted, one by one and by handle; the folder that a file came from
-//! is no part of it. New files have a name that is no path, a media type that was granted, and a quota for each call.
+//! A tool sees only attachments of the media types granted to it, by handle; the handle does not reveal the folder of
+//! a file. A new attachment needs a plain name, a granted media type and room in the call's quota.
 
 use std::sync::Arc;
 
 use toolbay_core::session::attachment::{self, Attachments, check_name};
-use toolbay_policy::Key;
-use toolbay_policy::capability::attachment::{Access, AttachmentRule, UNKNOWN_MEDIA, media_type};
+use toolbay_policy::GrantKey;
+use toolbay_policy::capability::attachment::{
+    AttachmentAccess, AttachmentRule, UNKNOWN_MEDIA_TYPE, media_type,
+};
 use toolbay_policy::limits::Limit;
 
 use super::Capabilities;
 use crate::engine::bindings::host::attachments::{Attachment, AttachmentError, Host};
 
-/// What one call made.
+/// The attachments that one call created.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct AttachmentUsage {
     files: u32,
     bytes: u64,
 }
 
 impl Capabilities {
     fn attachments(&self) -> Option<Arc<dyn Attachments>> {
-        self.who.ctx.as_ref()?.turn.attachments.clone()
+        self.grantee.ctx.as_ref()?.turn.attachments.clone()
     }
 
     fn attachment_rules(&self) -> &[AttachmentRule] {
-        self.who.granted.as_ref().map_or(&[], |granted| &granted.grants.attachments)
+        self.grantee.granted.as_ref().map_or(&[], |granted| &granted.grants.attachments)
     }
 
-    fn takes(&self, access: Access, media: &str) -> bool {
-        self.attachment_rules().iter().any(|rule| rule.takes(access, media))
+    fn allows_attachment(&self, access: AttachmentAccess, media: &str) -> bool {
+        self.attachment_rules().iter().any(|rule| rule.matches(access, media))
     }
 
-    /// Whether anything of the kind is granted.
-    fn has_attachments(&self, access: Access) -> bool {
+    /// Whether any grant has this access.
+    fn has_attachment_grant(&self, access: AttachmentAccess) -> bool {
         self.attachment_rules().iter().any(|rule| rule.access == access)
     }
 
-    /// Checks the right to make a file of this type; returns the type as it is kept.
-    fn may_create(&self, name: &str, media: &str) -> Result<String, AttachmentError> {
+    /// Checks the grant to create a file of this media type and returns the normalised type.
+    fn check_create(&self, name: &str, media: &str) -> Result<String, AttachmentError> {
         let Some(media) = media_type(media) else {
-            // Without a grant for any type it must not matter how the type is written.
-            if self.has_attachments(Access::Create) {
-                return Err(AttachmentError::Other("write a media type such as `image/png`".to_owned()));
+            // Without any grant, a malformed type gets the same refusal as a well-formed one.
+            if self.has_attachment_grant(AttachmentAccess::Create) {
+                return Err(AttachmentError::Other(
+                    "the media type is malformed: write a type such as `image/png`".to_owned(),
+                ));
             }
-            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, "create")));
+            return Err(AttachmentError::Denied(self.grantee.refuse(GrantKey::Attachments, "create")));
         };
-        let wish = format!("create {media}");
-        if !self.takes(Access::Create, &media) {
-            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, &wish)));
+        let entry = format!("create {media}");
+        if !self.allows_attachment(AttachmentAccess::Create, &media) {
+            return Err(AttachmentError::Denied(self.grantee.refuse(GrantKey::Attachments, &entry)));
         }
         check_name(name).map_err(AttachmentError::Other)?;
-        self.who.note(Key::Attachments, &wish, true);
+        self.grantee.note(GrantKey::Attachments, &entry, true);
         Ok(media)
     }
 
-    /// Takes a file's share of the call's quota.
-    fn meter_attachment(&mut self, size: u64) -> Result<(), AttachmentError> {
-        if size > self.who.limits.attachment_bytes {
+    /// Counts a new file against the call's quota.
+    fn count_attachment(&mut self, size: u64) -> Result<(), AttachmentError> {
+        if size > self.grantee.limits.attachment_bytes {
             return Err(AttachmentError::TooLarge(size));
         }
-        let (files, bytes) = (self.attachments.files, self.attachments.bytes);
-        let used_up = if files >= self.who.limits.attachments {
+        let (files, bytes) = (self.attachment_usage.files, self.attachment_usage.bytes);
+        let used_up = if files >= self.grantee.limits.attachments {
             Limit::Attachments
-        } else if bytes.saturating_add(size) > self.who.limits.attachment_bytes {
+        } else if bytes.saturating_add(size) > self.grantee.limits.attachment_bytes {
             Limit::AttachmentBytes
         } else {
-            self.attachments = Meter { files: files + 1, bytes: bytes + size };
+            self.attachment_usage = AttachmentUsage { files: files + 1, bytes: bytes + size };
             return Ok(());
         };
-        let what = format!("the call has made {files} attachments of {bytes} bytes");
-        Err(AttachmentError::Other(self.who.over(&what, used_up)))
+        let what = format!("the call has created {files} attachments with {bytes} bytes");
+        Err(AttachmentError::Other(self.grantee.limit_error(&what, used_up)))
     }
 }
 
-fn shown(about: attachment::Attachment) -> Attachment {
+fn to_wit(about: attachment::Attachment) -> Attachment {
     Attachment { id: about.id, name: about.name, mime_type: about.media_type, size: about.size }
 }
 
@@ -91,32 +95,35 @@ impl From<attachment::AttachmentError> for AttachmentError {
 
 impl Host for Capabilities {
     async fn all(&mut self) -> Vec<Attachment> {
-        if !self.has_attachments(Access::Read) {
-            // The contract has no error here; the audit and the operator's hint tell of the wish.
-            drop(self.who.refuse(Key::Attachments, "read"));
+        if !self.has_attachment_grant(AttachmentAccess::Read) {
+            // The contract has no error here; the audit and the operator's hint record the refusal.
+            drop(self.grantee.refuse(GrantKey::Attachments, "read"));
             return Vec::new();
         }
-        self.who.note(Key::Attachments, "read", true);
+        self.grantee.note(GrantKey::Attachments, "read", true);
         let Some(attachments) = self.attachments() else { return Vec::new() };
         let all = attachments.list().await;
-        all.into_iter().filter(|one| self.takes(Access::Read, &one.media_type)).map(shown).collect()
+        all.into_iter()
+            .filter(|one| self.allows_attachment(AttachmentAccess::Read, &one.media_type))
+            .map(to_wit)
+            .collect()
     }
 
     async fn read(&mut self, id: String) -> Result<Vec<u8>, AttachmentError> {
-        if !self.has_attachments(Access::Read) {
-            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, "read")));
+        if !self.has_attachment_grant(AttachmentAccess::Read) {
+            return Err(AttachmentError::Denied(self.grantee.refuse(GrantKey::Attachments, "read")));
         }
         let attachments = self.attachments().ok_or(AttachmentError::NotFound)?;
         let all = attachments.list().await;
         let about = all.into_iter().find(|one| one.id == id).ok_or(AttachmentError::NotFound)?;
-        let media = media_type(&about.media_type).unwrap_or_else(|| UNKNOWN_MEDIA.to_owned());
-        let wish = format!("read {media}");
-        if !self.takes(Access::Read, &media) {
-            return Err(AttachmentError::Denied(self.who.refuse(Key::Attachments, &wish)));
+        let media = media_type(&about.media_type).unwrap_or_else(|| UNKNOWN_MEDIA_TYPE.to_owned());
+        let entry = format!("read {media}");
+        if !self.allows_attachment(AttachmentAccess::Read, &media) {
+            return Err(AttachmentError::Denied(self.grantee.refuse(GrantKey::Attachments, &entry)));
         }
-        self.who.note(Key::Attachments, &wish, true);
-        // Before it is copied: it would lie in memory twice.
-        let most = self.who.limits.host_call_bytes;
+        self.grantee.note(GrantKey::Attachments, &entry, true);
+        // Checked before the copy, which would double the memory.
+        let most = self.grantee.limits.host_call_bytes;
         if about.size > most {
             return Err(AttachmentError::TooLarge(about.size));
         }
@@ -133,13 +140,13 @@ impl Host for Capabilities {
         mime_type: String,
         data: Vec<u8>,
     ) -> Result<Attachment, AttachmentError> {
-        // It leaves the host as a result does.
+        // An attachment leaves the host, so it is redacted like a result.
         let (name, data) = (self.redacted(&name).into_owned(), self.redacted_bytes(data));
-        let media = self.may_create(&name, &mime_type)?;
+        let media = self.check_create(&name, &mime_type)?;
         let Some(attachments) = self.attachments() else {
-            return Err(AttachmentError::Other("this caller takes no attachments".to_owned()));
+            return Err(AttachmentError::Other("the caller of the tool accepts no attachments".to_owned()));
         };
-        self.meter_attachment(data.len() as u64)?;
-        Ok(shown(attachments.create(&name, &media, data).await?))
+        self.count_attachment(data.len() as u64)?;
+        Ok(to_wit(attachments.create(&name, &media, data).await?))
     }
 }

@@ -1,8 +1,7 @@
-//! Time and chance of an embedder's making, in place of the machine's: for tests, whose results are to be the same each
-//! time.
+//! Clock and randomness of the embedder in place of the system's, for reproducible tests.
 //!
-//! They change what is seen, not who sees it: a tool without the capability `clock` or `random` has the clock that stands
-//! still and the fixed bytes as before (see [`super::environment`]).
+//! Grants stay in force: a tool without the capability `clock` or `random` still gets the frozen clock and the fixed
+//! bytes (see [`super::environment`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,45 +10,45 @@ use std::time::Duration;
 
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock};
 
-/// What guests take for the time. [`crate::HostBuilder::clock`] puts one in.
+/// The clock that guests read. [`crate::HostBuilder::clock`] sets one.
 ///
-/// Limits are not measured by it, and a guest that sleeps until some time of it sleeps for as long as that is away, by the
-/// machine's clock.
+/// The host does not measure limits with it. A guest that sleeps until a point in time of this clock sleeps for the
+/// difference, measured by the system's clock.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Since 1970-01-01T00:00:00Z; for tools with the capability `clock`.
+    /// The time since 1970-01-01T00:00:00Z, for tools with the capability `clock`.
     fn wall(&self) -> Duration;
 
-    /// Since some moment, and never less than before; for every call.
+    /// The time since an arbitrary start, for every call. Never decreases.
     fn monotonic(&self) -> Duration;
 }
 
-/// What an embedder put in place of the machine's time and chance.
+/// The clock and the random source that an embedder set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TimeAndChance {
+pub(crate) struct EnvironmentOverrides {
     pub(crate) clock: Option<Arc<dyn Clock>>,
-    pub(crate) random: Option<Random>,
+    pub(crate) random: Option<SeededRandom>,
 }
 
-/// Where seeded randomness is: the calls of a host draw from it one after the other.
+/// The state of a seeded random sequence. All calls of a host draw from it.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(Arc<AtomicU64>);
+pub(crate) struct SeededRandom(Arc<AtomicU64>);
 
-impl Random {
-    /// From a seed on.
+impl SeededRandom {
+    /// Starts a sequence from a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(Arc::new(AtomicU64::new(seed)))
     }
 
-    /// Goes on by a step, and returns where it is then.
-    pub(super) fn step(&self, by: u64) -> u64 {
+    /// Advances the state by a step and returns it.
+    pub(super) fn advance(&self, by: u64) -> u64 {
         self.0.fetch_add(by, Ordering::Relaxed).wrapping_add(by)
     }
 }
 
-/// A [`Clock`] as wasmtime asks for it.
-pub(super) struct Shown(pub(super) Arc<dyn Clock>);
+/// Adapts a [`Clock`] to the clock traits of wasmtime-wasi.
+pub(super) struct WasiClock(pub(super) Arc<dyn Clock>);
 
-impl HostWallClock for Shown {
+impl HostWallClock for WasiClock {
     fn resolution(&self) -> Duration {
         Duration::from_nanos(1)
     }
@@ -58,7 +57,7 @@ impl HostWallClock for Shown {
     }
 }
 
-impl HostMonotonicClock for Shown {
+impl HostMonotonicClock for WasiClock {
     fn resolution(&self) -> u64 {
         1
     }

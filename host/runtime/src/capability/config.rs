@@ -1,4 +1,4 @@
-//! `config`: what the operator wrote for this plugin under `config`. Never secret.
+//! `config`: the operator's settings for the plugin (`config` in the policy). Never secret.
 
 use super::Capabilities;
 use crate::engine::bindings::host::config;

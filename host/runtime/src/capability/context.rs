@@ -1,45 +1,45 @@
-//! `context`: progress, cancellation, and what the running call may know. Sealed entries know nothing.
+//! `context`: progress, cancellation and the identity of the running call. Sealed entries have none of them.
 
-use toolbay_core::call::{Audience, Identity};
+use toolbay_core::call::{Identity, ProgressAudience};
 
 use super::Capabilities;
 use crate::engine::bindings::host::context;
 
 impl Capabilities {
     fn identity<T>(&self, read: impl FnOnce(&Identity) -> Option<T>) -> Option<T> {
-        self.who.ctx.as_ref().and_then(|ctx| read(&ctx.turn.identity))
+        self.grantee.ctx.as_ref().and_then(|ctx| read(&ctx.turn.identity))
     }
 }
 
 impl context::Host for Capabilities {
     fn progress(&mut self, message: String, percent: Option<f32>, audience: context::Audience) {
-        let Some(ctx) = &self.who.ctx else { return };
-        if !self.progress.take() {
+        let Some(ctx) = &self.grantee.ctx else { return };
+        if !self.progress.try_take() {
             return;
         }
         let audience = match audience {
-            context::Audience::Internal => Audience::Internal,
-            context::Audience::User => Audience::User,
-            context::Audience::Dashboard => Audience::Dashboard,
+            context::Audience::Internal => ProgressAudience::Internal,
+            context::Audience::User => ProgressAudience::User,
+            context::Audience::Dashboard => ProgressAudience::Dashboard,
         };
         ctx.progress(&message, percent, audience);
     }
 
     fn cancelled(&mut self) -> bool {
-        self.who.ctx.as_ref().is_some_and(|ctx| ctx.cancel().is_cancelled())
+        self.grantee.ctx.as_ref().is_some_and(|ctx| ctx.cancel().is_cancelled())
     }
     fn budget_chars(&mut self) -> u32 {
-        self.who.ctx.as_ref().map_or(0, |ctx| u32::try_from(ctx.budget_chars).unwrap_or(u32::MAX))
+        self.grantee.ctx.as_ref().map_or(0, |ctx| u32::try_from(ctx.budget_chars).unwrap_or(u32::MAX))
     }
     fn remaining_ms(&mut self) -> Option<u64> {
         let left = self.times?.deadline.saturating_duration_since(std::time::Instant::now());
         Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
     fn dry_run(&mut self) -> bool {
-        self.who.ctx.as_ref().is_some_and(|ctx| ctx.turn.dry_run)
+        self.grantee.ctx.as_ref().is_some_and(|ctx| ctx.turn.dry_run)
     }
     fn call_id(&mut self) -> String {
-        self.who.ctx.as_ref().map_or_else(String::new, |ctx| ctx.call_id.to_string())
+        self.grantee.ctx.as_ref().map_or_else(String::new, |ctx| ctx.call_id.to_string())
     }
     fn session_id(&mut self) -> Option<String> {
         self.identity(|id| id.session_id.clone())
@@ -51,7 +51,7 @@ impl context::Host for Capabilities {
         self.identity(|id| id.platform.clone())
     }
     fn working_dir(&mut self) -> Option<String> {
-        // Relative paths are meant against the workspace; only a tool that may reach files learns where it is.
+        // Relative paths resolve against the workspace. Only a tool with file grants learns its location.
         self.files.as_ref().map(|files| files.workspace().display().to_string())
     }
     fn agent_id(&mut self) -> Option<String> {
@@ -72,7 +72,7 @@ impl context::Host for Capabilities {
     fn attribute(&mut self, name: String) -> Option<String> {
         self.identity(|id| match (id.attributes.get(&name), &id.traceparent) {
             (Some(value), _) => Some(value.to_string()),
-            // As JSON, like all of them.
+            // Attributes are JSON, so the header value becomes a JSON string.
             (None, Some(parent)) if name == "traceparent" => Some(format!("{parent:?}")),
             (None, _) => None,
         })

@@ -1,10 +1,11 @@
-//! What a guest sees of the world through WASI without asking any interface of ours: environment variables, the time,
-//! randomness. Prepared once for each tool; a call only hands it on.
+//! Environment variables, clocks and randomness, which guests read through WASI. Prepared once for each tool; a call
+//! only applies them.
 //!
-//! Without the capability `clock` the wall clock stands at [`FROZEN`]; without `random` each entry gets the same bytes.
-//! Both keep working, because the standard libraries of most languages ask for them before the author's code runs, and
-//! what a tool computes is then a function of its arguments. The monotonic clock of a call is real: time-outs, sleeping
-//! and waiting for files and requests need it. An embedder may put its own in place of both ([`super::clock`]).
+//! Without the capability `clock` the wall clock is frozen at [`FROZEN_TIME`]; without `random` each entry gets the
+//! same bytes. Both keep working, because the standard libraries of most languages use them before the author's code
+//! runs. The output of such a tool is a function of its arguments. The monotonic clock of a call is real: time-outs,
+//! sleeping and waiting for files and requests need it. An embedder can replace the clocks and the random source
+//! ([`super::clock`]).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,34 +16,34 @@ use toolbay_policy::Grants;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
 use super::Capabilities;
-use super::clock::{Random, Shown, TimeAndChance};
-use super::silent::{CLOCK, RANDOM, Silent};
+use super::clock::{EnvironmentOverrides, SeededRandom, WasiClock};
+use super::silent_refusal::{CLOCK_READS, RANDOM_BYTES, SilentRefusal};
 
-/// 2025-01-01T00:00:00Z: late enough for code that takes 1970 for a broken clock.
-const FROZEN: Duration = Duration::from_secs(1_735_689_600);
-/// Where the fixed randomness begins.
+/// 2025-01-01T00:00:00Z. Some code treats 1970 as a broken clock.
+const FROZEN_TIME: Duration = Duration::from_secs(1_735_689_600);
+/// The seed of the fixed random bytes.
 const SEED: u64 = 0x7462_5f72_616e_646f;
 
-/// What one tool sees.
+/// The environment of one tool.
 #[derive(Debug, Default)]
 pub(crate) struct Environment {
     variables: Vec<(String, String)>,
     clock: bool,
     random: bool,
-    given: TimeAndChance,
+    overrides: EnvironmentOverrides,
 }
 
 impl Environment {
-    /// Joins the grants with the host's variables, as they are now.
-    pub(crate) fn new(grants: &Grants, given: &TimeAndChance) -> Self {
+    /// Combines the grants with the current environment variables of the host.
+    pub(crate) fn new(grants: &Grants, given: &EnvironmentOverrides) -> Self {
         let value = |rule: &toolbay_policy::capability::environment::EnvRule| match &rule.value {
             Some(fixed) => Some(fixed.clone()),
-            // A variable that is not set, or is no text, is not there for the guest either.
+            // A variable that is unset or is not UTF-8 is absent for the guest.
             None => std::env::var(&rule.name).ok(),
         };
         let mut variables: Vec<(String, String)> = Vec::new();
         for rule in &grants.env {
-            // The narrower rule comes with a value; a name stands once, or programs would disagree about it.
+            // The narrower rule has a value. Each name occurs once: programs disagree about duplicates.
             if let Some(value) = value(rule)
                 && !variables.iter().any(|(name, _)| *name == rule.name)
             {
@@ -53,66 +54,66 @@ impl Environment {
             variables,
             clock: !grants.clock.is_empty(),
             random: !grants.random.is_empty(),
-            given: given.clone(),
+            overrides: given.clone(),
         }
     }
 
-    /// Whether a variable is set.
+    /// Whether the guest sees the variable `name`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.variables.iter().any(|(known, _)| known == name)
     }
 
-    /// Sets a call's context up.
-    pub(crate) fn apply(&self, wasi: &mut WasiCtxBuilder, of: &Capabilities) {
+    /// Configures the WASI context of a call.
+    pub(crate) fn configure(&self, wasi: &mut WasiCtxBuilder, of: &Capabilities) {
         wasi.envs(&self.variables);
-        if let Some(clock) = &self.given.clock {
-            wasi.wall_clock(Shown(Arc::clone(clock))).monotonic_clock(Shown(Arc::clone(clock)));
+        if let Some(clock) = &self.overrides.clock {
+            wasi.wall_clock(WasiClock(Arc::clone(clock))).monotonic_clock(WasiClock(Arc::clone(clock)));
         }
         if !self.clock {
-            wasi.wall_clock(Frozen(Silent::new(of, &CLOCK)));
+            wasi.wall_clock(FrozenClock(SilentRefusal::new(of, &CLOCK_READS)));
         }
-        match &self.given.random {
-            _ if !self.random => fix_randomness(wasi, Silent::new(of, &RANDOM).as_ref()),
+        match &self.overrides.random {
+            _ if !self.random => fix_randomness(wasi, SilentRefusal::new(of, &RANDOM_BYTES).as_ref()),
             Some(random) => seed_randomness(wasi, random),
             None => {}
         }
     }
 }
 
-/// Sets the context of a sealed entry up: no variables, no time of any kind, no chance.
-pub(crate) fn seal(wasi: &mut WasiCtxBuilder) {
-    wasi.wall_clock(Frozen(None)).monotonic_clock(Frozen(None));
+/// Configures the WASI context of a sealed entry: no variables, frozen clocks and fixed random bytes.
+pub(crate) fn configure_sealed(wasi: &mut WasiCtxBuilder) {
+    wasi.wall_clock(FrozenClock(None)).monotonic_clock(FrozenClock(None));
     fix_randomness(wasi, None);
 }
 
-fn fix_randomness(wasi: &mut WasiCtxBuilder, silent: Option<&Silent>) {
-    wasi.secure_random(Fixed(State::Own(SEED), silent.cloned()))
-        .insecure_random(Fixed(State::Own(!SEED), silent.cloned()))
+fn fix_randomness(wasi: &mut WasiCtxBuilder, refusal: Option<&SilentRefusal>) {
+    wasi.secure_random(SplitMix64(SequenceState::PerEntry(SEED), refusal.cloned()))
+        .insecure_random(SplitMix64(SequenceState::PerEntry(!SEED), refusal.cloned()))
         .insecure_random_seed(u128::from(SEED));
 }
 
-fn seed_randomness(wasi: &mut WasiCtxBuilder, random: &Random) {
-    let shared = || Fixed(State::Shared(random.clone()), None);
-    let seed = shared().word();
+fn seed_randomness(wasi: &mut WasiCtxBuilder, random: &SeededRandom) {
+    let shared = || SplitMix64(SequenceState::Shared(random.clone()), None);
+    let seed = shared().next_word();
     wasi.secure_random(shared()).insecure_random(shared()).insecure_random_seed(u128::from(seed));
 }
 
-/// A clock that stands still, and who notes that it was read.
-struct Frozen(Option<Silent>);
+/// A frozen clock, with the reporter of its reads.
+struct FrozenClock(Option<SilentRefusal>);
 
-impl HostWallClock for Frozen {
+impl HostWallClock for FrozenClock {
     fn resolution(&self) -> Duration {
         Duration::from_secs(1)
     }
     fn now(&self) -> Duration {
-        if let Some(silent) = &self.0 {
-            silent.used();
+        if let Some(refusal) = &self.0 {
+            refusal.record_use();
         }
-        FROZEN
+        FROZEN_TIME
     }
 }
 
-impl HostMonotonicClock for Frozen {
+impl HostMonotonicClock for FrozenClock {
     fn resolution(&self) -> u64 {
         1
     }
@@ -121,31 +122,31 @@ impl HostMonotonicClock for Frozen {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014) from a fixed seed. Not a constant byte: code that draws until a number is small
-/// enough would never end.
-struct Fixed(State, Option<Silent>);
+/// SplitMix64 (Steele, Lea, Flood 2014) from a fixed seed. A constant byte would not do: code that draws until a
+/// number is small enough would loop forever.
+struct SplitMix64(SequenceState, Option<SilentRefusal>);
 
-/// Where the sequence is.
-enum State {
-    /// An entry's own, which begins anew with each.
-    Own(u64),
-    /// The host's.
-    Shared(Random),
+/// The state of a random sequence.
+enum SequenceState {
+    /// The sequence of one entry, which restarts with each entry.
+    PerEntry(u64),
+    /// The embedder's sequence, shared by all calls of the host.
+    Shared(SeededRandom),
 }
 
-impl Fixed {
-    fn word(&mut self) -> u64 {
-        /// What SplitMix64 goes on by each time.
+impl SplitMix64 {
+    fn next_word(&mut self) -> u64 {
+        /// The increment of SplitMix64.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        if let Some(silent) = &self.1 {
-            silent.used();
+        if let Some(refusal) = &self.1 {
+            refusal.record_use();
         }
         let mut z = match &mut self.0 {
-            State::Own(state) => {
+            SequenceState::PerEntry(state) => {
                 *state = state.wrapping_add(STEP);
                 *state
             }
-            State::Shared(random) => random.step(STEP),
+            SequenceState::Shared(random) => random.advance(STEP),
         };
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -153,7 +154,7 @@ impl Fixed {
     }
 }
 
-impl TryRng for Fixed {
+impl TryRng for SplitMix64 {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
@@ -161,12 +162,12 @@ impl TryRng for Fixed {
     }
 
     fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.word())
+        Ok(self.next_word())
     }
 
     fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
         for chunk in bytes.chunks_mut(8) {
-            let word = self.word().to_le_bytes();
+            let word = self.next_word().to_le_bytes();
             for (byte, random) in chunk.iter_mut().zip(word) {
                 *byte = random;
             }
@@ -180,12 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_drawn_from_by_all_and_makes_the_same_sequence() {
+    fn shared_draws_from_one_seed_are_reproducible() {
         let draw = |seed| {
-            let random = Random::new(seed);
-            let (mut one, mut other) =
-                (Fixed(State::Shared(random.clone()), None), Fixed(State::Shared(random), None));
-            [one.word(), other.word(), one.word()]
+            let random = SeededRandom::new(seed);
+            let (mut one, mut other) = (
+                SplitMix64(SequenceState::Shared(random.clone()), None),
+                SplitMix64(SequenceState::Shared(random), None),
+            );
+            [one.next_word(), other.next_word(), one.next_word()]
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
@@ -194,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn fixed_randomness_repeats_and_does_not_cycle_soon() {
+    fn fixed_randomness_repeats_and_has_a_long_period() {
         let draw = || {
-            let mut fixed = Fixed(State::Own(SEED), None);
+            let mut fixed = SplitMix64(SequenceState::PerEntry(SEED), None);
             let words: Vec<u64> = (0..1000).map(|_| fixed.try_next_u64().unwrap_or_default()).collect();
             words
         };

@@ -1,22 +1,23 @@
-//! `files`: reading and writing below the folders the operator granted.
+//! `files`: reading and writing below the folders that the operator granted.
 //!
-//! A folder is opened once, when the plugin is loaded; every later operation goes through that handle, so a folder
-//! that is moved or replaced afterwards changes nothing. A guest's path is normalised as text, has to be granted as
-//! text, and is opened below the handle without following a link. A link on the way is read, and where it leads has
-//! to be granted as well; then that path is opened, again without following a link. A link out of the folder is
-//! refused, and so is one to what the tool's patterns do not match or exclude.
+//! A folder is opened once, when the plugin is loaded. Every later operation uses that handle, so moving or replacing
+//! the folder has no effect. The host normalises a guest's path as text, checks the text against the grants, and
+//! opens it below the handle without following links. If a component is a symbolic link, the host reads it, checks
+//! its target against the grants, and opens the target in the same way. A link out of the folder is refused, and so
+//! is a link to a path that the patterns do not match or exclude.
 //!
-//! Paths: relative ones are meant against the workspace, absolute ones are the host's.
+//! Relative paths resolve against the workspace; absolute paths are those of the host.
 
 mod beneath;
 mod grants;
+mod locks;
 mod operations;
 mod quota;
 mod reads;
 
 pub(crate) use beneath::open_inside;
-pub(crate) use grants::{Access, FileGrants, Folders, Kept};
-pub(crate) use quota::Meter;
+pub(crate) use grants::{FileAccess, FileGrants, FolderHandles, SharedProtectedPaths};
+pub(crate) use quota::FileUsage;
 pub(crate) use reads::ReadLog;
 
 use std::path::{Path, PathBuf};
@@ -25,158 +26,192 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::Advice;
-use toolbay_policy::capability::reach;
-use toolbay_policy::refusal::not_permitted;
+use toolbay_policy::capability::path_rule;
+use toolbay_policy::refusal::not_permitted_notice;
 
 use super::Capabilities;
 use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileStat, Host};
-use grants::{Need, Unresolved, full_path};
-use operations::Operation;
+use grants::{PathScope, ResolveError, full_path};
+use operations::FileOperation;
 
-/// Parts of patterns times bytes of a path that are compared on an async thread: tenths of a millisecond.
-const COMPARED_IN_PLACE: usize = 64 << 10;
+/// The largest product of pattern parts and path bytes that is compared on an async thread, in about 0.1 ms.
+const MAX_INLINE_COMPARISON: usize = 64 << 10;
 
 impl Capabilities {
-    /// Finds what a path means to this tool; off the async threads if there is much to compare it with, of which a
-    /// plugin's author writes a part.
-    async fn find(&self, path: &str, access: Access, need: Need) -> Result<Operation, FileError> {
+    /// Resolves a path against the grants. A large comparison, whose patterns a plugin's author partly chooses, runs
+    /// on a blocking thread.
+    async fn resolve_path(
+        &self,
+        path: &str,
+        access: FileAccess,
+        scope: PathScope,
+    ) -> Result<FileOperation, FileError> {
         let found = match &self.files {
-            None => Err(self.no_files(path, access)),
-            Some(files) if files.weight(access).saturating_mul(path.len()) <= COMPARED_IN_PLACE => {
-                files.resolve(path, access, need)
+            None => Err(self.no_files_granted(path, access)),
+            Some(files)
+                if files.comparison_cost(access).saturating_mul(path.len()) <= MAX_INLINE_COMPARISON =>
+            {
+                files.resolve(path, access, scope)
             }
             Some(files) => {
                 let (files, path) = (files.clone(), path.to_owned());
-                let found = self.off_thread(move |_| Ok(files.resolve(&path, access, need))).await;
-                found.unwrap_or_else(|error| Err(Unresolved::Answer(error)))
+                let found = self.run_blocking(move |_| Ok(files.resolve(&path, access, scope))).await;
+                found.unwrap_or_else(|error| Err(ResolveError::Invalid(error)))
             }
         };
         match found {
             Ok(operation) => Ok(operation),
-            Err(Unresolved::Answer(error)) => Err(error),
-            Err(Unresolved::Refused(refusal)) => Err(FileError::Denied(self.who.tell(refusal))),
-            Err(Unresolved::Outside(text, path)) => {
-                Err(FileError::Denied(self.outside(text, &path, access).await))
+            Err(ResolveError::Invalid(error)) => Err(error),
+            Err(ResolveError::Refused(refusal)) => {
+                Err(FileError::Denied(self.grantee.report_refusal(refusal)))
+            }
+            Err(ResolveError::NotGranted(text, path)) => {
+                Err(FileError::Denied(self.refuse_ungranted_path(text, &path, access).await))
             }
         }
     }
 
-    /// Does a plugin's work on a thread of its files: a file system may be slow or hang, and the call's deadline must still
-    /// fire. The work can see that the call has ended.
-    async fn off_thread<T: Send + 'static>(
+    /// Runs `work` on a file thread of the plugin: a file system can be slow or hang, and the call's deadline must
+    /// still fire. The token tells `work` that the call has ended.
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let Some(granted) = &self.who.granted else { return Err(FileError::Denied(self.who.nothing_now())) };
+        let Some(granted) = &self.grantee.granted else {
+            return Err(FileError::Denied(self.grantee.sealed_error()));
+        };
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
-        let done = granted.services.file_threads.run(&self.who.plugin, move || work(&stop)).await;
+        let done = granted.services.file_threads.run(&self.grantee.plugin, move || work(&stop)).await;
         done.unwrap_or_else(|undone| Err(FileError::Other(undone.to_string())))
     }
 
-    /// Why a tool that was granted no files at all reaches none.
-    fn no_files(&self, path: &str, access: Access) -> Unresolved {
-        let Some(granted) = &self.who.granted else {
-            return Unresolved::Refused(self.who.nothing_now().into());
+    /// The error for a tool without file grants.
+    fn no_files_granted(&self, path: &str, access: FileAccess) -> ResolveError {
+        let Some(granted) = &self.grantee.granted else {
+            return ResolveError::Refused(self.grantee.sealed_error().into());
         };
         let full = match full_path(path, granted.services.policy.workspace()) {
             Ok(full) => full,
-            Err(error) => return Unresolved::Answer(error),
+            Err(error) => return ResolveError::Invalid(error),
         };
-        let (key, shown) = (access.key().name(), reach::shown(path));
-        Unresolved::Outside(format!("`{key}` of `{shown}` is not granted to tool `{}`", granted.tool), full)
+        let (key, shown) = (access.key().name(), path_rule::printable_path(path));
+        ResolveError::NotGranted(
+            format!("`{key}` of `{shown}` is not granted to tool `{}`", granted.tool),
+            full,
+        )
     }
 
-    /// Refuses a path that no grant holds. The operator is told of the line for this path alone, and of what else is in
-    /// its way; a guest learns nothing of what is outside of its grants.
-    async fn outside(&self, text: String, path: &Path, access: Access) -> String {
-        let (Some(granted), Some(ctx)) = (&self.who.granted, &self.who.ctx) else { return text };
-        if ctx.takes_hints() {
+    /// Refuses a path outside the grants. The operator's hint names the line for this path and any other obstacle;
+    /// the guest learns nothing about paths outside its grants.
+    async fn refuse_ungranted_path(&self, text: String, path: &Path, access: FileAccess) -> String {
+        let (Some(granted), Some(ctx)) = (&self.grantee.granted, &self.grantee.ctx) else { return text };
+        if ctx.should_build_hint() {
             let policy = &granted.services.policy;
-            let advice =
-                granted.advice(&self.who.plugin, access.key(), &reach::show(path, policy.workspace()));
-            let hint = match (&advice, obstacle(&granted.services.process.kept, path, access).await) {
-                (Advice::Write { .. }, Some(Obstacle::Kept)) => {
-                    grants::kept("", path).hint.unwrap_or_default()
+            let advice = granted.advice(
+                &self.grantee.plugin,
+                access.key(),
+                &path_rule::show_folder(path, policy.workspace()),
+            );
+            let hint = match (&advice, find_obstacle(&granted.services.process.protected, path, access).await)
+            {
+                (Advice::Write { .. }, Some(Obstacle::Protected)) => {
+                    grants::protected_refusal("", path).hint.unwrap_or_default()
                 }
-                (Advice::Write { .. }, Some(Obstacle::NoFolder(folder))) => {
-                    let folder = reach::shown(&folder.to_string_lossy());
-                    format!("Its folder `{folder}` does not exist: create it. {}", advice.hint())
+                (Advice::Write { .. }, Some(Obstacle::MissingFolder(folder))) => {
+                    let folder = path_rule::printable_path(&folder.to_string_lossy());
+                    format!("The folder `{folder}` does not exist: create it. {}", advice.hint())
                 }
                 _ => advice.hint(),
             };
-            ctx.advise(format!("{text}. {hint}"));
+            ctx.add_hint(format!("{text}. {hint}"));
         }
-        format!("{text}: {}", not_permitted(&ctx.tool))
+        format!("{text}: {}", not_permitted_notice(&ctx.tool))
     }
 
-    /// Records a use, and hands its result on.
-    fn used<T>(&self, path: &str, access: Access, result: Result<T, FileError>) -> Result<T, FileError> {
+    /// Records a use in the audit and returns its result.
+    fn record_use<T>(
+        &self,
+        path: &str,
+        access: FileAccess,
+        result: Result<T, FileError>,
+    ) -> Result<T, FileError> {
         let allowed = !matches!(result, Err(FileError::Denied(_)));
-        self.who.note(access.key(), &reach::shown(path), allowed);
-        if let (Err(_), Some(ctx)) = (&result, &self.who.ctx)
-            && let Some(hint) = self.files.as_ref().and_then(|files| files.meter.hint())
+        self.grantee.note(access.key(), &path_rule::printable_path(path), allowed);
+        if let (Err(_), Some(ctx)) = (&result, &self.grantee.ctx)
+            && let Some(hint) = self.files.as_ref().and_then(|files| files.usage.hint())
         {
-            ctx.advise(hint.clone());
+            ctx.add_hint(hint.clone());
         }
         result
     }
 
-    /// Tells the operator of a granted folder that is not there, if an operation ended for that.
-    fn told_absent<T>(&self, absent: Option<&Path>, access: Access, result: &Result<T, FileError>) {
-        if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) = (absent, result, &self.who.ctx) {
-            let refusal = grants::absent("", folder, access);
-            ctx.advise(refusal.hint.unwrap_or_default());
+    /// Adds a hint for the operator when an operation failed because a granted folder does not exist.
+    fn advise_missing_folder<T>(
+        &self,
+        missing_folder: Option<&Path>,
+        access: FileAccess,
+        result: &Result<T, FileError>,
+    ) {
+        if let (Some(folder), Err(FileError::Denied(_)), Some(ctx)) =
+            (missing_folder, result, &self.grantee.ctx)
+        {
+            let refusal = grants::missing_folder_refusal("", folder, access);
+            ctx.add_hint(refusal.hint.unwrap_or_default());
         }
     }
 
-    /// Runs one operation off the async threads.
-    async fn on_files<T: Send + 'static>(
+    /// Runs one operation on a file thread.
+    async fn run_operation<T: Send + 'static>(
         &self,
         path: &str,
-        access: Access,
-        need: Need,
-        run: impl FnOnce(&Operation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
+        access: FileAccess,
+        scope: PathScope,
+        run: impl FnOnce(&FileOperation, &CancellationToken) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
-        let result = match self.find(path, access, need).await {
+        let result = match self.resolve_path(path, access, scope).await {
             Ok(operation) => {
-                let absent = operation.absent.clone();
-                let result = self.off_thread(move |stop| run(&operation, stop)).await;
-                self.told_absent(absent.as_deref(), access, &result);
+                let missing_folder = operation.missing_folder.clone();
+                let result = self.run_blocking(move |stop| run(&operation, stop)).await;
+                self.advise_missing_folder(missing_folder.as_deref(), access, &result);
                 result
             }
             Err(error) => Err(error),
         };
-        self.used(path, access, result)
+        self.record_use(path, access, result)
     }
 }
 
-/// What a line of the policy would not change.
+/// An obstacle that a policy line cannot remove.
 enum Obstacle {
-    /// The host keeps the place.
-    Kept,
-    /// The folder does not exist, and a grant opens folders when plugins are loaded.
-    NoFolder(PathBuf),
+    /// The path is protected by the host.
+    Protected,
+    /// The folder does not exist; grants open folders when plugins are loaded.
+    MissingFolder(PathBuf),
 }
 
-/// Looks for what else is in the way of a path. A file system may hang: few look at once, and not for long; whoever does
-/// not get to look gives the advice without.
-async fn obstacle(kept: &Kept, path: &Path, access: Access) -> Option<Obstacle> {
-    /// Threads that look. A hung file system keeps these and no more.
-    static LOOKING: Semaphore = Semaphore::const_new(4);
-    /// How long a look may take: far longer than a file system that answers.
-    const PATIENCE: Duration = Duration::from_millis(200);
-    let place = LOOKING.try_acquire().ok()?;
-    let (kept, path) = (kept.clone(), path.to_path_buf());
-    let look = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        if kept.touches(&path, access == Access::Write).is_some() {
-            return Some(Obstacle::Kept);
+/// Looks for an obstacle at a path. A file system can hang, so few checks run at once, each with a time-out; without
+/// a check the advice omits the obstacle.
+async fn find_obstacle(
+    protected: &SharedProtectedPaths,
+    path: &Path,
+    access: FileAccess,
+) -> Option<Obstacle> {
+    /// Concurrent checks: a hung file system blocks only these threads.
+    static CHECKS: Semaphore = Semaphore::const_new(4);
+    /// Timeout of a check, far longer than a working file system needs.
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let permit = CHECKS.try_acquire().ok()?;
+    let (protected, path) = (protected.clone(), path.to_path_buf());
+    let check = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        if protected.find_overlap(&path, access == FileAccess::Write).is_some() {
+            return Some(Obstacle::Protected);
         }
         let folder = path.parent().filter(|folder| std::fs::symlink_metadata(folder).is_err())?;
-        Some(Obstacle::NoFolder(folder.to_path_buf()))
+        Some(Obstacle::MissingFolder(folder.to_path_buf()))
     });
-    tokio::time::timeout(PATIENCE, look).await.ok()?.ok()?
+    tokio::time::timeout(TIMEOUT, check).await.ok()?.ok()?
 }
 
 impl Host for Capabilities {
@@ -186,14 +221,14 @@ impl Host for Capabilities {
         offset: u64,
         max_bytes: Option<u64>,
     ) -> Result<FileData, FileError> {
-        let result = match self.find(&path, Access::Read, Need::Path).await {
-            Ok(at) => match at.read_now(offset, max_bytes) {
+        let result = match self.resolve_path(&path, FileAccess::Read, PathScope::Path).await {
+            Ok(at) => match at.try_read_cached(offset, max_bytes) {
                 Some(data) => Ok(data),
-                None => self.off_thread(move |_| at.read(offset, max_bytes)).await,
+                None => self.run_blocking(move |_| at.read(offset, max_bytes)).await,
             },
             Err(error) => Err(error),
         };
-        self.used(&path, Access::Read, result)
+        self.record_use(&path, FileAccess::Read, result)
     }
     async fn write(
         &mut self,
@@ -201,19 +236,19 @@ impl Host for Capabilities {
         data: Vec<u8>,
         expected: Option<String>,
     ) -> Result<FileStat, FileError> {
-        let write = move |at: &Operation, _: &_| at.write(&data, expected.as_deref());
-        self.on_files(&path, Access::Write, Need::Path, write).await
+        let write = move |at: &FileOperation, _: &_| at.write(&data, expected.as_deref());
+        self.run_operation(&path, FileAccess::Write, PathScope::Path, write).await
     }
     async fn stat(&mut self, path: String) -> Result<FileStat, FileError> {
-        self.on_files(&path, Access::Read, Need::Below, |at, _| at.stat()).await
+        self.run_operation(&path, FileAccess::Read, PathScope::Below, |at, _| at.stat()).await
     }
     async fn read_dir(&mut self, path: String) -> Result<Vec<DirEntry>, FileError> {
-        self.on_files(&path, Access::Read, Need::Below, Operation::read_dir).await
+        self.run_operation(&path, FileAccess::Read, PathScope::Below, FileOperation::read_dir).await
     }
     async fn make_dir(&mut self, path: String) -> Result<(), FileError> {
-        self.on_files(&path, Access::Write, Need::Path, |at, _| at.make_dir()).await
+        self.run_operation(&path, FileAccess::Write, PathScope::Path, |at, _| at.make_dir()).await
     }
     async fn remove(&mut self, path: String) -> Result<(), FileError> {
-        self.on_files(&path, Access::Write, Need::Path, |at, _| at.remove()).await
+        self.run_operation(&path, FileAccess::Write, PathScope::Path, |at, _| at.remove()).await
     }
 }

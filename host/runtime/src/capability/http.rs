@@ -1,102 +1,102 @@
-//! `http-client`: requests through the one client of the host, under the policy of the tool.
+//! `http-client`: requests through the host's HTTP client, under the policy of the tool.
 //!
-//! `wasi:http` goes through the same client ([`wasi`]), `wasi:sockets` through the same checks
-//! ([`super::sockets`]). A request passes, for every hop: the rules ([`session`]), the limits, the vault ([`seam`]),
-//! one look-up ([`resolve`]), the check of every address, and a connection to a checked address ([`dispatch`], [`connect`]). The
-//! environment's proxies are ignored: a proxy would look names up again, unchecked.
+//! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`super::sockets`]). Every hop of a
+//! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
+//! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
+//! [`connect`]). Proxy settings of the environment are ignored: a proxy would resolve names again, unchecked.
 
 mod body;
+pub(super) mod call_network;
 mod connect;
 mod dispatch;
 mod exchange;
 mod headers;
-mod named;
-mod outward;
-mod own;
-mod places;
+mod host_get;
+mod mcp_server;
+mod operator_target;
+mod outbound_limiter;
 pub(crate) mod recorded;
 mod resolve;
-mod seam;
+mod secret_injection;
 pub(crate) mod service;
-pub(super) mod session;
 pub(crate) mod wasi;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use session::{Meter, NetError};
+pub(crate) use call_network::{NetError, NetworkUsage};
 
 use ipnet::IpNet;
-use toolbay_policy::{Key, Policy};
+use toolbay_policy::{GrantKey, Policy};
 
 use super::Capabilities;
 use crate::engine::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
 
-/// The one client of a host.
+/// The HTTP client of a host.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct HttpClient {
     resolver: resolve::Resolver,
-    pool: Arc<connect::Pool>,
-    trust: connect::Trust,
-    places: places::Places,
+    pool: Arc<connect::ConnectionPool>,
+    tls_roots: connect::TlsRoots,
+    limiter: outbound_limiter::OutboundLimiter,
     recorded: OnceLock<Arc<dyn recorded::RecordedHttp>>,
 }
 
-impl Client {
-    /// A client within the bounds of the host.
+impl HttpClient {
+    /// Creates a client with the connection limits of the policy's host section.
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             resolver: resolve::Resolver::new(),
             pool: Arc::default(),
-            trust: connect::Trust::default(),
-            places: places::Places::new(policy.host()),
+            tls_roots: connect::TlsRoots::default(),
+            limiter: outbound_limiter::OutboundLimiter::new(policy.host()),
             recorded: OnceLock::new(),
         }
     }
 
-    /// Trusts these roots, too.
-    pub(crate) fn trust(&self, pem: &[u8]) -> Result<(), String> {
-        self.trust.add(pem)
+    /// Adds trusted TLS roots, in PEM.
+    pub(crate) fn add_tls_roots(&self, pem: &[u8]) -> Result<(), String> {
+        self.tls_roots.add(pem)
     }
 
-    /// Puts a record in front of the network; the first one stays.
-    pub(crate) fn record(&self, recorded: Arc<dyn recorded::RecordedHttp>) {
+    /// Sets the recorder in front of the network; only the first call has an effect.
+    pub(crate) fn set_recorded(&self, recorded: Arc<dyn recorded::RecordedHttp>) {
         self.recorded.get_or_init(|| recorded);
     }
 
-    /// What stands in front of the network, if anything does.
+    /// The recorder in front of the network, if one is set.
     fn recorded(&self) -> Option<&Arc<dyn recorded::RecordedHttp>> {
         self.recorded.get()
     }
 
-    /// A place for a raw connection, if there is one now.
-    fn try_place(&self, user: &connect::User) -> Option<places::Place> {
-        self.places.try_take(user, &self.pool)
+    /// A permit for a raw connection, if one is free.
+    fn try_acquire_permit(&self, user: &connect::ConnectionUser) -> Option<outbound_limiter::OutboundPermit> {
+        self.limiter.try_acquire(user, &self.pool)
     }
 }
 
-impl Client {
-    /// Gets what is at an address that the operator wrote: no plugin's, so that no grant is asked. See [`own`].
+impl HttpClient {
+    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See [`host_get`].
     pub(crate) async fn get(&self, url: &str, most: u64, private: &[IpNet]) -> Result<Vec<u8>, String> {
-        own::get(self, url, most, private).await
+        host_get::get(self, url, most, private).await
     }
 }
 
 impl Host for Capabilities {
     async fn fetch(&mut self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let Some(session) = self.session() else {
-            return Err(HttpError::Denied(self.who.refuse(Key::Net, &request.url)));
+        let Some(network) = self.network() else {
+            return Err(HttpError::Denied(self.grantee.refuse(GrantKey::Net, &request.url)));
         };
         let asked = request.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
-        let left = session.time(None);
-        // In a box: it is passed on several times before it runs.
-        let fetching = Box::pin(exchange::fetch(&session, request));
-        // At the end of the call's own time the guest ends, and hears of nothing: that has a timer already.
+        let left = network.time_left(None);
+        // Boxed: the future moves several times before it runs.
+        let fetching = Box::pin(exchange::fetch(&network, request));
+        // No timer for the call's own deadline: it ends the guest, and has a timer already.
         let fetched = match asked.filter(|asked| *asked < left) {
             Some(time) => tokio::time::timeout(time, fetching).await.unwrap_or(Err(NetError::Timeout)),
             None => fetching.await,
         };
-        fetched.map_err(|error| match seam::error(&session, error) {
+        fetched.map_err(|error| match secret_injection::scrub_error(&network, error) {
             NetError::Denied(why) | NetError::Address(why) => HttpError::Denied(why),
             NetError::Invalid(why) => HttpError::InvalidRequest(why),
             NetError::Timeout => HttpError::Timeout,

@@ -1,7 +1,7 @@
-//! `tool-invoke`: calls of other tools, for a tool that was granted them.
+//! `tool-invoke`: calls to other tools, for a tool that was granted them.
 //!
-//! The core makes the calls, through every gate; here is how many there may be, and what a guest gets of the answers. While
-//! they run the guest waits, and lends its place.
+//! The core runs each call through the whole pipeline. This file bounds their number and the size of their results.
+//! The waiting guest lends its run permit to them.
 
 use std::sync::Arc;
 
@@ -9,128 +9,129 @@ use toolbay_core::call::ToolCall;
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::call::invoke::nested::{InvokeGrant, MAX_DEPTH, NestedBatch, NestedResult, ToolCaller};
 use toolbay_core::tool::content::{ErrorCode, ToolError};
-use toolbay_policy::Key;
-use toolbay_policy::capability::reach;
+use toolbay_policy::GrantKey;
+use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::{CallTimes, Capabilities};
-use crate::engine::admission::Lent;
+use crate::engine::admission::LentPermit;
 use crate::engine::bindings::callers::toolbay::plugin::tool_invoke::{Callable, Host, Invocation, Invoked};
 use crate::engine::bindings::types;
-use crate::plugins::answer::error_to_guest;
+use crate::plugins::tool_result::error_to_guest;
 
-/// What it takes to call others.
+/// Access to other tools for one guest entry.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller {
+pub(crate) struct NestedCallAccess {
     pub(crate) tools: Arc<dyn ToolCaller>,
-    pub(crate) place: Arc<Lent>,
+    pub(crate) permit: Arc<LentPermit>,
 }
 
-/// What a tool was granted, asked about the tools it calls.
+/// The `invoke` grant of a tool, for the core to check nested calls against.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct ToolInvokeGrant {
     pub(crate) plugin: PluginId,
-    pub(crate) all: Arc<super::Granted>,
+    pub(crate) grants: Arc<super::ResolvedGrants>,
 }
 
-impl InvokeGrant for Granted {
+impl InvokeGrant for ToolInvokeGrant {
     fn allows(&self, tool: &str) -> bool {
-        self.all.grants.invoke.iter().any(|rule| rule.takes(tool))
+        self.grants.grants.invoke.iter().any(|rule| rule.matches(tool))
     }
 
-    fn refusal(&self, tool: &str) -> Refusal {
-        let text = self.all.refused(&self.plugin, Key::Invoke, tool);
-        let hint = self.all.advice(&self.plugin, Key::Invoke, tool).hint();
-        Refusal::new(text.clone(), format!("{text}. {hint}"))
+    fn refusal(&self, tool: &str) -> PolicyRefusal {
+        let text = self.grants.refusal_text(&self.plugin, GrantKey::Invoke, tool);
+        let hint = self.grants.advice(&self.plugin, GrantKey::Invoke, tool).hint();
+        PolicyRefusal::new(text.clone(), format!("{text}. {hint}"))
     }
 }
 
-type Answer = Result<Invoked, types::ToolError>;
+type InvokeReply = Result<Invoked, types::ToolError>;
 
-fn refused(about: &str, message: String) -> ToolError {
-    ToolError::new(ErrorCode::NotAvailable, message).about(about)
+fn not_available(about: &str, message: String) -> ToolError {
+    ToolError::new(ErrorCode::NotAvailable, message).with_subject(about)
 }
 
 impl Capabilities {
-    /// The way to so many calls, the first of which has this number.
-    fn admit(&self, calls: &[Invocation]) -> Result<(Caller, u32), ToolError> {
-        let granted = self.who.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
+    /// Admits `calls`. Returns the access and the number of earlier calls.
+    fn admit(&self, calls: &[Invocation]) -> Result<(NestedCallAccess, u32), ToolError> {
+        let granted = self.grantee.granted.as_ref().map_or(&[][..], |granted| &granted.grants.invoke);
         if granted.is_empty() {
             let first = calls.first().map_or("*", |call| call.name.as_str());
-            return Err(refused("denied", self.who.refuse(Key::Invoke, first)));
+            return Err(not_available("denied", self.grantee.refuse(GrantKey::Invoke, first)));
         }
-        let Some(caller) = &self.caller else {
-            let why = format!("calls lie {MAX_DEPTH} deep in one another at most, and this one does already");
-            return Err(refused("depth", why));
+        let Some(caller) = &self.nested_calls else {
+            let why = format!("calls can be nested at most {MAX_DEPTH} deep, and this call already is");
+            return Err(not_available("depth", why));
         };
-        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.who.limits.invocations);
+        let (count, most) = (u32::try_from(calls.len()).unwrap_or(u32::MAX), self.grantee.limits.invocations);
         let Some(before) = caller.tools.count(count, most) else {
-            let what = format!("no call was made: with {count} more there would be too many");
-            return Err(refused("limit", self.who.over(&what, Limit::Invocations)));
+            let what = format!("no call was made: {count} more calls exceed the limit");
+            return Err(not_available("limit", self.grantee.limit_error(&what, Limit::Invocations)));
         };
-        // Not before: the list may be as long as what crosses at once.
+        // Recorded only now: before the limit check, the list can be as long as one host call allows.
         for call in calls {
-            let allowed = granted.iter().any(|rule| rule.takes(&call.name));
-            self.who.note(Key::Invoke, &reach::shown(&call.name), allowed);
+            let allowed = granted.iter().any(|rule| rule.matches(&call.name));
+            self.grantee.note(GrantKey::Invoke, &path_rule::printable_path(&call.name), allowed);
         }
         Ok((caller.clone(), before))
     }
 }
 
-/// What a guest gets of the answers: together no more than may cross.
-struct Answers {
-    all: Vec<Option<Answer>>,
+/// The results for the guest. Their total size is bounded by the limit of one host call.
+struct InvokeReplies {
+    all: Vec<Option<InvokeReply>>,
     left: u64,
 }
 
-impl Answers {
-    fn take(&mut self, place: usize, answered: NestedResult) {
-        let answer = match answered.result {
+impl InvokeReplies {
+    fn record(&mut self, index: usize, result: NestedResult) {
+        let reply = match result.result {
             Ok(output) => Ok(Invoked {
                 value: output.value,
                 structured: output.structured.map(|raw| raw.get().to_owned()),
-                truncated: answered.cut,
+                truncated: result.cut,
             }),
-            Err(failure) => Err(told(failure)),
+            Err(failure) => Err(failure_to_tool_error(failure)),
         };
-        let bytes = match &answer {
+        let bytes = match &reply {
             Ok(invoked) => invoked.value.len() + invoked.structured.as_ref().map_or(0, String::len),
             Err(error) => error.message.len(),
         };
-        let answer = match self.left.checked_sub(bytes as u64) {
+        let reply = match self.left.checked_sub(bytes as u64) {
             Some(left) => {
                 self.left = left;
-                answer
+                reply
             }
-            None => Err(too_large(bytes)),
+            None => Err(output_too_large(bytes)),
         };
-        if let Some(there) = self.all.get_mut(place) {
-            *there = Some(answer.map_err(error_to_guest));
+        if let Some(there) = self.all.get_mut(index) {
+            *there = Some(reply.map_err(error_to_guest));
         }
     }
 }
 
-fn too_large(bytes: usize) -> ToolError {
-    let why =
-        format!("the call was made, and with its {bytes} bytes the answers are more than may cross at once");
-    ToolError::new(ErrorCode::ExecutionFailed, why).about("output_too_large")
+fn output_too_large(bytes: usize) -> ToolError {
+    let why = format!(
+        "the call was made, but with its {bytes} bytes the results exceed the limit of one host call"
+    );
+    ToolError::new(ErrorCode::ExecutionFailed, why).with_subject("output_too_large")
 }
 
-/// What a model would be told of a call that failed; a fault by its kind.
-fn told(failure: Failure) -> ToolError {
+/// The error for the guest, in the form a model gets; a fault is named by its kind.
+fn failure_to_tool_error(failure: Failure) -> ToolError {
     let code = failure.code();
     match failure {
         Failure::Refused(error) => error,
-        Failure::Fault(fault) => ToolError::new(code, fault.message).about(fault.kind.as_str()),
-        Failure::Host(message) => ToolError::new(code, message).about("host_failed"),
+        Failure::Fault(fault) => ToolError::new(code, fault.message).with_subject(fault.kind.as_str()),
+        Failure::Host(message) => ToolError::new(code, message).with_subject("host_failed"),
     }
 }
 
 impl Host for Capabilities {
     async fn tools(&mut self) -> Vec<Callable> {
-        let Some(caller) = &self.caller else { return Vec::new() };
+        let Some(caller) = &self.nested_calls else { return Vec::new() };
         let all = caller.tools.tools().into_iter().map(|tool| Callable {
             name: tool.name,
             description: tool.description,
@@ -140,22 +141,23 @@ impl Host for Capabilities {
         all.collect()
     }
 
-    async fn invoke(&mut self, calls: Vec<Invocation>) -> Result<Vec<Answer>, types::ToolError> {
+    async fn invoke(&mut self, calls: Vec<Invocation>) -> Result<Vec<InvokeReply>, types::ToolError> {
         let (caller, before) = self.admit(&calls).map_err(error_to_guest)?;
         let Some(CallTimes { deadline: ends, .. }) = self.times else { return Ok(Vec::new()) };
-        let mut answers = Answers { all: Vec::new(), left: self.who.limits.host_call_bytes };
-        answers.all.resize_with(calls.len(), || None);
+        let mut replies = InvokeReplies { all: Vec::new(), left: self.grantee.limits.host_call_bytes };
+        replies.all.resize_with(calls.len(), || None);
         let numbered = calls.into_iter().zip(before + 1..);
         let calls = numbered.map(|(call, number)| ToolCall::new(number.to_string(), call.name, call.args));
         let inner = NestedBatch {
             calls: calls.collect(),
-            at_once: self.who.limits.invocations_at_once as usize,
-            ends,
+            max_concurrent: self.grantee.limits.invocations_at_once as usize,
+            deadline: ends,
         };
-        caller.place.give();
-        caller.tools.call(inner, &mut |place, answered| answers.take(place, answered)).await;
-        caller.place.take_back().await;
-        let lost = || Err(error_to_guest(told(Failure::Host("the call was lost".to_owned()))));
-        Ok(answers.all.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
+        caller.permit.lend();
+        caller.tools.call(inner, &mut |index, result| replies.record(index, result)).await;
+        caller.permit.reclaim().await;
+        let lost =
+            || Err(error_to_guest(failure_to_tool_error(Failure::Host("the call was lost".to_owned()))));
+        Ok(replies.all.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect())
     }
 }

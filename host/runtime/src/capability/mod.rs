@@ -1,10 +1,10 @@
-//! What a guest can ask of the host. One file for each interface of the contract; each is implemented on
-//! [`Capabilities`], which holds what one guest entry was granted and nothing else.
+//! The host side of the plugin contract. Each interface has one file, implemented on [`Capabilities`], which holds
+//! the grants of one guest entry and nothing else.
 //!
-//! All interfaces are always linked (components built from JavaScript or Python import every one of them); what was
-//! not granted answers `denied` with the reason.
+//! Every interface is always linked, because components built from JavaScript or Python import all of them. A call
+//! without a grant returns `denied` with the reason.
 
-pub(crate) mod services;
+pub(crate) mod host_openapi;
 pub(crate) mod wasi_files;
 
 pub(crate) mod attachments;
@@ -12,16 +12,16 @@ pub(crate) mod clock;
 mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
+mod event_quota;
 pub(crate) mod files;
+pub(crate) mod grantee;
 pub(crate) mod http;
 pub(crate) mod invoke;
 pub(crate) mod kv;
 pub(crate) mod log;
-pub(crate) mod principal;
 pub(crate) mod process;
-mod rate;
 pub(crate) mod secrets;
-pub(crate) mod silent;
+pub(crate) mod silent_refusal;
 pub(crate) mod sockets;
 
 use std::borrow::Cow;
@@ -32,114 +32,114 @@ use std::time::{Duration, Instant};
 
 use toolbay_core::output::redact::Redactor;
 use toolbay_core::session::kv::KvStore;
-use toolbay_policy::capability::reach;
-use toolbay_policy::limits::Limits;
+use toolbay_policy::capability::path_rule;
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::text::one_line;
-use toolbay_policy::{self as policy, Advice, Grants, Key, Policy};
+use toolbay_policy::{self as policy, Advice, GrantKey, Grants, Policy};
 use wasmtime::component::{HasData, Linker};
 
 use crate::engine::bindings::callers::toolbay::plugin as callers;
 use crate::engine::bindings::imports::Imports;
 use crate::engine::blocking::GuestThreads;
+use event_quota::EventQuota;
 use files::FileGrants;
-pub(crate) use principal::Principal;
-use rate::Meter;
+pub(crate) use grantee::Grantee;
 
-/// What stands behind the interfaces under one policy. When the policy is read again, the next one takes its place;
-/// calls that run hold the one they began with.
+/// The host services behind the interfaces, built from one policy. A policy reload builds new services; running calls
+/// keep the ones they started with.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) policy: Arc<Policy>,
-    pub(crate) http: Arc<http::Client>,
-    pub(crate) process: process::Broker,
-    pub(crate) secrets: Arc<secrets::Vault>,
-    /// The secrets of policies before this one, for as long as calls may use them.
-    earlier: Vec<Weak<secrets::Vault>>,
-    /// Where state is kept; without a folder it lives as long as the host.
+    pub(crate) http: Arc<http::HttpClient>,
+    pub(crate) process: process::ProcessLauncher,
+    pub(crate) secrets: Arc<secrets::SecretStore>,
+    /// The secrets of earlier policies, for as long as running calls hold them.
+    earlier_secrets: Vec<Weak<secrets::SecretStore>>,
+    /// The key-value store: in the state folder, or in memory without one.
     pub(crate) kv: Arc<dyn KvStore>,
-    /// Where the files of guests are read and written.
+    /// The threads for file operations of guests.
     pub(crate) file_threads: GuestThreads,
-    /// What the embedder put in place of the machine's time and chance.
-    pub(crate) time_and_chance: clock::TimeAndChance,
-    /// Takes the values of all secrets out of what leaves the host, the earlier ones included.
+    /// The clock and the random source that the embedder set in place of the system's.
+    pub(crate) environment_overrides: clock::EnvironmentOverrides,
+    /// Redacts the values of all secrets, earlier ones included, from everything that leaves the host.
     pub(crate) redactor: Redactor,
 }
 
 impl Services {
-    /// Makes what the policy asks for. `state_dir` is where things are kept that outlive the host; `state_wait` is how
-    /// long its locks are waited for.
+    /// Builds the services of a policy. `state_dir` holds persistent state; `state_wait` bounds the wait for its
+    /// locks.
     ///
     /// # Errors
-    /// When the values of the secrets cannot be searched for.
+    /// When no search automaton can be built over the values of the secrets.
     pub(crate) fn new(
         policy: Arc<Policy>,
         state_dir: Option<&Path>,
         state_wait: Duration,
     ) -> Result<Self, String> {
-        let secrets = Arc::new(secrets::Vault::new(&policy));
+        let secrets = Arc::new(secrets::SecretStore::new(&policy));
         Ok(Self {
-            http: Arc::new(http::Client::new(&policy)),
-            process: process::Broker::new(&policy),
+            http: Arc::new(http::HttpClient::new(&policy)),
+            process: process::ProcessLauncher::new(&policy),
             redactor: secrets::redactor(std::slice::from_ref(&secrets))?,
             secrets,
-            earlier: Vec::new(),
+            earlier_secrets: Vec::new(),
             kv: Arc::new(kv::RedbStore::new(state_dir, state_wait)),
             file_threads: GuestThreads::default(),
-            time_and_chance: clock::TimeAndChance::default(),
+            environment_overrides: clock::EnvironmentOverrides::default(),
             policy,
         })
     }
 
-    /// The same under another policy: its programs are found and its secrets read; connections, places and state stay.
-    /// Blocks on files.
+    /// Builds the services of another policy. Finds its programs and reads its secrets; keeps connections, permits
+    /// and state. Blocks on files.
     ///
     /// # Errors
     /// As [`Services::new`].
-    pub(crate) fn under(&self, policy: Arc<Policy>) -> Result<Self, String> {
-        let secrets = Arc::new(secrets::Vault::new(&policy));
+    pub(crate) fn with_policy(&self, policy: Arc<Policy>) -> Result<Self, String> {
+        let secrets = Arc::new(secrets::SecretStore::new(&policy));
         let mut known = vec![Arc::clone(&secrets), Arc::clone(&self.secrets)];
-        known.extend(self.earlier.iter().filter_map(Weak::upgrade));
+        known.extend(self.earlier_secrets.iter().filter_map(Weak::upgrade));
         Ok(Self {
             http: Arc::clone(&self.http),
-            process: self.process.under(&policy),
+            process: self.process.with_policy(&policy),
             redactor: secrets::redactor(&known)?,
             secrets,
-            earlier: known.iter().skip(1).map(Arc::downgrade).collect(),
+            earlier_secrets: known.iter().skip(1).map(Arc::downgrade).collect(),
             kv: Arc::clone(&self.kv),
             file_threads: self.file_threads.clone(),
-            time_and_chance: self.time_and_chance.clone(),
+            environment_overrides: self.environment_overrides.clone(),
             policy,
         })
     }
 }
 
-/// What one tool was granted, joined with what it takes to use it.
+/// The grants of one tool, together with the services to use them.
 #[derive(Debug)]
-pub(crate) struct Granted {
+pub(crate) struct ResolvedGrants {
     pub(crate) services: Arc<Services>,
     pub(crate) tool: ToolName,
-    /// The profile under which it was granted.
+    /// The profile under which the policy granted them.
     pub(crate) profile: Option<Arc<str>>,
     pub(crate) grants: Grants,
-    /// The opened folders; `None` when no files were granted.
+    /// The opened folders; `None` without file grants.
     pub(crate) files: Option<FileGrants>,
-    /// Variables, wall clock, randomness.
+    /// Environment variables, wall clock and randomness.
     pub(crate) environment: environment::Environment,
-    /// The service it belongs to, if that is no plugin.
-    pub(crate) service: Option<Arc<http::service::Service>>,
-    /// Whether the component does not know the contract, so that no interface tells it of a refusal.
+    /// The OpenAPI service of the tool; `None` for the tool of a plugin.
+    pub(crate) service: Option<Arc<http::service::ServiceGrants>>,
+    /// Whether the component does not import the contract, so that no interface can report a refusal.
     pub(crate) foreign: bool,
 }
 
-impl Granted {
-    /// Without files, and for the tool of a plugin that knows the contract.
+impl ResolvedGrants {
+    /// Creates grants without files, for the tool of a plugin that imports the contract.
     pub(crate) fn new(services: &Arc<Services>, tool: ToolName, grants: Grants) -> Self {
         Self {
             services: Arc::clone(services),
             tool,
             profile: None,
-            environment: environment::Environment::new(&grants, &services.time_and_chance),
+            environment: environment::Environment::new(&grants, &services.environment_overrides),
             grants,
             files: None,
             service: None,
@@ -147,9 +147,9 @@ impl Granted {
         }
     }
 
-    /// Says that something is not granted, without a line of the policy.
-    fn refused(&self, plugin: &PluginId, key: Key, wish: &str) -> String {
-        let (key, shown) = (key.name(), reach::shown(wish));
+    /// The text of a refusal, without the policy line that would allow it.
+    fn refusal_text(&self, plugin: &PluginId, key: GrantKey, entry: &str) -> String {
+        let (key, shown) = (key.name(), path_rule::printable_path(entry));
         match &self.service {
             Some(_) => format!(
                 "`{key}` of `{shown}` is not granted to the service `{plugin}`, which reaches its own included \
@@ -159,39 +159,42 @@ impl Granted {
         }
     }
 
-    /// What would grant a wish, which is a line as a list of the policy has it.
-    pub(crate) fn advice(&self, plugin: &PluginId, key: Key, wish: &str) -> Advice {
+    /// The policy lines that would grant `entry`, an entry as a policy list writes it.
+    pub(crate) fn advice(&self, plugin: &PluginId, key: GrantKey, entry: &str) -> Advice {
         let (policy, profile) = (&self.services.policy, self.profile.as_deref());
         match &self.service {
-            Some(service) => policy.advise_openapi(&service.about, profile, key, wish),
+            Some(service) => policy.advise_openapi(&service.section, profile, key, entry),
             None => {
                 let declared = self.grants.decisions.iter().map(|decision| &decision.capability);
-                policy.advise(policy::Use { plugin, tool: &self.tool, profile, key, wish }, declared)
+                policy.advise(
+                    policy::AccessQuery { plugin, tool: &self.tool, profile, key, wish: entry },
+                    declared,
+                )
             }
         }
     }
 }
 
-/// What one tool was granted, under each profile of the policy.
+/// The grants of one tool under each profile of the policy.
 #[derive(Debug)]
-pub(crate) struct GrantedUnder {
-    pub(crate) no_profile: Arc<Granted>,
-    pub(crate) profiles: BTreeMap<Arc<str>, Arc<Granted>>,
-    /// What a profile gets that the policy does not have.
-    pub(crate) nothing: Arc<Granted>,
+pub(crate) struct GrantsByProfile {
+    pub(crate) no_profile: Arc<ResolvedGrants>,
+    pub(crate) profiles: BTreeMap<Arc<str>, Arc<ResolvedGrants>>,
+    /// The grants under a profile that the policy does not define: none.
+    pub(crate) unknown_profile: Arc<ResolvedGrants>,
 }
 
-impl GrantedUnder {
-    /// What it was granted without a profile, and under each.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Granted>> {
+impl GrantsByProfile {
+    /// The grants without a profile, then those of each profile.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<ResolvedGrants>> {
         std::iter::once(&self.no_profile).chain(self.profiles.values())
     }
 
-    /// What it was granted for a call under this profile.
-    pub(crate) fn under(&self, profile: Option<&str>) -> &Arc<Granted> {
+    /// The grants of a call under `profile`.
+    pub(crate) fn for_profile(&self, profile: Option<&str>) -> &Arc<ResolvedGrants> {
         match profile {
             None => &self.no_profile,
-            Some(name) => self.profiles.get(name).unwrap_or(&self.nothing),
+            Some(name) => self.profiles.get(name).unwrap_or(&self.unknown_profile),
         }
     }
 }
@@ -199,28 +202,28 @@ impl GrantedUnder {
 /// The grants of one guest entry.
 #[derive(Debug)]
 pub(crate) struct Capabilities {
-    pub(crate) who: Principal,
-    /// When the running call began and when it ends at the latest; `None` for sealed entries.
+    pub(crate) grantee: Grantee,
+    /// The start and the deadline of the running call; `None` for sealed entries.
     pub(crate) times: Option<CallTimes>,
-    /// Files; `None` when nothing was granted.
+    /// The file grants; `None` without any.
     pub(crate) files: Option<FileGrants>,
-    /// The operator's settings.
+    /// The operator's settings for the plugin.
     pub(crate) config: Arc<BTreeMap<String, String>>,
-    /// Log lines that may still be written. What is not in the log is at least counted there, when the guest has ended.
-    pub(crate) log: Meter,
-    /// Progress events that may still be passed on.
-    pub(crate) progress: Meter,
-    /// What was used so far.
-    pub(crate) http: http::Meter,
-    pub(crate) programs: u32,
-    pub(crate) attachments: attachments::Meter,
-    /// The way to other tools, if any were granted.
-    pub(crate) caller: Option<invoke::Caller>,
-    /// The stand-ins for secrets that the guest was given.
-    pub(crate) tokens: secrets::Tokens,
+    /// The quota of log lines. The host logs the number of dropped lines when the entry ends.
+    pub(crate) log: EventQuota,
+    /// The quota of progress events.
+    pub(crate) progress: EventQuota,
+    /// The network use so far.
+    pub(crate) network_usage: http::NetworkUsage,
+    pub(crate) programs_started: u32,
+    pub(crate) attachment_usage: attachments::AttachmentUsage,
+    /// Access to other tools, if the tool was granted any.
+    pub(crate) nested_calls: Option<invoke::NestedCallAccess>,
+    /// The secret placeholders that the guest received.
+    pub(crate) placeholders: secrets::SecretPlaceholders,
 }
 
-/// When a call began, and when it ends at the latest.
+/// The start and the deadline of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallTimes {
     pub(crate) began: Instant,
@@ -228,50 +231,51 @@ pub(crate) struct CallTimes {
 }
 
 impl Capabilities {
-    /// No authority at all.
-    pub(crate) fn sealed(plugin: PluginId, limits: Arc<Limits>) -> Self {
-        Self::of(Principal { plugin, granted: None, limits, ctx: None })
+    /// Creates a sealed entry: one without grants and without a call.
+    pub(crate) fn sealed(plugin: PluginId, limits: Arc<CallLimits>) -> Self {
+        Self::new(Grantee { plugin, granted: None, limits, ctx: None })
     }
 
-    /// What is granted and not used yet, without files, settings and the way to other tools.
-    pub(crate) fn of(who: Principal) -> Self {
+    /// Creates an entry with unused quotas, without files, settings and access to other tools.
+    pub(crate) fn new(who: Grantee) -> Self {
         let limits = &who.limits;
         Self {
-            log: Meter::new(limits.log_lines, limits.log_rate),
-            progress: Meter::new(limits.progress_events, limits.progress_rate),
-            who,
+            log: EventQuota::new(limits.log_lines, limits.log_rate),
+            progress: EventQuota::new(limits.progress_events, limits.progress_rate),
+            grantee: who,
             times: None,
             files: None,
             config: Arc::default(),
-            http: http::Meter::default(),
-            programs: 0,
-            attachments: attachments::Meter::default(),
-            caller: None,
-            tokens: secrets::Tokens::default(),
+            network_usage: http::NetworkUsage::default(),
+            programs_started: 0,
+            attachment_usage: attachments::AttachmentUsage::default(),
+            nested_calls: None,
+            placeholders: secrets::SecretPlaceholders::default(),
         }
     }
 
-    /// A guest's text without the values of secrets, for the log and what leaves the host. A sealed entry can have none.
+    /// Redacts secrets from a guest's text, for the log and everything that leaves the host. A sealed entry cannot
+    /// hold secrets.
     pub(crate) fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        match &self.who.granted {
-            Some(granted) => granted.services.redactor.text(text),
+        match &self.grantee.granted {
+            Some(granted) => granted.services.redactor.redact_text(text),
             None => Cow::Borrowed(text),
         }
     }
 
-    /// A guest's bytes without the values of secrets.
+    /// Redacts secrets from a guest's bytes.
     fn redacted_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
-        match &self.who.granted {
-            Some(granted) => granted.services.redactor.bytes(bytes, |_| true),
+        match &self.grantee.granted {
+            Some(granted) => granted.services.redactor.redact_bytes(bytes, |_| true),
             None => bytes,
         }
     }
 
-    /// The beginning of a guest's text as one line without the values of secrets. The guest may have handed over
-    /// megabytes: no more of it is searched than is kept.
-    fn line(&self, text: &str, most: usize) -> String {
-        let (clean, more) = match &self.who.granted {
-            Some(granted) => granted.services.redactor.start(text, most),
+    /// Returns the first `most` characters of a guest's text as one line, with secrets redacted. A guest can pass
+    /// megabytes, so only the kept part is searched.
+    fn redacted_line(&self, text: &str, most: usize) -> String {
+        let (clean, more) = match &self.grantee.granted {
+            Some(granted) => granted.services.redactor.redact_prefix(text, most),
             None => (Cow::Borrowed(text), false),
         };
         let mut line = one_line(&clean, most);
@@ -284,7 +288,7 @@ impl Capabilities {
 
 impl crate::engine::bindings::host::types::Host for Capabilities {}
 
-/// Tells wasmtime how an interface finds its state in the store's.
+/// Maps the store's data to [`Capabilities`] for the linker.
 pub(crate) struct HasCapabilities;
 
 impl HasData for HasCapabilities {
@@ -297,7 +301,7 @@ pub(crate) fn link<T: Send + 'static>(
     project: fn(&mut T) -> &mut Capabilities,
 ) -> wasmtime::Result<()> {
     Imports::add_to_linker::<T, HasCapabilities>(linker, project)?;
-    // Behind a feature of the contract until the next version of it is released.
+    // `tool-invoke` is an unstable feature of this version of the contract.
     let mut options = callers::tool_invoke::LinkOptions::default();
     options.tool_invoke(true);
     callers::tool_invoke::add_to_linker::<T, HasCapabilities>(linker, &options, project)

@@ -1,89 +1,90 @@
-//! `process`: programs from the operator's list. No shell is involved.
+//! `process`: programs from the operator's list, without a shell.
 //!
-//! What has to hold before a program is started: a line of the tool's grant matches the whole command line; the name
-//! is mapped to a file ([`programs`]) that no plugin can have written; the folder it starts in is one that the tool
-//! reaches. It then runs in a sandbox of the kernel's ([`cage`]): it reaches the tool's own files, the system's
-//! libraries and what the operator added, no network, and no process outside of its group. Whatever it started is
-//! ended with it ([`keeper`]): when its first process ends, when the time is up, when the call is dropped.
+//! Before a program starts, a rule of the tool's grant must match the whole command line, the name must map to a file
+//! ([`programs`]) that no plugin can have written, and the tool must reach the working folder. The program runs in a
+//! sandbox of the kernel ([`sandbox`]): it reaches the tool's files, the system's libraries and what the operator
+//! added, but no network and no process outside its group. All its processes are killed ([`child`]) when the first
+//! one ends, when the time is up, or when the call is dropped.
 
-pub(crate) mod cage;
+mod child;
+mod command_line;
 pub(crate) mod guard;
-mod keeper;
-mod line;
 mod pipes;
 mod process_limit;
 mod programs;
 mod request;
+pub(crate) mod sandbox;
 pub(crate) mod server;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use toolbay_policy::capability::reach;
+use toolbay_policy::capability::path_rule;
 use toolbay_policy::limits::Limit;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::Refusal;
-use toolbay_policy::{Key, Policy};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::{GrantKey, Policy};
 
 use super::Capabilities;
-use super::files::Kept;
+use super::files::SharedProtectedPaths;
 use crate::engine::admission::{FairPermit, FairSemaphore};
 use crate::engine::bindings::host::process::{Command, Completed, Host, ProcessError};
-use keeper::{Running, StartError};
+use child::{RunningProgram, StartError};
 use programs::Programs;
-use request::{NotRun, Request, Wish};
+use request::{MatchedCommand, PrepareError, PreparedCommand};
 
-/// Starts programs for all calls of a host.
+/// Starts the programs of all calls of a host.
 #[derive(Debug)]
-pub(crate) struct Broker {
+pub(crate) struct ProcessLauncher {
     programs: Programs,
-    /// One for each program that may run at once, shared fairly between plugins.
-    places: FairSemaphore,
-    /// How long a start may wait for a place.
-    patience: Duration,
-    /// What no program's own lists open.
-    pub(crate) kept: Kept,
-    /// One for each server that may run at once.
+    /// One permit for each concurrent program, shared fairly between plugins.
+    permits: FairSemaphore,
+    /// How long a start waits for a permit.
+    queue_timeout: Duration,
+    /// The protected paths, which a program's own lists cannot open.
+    pub(crate) protected: SharedProtectedPaths,
+    /// One permit for each concurrent MCP server.
     servers: Arc<Semaphore>,
-    /// The program that ends what servers leave behind when this process is killed.
+    /// The executable of the guard that ends servers when this process is killed.
     pub(crate) guard: Option<std::path::PathBuf>,
 }
 
-impl Broker {
-    /// A broker within the bounds of the host. Finds the programs: what a name means is settled before any plugin
-    /// runs.
+impl ProcessLauncher {
+    /// Creates a launcher with the limits of the host. Resolves the programs now, so that the meaning of each name is
+    /// fixed before any plugin runs.
     pub(crate) fn new(policy: &Policy) -> Self {
         let host = policy.host();
         Self {
-            programs: Programs::find(policy),
-            places: FairSemaphore::new(host.processes, host.queued_calls),
-            patience: host.queue_timeout,
-            kept: Kept::default(),
+            programs: Programs::from_policy(policy),
+            permits: FairSemaphore::new(host.processes, host.queued_calls),
+            queue_timeout: host.queue_timeout,
+            protected: SharedProtectedPaths::default(),
             servers: Arc::new(Semaphore::new(server::MAX_RUNNING)),
             guard: None,
         }
     }
 
-    /// The same places, and the programs of another policy.
-    pub(crate) fn under(&self, policy: &Policy) -> Self {
+    /// Keeps the permits and takes the programs of another policy.
+    pub(crate) fn with_policy(&self, policy: &Policy) -> Self {
         Self {
-            programs: Programs::find(policy),
-            places: self.places.clone(),
-            patience: self.patience,
-            kept: self.kept.clone(),
+            programs: Programs::from_policy(policy),
+            permits: self.permits.clone(),
+            queue_timeout: self.queue_timeout,
+            protected: self.protected.clone(),
             servers: Arc::clone(&self.servers),
             guard: self.guard.clone(),
         }
     }
 
-    /// Waits for a place, for half of what is left of the call at most: a refusal is to be heard.
-    async fn place(&self, plugin: &PluginId, left: Duration) -> Result<FairPermit, ProcessError> {
-        let place = self.places.acquire(plugin, u32::MAX);
-        match tokio::time::timeout(self.patience.min(left / 2), place).await {
-            Ok(Ok(place)) => Ok(place),
+    /// Waits for a permit, for at most half of the time left to the call, so that the guest still receives a refusal.
+    async fn acquire_permit(&self, plugin: &PluginId, left: Duration) -> Result<FairPermit, ProcessError> {
+        let permit = self.permits.acquire(plugin, u32::MAX);
+        match tokio::time::timeout(self.queue_timeout.min(left / 2), permit).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(ProcessError::Other(
-                "busy: as many programs run as the host allows (`processes`); try again later".to_owned(),
+                "busy: the host's limit of concurrent programs (`processes`) is reached; try again later"
+                    .to_owned(),
             )),
         }
     }
@@ -91,73 +92,73 @@ impl Broker {
 
 impl Host for Capabilities {
     async fn run(&mut self, command: Command) -> Result<Completed, ProcessError> {
-        let wish = Wish::admit(self, command).await?;
-        let (Some(granted), Some(times)) = (&self.who.granted, self.times) else {
-            return Err(ProcessError::Denied(self.who.refuse(Key::Process, &wish.shown)));
+        let command = MatchedCommand::admit(self, command).await?;
+        let (Some(granted), Some(times)) = (&self.grantee.granted, self.times) else {
+            return Err(ProcessError::Denied(self.grantee.refuse(GrantKey::Process, &command.shown)));
         };
         let services = Arc::clone(&granted.services);
-        if self.programs >= self.who.limits.processes {
-            let what = format!("the call has started {} programs", self.who.limits.processes);
-            return Err(ProcessError::Denied(self.who.over(&what, Limit::Processes)));
+        if self.programs_started >= self.grantee.limits.processes {
+            let what = format!("the call has started {} programs", self.grantee.limits.processes);
+            return Err(ProcessError::Denied(self.grantee.limit_error(&what, Limit::Processes)));
         }
-        self.programs += 1;
+        self.programs_started += 1;
         let left = times.deadline.saturating_duration_since(Instant::now());
-        let place = services.process.place(&self.who.plugin, left).await?;
-        let shown = wish.shown.clone();
-        // A file system may hang, and the call's deadline must still fire.
-        let prepared = services.file_threads.run(&self.who.plugin, move || wish.prepare()).await;
+        let permit = services.process.acquire_permit(&self.grantee.plugin, left).await?;
+        let shown = command.shown.clone();
+        // A file system can hang, and the call's deadline must still fire.
+        let prepared = services.file_threads.run(&self.grantee.plugin, move || command.prepare()).await;
         let prepared = prepared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
-        let Request { plan, program, rule, stdin, timeout, output_bytes } =
-            prepared.map_err(|why| self.not_run(why, &shown))?;
-        let running = Running::start(plan, place).await.map_err(|error| self.not_started(error, &program))?;
-        self.who.note(Key::Process, &format!("{rule} [{}]", running.confinement()), true);
-        let work = running.finish(stdin, output_bytes);
-        // Without a time-out of its own, that of the call ends it.
+        let PreparedCommand { plan, program, rule, stdin, timeout, output_bytes } =
+            prepared.map_err(|why| self.prepare_error(why, &shown))?;
+        let running =
+            RunningProgram::start(plan, permit).await.map_err(|error| self.start_error(error, &program))?;
+        self.grantee.note(GrantKey::Process, &format!("{rule} [{}]", running.confinement()), true);
+        let work = running.run_to_end(stdin, output_bytes);
+        // Without a timeout, the call's deadline ends it.
         let done = match timeout {
             Some(most) => tokio::time::timeout(most, work).await,
             None => Ok(work.await),
         };
         match done {
             Ok(done) => done.map_err(|error| ProcessError::Other(format!("`{program}`: {error}"))),
-            // The program was ended when the future was dropped.
+            // Dropping the future killed the program.
             Err(_elapsed) => Err(ProcessError::Timeout),
         }
     }
 }
 
 impl Capabilities {
-    fn not_run(&self, why: NotRun, shown: &str) -> ProcessError {
+    fn prepare_error(&self, why: PrepareError, shown: &str) -> ProcessError {
         match why {
-            NotRun::Answer(error) => error,
-            NotRun::Denied(problem) => {
-                self.who.note(Key::Process, &reach::shown(shown), false);
-                let Refusal { text, hint } = problem;
-                let text = format!("`{}` is not run: {text}", reach::shown(shown));
-                ProcessError::Denied(self.who.tell(Refusal { text, hint }))
+            PrepareError::Guest(error) => error,
+            PrepareError::Denied(problem) => {
+                self.grantee.note(GrantKey::Process, &path_rule::printable_path(shown), false);
+                let PolicyRefusal { text, hint } = problem;
+                let text = format!("`{}` is not run: {text}", path_rule::printable_path(shown));
+                ProcessError::Denied(self.grantee.report_refusal(PolicyRefusal { text, hint }))
             }
-            NotRun::Limit(what, limit) => ProcessError::Denied(self.who.over(&what, limit)),
-            NotRun::Folder(folder) => ProcessError::Denied(format!(
-                "the program cannot start there: {}",
-                self.who.refuse(Key::FsRead, &folder)
+            PrepareError::Limit(what, limit) => ProcessError::Denied(self.grantee.limit_error(&what, limit)),
+            PrepareError::FolderNotGranted(folder) => ProcessError::Denied(format!(
+                "the program cannot start in this folder: {}",
+                self.grantee.refuse(GrantKey::FsRead, &folder)
             )),
         }
     }
 
-    fn not_started(&self, error: StartError, program: &str) -> ProcessError {
+    fn start_error(&self, error: StartError, program: &str) -> ProcessError {
         match error {
             StartError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 ProcessError::NotFound(program.to_owned())
             }
             StartError::Io(error) => ProcessError::Other(format!("`{program}` cannot be started: {error}")),
             StartError::Unconfined(problem) => {
-                self.who.note(Key::Process, &format!("{program} [no sandbox]"), false);
-                let text = format!("`{program}` is not run, since this system cannot confine it: {problem}");
+                self.grantee.note(GrantKey::Process, &format!("{program} [no sandbox]"), false);
+                let text =
+                    format!("`{program}` is not run, because this system cannot sandbox it: {problem}");
                 let lines = format!("[programs.{program}]\nsandbox = \"best-effort\"");
-                ProcessError::Denied(
-                    self.who.refuse_with(&text, || {
-                        format!("To run it all the same, write in the policy:\n{lines}")
-                    }),
-                )
+                ProcessError::Denied(self.grantee.refuse_with(&text, || {
+                    format!("To run it without a complete sandbox, write in the policy:\n{lines}")
+                }))
             }
         }
     }

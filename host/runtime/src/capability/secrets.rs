@@ -1,60 +1,60 @@
-//! `secrets`: credentials by name. What a guest gets is a stand-in, unless the operator chose to reveal the value.
+//! `secrets`: credentials by name. A guest gets a placeholder, unless the operator chose to reveal the value.
 //!
-//! Values are read when the host is made and when its policy is read again. A value that is not there is no failure of the host: the tools that
-//! need it are not available, and say why.
+//! Values are read when the host starts and at every policy reload. A missing value does not stop the host: the tools
+//! that need it are unavailable and report why.
 
-mod exchange;
 mod key_ring;
+mod placeholder;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) use exchange::{Scrubber, Tokens};
+pub(crate) use placeholder::{Scrubber, SecretPlaceholders};
 
 use secrecy::{ExposeSecret, SecretString};
 use toolbay_core::output::redact::{self, Redactor};
 use toolbay_policy::capability::CapabilityKind;
-use toolbay_policy::capability::net::Target;
-use toolbay_policy::capability::secret::{self, SecretRule, Spot};
-use toolbay_policy::refusal::Refusal;
-use toolbay_policy::rule::Rule as _;
-use toolbay_policy::{Grants, Key, Policy};
+use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::capability::secret::{self, SecretPosition, SecretRule};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::rule::GrantRule as _;
+use toolbay_policy::{GrantKey, Grants, Policy};
 use url::Url;
 
 use super::Capabilities;
 use crate::engine::bindings::host::secrets::{Host, Secret, SecretError};
 use key_ring::KeyRing;
 
-/// Most secrets of one policy.
+/// Maximum number of secrets of one policy.
 const MAX_SECRETS: usize = 256;
 
-/// The values of the secrets.
+/// The secrets of a policy with their values.
 #[derive(Debug)]
-pub(crate) struct Vault {
-    held: BTreeMap<String, Result<Arc<Held>, String>>,
+pub(crate) struct SecretStore {
+    entries: BTreeMap<String, Result<Arc<SecretEntry>, String>>,
 }
 
-/// One secret with its value. `SecretString` is wiped when it is dropped, and shows nothing when it is printed.
+/// One secret with its value. `SecretString` zeroes the value on drop and hides it in `Debug` output.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct SecretEntry {
     name: String,
     rule: secret::Secret,
     value: SecretString,
 }
 
-impl Vault {
-    /// Reads what the policy names. Blocks on files and the key ring.
+impl SecretStore {
+    /// Reads the secrets of the policy. Blocks on files and the key ring.
     pub(crate) fn new(policy: &Policy) -> Self {
         let (mut bytes, mut ring) = (0, KeyRing::default());
         let read = |(index, (name, rule)): (usize, (&str, &secret::Secret))| {
-            let held = if index < MAX_SECRETS {
+            let entry = if index < MAX_SECRETS {
                 source::read(&rule.from, policy.workspace(), &mut ring)
             } else {
                 Err(format!("a policy has at most {MAX_SECRETS} secrets"))
             };
-            let held = held.and_then(|value| {
-                check(rule, value.expose_secret())?;
+            let entry = entry.and_then(|value| {
+                check_value(rule, value.expose_secret())?;
                 bytes += value.expose_secret().len();
                 if bytes > redact::MAX_BYTES {
                     return Err(format!(
@@ -62,53 +62,52 @@ impl Vault {
                         redact::MAX_BYTES
                     ));
                 }
-                Ok(Arc::new(Held { name: name.to_owned(), rule: rule.clone(), value }))
+                Ok(Arc::new(SecretEntry { name: name.to_owned(), rule: rule.clone(), value }))
             });
-            match &held {
+            match &entry {
                 Err(problem) => tracing::warn!(secret = name, "the secret has no value: {problem}"),
-                Ok(held) if held.value.expose_secret().len() < redact::MIN_BYTES => tracing::warn!(
+                Ok(entry) if entry.value.expose_secret().len() < redact::MIN_BYTES => tracing::warn!(
                     secret = name,
-                    "a value of fewer than {} bytes is not taken out of results: it would be found in everything",
+                    "the secret is shorter than {} bytes and is not redacted: short values occur everywhere",
                     redact::MIN_BYTES
                 ),
                 Ok(_) => {}
             }
-            (name.to_owned(), held)
+            (name.to_owned(), entry)
         };
-        Self { held: policy.secrets().enumerate().map(read).collect() }
+        Self { entries: policy.secrets().enumerate().map(read).collect() }
     }
 
-    /// A secret with its value, for what the operator himself sends it to.
+    /// Returns a secret with its value, for requests that the operator configured.
     ///
     /// # Errors
-    /// Why there is none.
-    pub(crate) fn held(&self, name: &str) -> Result<&Arc<Held>, String> {
-        match self.held.get(name) {
-            Some(Ok(held)) => Ok(held),
+    /// When the secret has no value.
+    pub(crate) fn entry(&self, name: &str) -> Result<&Arc<SecretEntry>, String> {
+        match self.entries.get(name) {
+            Some(Ok(entry)) => Ok(entry),
             Some(Err(problem)) => Err(format!("the secret `{name}` has no value: {problem}")),
             None => Err(format!("there is no [secrets.{name:?}]")),
         }
     }
 
-    /// What the policy says of a secret that has a value.
+    /// Returns the policy's rule of a secret with a value.
     ///
     /// # Errors
-    /// Why there is none.
+    /// When the secret has no value.
     pub(crate) fn rule(&self, name: &str) -> Result<&secret::Secret, String> {
-        self.held(name).map(|held| &held.rule)
+        self.entry(name).map(|entry| &entry.rule)
     }
 
-    /// The value of a secret, for what the operator himself sends it to: a server of the policy.
+    /// Returns the value of a secret, for an MCP server of the policy.
     ///
     /// # Errors
-    /// Why there is none.
+    /// When the secret has no value.
     pub(crate) fn value(&self, name: &str) -> Result<&str, String> {
-        self.held(name).map(|held| held.value.expose_secret())
+        self.entry(name).map(|entry| entry.value.expose_secret())
     }
 
-    /// Why a granted secret cannot be had, for each declaration of which that is true: whether the tool can do
-    /// without, and the reason.
-    pub(crate) fn missing(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, Refusal)> {
+    /// Returns the declared secrets that are granted but have no value: whether each is optional, and the reason.
+    pub(crate) fn missing_secrets(&self, grants: &Grants, policy: &Policy) -> Vec<(bool, PolicyRefusal)> {
         let of_secrets = grants
             .decisions
             .iter()
@@ -120,22 +119,22 @@ impl Vault {
                 .filter_map(|text| SecretRule::parse(text, policy.workspace()).ok())
                 .collect();
             let meant = |name: &str| rules.iter().any(|rule| rule.matches(name));
-            if self.held.iter().any(|(name, held)| held.is_ok() && meant(name)) {
+            if self.entries.iter().any(|(name, entry)| entry.is_ok() && meant(name)) {
                 return None;
             }
-            let wish = &decision.capability.target;
+            let target = &decision.capability.target;
             let why = self
-                .held
+                .entries
                 .iter()
-                .find_map(|(name, held)| Some((name, held.as_ref().err()?)).filter(|_| meant(name)));
+                .find_map(|(name, entry)| Some((name, entry.as_ref().err()?)).filter(|_| meant(name)));
             let why = match why {
-                Some((name, problem)) => Refusal::new(
+                Some((name, problem)) => PolicyRefusal::new(
                     format!("the secret `{name}` has no value"),
-                    format!("Its source: {problem}. See `from` in [secrets.{name:?}]."),
+                    format!("Its source failed: {problem}. See `from` in [secrets.{name:?}]."),
                 ),
-                None => Refusal::new(
-                    format!("there is no secret `{wish}` in the policy"),
-                    format!("Write [secrets.{wish:?}] with `from`."),
+                None => PolicyRefusal::new(
+                    format!("there is no secret `{target}` in the policy"),
+                    format!("Write [secrets.{target:?}] with `from`."),
                 ),
             };
             Some((decision.capability.optional, why))
@@ -144,24 +143,24 @@ impl Vault {
     }
 }
 
-impl Held {
-    /// Whether the value can stand in a cookie (RFC 6265, section 4.1.1).
+impl SecretEntry {
+    /// Whether the value is a valid cookie value (RFC 6265, section 4.1.1).
     pub(crate) fn fits_cookie(&self) -> bool {
         let fits = |b: u8| (0x21..0x7f).contains(&b) && !b"\",;\\".contains(&b);
         self.value.expose_secret().bytes().all(fits)
     }
 
-    /// Puts the value into the query of a request of the host's own, if the operator wants it in addresses.
+    /// Appends the value to the query of a request that the host built, if the operator allows it there.
     ///
     /// # Errors
-    /// The refusal.
-    pub(crate) fn put_into_query(
+    /// When the operator does not allow it.
+    pub(crate) fn append_to_query(
         &self,
-        target: &Target,
+        target: &NetTarget,
         parameter: &str,
         url: &mut Url,
-    ) -> Result<(), Refusal> {
-        if let Some(why) = self.rule.refusal(&self.name, target, Spot::Query(parameter)) {
+    ) -> Result<(), PolicyRefusal> {
+        if let Some(why) = self.rule.refusal(&self.name, target, SecretPosition::Query(parameter)) {
             return Err(why);
         }
         url.query_pairs_mut().append_pair(parameter, self.value.expose_secret());
@@ -169,41 +168,44 @@ impl Held {
     }
 }
 
-/// What takes the values of several vaults out of everything that leaves the host.
+/// Builds the redactor for the values of several stores.
 ///
 /// # Errors
-/// When no search can be made of the values.
-pub(crate) fn redactor(vaults: &[Arc<Vault>]) -> Result<Redactor, String> {
-    let held = vaults.iter().flat_map(|vault| vault.held.values()).filter_map(|held| held.as_ref().ok());
-    // A value that did not change is searched for once.
+/// When no search automaton can be built over the values.
+pub(crate) fn redactor(stores: &[Arc<SecretStore>]) -> Result<Redactor, String> {
+    let entries =
+        stores.iter().flat_map(|store| store.entries.values()).filter_map(|entry| entry.as_ref().ok());
+    // An unchanged value occurs in several stores; it is searched for once.
     let values: BTreeSet<(&str, &str)> =
-        held.map(|held| (held.name.as_str(), held.value.expose_secret())).collect();
+        entries.map(|entry| (entry.name.as_str(), entry.value.expose_secret())).collect();
     Redactor::new(values)
 }
 
-/// What goes into a header must be one line (RFC 9110, section 5.5), or every request with it would fail.
-fn check(rule: &secret::Secret, value: &str) -> Result<(), String> {
+/// A header value must be a single line (RFC 9110, section 5.5), or every request with it would fail.
+fn check_value(rule: &secret::Secret, value: &str) -> Result<(), String> {
     if value.is_empty() {
         return Err("it is empty".to_owned());
     }
     if !rule.reveal && value.contains(|c: char| c.is_control()) {
-        return Err("it has a line break or a control character, which no header can carry".to_owned());
+        return Err(
+            "the value contains a line break or control character, which a header cannot carry".to_owned()
+        );
     }
     Ok(())
 }
 
 impl Capabilities {
-    /// One text for names that were not declared, not granted, not known or are none, so that a guest does not learn
-    /// which secrets there are.
-    fn no_secret(&self, name: &str) -> SecretError {
-        let shown = toolbay_policy::capability::reach::shown(name);
-        self.who.note(Key::Secrets, &shown, false);
-        let plugin = &self.who.plugin;
-        SecretError::Denied(match &self.who.granted {
-            None => format!("no secret can be had while plugin `{plugin}` is asked what it is"),
+    /// One error for names that are undeclared, not granted, unknown or invalid, so that a guest cannot probe which
+    /// secrets exist.
+    fn secret_denied(&self, name: &str) -> SecretError {
+        let shown = toolbay_policy::capability::path_rule::printable_path(name);
+        self.grantee.note(GrantKey::Secrets, &shown, false);
+        let plugin = &self.grantee.plugin;
+        SecretError::Denied(match &self.grantee.granted {
+            None => format!("plugin `{plugin}` has no secrets while the host queries its metadata"),
             Some(granted) => {
                 let text = format!("the secret `{shown}` is not granted to tool `{}`", granted.tool);
-                self.who.refuse_with(&text, || granted.advice(plugin, Key::Secrets, name).hint())
+                self.grantee.refuse_with(&text, || granted.advice(plugin, GrantKey::Secrets, name).hint())
             }
         })
     }
@@ -211,18 +213,18 @@ impl Capabilities {
 
 impl Host for Capabilities {
     fn get(&mut self, name: String) -> Result<Secret, SecretError> {
-        let granted = self.who.granted.clone();
+        let granted = self.grantee.granted.clone();
         let granted = granted.filter(|granted| granted.grants.secrets.iter().any(|rule| rule.matches(&name)));
-        let Some(granted) = granted else { return Err(self.no_secret(&name)) };
-        let Ok(held) = granted.services.secrets.held(&name) else {
-            self.who.note(Key::Secrets, &name, false);
+        let Some(granted) = granted else { return Err(self.secret_denied(&name)) };
+        let Ok(entry) = granted.services.secrets.entry(&name) else {
+            self.grantee.note(GrantKey::Secrets, &name, false);
             return Err(SecretError::NotFound);
         };
-        self.who.note(Key::Secrets, &name, true);
-        if held.rule.reveal {
-            return Ok(Secret { text: held.value.expose_secret().to_owned(), revealed: true });
+        self.grantee.note(GrantKey::Secrets, &name, true);
+        if entry.rule.reveal {
+            return Ok(Secret { text: entry.value.expose_secret().to_owned(), revealed: true });
         }
-        let text = self.tokens.issue(held).map_err(SecretError::Other)?;
+        let text = self.placeholders.issue(entry).map_err(SecretError::Other)?;
         Ok(Secret { text, revealed: false })
     }
 }

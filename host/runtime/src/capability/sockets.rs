@@ -1,8 +1,9 @@
-//! `wasi:sockets`: raw connections to what was granted as `tcp://` or `udp://`, by host and port. Nothing listens.
+//! `wasi:sockets`: raw connections to hosts and ports that were granted as `tcp://` or `udp://`. Listening is not
+//! supported.
 //!
-//! The look-up of names is ours in place of wasmtime's, which can only be on or off: a name is looked up if a grant
-//! names it, and what it led to is remembered, because a connection is made to an address. Without a `tcp://` or
-//! `udp://` grant no socket is made at all.
+//! The name lookup replaces wasmtime's, which can only be on or off. A name is resolved if a grant has it, and the
+//! result is remembered, because a guest connects to an address. Without a `tcp://` or `udp://` grant no socket can
+//! be created.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,64 +16,70 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{WasiCtxBuilder, WasiView};
 
 use super::Capabilities;
-use super::http::session::{NetError, Session};
+use super::http::call_network::{CallNetwork, NetError};
 
-/// Switches on what a call was granted.
-pub(crate) fn allow(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
-    let Some(session) = capabilities.session() else { return };
-    let (tcp, udp) = (session.has_raw(Scheme::Tcp), session.has_raw(Scheme::Udp));
+/// Enables the sockets that a call was granted.
+pub(crate) fn allow_sockets(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
+    let Some(network) = capabilities.network() else { return };
+    let (tcp, udp) = (network.has_raw_grant(Scheme::Tcp), network.has_raw_grant(Scheme::Udp));
     if !tcp && !udp {
         return;
     }
     wasi.allow_tcp(tcp).allow_udp(udp).socket_addr_check(move |address, purpose| {
-        let allowed = check(&session, address, purpose);
+        let allowed = check(&network, address, purpose);
         Box::pin(std::future::ready(allowed))
     });
 }
 
-fn check(session: &Session, address: SocketAddr, purpose: SocketAddrUse) -> bool {
+fn check(network: &CallNetwork, address: SocketAddr, purpose: SocketAddrUse) -> bool {
     match purpose {
-        // What the system does by itself before it connects; a port of the guest's choice could be one of ours.
+        // The system binds implicitly before it connects. A port of the guest's choice could belong to the host.
         SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => {
             address.ip().is_unspecified() && address.port() == 0
         }
         SocketAddrUse::TcpListen | SocketAddrUse::TcpAccept => false,
-        SocketAddrUse::TcpConnect => session.may_connect(Scheme::Tcp, address),
-        SocketAddrUse::UdpSend => session.may_connect(Scheme::Udp, address),
-        SocketAddrUse::UdpReceive => session.is_peer(address),
+        SocketAddrUse::TcpConnect => network.admit_raw(Scheme::Tcp, address),
+        SocketAddrUse::UdpSend => network.admit_raw(Scheme::Udp, address),
+        SocketAddrUse::UdpReceive => network.is_datagram_peer(address),
     }
 }
 
-/// The addresses of a name, found before the guest gets the handle.
-struct Answers(std::vec::IntoIter<IpAddr>);
+/// The addresses of a name, resolved before the guest gets the stream.
+struct ResolveAddressStream(std::vec::IntoIter<IpAddr>);
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Answers {
+impl Pollable for ResolveAddressStream {
     async fn ready(&mut self) {}
 }
 
-/// Links the look-up over wasmtime's.
+/// Links the name lookup in place of wasmtime's.
 pub(crate) fn link<T: WasiView + 'static>(
     linker: &mut Linker<T>,
     project: fn(&mut T) -> &mut Capabilities,
 ) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance("wasi:sockets/ip-name-lookup@0.2.12")?;
-    interface.resource("resolve-address-stream", ResourceType::host::<Answers>(), |mut store, answers| {
-        store.data_mut().ctx().table.delete(Resource::<Answers>::new_own(answers))?;
-        Ok(())
-    })?;
+    interface.resource(
+        "resolve-address-stream",
+        ResourceType::host::<ResolveAddressStream>(),
+        |mut store, answers| {
+            store.data_mut().ctx().table.delete(Resource::<ResolveAddressStream>::new_own(answers))?;
+            Ok(())
+        },
+    )?;
     interface.func_wrap_async(
         "resolve-addresses",
         move |mut store: StoreContextMut<'_, T>, (_, name): (Resource<Network>, String)| {
-            let session = project(store.data_mut()).session();
+            let network = project(store.data_mut()).network();
             Box::new(async move {
-                let found = match session {
-                    Some(session) => session.look_up(&name).await.map_err(|e| code(&e)),
+                let found = match network {
+                    Some(network) => network.look_up(&name).await.map_err(|e| error_code(&e)),
                     None => Err(ErrorCode::AccessDenied),
                 };
                 let answers = match found {
-                    Ok(addresses) => Ok(store.data_mut().ctx().table.push(Answers(addresses.into_iter()))?),
+                    Ok(addresses) => {
+                        Ok(store.data_mut().ctx().table.push(ResolveAddressStream(addresses.into_iter()))?)
+                    }
                     Err(code) => Err(code),
                 };
                 Ok((answers,))
@@ -81,7 +88,7 @@ pub(crate) fn link<T: WasiView + 'static>(
     )?;
     interface.func_wrap(
         "[method]resolve-address-stream.resolve-next-address",
-        |mut store: StoreContextMut<'_, T>, (answers,): (Resource<Answers>,)| {
+        |mut store: StoreContextMut<'_, T>, (answers,): (Resource<ResolveAddressStream>,)| {
             let answers = store.data_mut().ctx().table.get_mut(&answers)?;
             Ok((Ok::<_, ErrorCode>(answers.0.next().map(IpAddress::from)),))
         },
@@ -89,7 +96,7 @@ pub(crate) fn link<T: WasiView + 'static>(
     interface.func_wrap(
         "[method]resolve-address-stream.subscribe",
         |mut store: StoreContextMut<'_, T>,
-         (answers,): (Resource<Answers>,)|
+         (answers,): (Resource<ResolveAddressStream>,)|
          -> wasmtime::Result<(Resource<DynPollable>,)> {
             Ok((subscribe(store.data_mut().ctx().table, answers)?,))
         },
@@ -98,7 +105,7 @@ pub(crate) fn link<T: WasiView + 'static>(
     Ok(())
 }
 
-fn code(error: &NetError) -> ErrorCode {
+fn error_code(error: &NetError) -> ErrorCode {
     match error {
         NetError::Denied(_) | NetError::Address(_) => ErrorCode::AccessDenied,
         NetError::Invalid(_) => ErrorCode::InvalidArgument,

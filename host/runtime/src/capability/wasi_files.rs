@@ -1,9 +1,9 @@
-//! Plain WASI files, within bounds that wasmtime-wasi does not have: only regular files and folders are opened, no guest
-//! makes links, and a call writes and makes as much as it may. Every operation runs on a thread of
-//! [`GuestThreads`](crate::engine::blocking::GuestThreads) and holds it until the file system answers.
+//! Plain WASI files, with limits that wasmtime-wasi lacks: only regular files and folders can be opened, guests
+//! cannot create links, and the call's quotas apply. Every operation runs on a thread of
+//! [`GuestThreads`](crate::engine::blocking::GuestThreads) and occupies it until the file system answers.
 //!
-//! wasmtime-wasi's functions are shadowed in the linker. Each takes its descriptors along to the thread, where
-//! wasmtime-wasi does the work in place ([`on_thread`]); opening ([`open`]) and streams ([`streams`]) are our own.
+//! The linker shadows wasmtime-wasi's functions. Each moves its descriptors to the thread, where wasmtime-wasi blocks
+//! ([`on_thread`]); opening ([`open`]) and streams ([`streams`]) are implemented here.
 
 mod open;
 mod streams;
@@ -21,30 +21,30 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsResult};
 
-use self::open::Opening;
-use self::streams::{FileReader, FileWriter, Start};
-use crate::capability::files::Meter;
-use crate::capability::silent::{FOLDERS, Silent, WRITING};
-use crate::engine::blocking::{GuestThreads, Undone};
+use self::open::OpenAtRequest;
+use self::streams::{FileReadStream, FileWriteStream, WritePosition};
+use crate::capability::files::FileUsage;
+use crate::capability::silent_refusal::{FILE_WRITES, FOLDER_LISTING, SilentRefusal};
+use crate::engine::blocking::{BlockingError, GuestThreads};
 use crate::engine::state::GuestState;
 
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
 const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
 
-type Store<'a> = StoreContextMut<'a, GuestState>;
-type Types<'a> = LinkerInstance<'a, GuestState>;
+type GuestStore<'a> = StoreContextMut<'a, GuestState>;
+type TypesInstance<'a> = LinkerInstance<'a, GuestState>;
 type Fd = Resource<Descriptor>;
-/// What a function of the interface answers.
-type Answer<T> = wasmtime::Result<(Result<T, ErrorCode>,)>;
+/// The result of a function of the interface.
+type WasiResult<T> = wasmtime::Result<(Result<T, ErrorCode>,)>;
 
-/// Shadows each function of the list by one that does the same on a thread, `within` what the call may still write and make.
+/// Shadows each listed function by one that does the same on a thread, `within` the quotas of the call.
 macro_rules! on_thread {
-    ($types:ident; $($name:literal $method:ident ( $($arg:ident : $of:ty),* ) $(within |$meter:ident| $take:expr)?;)*) => {$(
+    ($types:ident; $($name:literal $method:ident ( $($arg:ident : $of:ty),* ) $(within |$usage:ident| $take:expr)?;)*) => {$(
         $types.func_wrap_async(
             concat!("[method]descriptor.", $name),
-            |mut store: Store<'_>, (fd, $($arg,)*): (Fd, $($of,)*)| {
+            |mut store: GuestStore<'_>, (fd, $($arg,)*): (Fd, $($of,)*)| {
                 Box::new(async move {
-                    $(if meter(&store).and_then(|$meter| $take.ok()).is_none() {
+                    $(if file_usage(&store).and_then(|$usage| $take.ok()).is_none() {
                         return Ok((Err(ErrorCode::Quota),));
                     })?
                     let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| view.$method(fd, $($arg),*).await;
@@ -55,25 +55,25 @@ macro_rules! on_thread {
     )*};
 }
 
-/// Puts the bounds before the functions of the interface.
-pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+/// Shadows the functions of `wasi:filesystem` in the linker.
+pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
-    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: Store<'_>, (): ()| {
+    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| {
         let folders = store.data_mut().filesystem().get_directories()?;
-        // A guest without folders finds no file, and is not told why.
+        // A guest without preopened folders finds no file, and WASI cannot report why.
         if folders.is_empty()
-            && let Some(silent) = Silent::new(&store.data().capabilities, &FOLDERS)
+            && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FOLDER_LISTING)
         {
-            silent.used();
+            refusal.record_use();
         }
         Ok((folders,))
     })?;
     let mut types = linker.instance(TYPES)?;
-    no_links(&mut types)?;
-    bound_entries(&mut types)?;
-    bound_bytes(&mut types)?;
-    read_streams(&mut types)?;
-    two_descriptors(&mut types)?;
+    deny_links(&mut types)?;
+    limit_entries(&mut types)?;
+    limit_bytes(&mut types)?;
+    shadow_read_streams(&mut types)?;
+    shadow_two_descriptor_calls(&mut types)?;
     on_thread! { types;
         "advise" advise(offset: u64, length: u64, advice: Advice);
         "sync-data" sync_data();
@@ -87,8 +87,8 @@ pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
         "readlink-at" readlink_at(path: String);
         "remove-directory-at" remove_directory_at(path: String);
         "unlink-file-at" unlink_file_at(path: String);
-        "create-directory-at" create_directory_at(path: String) within |meter| meter.make();
-        "write" write(data: Vec<u8>, offset: u64) within |meter| meter.write(data.len() as u64);
+        "create-directory-at" create_directory_at(path: String) within |usage| usage.count_entry();
+        "write" write(data: Vec<u8>, offset: u64) within |usage| usage.count_bytes(data.len() as u64);
         "metadata-hash" metadata_hash();
         "metadata-hash-at" metadata_hash_at(at: PathFlags, path: String);
     }
@@ -96,37 +96,44 @@ pub(crate) fn bound(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// No guest makes a link. A symbolic one that leads out of its folder is no way out for itself, but it is for whoever
-/// follows it later, the host at the next start included. A hard one is a second name for a file, under which other
-/// rights may hold (RUSTSEC-2026-0188).
-fn no_links(types: &mut Types<'_>) -> wasmtime::Result<()> {
-    types.func_wrap("[method]descriptor.symlink-at", |_: Store<'_>, _: (Fd, String, String)| {
+/// Denies creating links. A symbolic link out of the folder does not help the guest itself, but others may follow it
+/// later, including the host at its next start. A hard link is a second name for a file, under which other rights may
+/// apply (RUSTSEC-2026-0188).
+fn deny_links(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
+    types.func_wrap("[method]descriptor.symlink-at", |_: GuestStore<'_>, _: (Fd, String, String)| {
         Ok((Err::<(), _>(ErrorCode::NotPermitted),))
     })?;
-    types.func_wrap("[method]descriptor.link-at", |_: Store<'_>, _: (Fd, PathFlags, String, Fd, String)| {
-        Ok((Err::<(), _>(ErrorCode::NotPermitted),))
-    })
+    types.func_wrap(
+        "[method]descriptor.link-at",
+        |_: GuestStore<'_>, _: (Fd, PathFlags, String, Fd, String)| {
+            Ok((Err::<(), _>(ErrorCode::NotPermitted),))
+        },
+    )
 }
 
-fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
     types.func_wrap_async(
         "[method]descriptor.open-at",
-        |mut store: Store<'_>,
+        |mut store: GuestStore<'_>,
          (fd, at, path, open, flags): (Fd, PathFlags, String, OpenFlags, DescriptorFlags)| {
             Box::new(async move {
-                let Some(access) = Access::of(&store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
+                let Some(context) = FileContext::from_store(&store) else {
+                    return Ok((Err(ErrorCode::NotPermitted),));
+                };
                 let Descriptor::Dir(folder) = descriptor(&mut store, &fd)? else {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
-                let meter = Arc::clone(&access.meter);
+                let usage = Arc::clone(&context.usage);
                 let writes = open.contains(OpenFlags::CREATE) || flags.contains(DescriptorFlags::WRITE);
-                let work = move || Opening { at, path, open, flags }.open(&folder, &meter);
-                let opened = access.run(work).await;
+                let work = move || {
+                    OpenAtRequest { path_flags: at, path, open_flags: open, flags }.open(&folder, &usage)
+                };
+                let opened = context.run(work).await;
                 if !matches!(opened, Ok(Ok(_)))
                     && writes
-                    && let Some(silent) = Silent::new(&store.data().capabilities, &WRITING)
+                    && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FILE_WRITES)
                 {
-                    silent.used();
+                    refusal.record_use();
                 }
                 let table = store.data_mut().filesystem().table;
                 Ok((match opened {
@@ -138,11 +145,11 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
     )?;
     types.func_wrap_async(
         "[method]descriptor.set-times-at",
-        |mut store: Store<'_>,
+        |mut store: GuestStore<'_>,
          (fd, at, path, access, modification): (Fd, PathFlags, String, NewTimestamp, NewTimestamp)| {
             Box::new(async move {
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    // A file at the end of a link would be opened by wasmtime-wasi, whatever it is.
+                    // wasmtime-wasi would open the target of a link, whatever its type.
                     if at.contains(PathFlags::SYMLINK_FOLLOW) {
                         return open::set_times(view, &fd, path, access, modification).await;
                     }
@@ -152,7 +159,7 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
             })
         },
     )?;
-    types.func_wrap_async("[method]descriptor.read-directory", |mut store: Store<'_>, (fd,): (Fd,)| {
+    types.func_wrap_async("[method]descriptor.read-directory", |mut store: GuestStore<'_>, (fd,): (Fd,)| {
         Box::new(async move {
             let work = async |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
                 let entries = view.read_directory(fd).await?;
@@ -168,58 +175,72 @@ fn bound_entries(types: &mut Types<'_>) -> wasmtime::Result<()> {
     })
 }
 
-fn bound_bytes(types: &mut Types<'_>) -> wasmtime::Result<()> {
-    types.func_wrap_async("[method]descriptor.set-size", |mut store: Store<'_>, (fd, size): (Fd, u64)| {
-        Box::new(async move {
-            let meter = meter(&store);
-            let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                let now = view.stat(Resource::new_borrow(fd.rep())).await;
-                // What a file grows by counts as written, though it be a hole.
-                let more = size.saturating_sub(now.map_or(0, |stat| stat.size));
-                if meter.and_then(|m| m.write(more).ok()).is_none() {
-                    return Err(ErrorCode::Quota.into());
-                }
-                view.set_size(fd, size).await
-            };
-            on_thread(&mut store, &fd, work).await
-        })
-    })?;
+fn limit_bytes(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
+    types.func_wrap_async(
+        "[method]descriptor.set-size",
+        |mut store: GuestStore<'_>, (fd, size): (Fd, u64)| {
+            Box::new(async move {
+                let usage = file_usage(&store);
+                let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
+                    let now = view.stat(Resource::new_borrow(fd.rep())).await;
+                    // Growing a file counts as writing, even if it only adds a hole.
+                    let more = size.saturating_sub(now.map_or(0, |stat| stat.size));
+                    if usage.and_then(|m| m.count_bytes(more).ok()).is_none() {
+                        return Err(ErrorCode::Quota.into());
+                    }
+                    view.set_size(fd, size).await
+                };
+                on_thread(&mut store, &fd, work).await
+            })
+        },
+    )?;
     types.func_wrap(
         "[method]descriptor.write-via-stream",
-        |mut store: Store<'_>, (fd, offset): (Fd, u64)| write_stream(&mut store, &fd, Start::At(offset)),
+        |mut store: GuestStore<'_>, (fd, offset): (Fd, u64)| {
+            write_stream(&mut store, &fd, WritePosition::At(offset))
+        },
     )?;
-    types.func_wrap("[method]descriptor.append-via-stream", |mut store: Store<'_>, (fd,): (Fd,)| {
-        write_stream(&mut store, &fd, Start::End)
+    types.func_wrap("[method]descriptor.append-via-stream", |mut store: GuestStore<'_>, (fd,): (Fd,)| {
+        write_stream(&mut store, &fd, WritePosition::End)
     })
 }
 
-fn read_streams(types: &mut Types<'_>) -> wasmtime::Result<()> {
-    types.func_wrap("[method]descriptor.read-via-stream", |mut store: Store<'_>, (fd, offset): (Fd, u64)| {
-        let Some(access) = Access::of(&store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
-        let Descriptor::File(file) = descriptor(&mut store, &fd)? else {
-            return Ok((Err(ErrorCode::IsDirectory),));
-        };
-        let stream: DynInputStream = Box::new(FileReader::new(file.file, offset, access));
-        Ok((Ok::<_, ErrorCode>(store.data_mut().filesystem().table.push(stream)?),))
-    })
+fn shadow_read_streams(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
+    types.func_wrap(
+        "[method]descriptor.read-via-stream",
+        |mut store: GuestStore<'_>, (fd, offset): (Fd, u64)| {
+            let Some(context) = FileContext::from_store(&store) else {
+                return Ok((Err(ErrorCode::NotPermitted),));
+            };
+            let Descriptor::File(file) = descriptor(&mut store, &fd)? else {
+                return Ok((Err(ErrorCode::IsDirectory),));
+            };
+            let stream: DynInputStream = Box::new(FileReadStream::new(file.file, offset, context));
+            Ok((Ok::<_, ErrorCode>(store.data_mut().filesystem().table.push(stream)?),))
+        },
+    )
 }
 
-fn write_stream(store: &mut Store<'_>, fd: &Fd, start: Start) -> Answer<Resource<DynOutputStream>> {
-    let Some(access) = Access::of(store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
+fn write_stream(
+    store: &mut GuestStore<'_>,
+    fd: &Fd,
+    start: WritePosition,
+) -> WasiResult<Resource<DynOutputStream>> {
+    let Some(context) = FileContext::from_store(store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
     let Descriptor::File(file) = descriptor(store, fd)? else {
         return Ok((Err(ErrorCode::BadDescriptor),));
     };
     if file.perms.write_not_permitted() {
         return Ok((Err(ErrorCode::NotPermitted),));
     }
-    let stream: DynOutputStream = Box::new(FileWriter::new(file.file, start, access));
+    let stream: DynOutputStream = Box::new(FileWriteStream::new(file.file, start, context));
     Ok((Ok(store.data_mut().filesystem().table.push(stream)?),))
 }
 
-fn two_descriptors(types: &mut Types<'_>) -> wasmtime::Result<()> {
+fn shadow_two_descriptor_calls(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
     types.func_wrap_async(
         "[method]descriptor.rename-at",
-        |mut store: Store<'_>, (fd, old, new_fd, new): (Fd, String, Fd, String)| {
+        |mut store: GuestStore<'_>, (fd, old, new_fd, new): (Fd, String, Fd, String)| {
             Box::new(async move {
                 let folder = descriptor(&mut store, &new_fd)?;
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
@@ -232,7 +253,7 @@ fn two_descriptors(types: &mut Types<'_>) -> wasmtime::Result<()> {
     )?;
     types.func_wrap_async(
         "[method]descriptor.is-same-object",
-        |mut store: Store<'_>, (fd, other): (Fd, Fd)| {
+        |mut store: GuestStore<'_>, (fd, other): (Fd, Fd)| {
             Box::new(async move {
                 let other = descriptor(&mut store, &other)?;
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
@@ -240,27 +261,27 @@ fn two_descriptors(types: &mut Types<'_>) -> wasmtime::Result<()> {
                     Ok(view.is_same_object(fd, other).await.unwrap_or(false))
                 };
                 let (same,) = on_thread(&mut store, &fd, work).await?;
-                // The function has no word for an error.
+                // The function cannot return an error.
                 Ok((same.unwrap_or(false),))
             })
         },
     )
 }
 
-/// What it takes to do something with a file off the async threads.
+/// The context of an operation on a thread.
 #[derive(Clone)]
-struct Access {
+struct FileContext {
     threads: GuestThreads,
-    meter: Arc<Meter>,
+    usage: Arc<FileUsage>,
     plugin: toolbay_policy::name::PluginId,
 }
 
-impl Access {
-    /// The call's; a guest without files has none, and no descriptor either.
-    fn of(store: &Store<'_>) -> Option<Self> {
+impl FileContext {
+    /// The context of the call; `None` without file grants, when the guest has no descriptor either.
+    fn from_store(store: &GuestStore<'_>) -> Option<Self> {
         let capabilities = &store.data().capabilities;
-        let threads = capabilities.who.granted.as_ref()?.services.file_threads.clone();
-        Some(Self { threads, meter: meter(store)?, plugin: capabilities.who.plugin.clone() })
+        let threads = capabilities.grantee.granted.as_ref()?.services.file_threads.clone();
+        Some(Self { threads, usage: file_usage(store)?, plugin: capabilities.grantee.plugin.clone() })
     }
 
     async fn run<T: Send + 'static>(
@@ -268,21 +289,21 @@ impl Access {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ErrorCode> {
         self.threads.run(&self.plugin, work).await.map_err(|undone| match undone {
-            Undone::Busy => ErrorCode::Busy,
-            Undone::Late | Undone::Lost => ErrorCode::Io,
+            BlockingError::Busy => ErrorCode::Busy,
+            BlockingError::TimedOut | BlockingError::Failed => ErrorCode::Io,
         })
     }
 }
 
-/// Does something with a copy of a descriptor on a thread, where wasmtime-wasi blocks in place.
+/// Runs `work` with a copy of a descriptor on a thread, where wasmtime-wasi can block.
 async fn on_thread<T: Send + 'static>(
-    store: &mut Store<'_>,
+    store: &mut GuestStore<'_>,
     fd: &Fd,
     work: impl AsyncFnOnce(&mut WasiFilesystemCtxView<'_>, Fd) -> FsResult<T> + Send + 'static,
-) -> Answer<T> {
-    let Some(access) = Access::of(store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
+) -> WasiResult<T> {
+    let Some(context) = FileContext::from_store(store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
     let descriptor = descriptor(store, fd)?;
-    let done = access.run(move || {
+    let done = context.run(move || {
         let (mut ctx, mut table) = (WasiFilesystemCtx::default(), ResourceTable::new());
         let fd = table.push(descriptor)?;
         let mut view = WasiFilesystemCtxView { ctx: &mut ctx, table: &mut table };
@@ -295,11 +316,11 @@ async fn on_thread<T: Send + 'static>(
     }
 }
 
-/// A copy of a descriptor, which keeps its file open.
-fn descriptor(store: &mut Store<'_>, fd: &Fd) -> wasmtime::Result<Descriptor> {
+/// Copies a descriptor; the copy keeps its file open.
+fn descriptor(store: &mut GuestStore<'_>, fd: &Fd) -> wasmtime::Result<Descriptor> {
     Ok(store.data_mut().filesystem().table.get(fd)?.clone())
 }
 
-fn meter(store: &Store<'_>) -> Option<Arc<Meter>> {
-    store.data().capabilities.files.as_ref().map(|files| Arc::clone(&files.meter))
+fn file_usage(store: &GuestStore<'_>) -> Option<Arc<FileUsage>> {
+    store.data().capabilities.files.as_ref().map(|files| Arc::clone(&files.usage))
 }

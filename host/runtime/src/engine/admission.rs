@@ -1,20 +1,21 @@
-//! Admission of guests: a bounded number at once, a bounded number that wait, each for a bounded time.
+//! Admission of calls: a bounded number of calls run at once, and a bounded number waits, each for a bounded time.
 //!
-//! Plugins share the places fairly ([`FairSemaphore`]): a plugin that runs nothing finds a place although others wait in
-//! all that they may have. A plugin with `concurrency` running calls waits without taking a place.
+//! Plugins share the run permits fairly ([`FairSemaphore`]): a plugin with no running call gets a permit even if other
+//! plugins wait at their share. A plugin at its `concurrency` limit waits without a permit.
 //!
-//! Nobody holds a place while it waits for another: a call gives its place back before its reducer asks for one, and lends
-//! it while calls of its own run ([`Lent`]). So that those who lent theirs do not fill the instance pool, each of them is
-//! one of a bounded number on its step ([`Admission::caller`]), which plugins share fairly too, and takes that before its
-//! place. Steps lead down, to the place, which waits for nobody: there is no circle in which all wait.
+//! No call holds a run permit while it waits for another call. A call releases its permit before its reducer acquires
+//! one, and lends it while its nested calls run ([`LentPermit`]). Calls with lent permits still occupy the instance
+//! pool, so a second semaphore per nesting depth bounds them ([`ConcurrencyLimiter::acquire_caller`]). A call acquires
+//! its caller permit before its run permit. Depths increase with nesting and run permits are acquired last, so no cycle
+//! of waiting calls can form.
 
-mod fair;
-mod lent;
+mod fair_semaphore;
+mod lent_permit;
 
 use std::time::Duration;
 
-pub(crate) use self::fair::{FairPermit, FairSemaphore};
-pub(crate) use self::lent::Lent;
+pub(crate) use self::fair_semaphore::{FairPermit, FairSemaphore};
+pub(crate) use self::lent_permit::LentPermit;
 
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};
@@ -24,45 +25,46 @@ use toolbay_policy::limits::LimitHit;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity;
 
-use self::fair::Outlook;
+use self::fair_semaphore::WaitEstimate;
 
-/// The places of one host.
+/// The run permits of one host.
 #[derive(Debug)]
-pub(crate) struct Admission {
-    places: FairSemaphore,
+pub(crate) struct ConcurrencyLimiter {
+    permits: FairSemaphore,
     limits: HostLimits,
-    /// On each step into one another, those that may call others.
+    /// For each nesting depth, the permits of calls that may make nested calls.
     callers: [FairSemaphore; MAX_DEPTH],
 }
 
-impl Admission {
+impl ConcurrencyLimiter {
     pub(crate) fn new(limits: HostLimits) -> Self {
-        let places = FairSemaphore::new(limits.parallel_calls, limits.queued_calls);
-        // They are few, have no `concurrency` of their own, and are held for as long as what they call takes.
-        let callers = limits.callers();
+        let permits = FairSemaphore::new(limits.parallel_calls, limits.queued_calls);
+        // These permits are few, have no `concurrency` limit, and are held as long as the nested calls run.
+        let callers = limits.max_nested_callers();
         let step = |_| FairSemaphore::with_reserve(callers, callers / 2, limits.queued_calls);
-        Self { places, callers: std::array::from_fn(step), limits }
+        Self { permits, callers: std::array::from_fn(step), limits }
     }
 
-    /// The bounds it was made with.
+    /// The limits that the limiter was created with.
     pub(crate) fn limits(&self) -> &HostLimits {
         &self.limits
     }
 
-    /// Waits for a place for a call of `plugin`, of which at most `concurrency` run at once.
-    pub(crate) async fn enter(
+    /// Waits for a run permit for a call of `plugin`. At most `concurrency` calls of the plugin run at once.
+    pub(crate) async fn acquire(
         &self,
         plugin: &PluginId,
         concurrency: u32,
         cancel: &CancellationToken,
     ) -> Result<FairPermit, Fault> {
-        self.acquire(&self.places, plugin, concurrency, cancel)
+        self.acquire_from(&self.permits, plugin, concurrency, cancel)
             .await
-            .map_err(|refusal| refusal.map_or_else(cancelled, |full| self.busy(plugin, full)))
+            .map_err(|refusal| refusal.map_or_else(cancelled, |reason| self.busy(plugin, reason)))
     }
 
-    /// Waits until a call whose calls lie `depth` deep may be one of those that call others; `None`: so deep are no calls.
-    pub(crate) async fn caller(
+    /// Waits for the permit of a call that may make nested calls at `depth`. Returns `None` if nesting that deep is not
+    /// allowed.
+    pub(crate) async fn acquire_caller(
         &self,
         depth: usize,
         plugin: &PluginId,
@@ -71,48 +73,48 @@ impl Admission {
         let Some(step) = depth.checked_sub(1).and_then(|step| self.callers.get(step)) else {
             return Ok(None);
         };
-        let permit = self.acquire(step, plugin, u32::MAX, cancel).await;
+        let permit = self.acquire_from(step, plugin, u32::MAX, cancel).await;
         permit.map(Some).map_err(|refusal| {
-            refusal.map_or_else(cancelled, |full| match full {
-                Full::Queue => self.busy(plugin, full),
-                Full::Time => self.busy_callers(&step.outlook(plugin)),
+            refusal.map_or_else(cancelled, |reason| match reason {
+                BusyReason::QueueFull => self.busy(plugin, reason),
+                BusyReason::TimedOut => self.busy_callers(&step.estimate_wait(plugin)),
             })
         })
     }
 
-    /// A permit, or why there is none; `None`: the call was cancelled.
-    async fn acquire(
+    /// Acquires a permit. The error is the reason, or `None` if the call was cancelled.
+    async fn acquire_from(
         &self,
         permits: &FairSemaphore,
         plugin: &PluginId,
         bound: u32,
         cancel: &CancellationToken,
-    ) -> Result<FairPermit, Option<Full>> {
+    ) -> Result<FairPermit, Option<BusyReason>> {
         if cancel.is_cancelled() {
             return Err(None);
         }
-        // Most calls wait for nobody, and need no timer.
+        // Most calls do not wait and need no timer.
         if let Some(permit) = permits.try_acquire(plugin, bound) {
             return Ok(permit);
         }
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(None),
-            permit = permits.acquire(plugin, bound) => permit.map_err(|_| Some(Full::Queue)),
-            () = tokio::time::sleep(self.limits.queue_timeout) => Err(Some(Full::Time)),
+            permit = permits.acquire(plugin, bound) => permit.map_err(|_| Some(BusyReason::QueueFull)),
+            () = tokio::time::sleep(self.limits.queue_timeout) => Err(Some(BusyReason::TimedOut)),
         }
     }
 
-    fn busy(&self, plugin: &PluginId, full: Full) -> Fault {
-        let places = self.limits.parallel_calls;
+    fn busy(&self, plugin: &PluginId, reason: BusyReason) -> Fault {
+        let parallel = self.limits.parallel_calls;
         let host = |name, value: String| LimitHit { name, value, setting: format!("[host] {name} = …") };
-        let Outlook { at_bound, reserved, retry } = self.places.outlook(plugin);
-        let (what, limit) = match (full, at_bound) {
-            (Full::Queue, _) => (
-                format!("busy: all {places} places are taken and the queue is full"),
+        let WaitEstimate { at_bound, reserved, retry_after: retry } = self.permits.estimate_wait(plugin);
+        let (what, limit) = match (reason, at_bound) {
+            (BusyReason::QueueFull, _) => (
+                format!("busy: all {parallel} parallel calls are running and the queue is full"),
                 host("queued_calls", self.limits.queued_calls.to_string()),
             ),
-            (Full::Time, Some(bound)) => (
+            (BusyReason::TimedOut, Some(bound)) => (
                 format!("busy: {bound} calls of plugin `{plugin}` are running"),
                 LimitHit {
                     name: "concurrency",
@@ -120,41 +122,42 @@ impl Admission {
                     setting: format!("[plugins.{plugin}.limits] concurrency = …"),
                 },
             ),
-            (Full::Time, None) if reserved > 0 => (
+            (BusyReason::TimedOut, None) if reserved > 0 => (
                 format!(
-                    "busy: the {reserved} free places of {places} are reserved for plugins with fewer running calls than `{plugin}`"
+                    "busy: the {reserved} free of {parallel} parallel calls are reserved for plugins with fewer running \
+                     calls than `{plugin}`"
                 ),
-                host("parallel_calls", places.to_string()),
+                host("parallel_calls", parallel.to_string()),
             ),
-            (Full::Time, None) => (
-                format!("busy: all {places} places are taken"),
+            (BusyReason::TimedOut, None) => (
+                format!("busy: all {parallel} parallel calls are running"),
                 host("queue_timeout", quantity::show_duration(self.limits.queue_timeout)),
             ),
         };
         busy(&what, limit, retry)
     }
 
-    fn busy_callers(&self, outlook: &Outlook) -> Fault {
-        let places = self.limits.parallel_calls;
+    fn busy_callers(&self, outlook: &WaitEstimate) -> Fault {
+        let parallel = self.limits.parallel_calls;
         let what = format!(
-            "busy: {} calls that call others may be under way, for {places} places",
-            self.limits.callers()
+            "busy: {} calls with nested calls are running, the maximum for {parallel} parallel calls",
+            self.limits.max_nested_callers()
         );
-        let (value, setting) = (places.to_string(), "[host] parallel_calls = …".to_owned());
-        busy(&what, LimitHit { name: "parallel_calls", value, setting }, outlook.retry)
+        let (value, setting) = (parallel.to_string(), "[host] parallel_calls = …".to_owned());
+        busy(&what, LimitHit { name: "parallel_calls", value, setting }, outlook.retry_after)
     }
 
-    /// Places that are free now.
-    pub(crate) fn free(&self) -> usize {
-        self.places.free() as usize
+    /// The number of free run permits.
+    pub(crate) fn free_permits(&self) -> usize {
+        self.permits.free_permits() as usize
     }
 }
 
-/// What was full.
+/// Why a call got no permit.
 #[derive(Debug, Clone, Copy)]
-enum Full {
-    Queue,
-    Time,
+enum BusyReason {
+    QueueFull,
+    TimedOut,
 }
 
 fn busy(what: &str, limit: LimitHit, retry: Duration) -> Fault {

@@ -1,5 +1,5 @@
-//! What wasmtime generates from the contract in `wit/`: one module for the imports, one for each optional export.
-//! The records are generated once, in `imports`, and shared.
+//! Bindings that wasmtime generates from the contract in `wit/`: one module for the imports, one for each optional
+//! export. The records are generated once, in `imports`, and shared.
 
 #![allow(
     missing_docs,

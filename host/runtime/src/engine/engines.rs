@@ -1,9 +1,9 @@
-//! The engines of a host: one that counts the work of guests and one that does not, each with what its guests may import
-//! and what was compiled for it. Most hosts need one, and the other is made when a policy first asks for it.
+//! The engines of a host: one with fuel metering and one without, each with its linker and its compile cache. Most
+//! hosts need only one. The other is created when a policy first needs it.
 //!
-//! Code is compiled for one of them and runs in no other, so code knows its own ([`crate::plugins::code::Code`]). Both have the same
-//! ticker and the same turns, and those who may run are counted once for both: two engines are room for more instances, and
-//! no more of them run.
+//! Compiled code runs only in the engine that it was compiled for, so [`crate::plugins::code::Code`] refers to its
+//! engine. Both engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
+//! but no parallel calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::engine::{ByMetering, Engine, Metering, Ticker};
 use crate::error::HostError;
 use crate::plugins::cache::{self, Cache};
 
-/// An engine, everything a guest in it may import, linked once for all plugins, and what was compiled for it.
-pub(crate) struct Linked {
+/// An engine with its linker, which all plugins share, and its compile cache.
+pub(crate) struct LinkedEngine {
     pub(crate) engine: Engine,
     pub(crate) linker: Linker<GuestState>,
     pub(crate) cache: Option<Cache>,
@@ -33,17 +33,17 @@ pub(crate) struct Engines {
     memory: MemoryBudget,
     ticker: Ticker,
     cache: Option<Cache>,
-    each: ByMetering<Arc<Linked>>,
-    /// Held while one is made.
-    making: Mutex<()>,
+    by_metering: ByMetering<Arc<LinkedEngine>>,
+    /// Held while an engine is created.
+    creation: Mutex<()>,
 }
 
 impl Engines {
-    /// Makes the engine that most will need.
+    /// Creates the engine for the policy's default metering.
     pub(crate) fn new(
         limits: &HostLimits,
         usual: Metering,
-        cache: Option<(&Path, cache::Bounds)>,
+        cache: Option<(&Path, cache::CacheLimits)>,
     ) -> Result<Self, HostError> {
         let ticker = Ticker::start()?;
         let memory = limits.guest_memory.unwrap_or(MAX_MEMORY_BYTES);
@@ -51,47 +51,53 @@ impl Engines {
         let engine = Engine::new(limits, &memory, usual, &ticker)?;
         let cache = cache.and_then(|(dir, bounds)| {
             Cache::open(dir, &engine, bounds)
-                .inspect_err(|problem| tracing::warn!("no compile cache: {problem}"))
+                .inspect_err(|problem| tracing::warn!("the compile cache is not used: {problem}"))
                 .ok()
         });
         let limits = limits.clone();
-        let this =
-            Self { limits, memory, ticker, cache, each: ByMetering::default(), making: Mutex::default() };
+        let this = Self {
+            limits,
+            memory,
+            ticker,
+            cache,
+            by_metering: ByMetering::default(),
+            creation: Mutex::default(),
+        };
         let linked = this.link(engine)?;
-        this.each.of(usual).get_or_init(|| Arc::new(linked));
+        this.by_metering.cell(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
     }
 
-    /// The memory of all guests, whichever engine they run in.
+    /// The memory budget of the guests of all engines.
     pub(crate) fn memory(&self) -> &MemoryBudget {
         &self.memory
     }
 
-    /// The folder of the cache, for what does not depend on an engine.
+    /// The cache for entries that do not depend on an engine.
     pub(crate) fn cache(&self) -> Option<&Cache> {
         self.cache.as_ref()
     }
 
-    /// The engine that counts, or the one that does not. Blocks for some milliseconds if it is to be made.
-    pub(crate) fn of(&self, metering: Metering) -> Result<&Arc<Linked>, HostError> {
-        let place = self.each.of(metering);
-        if let Some(linked) = place.get() {
+    /// The engine with this metering. Blocks for a few milliseconds if the engine does not exist yet.
+    pub(crate) fn get_or_create(&self, metering: Metering) -> Result<&Arc<LinkedEngine>, HostError> {
+        let cell = self.by_metering.cell(metering);
+        if let Some(linked) = cell.get() {
             return Ok(linked);
         }
-        let _alone = self.making.lock();
-        match place.get() {
+        let _guard = self.creation.lock();
+        match cell.get() {
             Some(linked) => Ok(linked),
             None => {
                 let linked = self.link(Engine::new(&self.limits, &self.memory, metering, &self.ticker)?)?;
-                Ok(place.get_or_init(|| Arc::new(linked)))
+                Ok(cell.get_or_init(|| Arc::new(linked)))
             }
         }
     }
 
-    fn link(&self, engine: Engine) -> Result<Linked, HostError> {
+    fn link(&self, engine: Engine) -> Result<LinkedEngine, HostError> {
         let linker = linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
-        let cache = self.cache.as_ref().map(|cache| cache.of_engine(&engine));
-        Ok(Linked { engine, linker, cache })
+        let cache = self.cache.as_ref().map(|cache| cache.for_engine(&engine));
+        Ok(LinkedEngine { engine, linker, cache })
     }
 }
 
@@ -99,7 +105,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     let mut linker: Linker<GuestState> = Linker::new(&engine.wasmtime);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    wasi_files::bound(&mut linker)?;
+    wasi_files::shadow_filesystem(&mut linker)?;
     capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
     capability::link(&mut linker, |state| &mut state.capabilities)?;
     Ok(linker)
@@ -110,16 +116,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_engine_is_made_when_it_is_asked_for_and_its_code_is_kept_apart() {
+    fn the_other_engine_is_created_on_first_use_and_caches_code_separately() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = (dir.path(), cache::Bounds::default());
+        let cache = (dir.path(), cache::CacheLimits::default());
         let engines = Engines::new(&HostLimits::default(), Metering::Fuel, Some(cache)).unwrap();
-        assert!(engines.each.of(Metering::Time).get().is_none(), "nobody asked for it");
-        let by_fuel = Arc::clone(engines.of(Metering::Fuel).unwrap());
-        let by_time = Arc::clone(engines.of(Metering::Time).unwrap());
-        assert!(Arc::ptr_eq(&by_time, engines.of(Metering::Time).unwrap()), "it is made once");
+        assert!(
+            engines.by_metering.cell(Metering::Time).get().is_none(),
+            "the second engine is created on demand"
+        );
+        let by_fuel = Arc::clone(engines.get_or_create(Metering::Fuel).unwrap());
+        let by_time = Arc::clone(engines.get_or_create(Metering::Time).unwrap());
+        assert!(
+            Arc::ptr_eq(&by_time, engines.get_or_create(Metering::Time).unwrap()),
+            "the engine is created once"
+        );
         let digest = crate::plugins::digest::sha256(b"x");
-        let file = |linked: &Linked| linked.cache.as_ref().unwrap().code_file(&digest);
-        assert_ne!(file(&by_fuel), file(&by_time), "what one compiled is never mapped by the other");
+        let file = |linked: &LinkedEngine| linked.cache.as_ref().unwrap().code_file(&digest);
+        assert_ne!(file(&by_fuel), file(&by_time), "the engines have separate code files");
     }
 }

@@ -1,5 +1,5 @@
-//! One guest entry: a fresh store, every bound set, one run, the store dropped. The only place where guest code runs. The
-//! store of an instance that is used again ([`crate::engine::warm`]) has every bound set anew.
+//! One guest entry: sets every limit on a store, runs the guest once and drops the store. Guest code runs nowhere else.
+//! The store of a reused instance ([`crate::engine::idle_instances`]) gets every limit again.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,51 +9,51 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::Failure;
-use toolbay_policy::limits::{Limit, Limits, Usage};
+use toolbay_policy::limits::{CallLimits, Limit, Usage};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 use wasmtime::{Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
-use crate::engine::limiter::Refused;
+use crate::engine::cpu_limiter::CpuPermit;
+use crate::engine::resource_limiter::GrowthRefusal;
 use crate::engine::shortage;
-use crate::engine::state::{GuestState, TooMuch};
-use crate::engine::stdio::Sink;
-use crate::engine::turn::Turn;
+use crate::engine::state::{GuestState, ProgramOutputTooLong};
+use crate::engine::stdio::OutputSink;
 
-/// Most characters of a guest's last words in a fault.
-const LAST_WORDS: usize = 400;
-/// Most lines of a guest's output in the log.
+/// Maximum number of characters of a guest's stderr in a fault.
+const MAX_REASON_CHARS: usize = 400;
+/// Maximum number of lines of a guest's output in the log.
 const MAX_LINES: usize = 200;
-/// Longest line of a guest's output in the log, in characters.
+/// Maximum number of characters per line of a guest's output in the log.
 const MAX_LINE: usize = 2000;
 
-/// For each handle of the host that a guest may have open, so many of its own: of resources that its parts make for one
-/// another, which cost sixteen bytes each.
-const OWN_HANDLES: usize = 40;
+/// How many handles a guest may have for each host handle that it may open: handles of resources that its parts create
+/// for one another. Each costs 16 bytes.
+const GUEST_HANDLES_PER_HOST_HANDLE: usize = 40;
 
-/// What an entry runs under.
-pub(crate) struct Bounds<'a> {
+/// The engine, limits and cancellation of one guest entry.
+pub(crate) struct GuestEntry<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) plugin: &'a PluginId,
-    pub(crate) limits: &'a Limits,
+    pub(crate) limits: &'a CallLimits,
     pub(crate) cancel: &'a CancellationToken,
 }
 
-/// Ends a guest whose time is up; put into the guest by the epoch callback.
+/// Ends a guest at its deadline. The epoch callback returns it.
 #[derive(Debug, thiserror::Error)]
 #[error("deadline")]
 struct DeadlinePassed;
 
-/// A guest that runs. Whoever drops it before it has ended is told by the call what it had used.
-struct Running<'a> {
+/// A running guest. When it is dropped before the guest ends, it records the usage in the call.
+struct RunningGuest<'a> {
     store: &'a mut Store<GuestState>,
-    limits: &'a Limits,
+    limits: &'a CallLimits,
     ended: bool,
 }
 
-impl Running<'_> {
+impl RunningGuest<'_> {
     fn usage(&self) -> Usage {
         Usage {
             fuel: self.limits.fuel.map(|most| most.saturating_sub(self.store.get_fuel().unwrap_or(0))),
@@ -64,61 +64,64 @@ impl Running<'_> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuest<'_> {
     fn drop(&mut self) {
         let capabilities = &self.store.data().capabilities;
         if capabilities.log.dropped > 0 {
-            let (plugin, dropped) = (&capabilities.who.plugin, capabilities.log.dropped);
-            tracing::warn!(target: "toolbay::guest", %plugin, dropped, "more lines than `log_lines` and `log_rate` allow");
+            let (plugin, dropped) = (&capabilities.grantee.plugin, capabilities.log.dropped);
+            tracing::warn!(
+                target: "toolbay::guest", %plugin, dropped,
+                "dropped log lines beyond `log_lines` and `log_rate`"
+            );
         }
-        if let Some(ctx) = capabilities.who.ctx.as_ref().filter(|_| !self.ended) {
+        if let Some(ctx) = capabilities.grantee.ctx.as_ref().filter(|_| !self.ended) {
             let Usage { fuel, wall_us, peak_memory_bytes, .. } = self.usage();
-            ctx.spend(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
+            ctx.update_usage(|spent| *spent = Usage { fuel, wall_us, peak_memory_bytes, ..*spent });
         }
     }
 }
 
-impl Bounds<'_> {
-    /// Runs `run` on a fresh store. Whatever the guest does, this comes back within the time-out.
+impl GuestEntry<'_> {
+    /// Runs `run` on a fresh store. Returns by the time-out, whatever the guest does.
     ///
-    /// The store is made before the future is: it has no room for the state, and none of those around it.
-    pub(crate) fn enter<R>(
+    /// The store is created outside the future, which stays smaller without the state.
+    pub(crate) fn run<R>(
         &self,
         state: GuestState,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> impl Future<Output = (Result<R, Failure>, Usage)> {
         let mut store = self.store(state);
-        async move { self.enter_store(&mut store, run).await }
+        async move { self.run_in(&mut store, run).await }
     }
 
-    /// A store without an instance.
+    /// Creates a store without an instance.
     pub(crate) fn store(&self, state: GuestState) -> Store<GuestState> {
         Store::new(&self.engine.wasmtime, state)
     }
 
-    /// The same in a store of the caller's: a new one, or one in which an entry has ended well and whose state is a new one.
-    /// One in which an entry has not ended well is never entered again.
-    pub(crate) async fn enter_store<R>(
+    /// Runs `run` in a given store: a new store, or one whose previous entry succeeded and whose state was replaced. A
+    /// store whose entry failed is never entered again.
+    pub(crate) async fn run_in<R>(
         &self,
         store: &mut Store<GuestState>,
         run: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Failure>, Usage) {
-        let turn = Turn::new(self.engine.turns());
-        if let Err(error) = self.bound(store, &turn) {
+        let permit = CpuPermit::new(self.engine.cpu_limiter());
+        if let Err(error) = self.set_bounds(store, &permit) {
             return (Err(Failure::Host(error.to_string())), Usage::default());
         }
         let deadline = store.data().deadline;
-        let mut running = Running { store, limits: self.limits, ended: false };
+        let mut running = RunningGuest { store, limits: self.limits, ended: false };
         let done = {
-            // Where they stand they stay: handed over, each would have its room twice.
+            // Pinned in place: passing the futures by value would reserve their space twice.
             let guest = pin!(run(running.store));
-            let guest = pin!(turn.run(guest));
-            self.until(deadline, guest).await
+            let guest = pin!(permit.run(guest));
+            self.run_until(deadline, guest).await
         };
         running.ended = true;
         let usage = running.usage();
         let state = running.store.data();
-        for (stream, sink) in state.output().into_iter().flatten() {
+        for (stream, sink) in state.stdio_sinks().into_iter().flatten() {
             self.log_output(stream, sink, state);
         }
         let result = match done {
@@ -129,136 +132,145 @@ impl Bounds<'_> {
         (result, usage)
     }
 
-    /// Runs a guest until its time is up or the call is cancelled.
-    async fn until<F: Future>(&self, deadline: Instant, mut guest: Pin<&mut F>) -> Result<F::Output, Fault> {
-        // Most calls end before they wait for anything: they need no timer, and nobody to listen for them.
+    /// Runs a guest until its deadline or until the call is cancelled.
+    async fn run_until<F: Future>(
+        &self,
+        deadline: Instant,
+        mut guest: Pin<&mut F>,
+    ) -> Result<F::Output, Fault> {
+        // Most calls finish in the first poll and need neither a timer nor a cancellation listener.
         if let Poll::Ready(done) = futures_util::poll!(guest.as_mut()) {
             return Ok(done);
         }
         tokio::select! {
             biased;
-            done = tokio::time::timeout_at(deadline.into(), guest) => done.map_err(|_elapsed| self.deadline()),
+            done = tokio::time::timeout_at(deadline.into(), guest) => done.map_err(|_elapsed| self.deadline_fault()),
             () = self.cancel.cancelled() => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled")),
         }
     }
 
-    /// Sets every bound of an entry.
-    fn bound(&self, store: &mut Store<GuestState>, turn: &Arc<Turn>) -> wasmtime::Result<()> {
-        store.data_mut().limiter.draw_on(&self.engine.memory);
+    /// Sets every limit of an entry.
+    fn set_bounds(&self, store: &mut Store<GuestState>, permit: &Arc<CpuPermit>) -> wasmtime::Result<()> {
+        store.data_mut().limiter.use_budget(&self.engine.memory);
         store.limiter(|state| &mut state.limiter);
-        store.set_max_component_handles(self.limits.handles.saturating_mul(OWN_HANDLES));
+        store.set_max_component_handles(self.limits.handles.saturating_mul(GUEST_HANDLES_PER_HOST_HANDLE));
         store.set_hostcall_fuel(usize::try_from(self.limits.host_call_bytes).unwrap_or(usize::MAX));
-        // Where limits and engine do not fit, nothing runs: there is no fuel to be set, or none is there.
+        // Fails if the metering of the engine and the limits do not match, and nothing runs.
         if let Some(fuel) = self.limits.fuel {
             store.set_fuel(fuel)?;
         }
-        // A whole slice, and what was left of the one in which it begins: most calls end in it and never give way.
+        // The rest of the current tick and one whole tick: most calls end within it and never yield.
         store.set_epoch_deadline(2);
-        let turn = Arc::clone(turn);
+        let permit = Arc::clone(permit);
         store.epoch_deadline_callback(move |store| {
             if Instant::now() >= store.data().deadline {
                 return Err(wasmtime::Error::from(DeadlinePassed));
             }
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&turn).rest())))
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&permit).yield_and_reacquire())))
         });
         Ok(())
     }
 
-    fn deadline(&self) -> Fault {
-        self.by(FaultKind::Deadline, "the time was up", Limit::Timeout)
+    fn deadline_fault(&self) -> Fault {
+        self.limit_fault(FaultKind::Deadline, "the time was up", Limit::Timeout)
     }
 
-    fn by(&self, kind: FaultKind, what: &str, limit: Limit) -> Fault {
+    fn limit_fault(&self, kind: FaultKind, what: &str, limit: Limit) -> Fault {
         Fault::by_limit(kind, &format!("`{}`: {what}", self.plugin), self.limits.hit(limit, self.plugin))
     }
 
-    /// Says what ended a guest. What the host lacked is not the guest's fault, whatever the guest died of.
+    /// Maps wasmtime's error to a failure. A shortage of the host is not attributed to the guest, whatever error it
+    /// caused.
     fn failure(&self, error: &wasmtime::Error, state: &GuestState) -> Failure {
-        if let Some(lacked) = shortage::of_error(error) {
-            return self.host_lacks(&lacked);
+        if let Some(lacked) = shortage::from_error(error) {
+            return self.shortage_failure(&lacked);
         }
-        if let Some(refused) = state.limiter.refused().filter(|_| may_be_for_want_of_memory(error)) {
+        if let Some(refused) = state.limiter.last_refusal().filter(|_| may_follow_refused_memory(error)) {
             return match refused {
-                Refused::System(reason) => self.host_lacks(reason),
-                Refused::Budget(bytes) => {
-                    let what = format!("the memory that `{}` asked for is not left", self.plugin);
+                GrowthRefusal::System(reason) => self.shortage_failure(reason),
+                GrowthRefusal::Budget(bytes) => {
+                    let what = format!("not enough memory is left for `{}`", self.plugin);
                     self.engine.memory.exhausted(&what, *bytes).into()
                 }
-                Refused::Limit(limit) => {
-                    self.by(FaultKind::OutOfMemory, "the memory it asked for was refused", *limit).into()
-                }
+                GrowthRefusal::Limit(limit) => self
+                    .limit_fault(FaultKind::OutOfMemory, "the memory it asked for was refused", *limit)
+                    .into(),
             };
         }
         let fault = self.fault(error, state);
-        match shortage::now().filter(|_| fault.kind == FaultKind::Trap) {
-            Some(lacks) => self.host_lacks(&format!("no {lacks} are left")),
+        match shortage::probe().filter(|_| fault.kind == FaultKind::Trap) {
+            Some(lacks) => self.shortage_failure(&format!("no {lacks} are left")),
             None => fault.into(),
         }
     }
 
-    fn host_lacks(&self, what: &str) -> Failure {
-        tracing::error!(plugin = %self.plugin, what, "the host lacks what a call needs");
-        Failure::Host(format!("`{}` could not run: {}", self.plugin, one_line(what, LAST_WORDS)))
+    fn shortage_failure(&self, what: &str) -> Failure {
+        tracing::error!(plugin = %self.plugin, what, "the host has run out of a resource that a call needs");
+        Failure::Host(format!("`{}` could not run: {}", self.plugin, one_line(what, MAX_REASON_CHARS)))
     }
 
-    /// Says what a guest did that ended it.
+    /// Maps wasmtime's error to the guest's fault.
     fn fault(&self, error: &wasmtime::Error, state: &GuestState) -> Fault {
         if error.downcast_ref::<DeadlinePassed>().is_some() {
-            return self.deadline();
+            return self.deadline_fault();
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => {
-                return self.by(FaultKind::OutOfFuel, "the fuel was used up", Limit::Fuel);
+                return self.limit_fault(FaultKind::OutOfFuel, "the fuel was used up", Limit::Fuel);
             }
-            Some(Trap::Interrupt) => return self.deadline(),
+            Some(Trap::Interrupt) => return self.deadline_fault(),
             _ => {}
         }
         if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {
-            return self.by(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
+            return self.limit_fault(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
         }
         if error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>().is_some() {
             return Fault::new(FaultKind::Busy, "busy: the instance pool is full; try again later");
         }
         let cause = error.root_cause().to_string();
-        // wasmtime keeps the other error's type to itself.
-        if error.downcast_ref::<TooMuch>().is_some()
+        // wasmtime does not export the type of the host call error.
+        if error.downcast_ref::<ProgramOutputTooLong>().is_some()
             || cause.contains("fuel allocated for hostcalls has been exhausted")
         {
-            return self.by(
+            return self.limit_fault(
                 FaultKind::OutputTooLarge,
-                "more data than may cross at once from it to the host",
+                "it passed more data to the host at once than allowed",
                 Limit::HostCallBytes,
             );
         }
         if cause.contains("handle limit exceeded") {
-            return self.by(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
+            return self.limit_fault(FaultKind::OutOfMemory, "it opened too many handles", Limit::Handles);
         }
         if let Some(limit) = count_limit(&cause) {
-            return self.by(FaultKind::OutOfMemory, "it has too many parts", limit);
+            return self.limit_fault(
+                FaultKind::OutOfMemory,
+                "it has too many instances, memories or tables",
+                limit,
+            );
         }
         let what = match error.downcast_ref::<I32Exit>() {
             Some(exit) => format!("ended itself with exit status {}", exit.0),
-            None => format!("trapped: {}", one_line(&cause, LAST_WORDS)),
+            None => format!("trapped: {}", one_line(&cause, MAX_REASON_CHARS)),
         };
-        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, last_words(state)))
+        Fault::new(FaultKind::Trap, format!("`{}` {what}{}", self.plugin, stderr_excerpt(state)))
     }
 
-    fn log_output(&self, stream: &str, sink: &Sink, state: &GuestState) {
+    fn log_output(&self, stream: &str, sink: &OutputSink, state: &GuestState) {
         let (text, dropped) = sink.read();
-        // Before it is cut into lines: a value may have several.
+        // Redacted before it is split into lines, because a secret may contain line breaks.
         let text = state.capabilities.redacted(&text);
         let plugin = self.plugin;
         for line in text.lines().take(MAX_LINES) {
             tracing::info!(target: "toolbay::guest", %plugin, stream, "{}", one_line(line, MAX_LINE));
         }
         if dropped > 0 {
-            tracing::warn!(target: "toolbay::guest", %plugin, stream, dropped, "more output than `stdio_bytes` keeps");
+            tracing::warn!(target: "toolbay::guest", %plugin, stream, dropped, "dropped output beyond `stdio_bytes`");
         }
     }
 }
 
-/// The fault of an entry that is no call. The host's own failures are `busy` there: to ask again later may help, and no one
-/// counts them.
+/// The fault of an entry that is not a call. A failure of the host becomes `busy`: a later attempt may succeed, and
+/// `busy` is not counted as a fault.
 pub(crate) fn as_fault(failure: Failure) -> Fault {
     match failure {
         Failure::Fault(fault) => fault,
@@ -267,9 +279,9 @@ pub(crate) fn as_fault(failure: Failure) -> Fault {
     }
 }
 
-/// Whether a guest that was refused memory may end like this because of it. An allocator that gets none aborts, or
-/// hands out an address that is none; nobody divides by zero for want of memory.
-fn may_be_for_want_of_memory(error: &wasmtime::Error) -> bool {
+/// Whether a refused allocation can cause this error. An allocator without memory aborts or returns an invalid address;
+/// it does not divide by zero.
+fn may_follow_refused_memory(error: &wasmtime::Error) -> bool {
     match error.downcast_ref::<Trap>() {
         None => true,
         Some(trap) => matches!(
@@ -282,7 +294,7 @@ fn may_be_for_want_of_memory(error: &wasmtime::Error) -> bool {
     }
 }
 
-/// The limit behind wasmtime's refusal to make one more of something.
+/// The limit behind wasmtime's refusal to create another instance, memory or table.
 fn count_limit(cause: &str) -> Option<Limit> {
     if !cause.contains("count too high") {
         return None;
@@ -292,9 +304,9 @@ fn count_limit(cause: &str) -> Option<Limit> {
         .find_map(|(word, limit)| cause.contains(word).then_some(limit))
 }
 
-/// The last line a guest wrote to stderr: a panic's message, a traceback's end.
-fn last_words(state: &GuestState) -> String {
-    let Some([_, (_, stderr)]) = state.output() else { return String::new() };
+/// The last lines that a guest wrote to stderr: a panic message or the end of a traceback.
+fn stderr_excerpt(state: &GuestState) -> String {
+    let Some([_, (_, stderr)]) = state.stdio_sinks() else { return String::new() };
     let (text, _) = stderr.read();
     let text = state.capabilities.redacted(&text);
     let tail: Vec<_> =
@@ -303,6 +315,6 @@ fn last_words(state: &GuestState) -> String {
     if tail.is_empty() {
         String::new()
     } else {
-        format!("; its last words: {}", one_line(&tail.join(" "), LAST_WORDS))
+        format!("; its last words: {}", one_line(&tail.join(" "), MAX_REASON_CHARS))
     }
 }

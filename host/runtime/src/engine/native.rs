@@ -1,4 +1,4 @@
-//! The one place with `unsafe`: mapping code that this host compiled earlier.
+//! Maps compiled code. The only file of the host with `unsafe`.
 
 #![allow(unsafe_code, reason = "the only way to load compiled code; the proof is below")]
 
@@ -13,13 +13,13 @@ use crate::engine::Engine;
 /// # Errors
 /// When the file was compiled by another version or with other settings.
 pub(crate) fn map(engine: &Engine, file: &Path) -> wasmtime::Result<Component> {
-    // SAFETY: `deserialize_file` asks that the file holds what `Component::serialize` wrote and is not changed while
-    // it is mapped. It has two callers. `cache::Cache::code` has checked just before that the folder and the file
-    // belong to this user and that nobody else may write to either, and that the file's SHA-256 is the one recorded
-    // when this host wrote it. Files of the cache are never changed in place: they are written beside and renamed.
-    // `compiler::map` has just written the file itself, into a new folder that only this user can enter, and removes
-    // both afterwards; what it wrote came over a private pipe from a process that runs the program which the embedder
-    // named as its own compile worker, and its SHA-256 is the one which that process gave.
-    // Who can write there in spite of that is this user, who could as well replace this program.
+    // SAFETY: `deserialize_file` requires that the file contains the output of `Component::serialize` and that nothing
+    // changes it while it is mapped. The function has two callers. `cache::Cache::code` has just checked that only this
+    // user can write to the folder and the file, and that the file's SHA-256 is the one recorded when this host wrote
+    // the file. Files of the cache are never changed in place: the host writes a new file and renames it.
+    // `compiler::map_code` has just written the file itself, into a new folder that only this user can enter, and
+    // removes both afterwards. Its content came over a private pipe from a process that runs the program which the
+    // embedder named as its compile worker, and its SHA-256 is the one which that process sent. Only this user could
+    // interfere, and this user could replace the host program as well.
     unsafe { Component::deserialize_file(&engine.wasmtime, file) }
 }

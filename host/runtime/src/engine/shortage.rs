@@ -1,22 +1,23 @@
-//! What the host could not get of the system: memory, threads, file descriptors. None of it is a guest's fault.
+//! Detects that the host has run out of memory, threads or file descriptors.
 //!
-//! wasmtime and the capabilities report it as an error of the system, somewhere in a chain of errors. A guest that is refused
-//! by a capability for that reason may also trap; so a trap is only blamed on the guest if the host lacks nothing.
+//! wasmtime and the capabilities report a shortage as a system error, somewhere in a chain of errors. A guest may also
+//! trap because a capability failed during a shortage. A trap is therefore attributed to the guest only if [`probe`]
+//! finds no shortage.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Bytes that the host must be able to allocate, or its memory is used up.
+/// The host is out of memory if it cannot allocate this many bytes.
 const SPARE_BYTES: usize = 1 << 20;
 
-/// Errors of the system that say that a resource is used up. No argument of a call leads to them.
+/// Whether the error means that a resource is exhausted. The arguments of a call cannot cause these errors.
 fn is_shortage(error: Errno) -> bool {
     [Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::AGAIN].contains(&error)
 }
 
-/// What the host lacked, if an error came of that.
-pub(crate) fn of_error(error: &wasmtime::Error) -> Option<String> {
+/// The shortage behind an error, as text.
+pub(crate) fn from_error(error: &wasmtime::Error) -> Option<String> {
     if error.downcast_ref::<wasmtime::OutOfMemory>().is_some() {
         return Some(error.root_cause().to_string());
     }
@@ -27,8 +28,8 @@ pub(crate) fn of_error(error: &wasmtime::Error) -> Option<String> {
     })
 }
 
-/// What the host lacks now. It costs a thread, so it is only asked when a guest has trapped.
-pub(crate) fn now() -> Option<&'static str> {
+/// The resource that the host lacks now. The probe starts a thread, so the host runs it only after a trap.
+pub(crate) fn probe() -> Option<&'static str> {
     if rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0).is_err_and(is_shortage) {
         return Some("file descriptors");
     }
@@ -54,17 +55,17 @@ mod tests {
             system(Errno::MFILE).context("failed to open"),
             wasmtime::Error::from(Errno::NOMEM).context("mmap failed").context("no instance"),
         ] {
-            assert!(of_error(&error).is_some(), "{error:?}");
+            assert!(from_error(&error).is_some(), "{error:?}");
         }
         for error in
             [system(Errno::NOENT), wasmtime::Error::msg("unreachable"), wasmtime::Trap::OutOfFuel.into()]
         {
-            assert_eq!(of_error(&error), None, "{error:?}");
+            assert_eq!(from_error(&error), None, "{error:?}");
         }
     }
 
     #[test]
-    fn this_machine_lacks_nothing() {
-        assert_eq!(now(), None);
+    fn this_machine_has_no_shortage() {
+        assert_eq!(probe(), None);
     }
 }

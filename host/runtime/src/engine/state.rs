@@ -1,74 +1,78 @@
-//! What the store of one guest entry holds: the bounds, the capabilities, and an empty WASI context from the moment when
-//! the guest asks WASI for something: most calls never do.
+//! The state in the store of one guest entry: limits, capabilities, and a WASI context. The context is created when the
+//! guest first calls WASI, which most calls never do.
 //!
-//! The context has nothing: no environment, no arguments, stdin at its end, no folders, no network, a clock that
-//! stands still, fixed randomness. Only a tool that was granted files and whose component imports WASI's file system
-//! gets preopened folders.
+//! The default context is empty: no environment, no arguments, empty stdin, no folders, no network, a frozen clock and
+//! fixed randomness. A tool gets preopened folders only if it was granted files and its component imports WASI's file
+//! system.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
 use toolbay_core::tool::manifest::CommandLine;
-use toolbay_policy::limits::Limits;
+use toolbay_policy::limits::CallLimits;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::capability::files::Access;
+use crate::capability::files::FileAccess;
 use crate::capability::{Capabilities, environment, http, sockets};
-use crate::engine::limiter::Limiter;
-use crate::engine::stdio::Sink;
+use crate::engine::resource_limiter::GuestResourceLimiter;
+use crate::engine::stdio::OutputSink;
 
-/// Most random bytes a guest may ask for at once.
+/// Maximum number of random bytes per request.
 const MAX_RANDOM: u64 = 64 << 10;
 
 /// The state of one store.
 pub(crate) struct GuestState {
-    /// In a box: most have none, and a state is moved several times before it is where it stays.
-    wasi: Option<Box<Wasi>>,
+    /// Boxed: most calls have no context, and the state is moved several times.
+    wasi: Option<Box<WasiContext>>,
     http: WasiHttpCtx,
     table: ResourceTable,
-    sealed: bool,
+    isolated: bool,
     stdio_bytes: u64,
-    pub(crate) limiter: Limiter,
+    pub(crate) limiter: GuestResourceLimiter,
     pub(crate) capabilities: Capabilities,
-    /// What a program prints, if that is the answer; its stdout is then not logged.
-    answer: Option<Sink>,
-    answer_bytes: u64,
+    /// The stdout of a program whose output is the result. It is not logged.
+    program_output: Option<OutputSink>,
+    max_program_output: u64,
     pub(crate) began: Instant,
     pub(crate) deadline: Instant,
 }
 
-/// What WASI knows of a guest, and what the guest said there.
-struct Wasi {
+/// A WASI context with the guest's output.
+struct WasiContext {
     ctx: WasiCtx,
-    stdout: Sink,
-    stderr: Sink,
+    stdout: OutputSink,
+    stderr: OutputSink,
 }
 
-/// More came out of a guest than its answer may have.
+/// A guest's output is longer than the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("the answer is longer than `host_call_bytes`")]
-pub(crate) struct TooMuch;
+#[error("the output is longer than `host_call_bytes`")]
+pub(crate) struct ProgramOutputTooLong;
 
 /// How much of WASI a guest entry gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seal<'a> {
-    /// A call: variables, wall clock and randomness as they were granted, a real monotonic clock, and the granted
-    /// folders if the component asks for folders.
+pub(crate) enum WasiAccess<'a> {
+    /// A call: environment variables, wall clock and randomness as granted, a real monotonic clock, and the granted
+    /// folders if the component imports WASI's file system.
     Call {
         /// Whether the component imports WASI's file system.
         folders: bool,
-        /// What a program is started with; `None`: a function is called.
+        /// The command line of a program; `None` for a function.
         program: Option<&'a CommandLine>,
     },
-    /// Metadata queries and reductions: time stands still and randomness is fixed, so the answer is a function of
-    /// the component and its input.
-    Sealed,
+    /// Metadata queries and reductions: the clock is frozen and randomness is fixed, so the result is a function of the
+    /// component and its input.
+    Isolated,
 }
 
 impl GuestState {
-    pub(crate) fn new(seal: Seal<'_>, limits: &Limits, capabilities: Capabilities) -> wasmtime::Result<Self> {
+    pub(crate) fn new(
+        access: WasiAccess<'_>,
+        limits: &CallLimits,
+        capabilities: Capabilities,
+    ) -> wasmtime::Result<Self> {
         let began = capabilities.times.map_or_else(Instant::now, |times| times.began);
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
@@ -76,106 +80,108 @@ impl GuestState {
             wasi: None,
             http: http::wasi::context(),
             table,
-            sealed: matches!(seal, Seal::Sealed),
+            isolated: matches!(access, WasiAccess::Isolated),
             stdio_bytes: limits.stdio_bytes,
-            limiter: Limiter::new(limits),
+            limiter: GuestResourceLimiter::new(limits),
             capabilities,
-            answer: None,
-            answer_bytes: limits.host_call_bytes,
+            program_output: None,
+            max_program_output: limits.host_call_bytes,
             began,
             deadline: began + limits.timeout,
         };
-        if let Seal::Call { folders, program } = seal
+        if let WasiAccess::Call { folders, program } = access
             && (folders || program.is_some())
         {
-            let mut begun = state.begin();
+            let mut context = state.wasi_builder();
             if let Some(line) = program {
-                let sink = Sink::new(limits.host_call_bytes);
-                begun.builder.stdout(sink.clone());
-                start(&mut begun.builder, line, &state.capabilities);
-                state.answer = Some(sink);
+                let sink = OutputSink::new(limits.host_call_bytes);
+                context.builder.stdout(sink.clone());
+                set_command_line(&mut context.builder, line, &state.capabilities);
+                state.program_output = Some(sink);
             }
-            // Opening folders can fail: not in the middle of the guest's question.
+            // Done here because opening folders can fail, and a WASI call of the guest cannot report that.
             if folders {
                 // `wasi_files` runs every operation on a thread that may block.
-                begun.builder.allow_blocking_current_thread(true);
-                preopen(&mut begun.builder, &state.capabilities)?;
+                context.builder.allow_blocking_current_thread(true);
+                preopen_folders(&mut context.builder, &state.capabilities)?;
             }
-            state.wasi = Some(Box::new(begun.end()));
+            state.wasi = Some(Box::new(context.build()));
         }
         Ok(state)
     }
 
-    /// The same in the store of an instance that was used before. All of it is of the call that begins; only the memory that
-    /// the guest has is counted on.
-    pub(crate) fn following(mut self, before: &mut Self) -> Self {
-        self.limiter.follow(&mut before.limiter);
+    /// Continues in the store of a previous call. Only the guest's memory usage is taken over; everything else belongs
+    /// to the new call.
+    pub(crate) fn with_memory_of(mut self, before: &mut Self) -> Self {
+        self.limiter.inherit_usage(&mut before.limiter);
         self
     }
 
-    /// Whether an instance can be used again: nothing of the host is open in it, whose next state would not know it, and it
-    /// has room.
-    pub(crate) fn can_rest(&self) -> bool {
+    /// Whether another call can use the instance: no host handle is open, because the next state would not know it, and
+    /// memory is left.
+    pub(crate) fn is_reusable(&self) -> bool {
         self.table.is_empty() && self.limiter.has_room()
     }
 
-    /// What every guest has of WASI.
-    fn begin(&self) -> Begun {
-        let (stdout, stderr) = (Sink::new(self.stdio_bytes), Sink::new(self.stdio_bytes));
+    /// A builder with the settings that every guest gets.
+    fn wasi_builder(&self) -> WasiContextBuilder {
+        let (stdout, stderr) = (OutputSink::new(self.stdio_bytes), OutputSink::new(self.stdio_bytes));
         let mut builder = WasiCtxBuilder::new();
         builder.stdout(stdout.clone()).stderr(stderr.clone()).max_random_size(MAX_RANDOM);
-        if self.sealed {
-            environment::seal(&mut builder);
-        } else if let Some(granted) = &self.capabilities.who.granted {
-            granted.environment.apply(&mut builder, &self.capabilities);
+        if self.isolated {
+            environment::configure_sealed(&mut builder);
+        } else if let Some(granted) = &self.capabilities.grantee.granted {
+            granted.environment.configure(&mut builder, &self.capabilities);
         }
-        sockets::allow(&mut builder, &self.capabilities);
-        Begun { builder, stdout, stderr }
+        sockets::allow_sockets(&mut builder, &self.capabilities);
+        WasiContextBuilder { builder, stdout, stderr }
     }
 
-    /// What the guest wrote to stdout and to stderr, if it asked WASI for anything at all.
-    pub(crate) fn output(&self) -> Option<[(&'static str, &Sink); 2]> {
+    /// The sinks of stdout and stderr; `None` if the guest never called WASI.
+    pub(crate) fn stdio_sinks(&self) -> Option<[(&'static str, &OutputSink); 2]> {
         self.wasi.as_ref().map(|wasi| [("stdout", &wasi.stdout), ("stderr", &wasi.stderr)])
     }
 
-    /// What a program has printed, and how many bytes of it were too many.
-    pub(crate) fn answer(&self) -> (String, u64) {
-        self.answer.as_ref().map(Sink::read).unwrap_or_default()
+    /// The stdout of a program, and the number of bytes past the limit.
+    pub(crate) fn program_output(&self) -> (String, u64) {
+        self.program_output.as_ref().map(OutputSink::read).unwrap_or_default()
     }
 
-    /// Most bytes that an answer may have.
-    pub(crate) fn answer_bytes(&self) -> usize {
-        usize::try_from(self.answer_bytes).unwrap_or(usize::MAX)
+    /// Maximum size of a program's output, in bytes.
+    pub(crate) fn max_program_output(&self) -> usize {
+        usize::try_from(self.max_program_output).unwrap_or(usize::MAX)
     }
 }
 
-/// A context that is being built.
-struct Begun {
+/// A WASI context under construction.
+struct WasiContextBuilder {
     builder: WasiCtxBuilder,
-    stdout: Sink,
-    stderr: Sink,
+    stdout: OutputSink,
+    stderr: OutputSink,
 }
 
-impl Begun {
-    fn end(mut self) -> Wasi {
-        Wasi { ctx: self.builder.build(), stdout: self.stdout, stderr: self.stderr }
+impl WasiContextBuilder {
+    fn build(mut self) -> WasiContext {
+        WasiContext { ctx: self.builder.build(), stdout: self.stdout, stderr: self.stderr }
     }
 }
 
-/// Sets up what a program is started with. A variable that the operator grants is not what the author says it is.
-fn start(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
-    let name = capabilities.who.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
+/// Sets the arguments, stdin and environment of a program. Variables that the operator granted override those of the
+/// author.
+fn set_command_line(wasi: &mut WasiCtxBuilder, line: &CommandLine, capabilities: &Capabilities) {
+    let name = capabilities.grantee.granted.as_ref().map_or("program", |granted| granted.tool.as_str());
     wasi.arg(name).args(&line.args).stdin(MemoryInputPipe::new(line.stdin.clone()));
-    let is_granted =
-        |name: &str| capabilities.who.granted.as_ref().is_some_and(|granted| granted.environment.has(name));
+    let is_granted = |name: &str| {
+        capabilities.grantee.granted.as_ref().is_some_and(|granted| granted.environment.has(name))
+    };
     for (name, value) in line.env.iter().filter(|(name, _)| !is_granted(name)) {
         wasi.env(name, value);
     }
 }
 
-/// Hands out the granted folders. wasmtime-wasi takes a path, so it gets the one path that cannot be swapped under
-/// us: that of the handle we hold since the plugin was loaded. Only Linux has it.
-fn preopen(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::Result<()> {
+/// Preopens the granted folders. wasmtime-wasi takes a path, so it gets a path that cannot be swapped: that of the
+/// handle that the host has held since the plugin was loaded. Only Linux has such paths.
+fn preopen_folders(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::Result<()> {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
@@ -183,8 +189,8 @@ fn preopen(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) -> wasmtime::
     for (root, access) in files.preopens() {
         let handle = format!("/proc/self/fd/{}/.", root.dir.as_fd().as_raw_fd());
         let perms = match access {
-            Access::Read => FsPerms::ReadOnly,
-            Access::Write => FsPerms::ReadWrite,
+            FileAccess::Read => FsPerms::ReadOnly,
+            FileAccess::Write => FsPerms::ReadWrite,
         };
         wasi.preopened_dir(handle, files.guest_path(root), perms)?;
     }
@@ -195,7 +201,7 @@ impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = match self.wasi.take() {
             Some(wasi) => wasi,
-            None => Box::new(self.begin().end()),
+            None => Box::new(self.wasi_builder().build()),
         };
         WasiCtxView { ctx: &mut self.wasi.insert(wasi).ctx, table: &mut self.table }
     }

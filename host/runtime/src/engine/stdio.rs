@@ -1,9 +1,9 @@
-//! Where a guest's stdout and stderr go: into a bounded buffer and from there, line by line and escaped, to the log.
-//! Never to our own stdout, which carries a protocol.
+//! Sinks for a guest's stdout and stderr: a bounded buffer, whose lines the host escapes and logs. Guest output never
+//! reaches the host's stdout, which carries a protocol.
 //!
-//! A write is always accepted and, past the bound, thrown away: a full buffer must not make a guest's `println!`
-//! panic. No task stands behind the stream, so nothing queues up (the advisories against wasmtime's asynchronous
-//! write stream do not apply).
+//! A write always succeeds, and bytes past the bound are dropped: a full buffer must not make a guest's `println!`
+//! panic. The stream has no background task, so nothing queues up, and the advisories against wasmtime's asynchronous
+//! write stream do not apply.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,67 +15,72 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// What a guest may write at once; it is asked to come back for more.
-const PERMIT: usize = 64 << 10;
-/// Bytes at the end that are kept, however much came before.
-const TAIL: usize = 4 << 10;
+/// The number of bytes a guest may write at once; longer output takes several writes.
+const WRITE_BYTES: usize = 64 << 10;
+/// The number of last bytes that are kept, even past the capacity.
+const TAIL_BYTES: usize = 4 << 10;
 
-/// A buffer shared by all streams to it.
+/// A buffer that all streams to it share.
 #[derive(Debug, Clone)]
-pub(crate) struct Sink(Arc<Mutex<Buffer>>);
+pub(crate) struct OutputSink(Arc<Mutex<SinkBuffer>>);
 
 #[derive(Debug)]
-struct Buffer {
-    kept: Vec<u8>,
-    most: usize,
+struct SinkBuffer {
+    head: Vec<u8>,
+    capacity: usize,
     dropped: u64,
-    /// The last of what was dropped.
+    /// The last bytes of the dropped output.
     tail: Vec<u8>,
 }
 
-impl Sink {
-    /// A sink that keeps the first `most` bytes.
-    pub(crate) fn new(most: u64) -> Self {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Self(Arc::new(Mutex::new(Buffer { kept: Vec::new(), most, dropped: 0, tail: Vec::new() })))
+impl OutputSink {
+    /// Creates a sink that keeps the first `capacity` bytes.
+    pub(crate) fn new(capacity: u64) -> Self {
+        let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+        Self(Arc::new(Mutex::new(SinkBuffer {
+            head: Vec::new(),
+            capacity: capacity,
+            dropped: 0,
+            tail: Vec::new(),
+        })))
     }
 
-    fn take(&self, bytes: &[u8]) {
+    fn append(&self, bytes: &[u8]) {
         let mut buffer = self.0.lock();
-        let room = buffer.most.saturating_sub(buffer.kept.len());
-        let (kept, dropped) = bytes.split_at(room.min(bytes.len()));
-        buffer.kept.extend_from_slice(kept);
+        let room = buffer.capacity.saturating_sub(buffer.head.len());
+        let (head, dropped) = bytes.split_at(room.min(bytes.len()));
+        buffer.head.extend_from_slice(head);
         buffer.dropped += dropped.len() as u64;
-        let last = dropped.split_at(dropped.len().saturating_sub(TAIL)).1;
+        let last = dropped.split_at(dropped.len().saturating_sub(TAIL_BYTES)).1;
         buffer.tail.extend_from_slice(last);
-        let old = buffer.tail.len().saturating_sub(TAIL);
+        let old = buffer.tail.len().saturating_sub(TAIL_BYTES);
         buffer.tail.drain(..old);
     }
 
-    /// What was kept, as text, and how many bytes were not.
+    /// The kept output as text, and the number of dropped bytes.
     pub(crate) fn read(&self) -> (String, u64) {
         let buffer = self.0.lock();
-        (String::from_utf8_lossy(&buffer.kept).into_owned(), buffer.dropped)
+        (String::from_utf8_lossy(&buffer.head).into_owned(), buffer.dropped)
     }
 
-    /// At most so many characters at the end of all that was written.
+    /// The last `characters` characters of the output, at most.
     pub(crate) fn tail(&self, characters: usize) -> String {
         let buffer = self.0.lock();
-        let kept = buffer.kept.split_at(buffer.kept.len().saturating_sub(TAIL)).1;
-        let all = [kept, &buffer.tail].concat();
+        let head = buffer.head.split_at(buffer.head.len().saturating_sub(TAIL_BYTES)).1;
+        let all = [head, &buffer.tail].concat();
         let text = String::from_utf8_lossy(&all);
         let before = text.chars().count().saturating_sub(characters);
         text.chars().skip(before).collect()
     }
 }
 
-impl IsTerminal for Sink {
+impl IsTerminal for OutputSink {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for Sink {
+impl StdoutStream for OutputSink {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(self.clone())
     }
@@ -85,26 +90,26 @@ impl StdoutStream for Sink {
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Sink {
+impl Pollable for OutputSink {
     async fn ready(&mut self) {}
 }
 
-impl OutputStream for Sink {
+impl OutputStream for OutputSink {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.take(&bytes);
+        self.append(&bytes);
         Ok(())
     }
     fn flush(&mut self) -> StreamResult<()> {
         Ok(())
     }
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(PERMIT)
+        Ok(WRITE_BYTES)
     }
 }
 
-impl AsyncWrite for Sink {
+impl AsyncWrite for OutputSink {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.take(bytes);
+        self.append(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -120,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn past_the_bound_bytes_are_counted_and_dropped() {
-        let sink = Sink::new(4);
+    fn bytes_past_the_capacity_are_counted_and_dropped() {
+        let sink = OutputSink::new(4);
         for part in [b"ab".as_slice(), b"cdef", b"g"] {
             sink.clone().write(Bytes::copy_from_slice(part)).unwrap();
         }
@@ -130,12 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_kept_however_much_came_before() {
-        let sink = Sink::new(4);
+    fn the_tail_is_always_kept() {
+        let sink = OutputSink::new(4);
         for n in 0..2000 {
-            sink.take(format!("line {n}\n").as_bytes());
+            sink.append(format!("line {n}\n").as_bytes());
         }
         let tail = sink.tail(usize::MAX);
-        assert!(tail.ends_with("line 1998\nline 1999\n") && tail.len() <= TAIL + 4, "{} bytes", tail.len());
+        assert!(
+            tail.ends_with("line 1998\nline 1999\n") && tail.len() <= TAIL_BYTES + 4,
+            "{} bytes",
+            tail.len()
+        );
     }
 }

@@ -1,113 +1,127 @@
-//! From a document and a section of the policy to tools in the registry.
+//! Turns a document and its section of the policy into registry entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use toolbay_core::registry::{Bundle, CallSettings, Entry, ToolAvailability};
+use toolbay_core::registry::{Bundle, CallSettings, ToolAvailability, ToolEntry};
+use toolbay_core::tool::definition_text;
 use toolbay_core::tool::schema::Schema;
 use toolbay_core::tool::tags::Effects;
-use toolbay_core::tool::wording;
 use toolbay_openapi::{
-    Credential, Document, Exchange, Import, Operation, Options, Placement, Problem, Routes, import,
+    Credential, HttpExchange, Import, ImportOptions, ImportProblem, ImportedOperation, OpenApiDocument,
+    Placement, Routes, import,
 };
-use toolbay_policy::capability::net::{NetRule, Target};
-use toolbay_policy::capability::secret::{DEFAULT_HEADER, Spot};
+use toolbay_policy::capability::net::{NetRule, NetTarget};
+use toolbay_policy::capability::secret::{DEFAULT_HEADER, SecretPosition};
 use toolbay_policy::capability::{Capability, CapabilityKind};
-use toolbay_policy::limits::Limits;
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::ToolName;
-use toolbay_policy::refusal::Refusal;
-use toolbay_policy::rule::Rule as _;
-use toolbay_policy::{Grants, Header, OpenApi};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::rule::GrantRule as _;
+use toolbay_policy::{Grants, OpenApiService, ServiceHeader};
 use url::Url;
 
-use super::wire::Wire;
-use crate::capability::http::service::Service;
-use crate::capability::{Granted, GrantedUnder, Services};
+use super::exchange::ServiceExchange;
+use crate::capability::http::service::ServiceGrants;
+use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
 use crate::plugins::reducers;
 
-/// Longest title of a service or of one of its tools, in characters.
+/// Maximum length of a title, in characters.
 const MAX_TITLE: usize = 100;
-/// Longest description of a tool, in characters; documents are cut to less before.
-const MAX_WORDS: usize = 4_000;
+/// Maximum length of a tool's description, in characters. The importer already cuts descriptions to less.
+const MAX_DESCRIPTION: usize = 4_000;
 
-/// What a section came to.
+/// The tools of a section, ready to be registered.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(super) struct ToolPlan {
     pub(super) bundle: Bundle,
     pub(super) title: Option<String>,
-    /// `GET /pets/{id}` by the tool's name.
+    /// The operations by tool name, such as `GET /pets/{id}`.
     pub(super) operations: BTreeMap<String, String>,
     pub(super) problems: Vec<(String, String)>,
     pub(super) left_out: usize,
     pub(super) unused: Vec<String>,
 }
 
-/// Makes the tools of a section, and gives up at a time. Takes as long as the document is large: not for an async thread.
+/// Creates the tools of a section until a deadline. The time grows with the document, so call this on a blocking
+/// thread.
 ///
 /// # Errors
-/// What is wrong with the document, or with what the section says of it.
-pub(super) fn plan(
-    section: &Arc<OpenApi>,
+/// The document or its section is invalid.
+pub(super) fn plan_tools(
+    section: &Arc<OpenApiService>,
     services: &Arc<Services>,
     text: &str,
     until: Instant,
-) -> Result<Planned, String> {
-    let document = Document::parse(text).map_err(|e| e.to_string())?.until(until);
-    let mut came = import(&document, &section.name, &options(section)).map_err(|e| e.to_string())?;
-    check_tools(section, &came)?;
-    clean(&mut came, services);
+) -> Result<ToolPlan, String> {
+    let document = OpenApiDocument::parse(text).map_err(|e| e.to_string())?.with_deadline(until);
+    let mut imported =
+        import(&document, &section.name, &import_options(section)).map_err(|e| e.to_string())?;
+    check_tools(section, &imported)?;
+    sanitize(&mut imported, services);
     let problems =
-        std::mem::take(&mut came.problems).into_iter().map(|problem| (problem.operation, problem.reason));
-    let (problems, unused) = (problems.collect(), std::mem::take(&mut came.unused));
-    let operations = came.operations.iter();
+        std::mem::take(&mut imported.problems).into_iter().map(|problem| (problem.operation, problem.reason));
+    let (problems, unused) = (problems.collect(), std::mem::take(&mut imported.unused));
+    let operations = imported.operations.iter();
     let operations =
-        operations.map(|one| (one.def.name.as_str().to_owned(), one.spoken().to_owned())).collect();
-    let redact = wording::redacting(|text| services.redactor.text(text));
-    let title = document.title().map(|title| wording::label(title, MAX_TITLE, &redact));
-    let left_out = came.left_out;
-    Ok(Planned { bundle: bundle(section, services, came)?, title, operations, problems, left_out, unused })
+        operations.map(|one| (one.def.name.as_str().to_owned(), one.method_and_path().to_owned())).collect();
+    let redact = definition_text::redact_fn(|text| services.redactor.redact_text(text));
+    let title = document.title().map(|title| definition_text::sanitize_label(title, MAX_TITLE, &redact));
+    let left_out = imported.excluded_count;
+    Ok(ToolPlan {
+        bundle: tool_bundle(section, services, imported)?,
+        title,
+        operations,
+        problems,
+        left_out,
+        unused,
+    })
 }
 
-/// The words of a document are data: of its author, who is not the operator.
-fn clean(came: &mut Import, services: &Services) {
-    let redact = wording::redacting(|text| services.redactor.text(text));
+/// Cleans up the texts of a document, whose author is not the operator.
+fn sanitize(imported: &mut Import, services: &Services) {
+    let redact = definition_text::redact_fn(|text| services.redactor.redact_text(text));
     let (mut fit, mut problems) = (Vec::new(), Vec::new());
-    for mut operation in std::mem::take(&mut came.operations) {
+    for mut operation in std::mem::take(&mut imported.operations) {
         let def = &mut operation.def;
-        def.description = wording::text(&def.description, MAX_WORDS, &redact);
-        def.title = def.title.take().map(|title| wording::label(&title, MAX_TITLE, &redact));
-        def.keywords.tags =
-            def.keywords.tags.iter().map(|tag| wording::label(tag, MAX_TITLE, &redact)).collect();
+        def.description = definition_text::sanitize_text(&def.description, MAX_DESCRIPTION, &redact);
+        def.title = def.title.take().map(|title| definition_text::sanitize_label(&title, MAX_TITLE, &redact));
+        def.keywords.tags = def
+            .keywords
+            .tags
+            .iter()
+            .map(|tag| definition_text::sanitize_label(tag, MAX_TITLE, &redact))
+            .collect();
         let mut schema = def.input_schema.value().clone();
-        match wording::schema(&mut schema, &redact) {
+        match definition_text::sanitize_schema(&mut schema, &redact) {
             Ok(_) => {
-                def.input_schema = Schema::accepted_before(schema);
+                def.input_schema = Schema::from_trusted(schema);
                 fit.push(operation);
             }
-            Err(why) => problems.push(Problem {
-                operation: operation.spoken().to_owned(),
+            Err(why) => problems.push(ImportProblem {
+                operation: operation.method_and_path().to_owned(),
                 reason: format!("its arguments: {why}"),
             }),
         }
     }
-    came.operations = fit;
-    came.problems.extend(problems);
+    imported.operations = fit;
+    imported.problems.extend(problems);
 }
 
-fn options(section: &OpenApi) -> Options {
+fn import_options(section: &OpenApiService) -> ImportOptions {
     let (mut headers, mut credentials) = (Vec::new(), Vec::new());
     for (name, header) in &section.headers {
         match header {
-            Header::Plain(text) => headers.push((name.clone(), text.clone())),
-            Header::Secret { secret, prefix } => credentials.push(Credential {
+            ServiceHeader::Plain(text) => headers.push((name.clone(), text.clone())),
+            ServiceHeader::Secret { secret, prefix } => credentials.push(Credential {
                 secret: secret.clone(),
                 placement: Placement::Header { name: name.clone(), prefix: prefix.clone() },
             }),
         }
     }
-    Options {
+    ImportOptions {
         server: section.server.clone(),
         document_url: section.document.url().map(Url::to_string),
         variables: section.variables.clone(),
@@ -119,9 +133,10 @@ fn options(section: &OpenApi) -> Options {
     }
 }
 
-/// A section for a tool that is not there is a narrowing that would not hold: most likely a name is misspelt.
-fn check_tools(section: &OpenApi, came: &Import) -> Result<(), String> {
-    let there = |name: &ToolName| came.operations.iter().any(|one| one.def.bare() == name.as_str());
+/// Rejects a section for a tool that does not exist. Most likely the name is misspelt, and its restrictions would not
+/// apply.
+fn check_tools(section: &OpenApiService, imported: &Import) -> Result<(), String> {
+    let there = |name: &ToolName| imported.operations.iter().any(|one| one.def.bare() == name.as_str());
     match section.tools.keys().find(|name| !there(name)) {
         Some(name) => Err(format!(
             "it has no tool `{name}`, for which the policy has a section ([openapi.{}.tools.{name}])",
@@ -131,33 +146,38 @@ fn check_tools(section: &OpenApi, came: &Import) -> Result<(), String> {
     }
 }
 
-fn bundle(section: &Arc<OpenApi>, services: &Arc<Services>, came: Import) -> Result<Bundle, String> {
+fn tool_bundle(
+    section: &Arc<OpenApiService>,
+    services: &Arc<Services>,
+    imported: Import,
+) -> Result<Bundle, String> {
     let policy = &services.policy;
-    let routes = Arc::new(came.routes());
-    let reached = origins(&came);
+    let routes = Arc::new(imported.routes());
+    let reached = reached_origins(&imported);
     let names: Vec<ToolName> = section.tools.keys().cloned().collect();
-    let of_tools = names.iter().map(|name| {
-        let qualified = format!("{}{}{name}", section.name, toolbay_policy::name::SEAM);
+    let tool_limits = names.iter().map(|name| {
+        let qualified = format!("{}{}{name}", section.name, toolbay_policy::name::NAME_SEPARATOR);
         (qualified, Arc::new(policy.openapi_limits(section, Some(name))))
     });
     let limits = policy.openapi_limits(section, None);
-    let wire: Arc<dyn Exchange> = Arc::new(Wire {
+    let exchange: Arc<dyn HttpExchange> = Arc::new(ServiceExchange {
         section: Arc::clone(section),
-        granted: granted(section, services, &reached, &routes)?,
-        of_tools: of_tools.collect(),
-        places: Semaphore::new(
+        granted: service_grants(section, services, &reached, &routes)?,
+        tool_limits: tool_limits.collect(),
+        call_permits: Semaphore::new(
             usize::try_from(limits.concurrency).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS),
         ),
         limits: Arc::new(limits),
     });
-    let tools = came.operations.into_iter().map(|operation| entry(section, services, operation, &wire));
+    let tools =
+        imported.operations.into_iter().map(|operation| tool_entry(section, services, operation, &exchange));
     Ok(Bundle { tools: tools.collect::<Result<_, _>>()?, reducers: Vec::new() })
 }
 
-/// Each origin that operations reach, with all methods.
-fn origins(came: &Import) -> Vec<NetRule> {
+/// The origins that the operations reach, each with all methods.
+fn reached_origins(imported: &Import) -> Vec<NetRule> {
     let mut reached: Vec<NetRule> = Vec::new();
-    for rule in came.operations.iter().map(|operation| &operation.reaches) {
+    for rule in imported.operations.iter().map(|operation| &operation.net_rule) {
         let same =
             |one: &&mut NetRule| (one.scheme, &one.host, one.port) == (rule.scheme, &rule.host, rule.port);
         match (reached.iter_mut().find(same).map(|one| &mut one.methods), &rule.methods) {
@@ -169,13 +189,13 @@ fn origins(came: &Import) -> Vec<NetRule> {
     reached
 }
 
-/// What requests of a service reach without a profile and under each.
-fn granted(
-    section: &Arc<OpenApi>,
+/// What requests of a service may reach, without a profile and under each profile.
+fn service_grants(
+    section: &Arc<OpenApiService>,
     services: &Arc<Services>,
     reached: &[NetRule],
     routes: &Arc<Routes>,
-) -> Result<GrantedUnder, String> {
+) -> Result<GrantsByProfile, String> {
     let policy = &services.policy;
     let tool = ToolName::new("any").map_err(|e| e.to_string())?;
     let wish = |kind, target| Capability { kind, target, optional: true, reason: None };
@@ -186,11 +206,16 @@ fn granted(
             .collect()
     };
     let secrets: Vec<Capability> =
-        section.named_secrets().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
+        section.secret_names().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();
     let join = |grants: Grants, own, more| {
-        let service = Service { about: Arc::clone(section), own, more, routes: Arc::clone(routes) };
+        let service = ServiceGrants {
+            section: Arc::clone(section),
+            operation_rules: own,
+            redirect_rules: more,
+            routes: Arc::clone(routes),
+        };
         let service = Some(Arc::new(service));
-        Arc::new(Granted { service, ..Granted::new(services, tool.clone(), grants) })
+        Arc::new(ResolvedGrants { service, ..ResolvedGrants::new(services, tool.clone(), grants) })
     };
     let under = |profile: Option<&str>| {
         let of = |declared: &[Capability]| policy.openapi_grant(section, &tool, declared, reached, profile);
@@ -200,83 +225,88 @@ fn granted(
             nets(reached).into_iter().chain(secrets.clone()).chain([attachments]).collect();
         join(of(&all), own, more)
     };
-    let profiles = policy.profiles().map(|profile| (profile.into(), under(Some(profile)))).collect();
-    Ok(GrantedUnder {
+    let profiles = policy.profile_names().map(|profile| (profile.into(), under(Some(profile)))).collect();
+    Ok(GrantsByProfile {
         no_profile: under(None),
         profiles,
-        nothing: join(Grants::default(), Vec::new(), Vec::new()),
+        unknown_profile: join(Grants::default(), Vec::new(), Vec::new()),
     })
 }
 
-fn entry(
-    section: &Arc<OpenApi>,
+fn tool_entry(
+    section: &Arc<OpenApiService>,
     services: &Arc<Services>,
-    operation: Operation,
-    wire: &Arc<dyn Exchange>,
-) -> Result<Entry, String> {
+    operation: ImportedOperation,
+    exchange: &Arc<dyn HttpExchange>,
+) -> Result<ToolEntry, String> {
     let policy = &services.policy;
     let tool = ToolName::new(operation.def.bare()).map_err(|e| e.to_string())?;
-    let limits: Limits = policy.openapi_limits(section, Some(&tool));
-    let broken = operation.unavailable.clone().map(Refusal::from).or_else(|| misplaced(services, &operation));
+    let limits: CallLimits = policy.openapi_limits(section, Some(&tool));
+    let broken = operation
+        .unavailable
+        .clone()
+        .map(PolicyRefusal::from)
+        .or_else(|| misplaced_secret(services, &operation));
     let under = |profile: Option<&str>| {
-        let reached = std::slice::from_ref(&operation.reaches);
+        let reached = std::slice::from_ref(&operation.net_rule);
         let grants = policy.openapi_grant(section, &tool, &operation.def.capabilities, reached, profile);
-        let missing = || services.secrets.missing(&grants, policy).into_iter().next().map(|(_, why)| why);
+        let missing =
+            || services.secrets.missing_secrets(&grants, policy).into_iter().next().map(|(_, why)| why);
         broken.clone().or_else(|| grants.unavailable()).or_else(missing)
     };
     let unavailable = under(None);
     let under_profiles =
-        policy.profiles().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
+        policy.profile_names().map(|profile| (Arc::from(profile), under(Some(profile)))).collect();
     let effects = effects(section, &operation);
     let mut operation = operation.with_encoded_slashes(section.encoded_slashes(&tool));
-    operation.def.traits.needs_approval = section.needs_approval(&tool, operation.changes());
+    operation.def.traits.needs_approval = section.needs_approval(&tool, operation.may_change_data());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
-    let entry = toolbay_openapi::tool(operation, Arc::clone(wire)).with_effects(effects);
+    let entry = toolbay_openapi::tool_entry(operation, Arc::clone(exchange)).with_effects(effects);
     let asks = section.asks_reason(&tool).unwrap_or_else(|| policy.asks_reason(None));
-    let entry = Entry {
+    let entry = ToolEntry {
         availability: ToolAvailability {
             unavailable,
-            under_profiles: Some(Arc::new(under_profiles)),
+            by_profile: Some(Arc::new(under_profiles)),
             ..entry.availability
         },
         call: CallSettings {
             args_bytes: limits.args_bytes,
             result_chars: limits.result_chars,
             result_bytes: limits.result_bytes,
-            serial: section.lane(&tool),
+            serial: section.serial_queue(&tool),
             cache: section.cache(&tool),
-            delivery: section.results(&tool).or(policy.results()),
+            output: section.results(&tool).or(policy.results()),
         },
         reducer: reducer.transpose().map_err(|e| format!("`reduce`: {e}"))?.map(Arc::new),
         ..entry
     };
-    Ok(if asks { entry.asking_reason() } else { entry })
+    Ok(if asks { entry.with_reason_argument() } else { entry })
 }
 
-/// What the section lets a tool do, whatever its document says: with a secret, or into a private network, it does what few
-/// should. A request of `GET` or `HEAD` changes nothing (RFC 9110, 9.2.1), and any other may.
-fn effects(section: &OpenApi, operation: &Operation) -> Effects {
+/// The effects that the section gives a tool, whatever its document says. A tool with a secret or access to a private
+/// network is privileged. A request with `GET` or `HEAD` changes nothing (RFC 9110, section 9.2.1); any other may.
+fn effects(section: &OpenApiService, operation: &ImportedOperation) -> Effects {
     Effects {
         network: true,
         privileged: !operation.credentials.is_empty() || !section.net_private.is_empty(),
-        may_change: operation.changes(),
-        // The file of a response may become an attachment of the turn.
+        may_change: operation.may_change_data(),
+        // A response body may become an attachment of the turn.
         adds: true,
         ..Effects::default()
     }
 }
 
-/// Why a secret may not go where the operation puts it.
-fn misplaced(services: &Services, operation: &Operation) -> Option<Refusal> {
+/// Why a secret must not go where the operation puts it.
+fn misplaced_secret(services: &Services, operation: &ImportedOperation) -> Option<PolicyRefusal> {
     let url = Url::parse(operation.base()).ok()?;
-    let target = Target::request("GET", &url).ok()?;
+    let target = NetTarget::request("GET", &url).ok()?;
     operation.credentials.iter().find_map(|one| {
         let (name, rule) = services.policy.secrets().find(|(name, _)| *name == one.secret)?;
         let spot = match &one.placement {
-            Placement::Header { name, .. } => Spot::Header(name),
-            Placement::Basic => Spot::Header(DEFAULT_HEADER),
-            Placement::Cookie(_) => Spot::Header("cookie"),
-            Placement::Query(name) => Spot::Query(name),
+            Placement::Header { name, .. } => SecretPosition::Header(name),
+            Placement::Basic => SecretPosition::Header(DEFAULT_HEADER),
+            Placement::Cookie(_) => SecretPosition::Header("cookie"),
+            Placement::Query(name) => SecretPosition::Query(name),
         };
         rule.refusal(name, &target, spot)
     })

@@ -1,53 +1,54 @@
-//! The port through which a plugin is asked whether one of its tools is available, in a [sealed](SealedEntry) instance.
+//! Availability checks: asks a plugin in an [isolated](IsolatedEntry) instance whether a tool is available.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay_core::call::invoke::BoxFuture;
-use toolbay_core::registry::Check;
-use toolbay_policy::limits::{HostLimits, Limits};
+use toolbay_core::registry::AvailabilityCheck;
+use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_policy::name::ToolName;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
+use crate::plugins::isolated_entry::{IsolatedEntry, lost_export};
 use crate::plugins::plugin::Plugin;
-use crate::plugins::sealed::{SealedEntry, lost};
 
-/// Bounds of a check, unless the plugin's own are lower: it is asked for every tool, again and again.
-const FUEL: u64 = 200_000_000;
-const TIMEOUT: Duration = Duration::from_secs(1);
-/// Longest reason that is shown, in characters.
+/// Upper bounds of a check. They are low because the check runs repeatedly for every tool.
+const CHECK_FUEL: u64 = 200_000_000;
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length of a reason in messages, in characters.
 const MAX_REASON: usize = 300;
 
-/// What asks a plugin, if it can say: one for all its tools, as it is one function that is asked.
-pub(crate) fn of(
+/// The entry for availability checks, if the plugin exports them. All its tools share one entry, because they share one
+/// export.
+pub(crate) fn availability_entry(
     plugin: &Arc<Plugin>,
-    limits: &Limits,
+    limits: &CallLimits,
     config: &Arc<BTreeMap<String, String>>,
     host: &HostLimits,
-) -> Option<Arc<SealedEntry>> {
+) -> Option<Arc<IsolatedEntry>> {
     let mut limits = limits.clone();
-    limits.seal(FUEL, TIMEOUT);
+    limits.cap_fuel_and_timeout(CHECK_FUEL, CHECK_TIMEOUT);
     let what = format!("the check of `{}`", plugin.id);
-    let entry = || Arc::new(SealedEntry::new(plugin, limits, Arc::clone(config), what, host));
+    let entry = || Arc::new(IsolatedEntry::new(plugin, limits, Arc::clone(config), what, host));
     plugin.descriptor.availability.then(entry)
 }
 
-/// The check of one tool.
+/// The availability check of one tool.
 #[derive(Debug)]
 pub(crate) struct ToolCheck {
-    pub(crate) entry: Arc<SealedEntry>,
+    pub(crate) entry: Arc<IsolatedEntry>,
     pub(crate) tool: ToolName,
 }
 
-impl Check for ToolCheck {
-    fn check(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+impl AvailabilityCheck for ToolCheck {
+    fn check(&self) -> BoxFuture<'_, Result<(), PolicyRefusal>> {
         Box::pin(async {
             let tool = self.tool.as_str();
             let asked = self.entry.run(
                 async |code, store| {
-                    let pre = code.availability.as_ref().ok_or_else(|| lost("check"))?;
+                    let pre = code.availability.as_ref().ok_or_else(|| lost_export("check"))?;
                     let guest = pre.instantiate_async(&mut *store).await?;
                     guest.toolbay_plugin_availability().call_check(store, tool).await
                 },
@@ -58,8 +59,8 @@ impl Check for ToolCheck {
                 Ok(Err(reason)) => Err(format!("its plugin says: {}", one_line(&reason, MAX_REASON)).into()),
                 Err(fault) => {
                     let said = one_line(&fault.to_string(), MAX_REASON);
-                    let text = format!("its plugin failed when asked for it: {said}");
-                    Err(Refusal { text, hint: fault.hint() })
+                    let text = format!("its plugin failed in the availability check: {said}");
+                    Err(PolicyRefusal { text, hint: fault.hint() })
                 }
             }
         })

@@ -2,8 +2,8 @@ use std::fs::File;
 
 use super::*;
 
-/// A cache with files of a name, a size and an age in days.
-fn cache(bounds: Bounds, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Cache) {
+/// A cache with files of the given names, sizes and ages in days.
+fn cache(limits: CacheLimits, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Cache) {
     let dir = tempfile::tempdir().unwrap();
     for (name, size, days) in files {
         let path = dir.path().join(name);
@@ -11,8 +11,8 @@ fn cache(bounds: Bounds, files: &[(&str, usize, u64)]) -> (tempfile::TempDir, Ca
         let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
         File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     }
-    let (path, told) = (dir.path().to_path_buf(), Arc::new(Once::new()));
-    let cache = Cache { dir: path, key: "0".repeat(16), bounds, told };
+    let (path, warned) = (dir.path().to_path_buf(), Arc::new(Once::new()));
+    let cache = Cache { dir: path, key: "0".repeat(16), limits, warned };
     (dir, cache)
 }
 
@@ -21,7 +21,7 @@ fn names(cache: &Cache) -> Vec<String> {
         .unwrap()
         .map(|entry| {
             let name = entry.unwrap().file_name().to_string_lossy().into_owned();
-            // The digest's first digit tells them apart.
+            // The first digit of the digest identifies the entry.
             name.replace(&"0".repeat(16), "K").replace(&name[..1].repeat(64), &name[..1])
         })
         .collect();
@@ -34,7 +34,7 @@ fn entry(digit: &str, kind: &str) -> String {
 }
 
 #[test]
-fn what_was_used_longest_ago_goes_first_and_only_what_is_ours() {
+fn the_least_recently_used_entries_go_first_and_foreign_files_stay() {
     let files = [
         (entry("a", "json"), 10, 5),
         (entry("a", "cwasm"), 100, 90),
@@ -49,41 +49,41 @@ fn what_was_used_longest_ago_goes_first_and_only_what_is_ours() {
     let files: Vec<(&str, usize, u64)> =
         files.iter().map(|(name, size, days)| (name.as_str(), *size, *days)).collect();
     let age = Duration::from_secs(30 * 24 * 3600);
-    let (_dir, cache) = cache(Bounds { bytes: 320, age }, &files);
+    let (_dir, cache) = cache(CacheLimits { bytes: 320, age }, &files);
     cache.sweep();
-    let ours = |cache: &Cache| names(cache).into_iter().filter(|n| n.contains("-K.")).collect::<Vec<_>>();
-    assert_eq!(ours(&cache).len(), 5, "all of it fits, and metadata says when code was used");
+    let entries = |cache: &Cache| names(cache).into_iter().filter(|n| n.contains("-K.")).collect::<Vec<_>>();
+    assert_eq!(entries(&cache).len(), 5, "everything fits, and metadata has the time of last use");
     let all = names(&cache);
     assert!(all.contains(&"notes.json".to_owned()) && all.contains(&".1-2-4.tmp".to_owned()), "{all:?}");
     assert!(!all.contains(&".1-2-3.tmp".to_owned()), "{all:?}");
-    let smaller = Cache { bounds: Bounds { bytes: 210, age }, ..cache.clone() };
+    let smaller = Cache { limits: CacheLimits { bytes: 210, age }, ..cache.clone() };
     smaller.sweep();
-    assert_eq!(ours(&smaller), ["a-K.cwasm", "a-K.json", "c-K.cwasm"], "whole entries go");
-    let younger = Cache { bounds: Bounds { bytes: 1000, age: age / 7 }, ..cache.clone() };
+    assert_eq!(entries(&smaller), ["a-K.cwasm", "a-K.json", "c-K.cwasm"], "entries are removed as a whole");
+    let younger = Cache { limits: CacheLimits { bytes: 1000, age: age / 7 }, ..cache.clone() };
     younger.sweep();
-    assert_eq!(ours(&younger), ["c-K.cwasm"]);
-    let nothing = Cache { bounds: Bounds { bytes: 0, age }, ..cache };
+    assert_eq!(entries(&younger), ["c-K.cwasm"]);
+    let nothing = Cache { limits: CacheLimits { bytes: 0, age }, ..cache };
     nothing.sweep();
-    assert_eq!(ours(&nothing), Vec::<String>::new());
-    assert_eq!(names(&nothing).len(), 3, "nothing else is touched");
+    assert_eq!(entries(&nothing), Vec::<String>::new());
+    assert_eq!(names(&nothing).len(), 3, "no other file is touched");
 }
 
 #[test]
-fn a_use_is_noted() {
+fn a_use_updates_the_modification_time() {
     let name = entry("a", "json");
-    let (_dir, cache) = cache(Bounds::default(), &[(&name, 1, 5)]);
+    let (_dir, cache) = cache(CacheLimits::default(), &[(&name, 1, 5)]);
     let path = cache.dir.join(&name);
-    cache.used(&path);
+    cache.touch(&path);
     let age = fs::metadata(&path).unwrap().modified().unwrap().elapsed().unwrap_or_default();
     assert!(age < Duration::from_secs(3600), "{age:?}");
 }
 
 #[test]
-fn that_nothing_can_be_stored_is_told_once() {
-    let (_dir, cache) = cache(Bounds::default(), &[]);
-    let told = || cache.told.is_completed();
-    assert!(!told());
-    cache.clone().tell_once("it is not stored", "no space left");
-    assert!(told(), "of one cache, whoever holds it");
-    cache.tell_once("it is not stored", "no space left");
+fn a_storage_failure_is_logged_once() {
+    let (_dir, cache) = cache(CacheLimits::default(), &[]);
+    let warned = || cache.warned.is_completed();
+    assert!(!warned());
+    cache.clone().warn_once("it is not stored", "no space left");
+    assert!(warned(), "clones share the flag");
+    cache.warn_once("it is not stored", "no space left");
 }

@@ -1,4 +1,4 @@
-//! A component from bytes to something that can be instantiated, and the question what it is.
+//! Compiles and links components, and queries their descriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::AdmittedCall;
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_policy::limits::Limits;
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 use wasmtime::Store;
@@ -19,47 +19,47 @@ use crate::engine::bindings::availability::ExportsAvailabilityPre;
 use crate::engine::bindings::reducers::ExportsReducersPre;
 use crate::engine::bindings::tools::ExportsToolsPre;
 use crate::engine::bindings::types::ToolResult;
-use crate::engine::engines::Linked;
-use crate::engine::instance::{Bounds, as_fault};
-use crate::engine::state::{GuestState, Seal};
+use crate::engine::engines::LinkedEngine;
+use crate::engine::instance::{GuestEntry, as_fault};
+use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::plugins::descriptor::Descriptor;
-use crate::plugins::foreign::{self, Entry, Foreign, Sections};
+use crate::plugins::plain_component::{self, ComponentSections, PlainComponent, ToolEntryPoint};
 
-/// The contract's package, and the version this host speaks.
+/// The package of the contract, and the version that this host implements.
 const PACKAGE: &str = "toolbay:plugin/";
 const VERSION: &str = "0.1.0";
-/// Longest part of a validator's or linker's message that is shown.
+/// Maximum length of a validator's or linker's message, in characters.
 const MAX_REASON: usize = 400;
-/// Bounds of a sealed entry (metadata, reduction), unless the plugin's own are lower.
-const SEALED_FUEL: u64 = 2_000_000_000;
-const SEALED_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upper bounds of an isolated entry: a metadata query or a reduction.
+const ISOLATED_FUEL: u64 = 2_000_000_000;
+const ISOLATED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The limits of a metadata query or a reduction.
-pub(crate) fn sealed(limits: &Limits) -> Limits {
+/// The limits of an isolated entry.
+pub(crate) fn isolated_limits(limits: &CallLimits) -> CallLimits {
     let mut sealed = limits.clone();
-    sealed.seal(SEALED_FUEL, SEALED_TIMEOUT);
+    sealed.cap_fuel_and_timeout(ISOLATED_FUEL, ISOLATED_TIMEOUT);
     sealed
 }
 
-/// What has tools.
-pub(crate) enum Tools {
-    /// A component that speaks the contract.
-    Contract(Contract),
-    /// One that does not.
-    Foreign(Foreign),
+/// The tools of a component.
+pub(crate) enum ToolExports {
+    /// A component that implements the contract.
+    Contract(ContractTools),
+    /// A plain component.
+    Plain(PlainComponent),
 }
 
-/// A component that speaks the contract, and where its `call` is. Calls take that alone: the generated look-up compares
-/// the types of all functions of the interface, in each instance anew.
-pub(crate) struct Contract {
+/// A component that implements the contract, with the index of its `call`. The generated bindings would compare the
+/// types of all functions of the interface for each instance.
+pub(crate) struct ContractTools {
     pre: ExportsToolsPre<GuestState>,
     call: ComponentExportIndex,
 }
 
-impl Contract {
-    fn of(component: &Component, pre: InstancePre<GuestState>) -> wasmtime::Result<Self> {
+impl ContractTools {
+    fn new(component: &Component, pre: InstancePre<GuestState>) -> wasmtime::Result<Self> {
         let pre = ExportsToolsPre::new(pre)?;
         let interface = component.get_export_index(None, format!("{PACKAGE}tools@{VERSION}"));
         let call = interface.and_then(|interface| component.get_export_index(Some(&interface), "call"));
@@ -73,16 +73,16 @@ impl Contract {
         name: &str,
         args: &str,
     ) -> wasmtime::Result<ToolResult> {
-        let guest = self.instance(store).await?;
+        let guest = self.instantiate(store).await?;
         self.call_in(guest, store, name, args).await
     }
 
-    /// A new instance.
-    pub(crate) async fn instance(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
+    /// Creates an instance.
+    pub(crate) async fn instantiate(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
         self.pre.instance_pre().instantiate_async(store).await
     }
 
-    /// Runs one tool in an instance of this code.
+    /// Runs one tool in an existing instance.
     pub(crate) async fn call_in(
         &self,
         guest: Instance,
@@ -96,45 +96,47 @@ impl Contract {
     }
 }
 
-impl Tools {
+impl ToolExports {
     /// Runs one tool in a fresh store.
     pub(crate) async fn call(
         &self,
         store: &mut Store<GuestState>,
-        entry: &Entry,
+        entry: &ToolEntryPoint,
         name: &str,
         call: &AdmittedCall,
     ) -> wasmtime::Result<ToolResult> {
         match (self, entry) {
-            (Self::Contract(contract), Entry::Contract) => contract.call(store, name, call.args()).await,
-            (Self::Foreign(foreign), Entry::Function(export)) => {
-                foreign.call(store, export, call.parsed()).await
+            (Self::Contract(contract), ToolEntryPoint::Contract) => {
+                contract.call(store, name, call.args()).await
             }
-            (Self::Foreign(foreign), Entry::Program(template)) => foreign.run(store, template).await,
-            (Self::Contract(_), Entry::Function(_) | Entry::Program(_))
-            | (Self::Foreign(_), Entry::Contract) => {
-                Err(wasmtime::format_err!("it is not what it was when it was described"))
+            (Self::Plain(plain), ToolEntryPoint::Function(export)) => {
+                plain.call(store, export, call.parsed()).await
+            }
+            (Self::Plain(plain), ToolEntryPoint::Program(template)) => plain.run(store, template).await,
+            (Self::Contract(_), ToolEntryPoint::Function(_) | ToolEntryPoint::Program(_))
+            | (Self::Plain(_), ToolEntryPoint::Contract) => {
+                Err(wasmtime::format_err!("the component no longer matches its description"))
             }
         }
     }
 }
 
-/// A linked component, ready to be instantiated.
+/// A linked component that can be instantiated.
 pub(crate) struct Code {
-    /// For which it was compiled, and in which it runs.
-    linked: Arc<Linked>,
-    pub(crate) tools: Option<Tools>,
+    /// The engine that it was compiled for.
+    linked: Arc<LinkedEngine>,
+    pub(crate) tools: Option<ToolExports>,
     pub(crate) reducers: Option<ExportsReducersPre<GuestState>>,
     pub(crate) availability: Option<ExportsAvailabilityPre<GuestState>>,
     about: Option<ExportsAboutPre<GuestState>>,
     imports: Vec<String>,
     /// Whether it imports WASI's file system.
-    pub(crate) folders: bool,
-    /// Bytes that it takes as it is mapped.
+    pub(crate) imports_filesystem: bool,
+    /// The size of the mapped code, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Says what is no component at all.
+/// Rejects bytes that are not a component.
 pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
     match bytes {
         [] => Err(LoadError::NotAComponent("is empty")),
@@ -149,89 +151,93 @@ pub(crate) fn check_header(bytes: &[u8]) -> Result<(), LoadError> {
     }
 }
 
-/// Compiles a component. Takes CPU seconds for large ones, and more for bad ones: only `compiler` and `worker` do it.
+/// Compiles a component. Takes seconds of CPU time for large components, and more for hostile ones. Only `compiler` and
+/// `worker` call it.
 pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
-    Component::new(&engine.wasmtime, bytes).map_err(|error| invalid(bytes, &error))
+    Component::new(&engine.wasmtime, bytes).map_err(|error| compile_error(bytes, &error))
 }
 
-/// Compiles a component to what can be stored, as [`compile`].
+/// Compiles a component to the form that the cache stores. See [`compile`].
 pub(crate) fn precompile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
-    engine.wasmtime.precompile_component(bytes).map_err(|error| invalid(bytes, &error))
+    engine.wasmtime.precompile_component(bytes).map_err(|error| compile_error(bytes, &error))
 }
 
-fn invalid(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
+fn compile_error(bytes: &[u8], error: &wasmtime::Error) -> LoadError {
     let features = engine::refused_features(bytes);
     if features.is_empty() {
         LoadError::Invalid(one_line(&format!("{error:#}"), MAX_REASON))
     } else {
-        LoadError::Feature(features.join(", "))
+        LoadError::UnsupportedFeature(features.join(", "))
     }
 }
 
 impl Code {
-    /// Links a component and finds what it exports.
-    pub(crate) fn link(linked: &Arc<Linked>, component: &Component) -> Result<Self, LoadError> {
+    /// Links a component and finds its exports.
+    pub(crate) fn link(linked: &Arc<LinkedEngine>, component: &Component) -> Result<Self, LoadError> {
         let engine = &linked.engine;
         check_version(engine, component)?;
         let pre = linked
             .linker
             .instantiate_pre(component)
-            .map_err(|e| unlinked(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
-        let imports = imports(engine, &pre);
-        let folders = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
-        let tools = export(component, "tools", || Contract::of(component, pre.clone()))?.map(Tools::Contract);
-        let foreign = || Tools::Foreign(Foreign::new(pre.clone()));
+            .map_err(|e| link_error(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
+        let imports = imported_interfaces(engine, &pre);
+        let imports_filesystem = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
+        let tools = find_export(component, "tools", || ContractTools::new(component, pre.clone()))?
+            .map(ToolExports::Contract);
+        let plain = || ToolExports::Plain(PlainComponent::new(pre.clone()));
         Ok(Self {
             linked: Arc::clone(linked),
-            tools: tools.or_else(|| (!exports(component, "reducers")).then(foreign)),
-            reducers: export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
-            availability: export(component, "availability", || ExportsAvailabilityPre::new(pre.clone()))?,
-            about: export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
+            tools: tools.or_else(|| (!has_export(component, "reducers")).then(plain)),
+            reducers: find_export(component, "reducers", || ExportsReducersPre::new(pre.clone()))?,
+            availability: find_export(component, "availability", || {
+                ExportsAvailabilityPre::new(pre.clone())
+            })?,
+            about: find_export(component, "about", || ExportsAboutPre::new(pre.clone()))?,
             imports,
-            folders,
-            bytes: size(component),
+            imports_filesystem,
+            bytes: code_bytes(component),
         })
     }
 
-    /// The engine in which it runs.
+    /// The engine of the code.
     pub(crate) fn engine(&self) -> &Engine {
         &self.linked.engine
     }
 
-    /// The same, with what belongs to it.
-    pub(crate) fn linked(&self) -> &Linked {
+    /// The engine with its linker and cache.
+    pub(crate) fn linked(&self) -> &LinkedEngine {
         &self.linked
     }
 
-    /// Asks the component what it is, in sealed instances. Finds type mismatches, too: they show only here.
+    /// Queries the description of the component in isolated instances. Also finds type mismatches, which show only
+    /// here.
     pub(crate) async fn describe(
         &self,
         plugin: &PluginId,
-        limits: &Limits,
-        sections: &Sections,
+        limits: &CallLimits,
+        sections: &ComponentSections,
     ) -> Result<Descriptor, LoadError> {
-        if let Some(Tools::Foreign(foreign)) = &self.tools {
-            let declared = foreign::declare(self.engine(), foreign, sections, &self.imports)?;
+        if let Some(ToolExports::Plain(plain)) = &self.tools {
+            let declared = plain_component::declare(self.engine(), plain, sections, &self.imports)?;
             let (tools, entries) = declared.tools.into_iter().unzip();
             let descriptor = Descriptor::new(declared.about, tools, Vec::new(), self.imports.clone())?;
-            return Ok(descriptor.entered_by(entries, declared.left_out));
+            return Ok(descriptor.with_entry_points(entries, declared.left_out));
         }
         if sections.has_manifest() {
             return Err(LoadError::Metadata(
-                "says itself what its tools are, and has a `plugin.toml` that says it, too: take that away"
-                    .to_owned(),
+                "declares its tools itself and also has a `plugin.toml`: remove that file".to_owned(),
             ));
         }
-        let limits = Arc::new(sealed(limits));
+        let limits = Arc::new(isolated_limits(limits));
         let cancel = CancellationToken::new();
-        let bounds = Bounds { engine: self.engine(), plugin, limits: &limits, cancel: &cancel };
+        let entry = GuestEntry { engine: self.engine(), plugin, limits: &limits, cancel: &cancel };
         let mut tools = Vec::new();
-        if let Some(Tools::Contract(contract)) = &self.tools {
+        if let Some(ToolExports::Contract(contract)) = &self.tools {
             let ask = async |store: &mut Store<GuestState>| {
                 let guest = contract.pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_tools().call_list_tools(store).await
             };
-            tools = asked(&bounds, &limits, "tools", ask).await?;
+            tools = query(&entry, &limits, "tools", ask).await?;
         }
         let mut reducers = Vec::new();
         if let Some(pre) = &self.reducers {
@@ -239,7 +245,7 @@ impl Code {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_reducers().call_list_reducers(store).await
             };
-            reducers = asked(&bounds, &limits, "reducers", ask).await?;
+            reducers = query(&entry, &limits, "reducers", ask).await?;
         }
         let mut about = None;
         if let Some(pre) = &self.about {
@@ -247,36 +253,37 @@ impl Code {
                 let guest = pre.instantiate_async(&mut *store).await?;
                 guest.toolbay_plugin_about().call_describe(store).await
             };
-            about = Some(asked(&bounds, &limits, "origin", ask).await?);
+            about = Some(query(&entry, &limits, "origin", ask).await?);
         }
         let descriptor = Descriptor::new(about, tools, reducers, self.imports.clone())?;
         Ok(Descriptor { availability: self.availability.is_some(), ..descriptor })
     }
 }
 
-/// Asks a sealed instance something.
-async fn asked<T>(
-    bounds: &Bounds<'_>,
-    limits: &Arc<Limits>,
+/// Queries an isolated instance.
+async fn query<T>(
+    entry: &GuestEntry<'_>,
+    limits: &Arc<CallLimits>,
     what: &str,
     ask: impl AsyncFnOnce(&mut Store<GuestState>) -> wasmtime::Result<T>,
 ) -> Result<T, LoadError> {
-    let sealed = Capabilities::sealed(bounds.plugin.clone(), Arc::clone(limits));
-    let state = GuestState::new(Seal::Sealed, limits, sealed).map_err(|e| LoadError::Host(e.to_string()))?;
-    bounds.enter(state, ask).await.0.map_err(|failure| match as_fault(failure) {
-        // Not the plugin's fault: it may be asked again.
+    let sealed = Capabilities::sealed(entry.plugin.clone(), Arc::clone(limits));
+    let state =
+        GuestState::new(WasiAccess::Isolated, limits, sealed).map_err(|e| LoadError::Host(e.to_string()))?;
+    entry.run(state, ask).await.0.map_err(|failure| match as_fault(failure) {
+        // Not the plugin's fault. The file is read again later.
         Fault { kind: FaultKind::Busy, message, .. } => LoadError::Host(message),
         fault => LoadError::Metadata(format!("failed when asked for its {what}: {}", fault.for_operator())),
     })
 }
 
-fn size(component: &Component) -> u64 {
+fn code_bytes(component: &Component) -> u64 {
     let image = component.image_range();
     (image.end.addr() - image.start.addr()) as u64
 }
 
-/// Names of the imported interfaces that have functions; an interface of types alone reaches nothing.
-fn imports(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
+/// The names of imported interfaces that have functions. An interface with only types gives access to nothing.
+fn imported_interfaces(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
     let ty = pre.component().component_type();
     let mut names: Vec<String> = ty
         .imports(&engine.wasmtime)
@@ -295,48 +302,48 @@ fn imports(engine: &Engine, pre: &InstancePre<GuestState>) -> Vec<String> {
     names
 }
 
-fn exports(component: &Component, interface: &str) -> bool {
+fn has_export(component: &Component, interface: &str) -> bool {
     component.get_export_index(None, format!("{PACKAGE}{interface}@{VERSION}")).is_some()
 }
 
-/// The typed look-up of an interface, if the component exports it at all.
-fn export<T>(
+/// Looks up an interface, if the component exports it.
+fn find_export<T>(
     component: &Component,
     interface: &str,
     find: impl FnOnce() -> wasmtime::Result<T>,
 ) -> Result<Option<T>, LoadError> {
-    if !exports(component, interface) {
+    if !has_export(component, interface) {
         return Ok(None);
     }
     find().map(Some).map_err(|e| {
         let reason = one_line(&format!("{e:#}"), MAX_REASON);
         LoadError::WrongWorld(format!(
-            "its `{PACKAGE}{interface}@{VERSION}` is not what the contract says: {reason}"
+            "its `{PACKAGE}{interface}@{VERSION}` does not match the contract: {reason}"
         ))
     })
 }
 
-/// Refuses a component that speaks another version of the contract, and says which.
+/// Refuses a component that implements another version of the contract.
 fn check_version(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    if exports(component, "tools") || exports(component, "reducers") {
+    if has_export(component, "tools") || has_export(component, "reducers") {
         return Ok(());
     }
     let ty = component.component_type();
     let other = ty.exports(&engine.wasmtime).map(|(name, _)| name).find(|name| name.starts_with(PACKAGE));
-    other.map_or(Ok(()), |other| Err(of_another_version(other)))
+    other.map_or(Ok(()), |other| Err(version_error(other)))
 }
 
-/// Why a component cannot be linked: if what it lacks is of another version of the contract, that is why.
-fn unlinked(engine: &Engine, component: &Component, reason: &str) -> LoadError {
+/// The reason why a component cannot be linked. An import of another version of the contract is reported as such.
+fn link_error(engine: &Engine, component: &Component, reason: &str) -> LoadError {
     let ty = component.component_type();
     let of_ours = |name: &&str| name.starts_with(PACKAGE) && !name.ends_with(&format!("@{VERSION}"));
     match ty.imports(&engine.wasmtime).map(|(name, _)| name).find(of_ours) {
-        Some(other) => LoadError::WrongWorld(format!("{}: {reason}", of_another_version(other))),
-        None => LoadError::Import(reason.to_owned()),
+        Some(other) => LoadError::WrongWorld(format!("{}: {reason}", version_error(other))),
+        None => LoadError::UnknownImport(reason.to_owned()),
     }
 }
 
-fn of_another_version(interface: &str) -> LoadError {
+fn version_error(interface: &str) -> LoadError {
     let interface = one_line(interface, 100);
     let spoken = interface.rsplit('@').next().unwrap_or_default();
     LoadError::WrongWorld(format!(
@@ -346,12 +353,12 @@ fn of_another_version(interface: &str) -> LoadError {
     ))
 }
 
-/// What brings the two together.
+/// How to make the versions match.
 fn advice(spoken: &str) -> String {
     let parts =
         |version: &str| -> Vec<u64> { version.split('.').map_while(|part| part.parse().ok()).collect() };
     if parts(spoken) > parts(VERSION) {
-        format!("take a newer host, or rebuild it with an SDK for {VERSION}")
+        format!("update the host, or rebuild it with an SDK for {VERSION}")
     } else {
         format!("rebuild it with an SDK for {VERSION}")
     }

@@ -1,14 +1,13 @@
-//! Compiling, bounded: a component that is made to cost much stalls nobody.
+//! Compiles components within limits, so that an expensive component does not stall others.
 //!
-//! Cranelift cannot be interrupted in a thread. So a component is looked through before (`complexity`); few are
-//! compiled at once; and where the host was given a program for it ([`crate::HostBuilder::compile_worker`]), a process
-//! of its own does the work, under bounds on memory and CPU, with a low priority, ended when its time is up or nobody
-//! waits for it any more. What comes back over the pipe is code that this process will run, so the worker is this
-//! program and nothing else, it is believed only if the digest fits, and what it wrote is mapped from a folder that is
-//! ours alone.
+//! Cranelift cannot be interrupted in a thread. Each component is therefore checked first (`complexity`), and few are
+//! compiled at once. If the embedder named a program for it ([`crate::HostBuilder::compile_worker`]), a separate
+//! process compiles with limits on memory and CPU and a low priority. It is killed when its time is up or its caller
+//! gives up. This process runs the code that the worker sends, so the worker must be this program. The code is used
+//! only if its digest matches, and is mapped from a folder that only this user can enter.
 //!
-//! Without a worker a thread compiles. One whose time is up goes on, since nothing can stop it, but keeps its slot:
-//! when all slots are taken by such threads, no more is compiled.
+//! Without a worker, a thread compiles. After its time-out the thread continues, because nothing can stop it, and keeps
+//! its permit. Once such threads hold all permits, nothing more is compiled.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,36 +22,36 @@ use toolbay_policy::limits::HostLimits;
 use toolbay_policy::quantity;
 use wasmtime::component::Component;
 
-use crate::capability::process::cage::Confinement;
+use crate::capability::process::sandbox::Confinement;
 use crate::engine::Engine;
 use crate::engine::native;
 use crate::error::LoadError;
 use crate::plugins::{code, complexity, worker};
 
-/// Stack of a compiling thread: what threads have by default, whoever started this one.
+/// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
 const STACK: usize = 8 << 20;
 
-/// Compiles for one host.
+/// Compiles the components of one host.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     timeout: Duration,
     worker: Option<PathBuf>,
-    /// Whether the log was told that a worker is not held.
-    told: Once,
-    slots: Arc<Semaphore>,
-    /// Compilations that ended, well or not.
-    ended: Arc<AtomicU64>,
+    /// Whether a missing sandbox was logged.
+    warned: Once,
+    permits: Arc<Semaphore>,
+    /// The number of compilations that ended, including failed ones.
+    completed: Arc<AtomicU64>,
 }
 
 /// A compiled component.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledComponent {
     pub(crate) component: Component,
-    /// The code as the worker sent it; without a worker it is not made until somebody wants to store it.
+    /// The code that the worker sent. Without a worker, the component is serialized on demand.
     code: Option<Vec<u8>>,
 }
 
-impl Compiled {
-    /// The code as it can be stored.
+impl CompiledComponent {
+    /// The code in the form that the cache stores.
     pub(crate) fn serialized(self) -> Result<Vec<u8>, String> {
         match self.code {
             Some(code) => Ok(code),
@@ -61,147 +60,157 @@ impl Compiled {
     }
 }
 
-/// One compilation; its end is counted.
-struct Slot {
+/// The permit of one compilation. Counts the end of the compilation on drop.
+struct CompilePermit {
     _permit: OwnedSemaphorePermit,
-    ended: Arc<AtomicU64>,
+    completed: Arc<AtomicU64>,
 }
 
-impl Drop for Slot {
+impl Drop for CompilePermit {
     fn drop(&mut self) {
-        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.completed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Compiler {
-    /// A compiler; with `worker`, each component is compiled by a process that runs this program.
+    /// Creates a compiler. With `worker`, each component is compiled in a process of this program.
     pub(crate) fn new(limits: &HostLimits, worker: Option<PathBuf>) -> Self {
-        // Half of the cores: compiling uses several threads, and calls are to go on.
+        // Half of the cores: a compilation uses several threads, and calls must continue.
         let at_once = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
         Self {
             timeout: limits.compile_timeout,
             worker,
-            told: Once::new(),
-            slots: Arc::new(Semaphore::new(at_once)),
-            ended: Arc::default(),
+            warned: Once::new(),
+            permits: Arc::new(Semaphore::new(at_once)),
+            completed: Arc::default(),
         }
     }
 
     /// Compiles a component.
     ///
     /// # Errors
-    /// When it is no component, too complex, invalid, or takes too much time or memory.
-    pub(crate) async fn compile(&self, engine: &Engine, bytes: Vec<u8>) -> Result<Compiled, LoadError> {
-        let bytes = off_the_async_threads(move || {
+    /// The bytes are not a component, it is invalid or too complex, or it takes too much time or memory.
+    pub(crate) async fn compile(
+        &self,
+        engine: &Engine,
+        bytes: Vec<u8>,
+    ) -> Result<CompiledComponent, LoadError> {
+        let bytes = run_blocking(move || {
             code::check_header(&bytes)?;
             complexity::check(&bytes)?;
             Ok(bytes)
         })
         .await?;
-        let slot = self.slot().await?;
+        let permit = self.acquire_permit().await?;
         match &self.worker {
-            Some(program) => self.in_a_process(engine, program, bytes, slot).await,
-            None => self.in_a_thread(engine, bytes, slot).await,
+            Some(program) => self.compile_in_process(engine, program, bytes, permit).await,
+            None => self.compile_in_thread(engine, bytes, permit).await,
         }
     }
 
-    /// What holds the worker; `None`: there is none. Starts one.
+    /// The sandbox of a worker, which is started to find out. `None` without a worker.
     pub(crate) async fn confinement(&self) -> Option<Result<Confinement, LoadError>> {
         Some(worker::confinement(self.worker.as_deref()?).await)
     }
 
-    /// Waits for a slot; as long as compilations end, it will be free.
-    async fn slot(&self) -> Result<Slot, LoadError> {
-        let mut acquire = pin!(Arc::clone(&self.slots).acquire_owned());
-        let mut seen = self.ended.load(Ordering::Relaxed);
+    /// Waits for a permit, as long as other compilations still end.
+    async fn acquire_permit(&self) -> Result<CompilePermit, LoadError> {
+        let mut acquire = pin!(Arc::clone(&self.permits).acquire_owned());
+        let mut seen = self.completed.load(Ordering::Relaxed);
         loop {
             tokio::select! {
                 biased;
                 permit = &mut acquire => {
                     let permit = permit.map_err(|e| LoadError::Host(e.to_string()))?;
-                    return Ok(Slot { _permit: permit, ended: Arc::clone(&self.ended) });
+                    return Ok(CompilePermit { _permit: permit, completed: Arc::clone(&self.completed) });
                 }
                 () = tokio::time::sleep(self.timeout) => {
-                    let ended = self.ended.load(Ordering::Relaxed);
-                    if ended == seen {
-                        return Err(LoadError::Compile(
-                            "others that took longer than `compile_timeout` are still being compiled".to_owned(),
+                    let completed = self.completed.load(Ordering::Relaxed);
+                    if completed == seen {
+                        return Err(LoadError::CompileFailed(
+                            "compilations that exceeded `compile_timeout` are still running".to_owned(),
                         ));
                     }
-                    seen = ended;
+                    seen = completed;
                 }
             }
         }
     }
 
-    async fn in_a_thread(&self, engine: &Engine, bytes: Vec<u8>, slot: Slot) -> Result<Compiled, LoadError> {
-        let (tell, told) = oneshot::channel();
+    async fn compile_in_thread(
+        &self,
+        engine: &Engine,
+        bytes: Vec<u8>,
+        permit: CompilePermit,
+    ) -> Result<CompiledComponent, LoadError> {
+        let (sender, receiver) = oneshot::channel();
         let engine = engine.clone();
         let run = move || {
             let compiled = code::compile(&engine, &bytes);
-            drop(slot);
-            // Nobody may be waiting any more.
-            tell.send(compiled).ok();
+            drop(permit);
+            // The receiver may be gone.
+            sender.send(compiled).ok();
         };
-        // Ends with the compilation, also when nobody waits for it.
+        // The thread ends with the compilation, even if the caller has given up.
         std::thread::Builder::new()
             .name("toolbay-compile".to_owned())
             .stack_size(STACK)
             .spawn(run)
-            .map_err(|e| LoadError::Host(format!("no thread to compile in: {e}")))?;
-        match tokio::time::timeout(self.timeout, told).await {
-            Ok(Ok(component)) => Ok(Compiled { component: component?, code: None }),
-            Ok(Err(_)) => Err(LoadError::Compile("the compiler failed; see the log".to_owned())),
-            Err(_) => Err(self.too_long()),
+            .map_err(|e| LoadError::Host(format!("the compile thread could not be started: {e}")))?;
+        match tokio::time::timeout(self.timeout, receiver).await {
+            Ok(Ok(component)) => Ok(CompiledComponent { component: component?, code: None }),
+            Ok(Err(_)) => Err(LoadError::CompileFailed("the compiler failed; see the log".to_owned())),
+            Err(_) => Err(self.timeout_error()),
         }
     }
 
-    async fn in_a_process(
+    async fn compile_in_process(
         &self,
         engine: &Engine,
         program: &std::path::Path,
         bytes: Vec<u8>,
-        slot: Slot,
-    ) -> Result<Compiled, LoadError> {
-        let work = worker::ask(program, (bytes, engine.metering), self.timeout, &self.told);
-        let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.too_long())??;
-        drop(slot);
+        permit: CompilePermit,
+    ) -> Result<CompiledComponent, LoadError> {
+        let work = worker::compile_in_worker(program, (bytes, engine.metering), self.timeout, &self.warned);
+        let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
+        drop(permit);
         let engine = engine.clone();
-        off_the_async_threads(move || {
-            let component =
-                map(&engine, &code).map_err(|e| LoadError::Host(format!("its compiled code: {e}")))?;
-            Ok(Compiled { component, code: Some(code) })
+        run_blocking(move || {
+            let component = map_code(&engine, &code)
+                .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
+            Ok(CompiledComponent { component, code: Some(code) })
         })
         .await
     }
 
-    fn too_long(&self) -> LoadError {
+    fn timeout_error(&self) -> LoadError {
         let most = quantity::show_duration(self.timeout);
-        LoadError::Compile(format!(
-            "it took longer than the limit `compile_timeout` of {most}; to raise it, write in the policy: [host] compile_timeout = …"
+        LoadError::CompileFailed(format!(
+            "it took longer than the limit `compile_timeout` of {most}; to raise it, write in the policy: [host] \
+             compile_timeout = …"
         ))
     }
 }
 
-/// Runs work that computes or waits for a disk on a thread that may block.
-pub(crate) async fn off_the_async_threads<T: Send + 'static>(
+/// Runs CPU-bound or blocking work on tokio's blocking threads.
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
 ) -> Result<T, LoadError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
 }
 
-/// Maps code that our worker sent and whose digest was checked.
-fn map(engine: &Engine, code: &[u8]) -> Result<Component, String> {
-    // Nobody else can look into the folder, and nobody can have put it there for us.
+/// Maps code from the worker, whose digest was verified.
+fn map_code(engine: &Engine, code: &[u8]) -> Result<Component, String> {
+    // A new folder that only this user can enter.
     let mut folder = tempfile::Builder::new();
     let folder = folder.prefix("toolbay-").permissions(Permissions::from_mode(0o700)).tempdir();
     let folder = folder.map_err(|e| e.to_string())?;
     let file = folder.path().join("code");
     std::fs::write(&file, code).map_err(|e| e.to_string())?;
     let mapped = native::map(engine, &file).map_err(|e| e.to_string());
-    // The mapping stays.
+    // The mapping outlives the file.
     if let Err(error) = folder.close() {
-        tracing::warn!(%error, "a temporary folder stays");
+        tracing::warn!(%error, "a temporary folder could not be removed");
     }
     mapped
 }

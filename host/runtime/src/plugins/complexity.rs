@@ -1,43 +1,43 @@
-//! What a component would cost to compile, found by reading it once, before the compiler sees it.
+//! Estimates the compile cost of a component in one pass, before the compiler sees it.
 //!
-//! The size of a component says little of that: the compiler's work grows with the product of what some functions
-//! hold. So what is known to multiply is counted here and bounded, several times above what the largest real
-//! components need. Those are the runtimes of languages; the numbers in the table are the larger of SpiderMonkey's
-//! (componentize-js, 12 MB) and CPython's (componentize-py, 18 MB). Time and memory that compiling takes in all are
-//! bounded by `compiler`; how far a component's types expand, and how deep they go, by the validator (a million
-//! parts, a hundred levels).
+//! The size of a component says little about its cost, because the compiler's work grows with products of counts within
+//! functions. This module counts what is known to multiply, and limits it to several times what the largest real
+//! components need. These are language runtimes: the numbers below are the larger of SpiderMonkey's (componentize-js,
+//! 12 MB) and CPython's (componentize-py, 18 MB). `compiler` limits the total time and memory. The validator limits the
+//! expansion and depth of types (a million parts, a hundred levels).
 
 use wasmparser::{BinaryReaderError, FunctionBody, Operator, Parser, Payload};
 
 use crate::error::LoadError;
 
-/// Most core modules and components, at any depth. Real: 17.
+/// Maximum number of core modules and components at any depth. Real: 17.
 const MAX_PARTS: u64 = 256;
-/// Deepest nesting of components. Real: 2; each composition adds one.
+/// Maximum nesting of components. Real: 2; each composition adds one.
 const MAX_DEPTH: u64 = 16;
-/// Most functions with a body. Real: 13 353.
+/// Maximum number of functions with a body. Real: 13,353.
 const MAX_FUNCTIONS: u64 = 200_000;
-/// Largest body of a function, in bytes. Real: 426 843, an initialiser without a branch.
+/// Maximum size of a function body, in bytes. Real: 426,843, an initializer without branches.
 const MAX_BODY_BYTES: u64 = 2 << 20;
-/// Most locals of a function. Real: 271; unoptimised builds have a few thousand.
+/// Maximum number of locals of a function. Real: 271; unoptimized builds have a few thousand.
 const MAX_LOCALS: u64 = 20_000;
-/// Most blocks and branches of a function. Real: 8 919, an interpreter's loop. The compiler's time grows with
-/// the square: 48 000 took 40 s, so many take 10.
+/// Maximum number of blocks and branches of a function. Real: 8,919, an interpreter loop. The compile time grows
+/// quadratically: 48,000 took 40 s, so 25,000 take about 10 s.
 const MAX_BRANCHES: u64 = 25_000;
-/// Most branches times locals of a function: at each join the compiler may have to merge each local. Real: 426 452.
+/// Maximum of branches times locals of a function, because the compiler may merge each local at each join. Real:
+/// 426,452.
 const MAX_FLOW: u64 = 5_000_000;
-/// Most targets of all `br_table`s of a function. Real: 15 805.
+/// Maximum number of `br_table` targets of a function. Real: 15,805.
 const MAX_TARGETS: u64 = 200_000;
-/// Deepest nesting of blocks in a function. Real: 781, the arms of a `switch`.
+/// Maximum nesting of blocks in a function. Real: 781, the arms of a `switch`.
 const MAX_NESTING: u64 = 10_000;
-/// Most types, at any depth. Real: 1 252.
+/// Maximum number of types at any depth. Real: 1,252.
 const MAX_TYPES: u64 = 100_000;
-/// Most imports, exports, aliases, instances, globals and canonical functions together. Real: 8 952.
+/// Maximum number of imports, exports, aliases, instances, globals and canonical functions together. Real: 8,952.
 const MAX_ITEMS: u64 = 200_000;
-/// Most segments of data and of elements. Real: 10 002.
+/// Maximum number of data and element segments. Real: 10,002.
 const MAX_SEGMENTS: u64 = 100_000;
 
-/// What was counted.
+/// The counts of a component.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Complexity {
     parts: u64,
@@ -46,12 +46,12 @@ struct Complexity {
     types: u64,
     items: u64,
     segments: u64,
-    /// Each the most that one function has.
-    largest: Function,
+    /// The maximum of each count over all functions.
+    largest: FunctionComplexity,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Function {
+struct FunctionComplexity {
     body_bytes: u64,
     locals: u64,
     branches: u64,
@@ -60,10 +60,10 @@ struct Function {
     nesting: u64,
 }
 
-/// Refuses what would cost too much to compile. What cannot be read is left to the validator, which says why.
+/// Refuses a component that would be too expensive to compile. The validator reports unreadable bytes.
 ///
 /// # Errors
-/// Names what there is too much of.
+/// The component exceeds a limit, which the error names.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     let mut seen = Complexity::default();
     let mut level = 0;
@@ -72,8 +72,8 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         if seen.count(&payload, &mut level).is_err() {
             return Ok(());
         }
-        // At once: what comes after it need not be read.
-        seen.refuse()?;
+        // Checked after each payload, so that the rest need not be read.
+        seen.check_limits()?;
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ impl Complexity {
                 return Ok(());
             }
             Payload::CodeSectionEntry(body) => {
-                self.largest.take(&Function::of(body)?);
+                self.largest.raise_to(&FunctionComplexity::measure(body)?);
                 (&mut self.functions, 1)
             }
             Payload::TypeSection(types) => (&mut self.types, types.count()),
@@ -114,11 +114,11 @@ impl Complexity {
         Ok(())
     }
 
-    fn refuse(&self) -> Result<(), LoadError> {
-        let Function { body_bytes, locals, branches, flow, targets, nesting } = self.largest;
+    fn check_limits(&self) -> Result<(), LoadError> {
+        let FunctionComplexity { body_bytes, locals, branches, flow, targets, nesting } = self.largest;
         for (found, most, what) in [
             (self.parts, MAX_PARTS, "modules and components"),
-            (self.depth, MAX_DEPTH, "components in one another"),
+            (self.depth, MAX_DEPTH, "nested components"),
             (self.functions, MAX_FUNCTIONS, "functions"),
             (self.types, MAX_TYPES, "types"),
             (self.items, MAX_ITEMS, "imports, exports and other items"),
@@ -128,7 +128,7 @@ impl Complexity {
             (branches, MAX_BRANCHES, "branches in one function"),
             (flow, MAX_FLOW, "branches times locals in one function"),
             (targets, MAX_TARGETS, "targets of `br_table` in one function"),
-            (nesting, MAX_NESTING, "blocks in one another"),
+            (nesting, MAX_NESTING, "nested blocks"),
         ] {
             if found > most {
                 return Err(LoadError::TooComplex(format!("{found} {what}; at most {most} are compiled")));
@@ -138,10 +138,10 @@ impl Complexity {
     }
 }
 
-impl Function {
-    fn of(body: &FunctionBody<'_>) -> Result<Self, BinaryReaderError> {
+impl FunctionComplexity {
+    fn measure(body: &FunctionBody<'_>) -> Result<Self, BinaryReaderError> {
         let mut seen = Self { body_bytes: body.range().len() as u64, ..Self::default() };
-        // Larger ones are refused by that alone and need not be gone through.
+        // The size alone exceeds the limit, so the body need not be read.
         if seen.body_bytes > MAX_BODY_BYTES {
             return Ok(seen);
         }
@@ -172,7 +172,7 @@ impl Function {
         Ok(seen)
     }
 
-    fn take(&mut self, other: &Self) {
+    fn raise_to(&mut self, other: &Self) {
         self.body_bytes = self.body_bytes.max(other.body_bytes);
         self.locals = self.locals.max(other.locals);
         self.branches = self.branches.max(other.branches);
@@ -186,14 +186,14 @@ impl Function {
 mod tests {
     use super::*;
 
-    /// A component with a module of this text.
+    /// A component with one module.
     fn refusal(module: &str) -> String {
         let bytes = wat::parse_str(format!("(component (core module {module}))")).unwrap();
         check(&bytes).map_or_else(|error| error.to_string(), |()| "nothing".to_owned())
     }
 
     #[test]
-    fn what_there_is_too_much_of_is_named() {
+    fn the_exceeded_limit_is_named() {
         let many = |text: &str, count: u64| text.repeat(usize::try_from(count).unwrap());
         let most = |text: &str, count: u64, what: &str| {
             assert_eq!(refusal(&many(text, count)), "nothing", "{what}");
@@ -215,7 +215,7 @@ mod tests {
         );
         let nested = |count| refusal(&format!("(func {} {})", many("block ", count), many("end ", count)));
         assert_eq!(nested(MAX_NESTING), "nothing");
-        assert!(nested(MAX_NESTING + 1).contains("in one another"));
+        assert!(nested(MAX_NESTING + 1).contains("nested blocks"));
         let table = format!("(func (br_table {} (i32.const 0)))", many("0 ", MAX_TARGETS + 2));
         assert!(refusal(&table).contains("br_table"));
         let flow = format!(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_left_to_the_validator() {
+    fn unreadable_bytes_are_left_to_the_validator() {
         for bytes in [&b""[..], b"\0asm", b"\0asm\x0d\0\x01\0\x01\xff\xff\xff\xff\x0f", b"text"] {
             assert!(check(bytes).is_ok());
         }

@@ -1,22 +1,22 @@
-//! What a plugin says it is: its tools, reducers and origin, asked once per content digest in a sealed instance and
-//! cached. All of it is a guest's text, so all of it is bounded and checked before anything is made of it.
+//! The description of a plugin: its tools, reducers and origin. A plugin is queried once per digest in an isolated
+//! instance, and the result is cached. All of it is untrusted text, which is bounded and validated before use.
 
-mod shared;
+mod cache;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use shared::Descriptors;
+pub(crate) use cache::DescriptorCache;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::output::untrusted;
+use toolbay_core::tool::definition_text;
 use toolbay_core::tool::json;
-use toolbay_core::tool::offer::Document;
+use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
 use toolbay_core::tool::schema::Schema;
-use toolbay_core::tool::wording;
 use toolbay_core::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
@@ -26,67 +26,68 @@ use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::engine::bindings::types;
 use crate::error::LoadError;
-use crate::plugins::foreign::Entry;
-use crate::plugins::offers;
+use crate::plugins::plain_component::ToolEntryPoint;
+use crate::plugins::prompts_and_resources;
 
-/// Most tools of one plugin.
+/// Maximum number of tools of one plugin.
 const MAX_TOOLS: usize = 1000;
-/// Most reducers of one plugin.
+/// Maximum number of reducers of one plugin.
 const MAX_REDUCERS: usize = 100;
-/// Longest description, in characters: what a model reads for each tool in each turn.
+/// Maximum length of a description, in characters. A model reads it for each tool in each turn.
 const MAX_DESCRIPTION: usize = 8000;
-/// Longest title, toolset, tag, reason or line of the origin, in characters.
+/// Maximum length of a title, toolset, tag, reason or line of the origin, in characters.
 const MAX_LABEL: usize = 512;
-/// Longest target of a capability, in characters: to compare two takes up to the product of their lengths.
+/// Maximum length of a capability's target, in characters. Comparing two targets takes time up to the product of their
+/// lengths.
 const MAX_TARGET: usize = 256;
-/// Most capabilities of one kind of one tool: each is compared with each other.
+/// Maximum number of capabilities of one kind per tool. Each is compared with each other.
 const MAX_OF_KIND: usize = 32;
-/// Most characters of all targets of a plugin together, and what each counts beside its own: with the two bounds above,
-/// what all wishes are compared for when a plugin is loaded.
+/// Maximum total length of a plugin's capability targets, in characters, and the overhead added for each. Together with
+/// the limits above, this bounds the comparisons at load time.
 const MAX_TARGETS: usize = 64 << 10;
-const TARGET_COSTS: usize = 32;
-/// Most tags and most capabilities of one tool.
+const TARGET_OVERHEAD: usize = 32;
+/// Maximum number of tags, and of capabilities, per tool.
 const MAX_LIST: usize = 64;
-/// Largest `meta`, in bytes.
+/// Maximum size of `meta`, in bytes.
 const MAX_META: usize = 64 << 10;
 
-/// What one component says of itself, checked.
+/// The validated description of one component.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Descriptor {
-    pub(crate) about: Option<About>,
+    pub(crate) about: Option<PluginAbout>,
     pub(crate) tools: Vec<ToolDescription>,
     pub(crate) reducers: Vec<ReducerDescription>,
-    /// Interfaces with functions that the component imports.
+    /// The imported interfaces that have functions.
     pub(crate) imports: Vec<String>,
-    /// Whether it can say which of its tools are available.
+    /// Whether the plugin exports availability checks.
     pub(crate) availability: bool,
     /// The prompts, resources and icons that it ships.
-    pub(crate) offers: Option<Document>,
-    /// What it exports and is no tool, and why.
+    pub(crate) offers: Option<PromptsAndResourcesDocument>,
+    /// Exports that are not tools, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Who made a plugin, in its own words.
+/// The origin of a plugin, as the plugin claims.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct About {
-    /// Its name.
+pub struct PluginAbout {
+    /// The name of the plugin.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// What it is for.
+    /// A description of its purpose.
     pub description: Option<String>,
-    /// Who wrote it.
+    /// The authors.
     pub authors: Option<String>,
-    /// Its licence.
+    /// The license.
     pub license: Option<String>,
-    /// Where to read about it.
+    /// The home page.
     pub homepage: Option<String>,
-    /// Where its source is.
+    /// The location of the source code.
     pub source: Option<String>,
-    /// The JSON Schema of what the operator may set, an object's.
+    /// The JSON Schema of the settings, which describes an object.
     pub config_schema: Option<Value>,
-    /// Whether it is safe to let one instance answer several calls, one after the other: `"reusable": true` in `meta`. What
-    /// the policy says of it under `reuse` decides.
+    /// Whether one instance may safely run several calls, one after another: `"reusable": true` in `meta`. The policy
+    /// decides with `reuse`.
     #[serde(default)]
     pub reusable: bool,
 }
@@ -98,7 +99,7 @@ pub(crate) struct ToolDescription {
     description: String,
     #[serde(with = "schema")]
     input_schema: Schema,
-    /// What arguments have to match, where a model is shown less of it.
+    /// The schema that arguments must match, if models see a reduced one.
     #[serde(with = "schema::option")]
     pub(crate) checked_schema: Option<Schema>,
     #[serde(with = "schema::option")]
@@ -110,7 +111,7 @@ pub(crate) struct ToolDescription {
     pub(crate) timeout_ms: Option<u32>,
     pub(crate) capabilities: Vec<Capability>,
     meta: Option<Value>,
-    pub(crate) entry: Entry,
+    pub(crate) entry: ToolEntryPoint,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -120,12 +121,12 @@ pub(crate) struct ReducerDescription {
 }
 
 impl Descriptor {
-    /// Whether it imports WASI's file system.
+    /// Whether the component imports WASI's file system.
     pub(crate) fn wants_folders(&self) -> bool {
         self.imports.iter().any(|name| name.starts_with("wasi:filesystem/"))
     }
 
-    /// Checks what a plugin answered.
+    /// Validates the answers of a plugin.
     pub(crate) fn new(
         about: Option<PluginInfo>,
         tools: Vec<types::ToolDef>,
@@ -133,138 +134,146 @@ impl Descriptor {
         imports: Vec<String>,
     ) -> Result<Self, LoadError> {
         if tools.len() > MAX_TOOLS || reducers.len() > MAX_REDUCERS {
-            return Err(bad(format!(
-                "has {} tools and {} reducers; at most {MAX_TOOLS} and {MAX_REDUCERS} are taken",
+            return Err(metadata_error(format!(
+                "has {} tools and {} reducers, but the limits are {MAX_TOOLS} and {MAX_REDUCERS}",
                 tools.len(),
                 reducers.len()
             )));
         }
         if tools.is_empty() && reducers.is_empty() {
-            return Err(bad("offers neither a tool nor a reducer".to_owned()));
+            return Err(metadata_error("has neither a tool nor a reducer".to_owned()));
         }
         let mut names = HashSet::new();
         let tools: Vec<_> = tools.into_iter().map(ToolDescription::new).collect::<Result<_, _>>()?;
         if let Some(twice) = tools.iter().find(|tool| !names.insert(&tool.name)) {
-            return Err(bad(format!("has two tools of the name `{}`", twice.name)));
+            return Err(metadata_error(format!("has two tools of the name `{}`", twice.name)));
         }
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
-        let about = about.map(About::new).transpose()?;
+        let about = about.map(PluginAbout::new).transpose()?;
         Ok(Self { about, tools, reducers, imports, availability: false, offers: None, left_out: Vec::new() })
     }
 
-    /// The same for a component that does not speak the contract: how its tools are entered, and what is none.
-    pub(crate) fn entered_by(self, entries: Vec<Entry>, left_out: Vec<String>) -> Self {
+    /// Adds the entry points and left-out exports of a plain component.
+    pub(crate) fn with_entry_points(self, entries: Vec<ToolEntryPoint>, left_out: Vec<String>) -> Self {
         let tools = self.tools.into_iter().zip(entries);
         let tools = tools.map(|(tool, entry)| ToolDescription { entry, ..tool }).collect();
         Self { tools, left_out, ..self }
     }
 
-    /// The same with what the component ships beside.
-    pub(crate) fn offering(self, offers: Option<Document>) -> Result<Self, LoadError> {
-        offers::check(offers.as_ref(), self.tools.iter().map(|tool| tool.name.as_str()))?;
+    /// Adds the prompts, resources and icons that the component ships.
+    pub(crate) fn with_document(
+        self,
+        offers: Option<PromptsAndResourcesDocument>,
+    ) -> Result<Self, LoadError> {
+        prompts_and_resources::check(offers.as_ref(), self.tools.iter().map(|tool| tool.name.as_str()))?;
         Ok(Self { offers, ..self })
     }
 }
 
-impl About {
+impl PluginAbout {
     fn new(info: PluginInfo) -> Result<Self, LoadError> {
-        let optional = |name, text: Option<String>| text.map(|t| label(name, t)).transpose();
+        let optional = |name, text: Option<String>| text.map(|t| checked_label(name, t)).transpose();
         Ok(Self {
-            name: label("about.name", info.name)?,
-            version: label("about.version", info.version)?,
+            name: checked_label("about.name", info.name)?,
+            version: checked_label("about.version", info.version)?,
             description: info
                 .description
-                .map(|t| text("about.description", t, MAX_DESCRIPTION))
+                .map(|t| checked_text("about.description", t, MAX_DESCRIPTION))
                 .transpose()?,
             authors: optional("about.authors", info.authors)?,
             license: optional("about.license", info.license)?,
             homepage: optional("about.homepage", info.homepage)?,
             source: optional("about.source", info.source)?,
             config_schema: info.config_schema.map(|schema| settings_schema(&schema)).transpose()?,
-            reusable: info.meta.is_some_and(|text| says_reusable(&text)),
+            reusable: info.meta.is_some_and(|text| declares_reusable(&text)),
         })
     }
 }
 
-/// Whether `meta` of a plugin declares it reusable. What else stands there is nobody's business, as before.
-fn says_reusable(text: &str) -> bool {
+/// Whether a plugin's `meta` declares it reusable. Other members are ignored.
+fn declares_reusable(text: &str) -> bool {
     meta(text).is_ok_and(|meta| meta.get("reusable") == Some(&Value::Bool(true)))
 }
 
-/// The schema of the settings, within the bounds of those of arguments.
+/// Parses the schema of the settings, with the limits of argument schemas.
 fn settings_schema(text: &str) -> Result<Value, LoadError> {
-    let of_settings = |error: String| bad(format!("about.config-schema: {error}"));
+    let of_settings = |error: String| metadata_error(format!("about.config-schema: {error}"));
     let schema = Schema::input(text).map_err(|error| of_settings(error.to_string()))?;
-    let shown = shown(&schema).map_err(of_settings)?;
-    Ok(shown.unwrap_or(schema).value().clone())
+    let displayed = displayed_schema(&schema).map_err(of_settings)?;
+    Ok(displayed.unwrap_or(schema).value().clone())
 }
 
-/// A schema as people and models are to see it, if that is another one ([`wording`]).
-fn shown(schema: &Schema) -> Result<Option<Schema>, String> {
+/// The schema as people and models see it, if it differs ([`definition_text`]).
+fn displayed_schema(schema: &Schema) -> Result<Option<Schema>, String> {
     let mut value = schema.value().clone();
-    wording::schema(&mut value, &wording::whole)?;
-    Ok((value != *schema.value()).then(|| Schema::accepted_before(value)))
+    definition_text::sanitize_schema(&mut value, &definition_text::no_redaction)?;
+    Ok((value != *schema.value()).then(|| Schema::from_trusted(value)))
 }
 
 impl ReducerDescription {
     fn new(def: ReducerDef) -> Result<Self, LoadError> {
-        let tool_name = label("reducer's tool-name", def.tool_name)?;
+        let tool_name = checked_label("reducer's tool-name", def.tool_name)?;
         if tool_name.is_empty() {
-            return Err(bad("has a reducer for a tool without a name".to_owned()));
+            return Err(metadata_error("has a reducer for a tool without a name".to_owned()));
         }
         let description =
-            def.description.map(|t| text("reducer's description", t, MAX_DESCRIPTION)).transpose()?;
+            def.description.map(|t| checked_text("reducer's description", t, MAX_DESCRIPTION)).transpose()?;
         Ok(Self { tool_name, description })
     }
 }
 
 impl ToolDescription {
     fn new(def: types::ToolDef) -> Result<Self, LoadError> {
-        let name = ToolName::new(&def.name).map_err(|e| bad(e.to_string()))?;
-        Self::checked(def).map_err(|e| match e {
-            LoadError::Metadata(problem) => bad(format!("tool `{name}`: {problem}")),
+        let name = ToolName::new(&def.name).map_err(|e| metadata_error(e.to_string()))?;
+        Self::from_definition(def).map_err(|e| match e {
+            LoadError::Metadata(problem) => metadata_error(format!("tool `{name}`: {problem}")),
             other => other,
         })
     }
 
-    fn checked(def: types::ToolDef) -> Result<Self, LoadError> {
-        let description = text("description", def.description, MAX_DESCRIPTION)?;
+    fn from_definition(def: types::ToolDef) -> Result<Self, LoadError> {
+        let description = checked_text("description", def.description, MAX_DESCRIPTION)?;
         if description.trim().is_empty() {
-            return Err(bad("has no description: a model could not know when to call it".to_owned()));
+            return Err(metadata_error(
+                "has no description: a model could not know when to call it".to_owned(),
+            ));
         }
         if def.timeout_ms == Some(0) || def.max_result_chars == Some(0) {
-            return Err(bad("asks for a time-out or a result of zero; leave it out instead".to_owned()));
+            return Err(metadata_error(
+                "asks for a time-out or a result of zero; leave it out instead".to_owned(),
+            ));
         }
         if def.tags.len() > MAX_LIST || def.capabilities.len() > MAX_LIST {
-            return Err(bad(format!("has more than {MAX_LIST} tags or capabilities")));
+            return Err(metadata_error(format!("has more than {MAX_LIST} tags or capabilities")));
         }
         let written = Schema::input(&def.input_schema)?;
-        let (input_schema, checked_schema) =
-            match shown(&written).map_err(|why| bad(format!("its input schema: {why}")))? {
-                Some(shown) => (shown, Some(written)),
-                None => (written, None),
-            };
+        let (input_schema, checked_schema) = match displayed_schema(&written)
+            .map_err(|why| metadata_error(format!("its input schema: {why}")))?
+        {
+            Some(displayed) => (displayed, Some(written)),
+            None => (written, None),
+        };
         let output_schema = def.output_schema.map(|schema| output_schema(&schema)).transpose()?;
         Ok(Self {
             name: def.name,
-            title: def.title.map(|t| label("title", t)).transpose()?,
+            title: def.title.map(|t| checked_label("title", t)).transpose()?,
             description,
             input_schema,
             checked_schema,
             output_schema,
             toolset: def.toolset.map(toolset).transpose()?,
-            tags: def.tags.into_iter().map(|t| label("tag", t)).collect::<Result<_, _>>()?,
+            tags: def.tags.into_iter().map(|t| checked_label("tag", t)).collect::<Result<_, _>>()?,
             traits: traits(def.traits),
             max_result_chars: def.max_result_chars,
             timeout_ms: def.timeout_ms,
             capabilities: def.capabilities.into_iter().map(capability).collect::<Result<_, _>>()?,
             meta: def.meta.map(|m| meta(&m)).transpose()?,
-            entry: Entry::Contract,
+            entry: ToolEntryPoint::Contract,
         })
     }
 
-    /// The tool as the registry knows it.
+    /// The tool in the form that the registry takes.
     pub(crate) fn define(
         &self,
         plugin: &PluginId,
@@ -289,14 +298,15 @@ impl ToolDescription {
     }
 }
 
-/// The schema of results. What is left out of it is not checked either: it is the plugin's own promise.
+/// Parses the schema of results. Removed parts are not checked, because the schema is only the plugin's own promise.
 fn output_schema(text: &str) -> Result<Schema, LoadError> {
     let schema = Schema::output(text)?;
-    let shown = shown(&schema).map_err(|why| bad(format!("its output schema: {why}")))?;
-    Ok(shown.unwrap_or(schema))
+    let displayed =
+        displayed_schema(&schema).map_err(|why| metadata_error(format!("its output schema: {why}")))?;
+    Ok(displayed.unwrap_or(schema))
 }
 
-/// Schemas as they are stored. What comes back was checked before it was stored.
+/// Serializes schemas. A stored schema was validated before.
 mod schema {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use serde_json::Value;
@@ -307,7 +317,7 @@ mod schema {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(stored: D) -> Result<Schema, D::Error> {
-        Value::deserialize(stored).map(Schema::accepted_before)
+        Value::deserialize(stored).map(Schema::from_trusted)
     }
 
     pub(super) mod option {
@@ -323,48 +333,48 @@ mod schema {
         pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
             stored: D,
         ) -> Result<Option<Schema>, D::Error> {
-            Ok(Option::<Value>::deserialize(stored)?.map(Schema::accepted_before))
+            Ok(Option::<Value>::deserialize(stored)?.map(Schema::from_trusted))
         }
     }
 }
 
-fn bad(problem: String) -> LoadError {
+fn metadata_error(problem: String) -> LoadError {
     LoadError::Metadata(problem)
 }
 
-fn label(what: &str, value: String) -> Result<String, LoadError> {
+fn checked_label(what: &str, value: String) -> Result<String, LoadError> {
     if value.contains(['\n', '\r']) {
-        return Err(bad(format!("{what} `{}` has a line break", one_line(&value, 40))));
+        return Err(metadata_error(format!("{what} `{}` has a line break", one_line(&value, 40))));
     }
-    text(what, value, MAX_LABEL)
+    checked_text(what, value, MAX_LABEL)
 }
 
-/// A toolset. Those of services and of MCP servers are named after them, and are theirs.
+/// A toolset name. Prefixes of OpenAPI services and MCP servers are reserved.
 fn toolset(name: String) -> Result<String, LoadError> {
-    let name = label("toolset", name)?;
+    let name = checked_label("toolset", name)?;
     let folded = name.to_ascii_lowercase();
     match ["openapi:", "mcp:"].into_iter().find(|prefix| folded.starts_with(prefix)) {
-        Some(prefix) => {
-            Err(bad(format!("toolset `{name}` begins with `{prefix}`, as those of other sources do")))
-        }
+        Some(prefix) => Err(metadata_error(format!(
+            "toolset `{name}` begins with `{prefix}`, which is reserved for other sources"
+        ))),
         None => Ok(name),
     }
 }
 
-/// A text that people and models read: bounded, without what a terminal would obey or nobody would see, and without what
-/// chat templates obey.
-fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
+/// Validates a text for people and models: limits its length, rejects control and invisible characters, and neutralizes
+/// tokens of chat templates.
+fn checked_text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
     let count = value.chars().count();
     if count > most {
-        return Err(bad(format!("{what} has {count} characters; at most {most} are taken")));
+        return Err(metadata_error(format!("{what} has {count} characters, but the limit is {most}")));
     }
     if let Some(c) = first_hidden(&value) {
-        return Err(bad(format!(
-            "{what} holds the character U+{:04X}, which a terminal obeys or nobody sees",
+        return Err(metadata_error(format!(
+            "{what} has the control or invisible character U+{:04X}",
             u32::from(c)
         )));
     }
-    Ok(match untrusted::neutral(&value) {
+    Ok(match untrusted::neutralize(&value) {
         Cow::Borrowed(_) => value,
         Cow::Owned(neutral) => neutral,
     })
@@ -372,26 +382,26 @@ fn text(what: &str, value: String, most: usize) -> Result<String, LoadError> {
 
 fn meta(source: &str) -> Result<Value, LoadError> {
     if source.len() > MAX_META {
-        return Err(bad(format!("meta has {} bytes; at most {MAX_META} are taken", source.len())));
+        return Err(metadata_error(format!("meta has {} bytes, but the limit is {MAX_META}", source.len())));
     }
     match json::parse(source) {
         Ok(value) if value.is_object() => Ok(value),
-        Ok(_) => Err(bad("meta is not a JSON object".to_owned())),
-        Err(error) => Err(bad(format!("meta is not JSON: {error}"))),
+        Ok(_) => Err(metadata_error("meta is not a JSON object".to_owned())),
+        Err(error) => Err(metadata_error(format!("meta is not JSON: {error}"))),
     }
 }
 
 fn target(value: String) -> Result<String, LoadError> {
-    let value = label("capability's target", value)?;
-    text("capability's target", value, MAX_TARGET)
+    let value = checked_label("capability's target", value)?;
+    checked_text("capability's target", value, MAX_TARGET)
 }
 
-/// Bounds the work of comparing what a plugin asks for.
+/// Bounds the work of comparing capabilities.
 fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
     for tool in tools {
         let of_kind = |kind| tool.capabilities.iter().filter(|wish| wish.kind == kind).count();
         if let Some(many) = tool.capabilities.iter().find(|wish| of_kind(wish.kind.clone()) > MAX_OF_KIND) {
-            return Err(bad(format!(
+            return Err(metadata_error(format!(
                 "tool `{}`: has more than {MAX_OF_KIND} capabilities of the kind `{}`",
                 tool.name,
                 many.kind.as_str()
@@ -399,11 +409,11 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
         }
     }
     let wishes = tools.iter().flat_map(|tool| &tool.capabilities);
-    let characters: usize = wishes.map(|wish| wish.target.chars().count() + TARGET_COSTS).sum();
+    let characters: usize = wishes.map(|wish| wish.target.chars().count() + TARGET_OVERHEAD).sum();
     if characters > MAX_TARGETS {
-        return Err(bad(format!(
-            "declares capabilities of {characters} characters, {TARGET_COSTS} added for each; at most {MAX_TARGETS} are \
-             taken: wider and fewer ones do"
+        return Err(metadata_error(format!(
+            "declares capabilities of {characters} characters in total ({TARGET_OVERHEAD} added for each), but the \
+             limit is {MAX_TARGETS}: declare fewer and wider ones"
         )));
     }
     Ok(())
@@ -411,10 +421,10 @@ fn check_targets(tools: &[ToolDescription]) -> Result<(), LoadError> {
 
 fn capability(wish: types::Capability) -> Result<Capability, LoadError> {
     Ok(Capability {
-        kind: CapabilityKind::parse(&label("capability's kind", wish.kind)?),
+        kind: CapabilityKind::parse(&checked_label("capability's kind", wish.kind)?),
         target: target(wish.target)?,
         optional: wish.optional,
-        reason: wish.reason.map(|r| label("capability's reason", r)).transpose()?,
+        reason: wish.reason.map(|r| checked_label("capability's reason", r)).transpose()?,
     })
 }
 

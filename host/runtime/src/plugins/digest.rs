@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use sha2::Digest as _;
 
-/// A SHA-256.
+/// A SHA-256 digest in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Digest(Arc<str>);
 
-/// The same as it is computed.
-pub(crate) type Raw = [u8; 32];
+/// A SHA-256 digest in bytes.
+pub(crate) type RawDigest = [u8; 32];
 
 impl Digest {
     pub(crate) fn as_str(&self) -> &str {
@@ -20,10 +20,10 @@ impl Digest {
         &self.0
     }
 
-    /// Its bytes.
-    pub(crate) fn raw(&self) -> Raw {
-        let mut raw = Raw::default();
-        // Two digits of hex each, as they were written below.
+    /// The digest in bytes.
+    pub(crate) fn raw(&self) -> RawDigest {
+        let mut raw = RawDigest::default();
+        // Two hex digits per byte, as `From<RawDigest>` wrote them.
         for (byte, pair) in raw.iter_mut().zip(self.0.as_bytes().chunks(2)) {
             let digits = std::str::from_utf8(pair).unwrap_or_default();
             *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
@@ -38,8 +38,8 @@ impl fmt::Display for Digest {
     }
 }
 
-impl From<Raw> for Digest {
-    fn from(raw: Raw) -> Self {
+impl From<RawDigest> for Digest {
+    fn from(raw: RawDigest) -> Self {
         use fmt::Write as _;
         let mut text = String::with_capacity(64);
         for byte in raw {
@@ -49,20 +49,20 @@ impl From<Raw> for Digest {
     }
 }
 
-/// The digest of some bytes.
+/// The SHA-256 digest of `bytes`, in hex.
 pub(crate) fn sha256(bytes: &[u8]) -> Digest {
     raw_sha256(bytes).into()
 }
 
-/// The same as bytes.
-pub(crate) fn raw_sha256(bytes: &[u8]) -> Raw {
+/// The SHA-256 digest of `bytes`.
+pub(crate) fn raw_sha256(bytes: &[u8]) -> RawDigest {
     sha2::Sha256::digest(bytes).into()
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_empty_digest_is_the_known_one() {
+    fn the_digest_of_nothing_matches_the_standard() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(super::sha256(b"").as_str(), empty);
         assert_eq!(super::sha256(b"").raw(), super::raw_sha256(b""));

@@ -1,7 +1,7 @@
-//! A plugin directory as it was seen last. A file that has not changed is not read again, also not by the next process, if
-//! there is a cache for its index; one that is being written is left alone until it has been the same for a while.
+//! The files of a plugin directory at the last scan. An unchanged file is not read again, also by the next process if
+//! there is a cache for the index. A file that is being written is left alone until it is stable.
 //!
-//! A directory decides nothing: from its files and the policy, [`crate::plugins::installed`] makes what runs.
+//! A directory makes no decisions: [`crate::plugins::installed`] plans from its files and the policy.
 
 mod reading;
 
@@ -14,31 +14,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{HostError, LoadError};
-use crate::plugins::cache::{Hashed, Index};
+use crate::plugins::cache::{DirectoryIndex, FileDigest};
 use crate::plugins::digest::Digest;
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::loader::{Candidate, Loader, candidates};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
 
-/// How a directory is looked at.
+/// How a directory is scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Every file is read again, whatever it looks like.
-    Anew,
-    /// What has changed is read.
+pub(crate) enum ScanMode {
+    /// Reads every file, even if it looks unchanged.
+    Full,
+    /// Reads changed files.
     Changed,
-    /// What has changed, and then has been the same for that long, is read.
+    /// Reads changed files that have been stable for this long.
     Settled(Duration),
-    /// Nothing is read: only what is known is put in order.
-    Known,
+    /// Reads no files, and only updates the list.
+    ListOnly,
 }
 
-/// The result of a look.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct ScanResult {
-    /// Whether something there is still changing.
+    /// Whether a file is still changing.
     pub(crate) pending: bool,
-    /// Whether other files are listed than before.
+    /// Whether the list of files changed.
     pub(crate) changed: bool,
     /// The files to read.
     pub(crate) tasks: Vec<ReadTask>,
@@ -49,53 +49,54 @@ pub(crate) struct ScanResult {
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
     pub(crate) files: Vec<PluginFile>,
-    /// Whether it was looked at.
+    /// Whether the directory was listed.
     pub(crate) is_listed: bool,
-    /// Files that have changed, as they were when they were seen first; without a stamp: gone.
+    /// Changed files, since the change was first seen. A removed file has no stamp.
     changing: BTreeMap<Arc<Path>, PendingChange>,
-    /// Whether files were read since its index was made.
-    unsaved: bool,
+    /// Whether files were read since the last index.
+    index_is_stale: bool,
 }
 
-/// A file as its directory lists it.
+/// A file in the listing of a directory.
 pub(crate) struct ListedFile {
     candidate: Candidate,
     stamp: Option<Stamp>,
-    /// What it was hashed to, by the index.
-    hashed: Option<Hashed>,
+    /// The digest in the index.
+    hashed: Option<FileDigest>,
 }
 
-/// A file that is to be read.
+/// A file to be read.
 #[derive(Debug)]
 pub(crate) struct ReadTask {
     key: FileKey,
-    /// What it was when the directory was listed.
-    seen: Option<Stamp>,
-    /// Whether it must still be that once it was read, or it is being written.
-    still: bool,
-    /// The digest of the content that needs no new judgement.
-    judged: Option<Digest>,
-    /// What it was hashed to by another process, if it is as it was.
-    hashed: Option<Hashed>,
+    /// The stamp in the listing.
+    stamp: Option<Stamp>,
+    /// Whether the stamp must be the same after reading; otherwise the file is still being written.
+    must_be_stable: bool,
+    /// The digest of the content that was already processed.
+    known_digest: Option<Digest>,
+    /// The digest that another process recorded for the unchanged file.
+    hashed: Option<FileDigest>,
 }
 
-/// The files that a directory lists now, with what each is now, and what it was hashed to before this process knew
-/// anything (`is_new`). A file that the operator pinned is hashed at each start. Blocks.
+/// Lists a directory, with the stamps of its files. If no file was read yet (`is_new`), also with the digests in the
+/// index. A pinned file is hashed at each start. Blocks.
 pub(crate) fn list(
     dir: &Path,
     is_new: bool,
     loader: &Loader,
-    how: Look,
+    mode: ScanMode,
 ) -> Result<Vec<ListedFile>, HostError> {
-    let (policy, looks) = (&loader.services.policy, how != Look::Known);
-    let indexed = is_new && !matches!(how, Look::Known | Look::Anew);
+    let (policy, reads) = (&loader.services.policy, mode != ScanMode::ListOnly);
+    let indexed = is_new && !matches!(mode, ScanMode::ListOnly | ScanMode::Full);
     let cache = loader.shared.engines.cache().filter(|_| indexed);
     let index = cache.map(|cache| cache.index(dir)).unwrap_or_default();
     let of = |candidate: Candidate| {
-        let stamp = looks.then(|| Stamp::of_component(&candidate.file, candidate.beside)).flatten();
+        let stamp =
+            reads.then(|| Stamp::from_component(&candidate.file, candidate.may_have_manifest)).flatten();
         let pinned = candidate.id.as_ref().is_ok_and(|id| policy.pinned_sha256(id).is_some());
         let name = candidate.file.file_name().filter(|_| !pinned);
-        let hashed = name.and_then(|name| index.of(name, stamp)).cloned();
+        let hashed = name.and_then(|name| index.get(name, stamp)).cloned();
         ListedFile { candidate, stamp, hashed }
     };
     Ok(candidates(dir, policy)?.into_iter().map(of).collect())
@@ -103,34 +104,36 @@ pub(crate) fn list(
 
 impl Directory {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, files: Vec::new(), is_listed: false, changing: BTreeMap::new(), unsaved: false }
+        Self { path, files: Vec::new(), is_listed: false, changing: BTreeMap::new(), index_is_stale: false }
     }
 
-    /// Whether none of its files was ever read.
+    /// Whether none of the files was ever read.
     pub(crate) fn is_new(&self) -> bool {
         self.files.iter().all(|file| file.record.is_none())
     }
 
-    /// Takes over what it lists now, and says what is to be read: that takes time, in which it may be looked at again.
-    pub(crate) fn look(&mut self, listed: Vec<ListedFile>, how: Look) -> ScanResult {
+    /// Applies a listing, and returns the files to read. Reading takes time, in which the directory may be listed
+    /// again.
+    pub(crate) fn apply_listing(&mut self, listed: Vec<ListedFile>, mode: ScanMode) -> ScanResult {
         let now = Instant::now();
         let mut result = ScanResult::default();
         let before = std::mem::take(&mut self.files);
         let (count, mut order) = (before.len(), Vec::with_capacity(listed.len()));
         let before = before.into_iter().enumerate();
-        let mut old: HashMap<_, _> = before.map(|(at, file)| (file.listed(), (Some(at), file))).collect();
+        let mut old: HashMap<_, _> =
+            before.map(|(at, file)| (file.listing_key(), (Some(at), file))).collect();
         for ListedFile { candidate: Candidate { file, id, .. }, stamp, hashed } in listed {
             let new = PluginFile::found(file, id);
-            let (at, file) = old.remove(&new.listed()).unwrap_or((None, new));
-            result.tasks.extend(self.task(&file, stamp, hashed, how, now, &mut result.pending));
+            let (at, file) = old.remove(&new.listing_key()).unwrap_or((None, new));
+            result.tasks.extend(self.task(&file, stamp, hashed, mode, now, &mut result.pending));
             order.push((at, file));
         }
-        result.pending |= self.keep_changing(old.into_values(), &mut order, how, now);
+        result.pending |= self.retain_changing(old.into_values(), &mut order, mode, now);
         result.changed =
             order.len() != count || order.iter().enumerate().any(|(at, (was, _))| *was != Some(at));
         self.files = order.into_iter().map(|(_, file)| file).collect();
         self.is_listed = true;
-        // What came and went meanwhile is not remembered.
+        // Files that came and went in between are forgotten.
         if !self.changing.is_empty() {
             let paths: BTreeSet<&Arc<Path>> =
                 self.files.iter().filter_map(|file| file.path.as_ref()).collect();
@@ -139,54 +142,56 @@ impl Directory {
         result
     }
 
-    /// The task to read a file, if it is to be read.
+    /// The task to read a file, if necessary.
     fn task(
         &mut self,
         file: &PluginFile,
         stamp: Option<Stamp>,
-        hashed: Option<Hashed>,
-        how: Look,
+        hashed: Option<FileDigest>,
+        mode: ScanMode,
         now: Instant,
         pending: &mut bool,
     ) -> Option<ReadTask> {
         let key = file.key()?;
         let record = file.record.as_ref();
-        let same = record
-            .is_some_and(|record| record.stamp == stamp && record.again.is_none_or(|again| now < again));
-        let read = match how {
-            Look::Anew => true,
-            Look::Changed => !same,
-            Look::Known => false,
-            Look::Settled(_) if hashed.is_some() => true,
-            Look::Settled(time) if !same => {
-                let settled = settled(&mut self.changing, &key.0, stamp, time, now);
+        let same = record.is_some_and(|record| {
+            record.stamp == stamp && record.retry_at.is_none_or(|retry_at| now < retry_at)
+        });
+        let read = match mode {
+            ScanMode::Full => true,
+            ScanMode::Changed => !same,
+            ScanMode::ListOnly => false,
+            ScanMode::Settled(_) if hashed.is_some() => true,
+            ScanMode::Settled(time) if !same => {
+                let settled = has_settled(&mut self.changing, &key.0, stamp, time, now);
                 *pending |= !settled;
                 settled
             }
-            Look::Settled(_) => {
+            ScanMode::Settled(_) => {
                 self.changing.remove(&key.0);
                 false
             }
         };
-        // A full rescan also retries the files that failed.
-        let judged = record.filter(|record| {
-            record.again.is_none() && (how != Look::Anew || matches!(file.state.content(), Some(Ok(_))))
+        // A full scan also retries files that failed.
+        let known_digest = record.filter(|record| {
+            record.retry_at.is_none()
+                && (mode != ScanMode::Full || matches!(file.state.content(), Some(Ok(_))))
         });
         read.then(|| ReadTask {
             key,
-            seen: stamp,
-            still: matches!(how, Look::Settled(_)),
-            judged: judged.and_then(|record| record.digest.clone()),
+            stamp,
+            must_be_stable: matches!(mode, ScanMode::Settled(_)),
+            known_digest: known_digest.and_then(|record| record.digest.clone()),
             hashed,
         })
     }
 
-    /// Keeps the places of files that are gone and may only be about to be replaced. Returns whether there are such.
-    fn keep_changing(
+    /// Keeps files that are gone but may just be replaced. Returns whether there are any.
+    fn retain_changing(
         &mut self,
         gone: impl Iterator<Item = (Option<usize>, PluginFile)>,
         order: &mut Vec<(Option<usize>, PluginFile)>,
-        how: Look,
+        mode: ScanMode,
         now: Instant,
     ) -> bool {
         let mut gone = gone.filter(|(_, file)| file.record.is_some()).peekable();
@@ -197,33 +202,33 @@ impl Directory {
         let mut waiting = false;
         for (at, file) in gone {
             let Some(path) = file.path.as_ref().filter(|path| !listed.contains(*path)) else { continue };
-            let stays = match how {
-                Look::Settled(time) => !settled(&mut self.changing, path, None, time, now),
-                Look::Known => self.changing.contains_key(path),
-                Look::Anew | Look::Changed => false,
+            let stays = match mode {
+                ScanMode::Settled(time) => !has_settled(&mut self.changing, path, None, time, now),
+                ScanMode::ListOnly => self.changing.contains_key(path),
+                ScanMode::Full | ScanMode::Changed => false,
             };
             if stays {
                 waiting = true;
                 order.push((at, file));
             }
         }
-        // Where the files stand in the order of their names is where they stood.
+        // Sorted by name, which restores their positions.
         order.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
         waiting
     }
 
-    /// It cannot be listed: it gives what it gave before, and says so. Returns whether it had not said so yet.
-    pub(crate) fn gone(&mut self, error: &HostError) -> bool {
+    /// Records that the directory cannot be listed. Its files stay. Returns `false` if the error was already recorded.
+    pub(crate) fn set_unreadable(&mut self, error: &HostError) -> bool {
         self.is_listed = true;
         let absent =
             matches!(error, HostError::Directory { error, .. } if error.kind() == ErrorKind::NotFound);
         if absent && self.files.is_empty() {
-            // It is not there yet, and nothing is lost.
+            // The directory does not exist yet.
             return false;
         }
         let error = LoadError::DirectoryGone(error.to_string());
         let note = PluginFile::found(self.path.as_path().into(), Err(error));
-        if self.files.iter().any(|file| file.listed() == note.listed()) {
+        if self.files.iter().any(|file| file.listing_key() == note.listing_key()) {
             return false;
         }
         let is_note = |file: &PluginFile| {
@@ -235,10 +240,10 @@ impl Directory {
         true
     }
 
-    /// Remembers what was read; returns whether all of it stood still meanwhile. What came and went in that time, the
-    /// next look sees.
-    pub(crate) fn learn(&mut self, read: Vec<ReadFile>) -> bool {
-        let mut stood_still = true;
+    /// Applies the results of reading files. Returns whether all files were stable. The next scan sees files that were
+    /// added or removed meanwhile.
+    pub(crate) fn apply_reads(&mut self, read: Vec<ReadFile>) -> bool {
+        let mut all_stable = true;
         let mut contents = HashMap::with_capacity(read.len());
         for ReadFile { key, content, .. } in read {
             match content {
@@ -246,39 +251,39 @@ impl Directory {
                     self.changing.remove(&key.0);
                     contents.insert(key, content);
                 }
-                None => stood_still = false,
+                None => all_stable = false,
             }
         }
         for file in &mut self.files {
             if let Some(read) = file.key().and_then(|key| contents.remove(&key)) {
-                self.unsaved |= !read.from_index;
-                file.read(read.record, read.content);
+                self.index_is_stale |= !read.from_index;
+                file.record_read(read.record, read.content);
             }
         }
-        stood_still
+        all_stable
     }
 
-    /// Its index, if files were read since the last one; each file whose stamp alone says what is in it.
-    pub(crate) fn index(&mut self) -> Option<Index> {
-        if !std::mem::take(&mut self.unsaved) {
+    /// The index, if files were read since the last one. Contains the files whose stamp identifies their content.
+    pub(crate) fn take_index(&mut self) -> Option<DirectoryIndex> {
+        if !std::mem::take(&mut self.index_is_stale) {
             return None;
         }
-        let mut index = Index::default();
+        let mut index = DirectoryIndex::default();
         for file in &self.files {
             let name = file.path.as_ref().and_then(|path| path.file_name());
             if let (Some(name), Some(record), Some(Ok(plugin))) = (name, &file.record, file.state.content())
-                && let (Some(stamp), true) = (record.stamp, record.stands)
+                && let (Some(stamp), true) = (record.stamp, record.is_stable)
             {
-                let hashed = Hashed { digest: plugin.digest.clone(), bytes: plugin.bytes };
-                index.put(name.to_owned(), stamp, hashed);
+                let hashed = FileDigest { digest: plugin.digest.clone(), bytes: plugin.bytes };
+                index.insert(name.to_owned(), stamp, hashed);
             }
         }
         Some(index)
     }
 }
 
-/// Whether a file that is not as it was is to be read.
-fn settled(
+/// Whether a changed file is due to be read.
+fn has_settled(
     changing: &mut BTreeMap<Arc<Path>, PendingChange>,
     path: &Arc<Path>,
     stamp: Option<Stamp>,

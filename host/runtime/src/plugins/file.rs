@@ -1,4 +1,4 @@
-//! Components from files, read with care: the plugin directory may hold anything.
+//! Reads component files defensively, because a plugin directory may contain anything.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
@@ -9,58 +9,60 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LoadError;
-use crate::plugins::foreign;
+use crate::plugins::plain_component;
 
-/// Largest component that is read, in bytes. CPython's is 18 MB.
+/// Maximum size of a component, in bytes. CPython has 18 MB.
 pub const MAX_COMPONENT_BYTES: u64 = 64 << 20;
-/// Largest file beside a component that is read, in bytes.
+/// Maximum size of a component's `plugin.toml`, in bytes.
 const MAX_MANIFEST_BYTES: u64 = toolbay_core::tool::manifest::MAX_BYTES as u64;
 
-/// How long a file must have been as it is before its stamp alone says what is in it. A change within the same tick of the
-/// clock leaves the stamp as it is, and the coarsest clock of a file system ticks every two seconds.
-const STANDS: Duration = Duration::from_secs(3);
+/// Age from which a file's stamp identifies its content. A second change within one clock tick leaves the stamp
+/// unchanged, and the coarsest file system clock ticks every two seconds.
+const STABLE_AGE: Duration = Duration::from_secs(3);
 
-/// How long a file may go on changing before it is read all the same: with the pause between two looks it is read within
-/// two seconds. What is read may be a part of what is being written; it is read again when the file changes again.
+/// How long a changing file is left alone. With the pause between two scans, such a file is read within two seconds.
+/// The content may be incomplete; the file is read again when it changes again.
 const MAX_UNSETTLED: Duration = Duration::from_millis(1500);
 
-/// A file that is not as it was when it was read.
+/// A file that changed since it was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PendingChange {
-    /// What it was at the last look; `None`: it was not there.
+    /// The stamp at the last scan; `None` if the file did not exist.
     stamp: Option<Stamp>,
-    /// Since when it is that.
+    /// When the file got this stamp.
     since: Instant,
-    /// When it was first seen changed.
-    began: Instant,
+    /// When the change was first seen.
+    first_seen: Instant,
 }
 
 impl PendingChange {
     pub(crate) fn new(stamp: Option<Stamp>, now: Instant) -> Self {
-        Self { stamp, since: now, began: now }
+        Self { stamp, since: now, first_seen: now }
     }
 
-    /// Whether it is time to read the file, which is `stamp` now: it has been the same for `settle`, or it is there and
-    /// has been changing for longer than anybody should wait.
+    /// Whether to read the file, whose stamp is `stamp` now: it was unchanged for `settle`, or it exists and has been
+    /// changing for too long.
     pub(crate) fn is_due(&mut self, stamp: Option<Stamp>, settle: Duration, now: Instant) -> bool {
         if self.stamp != stamp {
             (self.stamp, self.since) = (stamp, now);
         }
         now.saturating_duration_since(self.since) >= settle
-            || (stamp.is_some() && now.saturating_duration_since(self.began) >= settle.max(MAX_UNSETTLED))
+            || (stamp.is_some()
+                && now.saturating_duration_since(self.first_seen) >= settle.max(MAX_UNSETTLED))
     }
 }
 
-/// Which file it is and when it changed last. As long as it is the same, so is the content, but for writers that hide.
+/// The identity and modification times of a file. While they are unchanged, the content is unchanged, unless a writer
+/// resets the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
-    file: One,
-    /// The file beside it, which is part of the component.
-    beside: Option<One>,
+    file: FileIdentity,
+    /// The `plugin.toml`, which is part of the component.
+    manifest: Option<FileIdentity>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct One {
+struct FileIdentity {
     device: u64,
     inode: u64,
     mode: u32,
@@ -70,40 +72,45 @@ struct One {
 }
 
 impl Stamp {
-    /// Of what a path leads to; where that cannot be looked at, of the link. `None`: there is nothing.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
-        One::of(path).map(|file| Self { file, beside: None })
+    /// The stamp of the file at a path, or of the link if its target is not accessible. `None` if there is neither.
+    pub(crate) fn from_path(path: &Path) -> Option<Self> {
+        FileIdentity::from_path(path).map(|file| Self { file, manifest: None })
     }
 
-    /// Of a component, with what stands beside it if something may.
-    pub(crate) fn of_component(path: &Path, beside: bool) -> Option<Self> {
-        let one = One::of(path)?;
-        Some(Self { file: one, beside: beside.then(|| One::of(&foreign::beside(path))).flatten() })
+    /// The stamp of a component, including its `plugin.toml` if there may be one.
+    pub(crate) fn from_component(path: &Path, has_manifest: bool) -> Option<Self> {
+        let one = FileIdentity::from_path(path)?;
+        Some(Self {
+            file: one,
+            manifest: has_manifest
+                .then(|| FileIdentity::from_path(&plain_component::manifest_path(path)))
+                .flatten(),
+        })
     }
 
-    /// Whether what was read at a time stands for as long as this stamp does. The time of the last change of any kind
-    /// decides, which no program sets.
-    pub(crate) fn stands_since(&self, read: SystemTime) -> bool {
+    /// Whether the stamp identifies content that was read at this time. Decided by the change time (`ctime`), which
+    /// programs cannot set.
+    pub(crate) fn is_stable_since(&self, read: SystemTime) -> bool {
         let since = read.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let all = [Some(&self.file), self.beside.as_ref()];
+        let all = [Some(&self.file), self.manifest.as_ref()];
         all.into_iter().flatten().all(|one| {
             let (seconds, nanos) = one.changed;
             let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u32::try_from(nanos)) else {
                 return false;
             };
-            since.checked_sub(Duration::new(seconds, nanos)).is_some_and(|age| age >= STANDS)
+            since.checked_sub(Duration::new(seconds, nanos)).is_some_and(|age| age >= STABLE_AGE)
         })
     }
 }
 
-impl One {
-    fn of(path: &Path) -> Option<Self> {
+impl FileIdentity {
+    fn from_path(path: &Path) -> Option<Self> {
         let meta = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
         meta.ok().as_ref().map(Self::from)
     }
 }
 
-impl From<&Metadata> for One {
+impl From<&Metadata> for FileIdentity {
     fn from(meta: &Metadata) -> Self {
         Self {
             device: meta.dev(),
@@ -116,40 +123,41 @@ impl From<&Metadata> for One {
     }
 }
 
-/// Reads a component from a file, which must be a regular one and not too large, with the file beside it put in; and with
-/// what both were, if that stayed the same while they were read.
+/// Reads a component from a regular file and embeds its `plugin.toml`. Also returns the stamp of both, if they did not
+/// change meanwhile.
 pub(crate) fn read_component(path: &Path) -> Result<(Vec<u8>, Option<Stamp>), LoadError> {
     let (mut bytes, file) = read(path, MAX_COMPONENT_BYTES)?;
-    let beside = foreign::beside(path);
-    // A link that leads nowhere is there, too, and is told.
-    let beside = if std::fs::symlink_metadata(&beside).is_ok() {
-        let (text, stamp) = read(&beside, MAX_MANIFEST_BYTES).map_err(|error| about(&beside, error))?;
-        foreign::put_in(&mut bytes, &text)?;
+    let manifest_path = plain_component::manifest_path(path);
+    // A dangling link counts as a manifest, too, so that it is reported.
+    let manifest = if std::fs::symlink_metadata(&manifest_path).is_ok() {
+        let (text, stamp) = read(&manifest_path, MAX_MANIFEST_BYTES)
+            .map_err(|error| with_file_name(&manifest_path, error))?;
+        plain_component::embed_manifest(&mut bytes, &text)?;
         Some(stamp)
     } else {
         None
     };
-    let stamp = match (file, beside) {
-        (Some(file), None) => Some(Stamp { file, beside: None }),
-        (Some(file), Some(Some(beside))) => Some(Stamp { file, beside: Some(beside) }),
+    let stamp = match (file, manifest) {
+        (Some(file), None) => Some(Stamp { file, manifest: None }),
+        (Some(file), Some(Some(manifest))) => Some(Stamp { file, manifest: Some(manifest) }),
         _ => None,
     };
     Ok((bytes, stamp))
 }
 
-/// Says of which file an error is.
-fn about(file: &Path, error: LoadError) -> LoadError {
+/// Adds the file name to an error.
+fn with_file_name(file: &Path, error: LoadError) -> LoadError {
     let file = file.display();
     match error {
         LoadError::Unreadable(error) => {
             LoadError::Unreadable(std::io::Error::new(error.kind(), format!("`{file}`: {error}")))
         }
-        other => LoadError::Metadata(format!("the file `{file}` beside it {other}")),
+        other => LoadError::Metadata(format!("its manifest `{file}` {other}")),
     }
 }
 
-/// Reads a regular file, with what it was, if that stayed the same meanwhile.
-fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<One>), LoadError> {
+/// Reads a regular file. Also returns its identity, if it did not change meanwhile.
+fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<FileIdentity>), LoadError> {
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() {
         return Err(LoadError::NotAFile(if kind.is_dir() {
@@ -160,7 +168,7 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<One>), LoadError> {
             "special file"
         }));
     }
-    // Looked at again once it is open; and opened so that a FIFO put there in between is not waited for.
+    // Opened without blocking and checked again, in case a FIFO was put there in between.
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let mut file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
@@ -176,8 +184,8 @@ fn read(path: &Path, most: u64) -> Result<(Vec<u8>, Option<One>), LoadError> {
     if bytes.len() as u64 > most {
         return Err(LoadError::TooLarge { size: bytes.len() as u64, most });
     }
-    let stamp = One::from(&meta);
-    let stayed = stamp == One::from(&file.metadata()?);
+    let stamp = FileIdentity::from(&meta);
+    let stayed = stamp == FileIdentity::from(&file.metadata()?);
     Ok((bytes, stayed.then_some(stamp)))
 }
 
@@ -186,19 +194,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_never_settles_is_read_all_the_same() {
+    fn a_file_that_never_settles_is_still_read() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Stamp::of(dir.path()).unwrap();
-        let stamp = |size: u64| Some(Stamp { file: One { size, ..first.file }, ..first });
+        let first = Stamp::from_path(dir.path()).unwrap();
+        let stamp = |size: u64| Some(Stamp { file: FileIdentity { size, ..first.file }, ..first });
         let (start, settle) = (Instant::now(), Duration::from_millis(300));
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut change = PendingChange::new(stamp(0), start);
-        // It changes at each look.
+        // The file changes at each scan.
         let due = (1..100).find(|n| change.is_due(stamp(*n), settle, at(n * 150)));
         assert_eq!(due.map(|n| n * 150), Some(1500));
         let mut change = PendingChange::new(stamp(0), start);
         assert!(!change.is_due(stamp(0), settle, at(299)) && change.is_due(stamp(0), settle, at(300)));
-        // One that comes and goes is gone only once it stays away.
+        // A file that comes and goes counts as removed only once it stays away.
         let mut change = PendingChange::new(None, start);
         let there = |n: u64| stamp(1).filter(|_| n % 2 == 1);
         assert_eq!((1..100).find(|n| change.is_due(there(*n), settle, at(n * 150))), Some(11));
@@ -208,25 +216,25 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_stands_once_it_is_old() {
+    fn a_stamp_is_stable_once_it_is_old() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, beside) = (dir.path().join("a.wasm"), dir.path().join("a.plugin.toml"));
+        let (file, manifest) = (dir.path().join("a.wasm"), dir.path().join("a.plugin.toml"));
         std::fs::write(&file, "a").unwrap();
-        std::fs::write(&beside, "b").unwrap();
+        std::fs::write(&manifest, "b").unwrap();
         let at = |seconds: u64, nanos: i64| {
-            let mut stamp = Stamp::of_component(&file, true).unwrap();
+            let mut stamp = Stamp::from_component(&file, true).unwrap();
             stamp.file.changed = (1_000_000, 500);
-            stamp.beside.as_mut().unwrap().changed = (999_999, nanos);
-            stamp.stands_since(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+            stamp.manifest.as_mut().unwrap().changed = (999_999, nanos);
+            stamp.is_stable_since(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         };
         assert!(at(1_000_004, 0) && !at(1_000_003, 0) && !at(999_000, 0));
-        assert!(!at(1_000_004, -1), "no time at all");
-        let mut young = Stamp::of_component(&file, true).unwrap();
+        assert!(!at(1_000_004, -1), "an invalid time");
+        let mut young = Stamp::from_component(&file, true).unwrap();
         young.file.changed.0 = 0;
-        assert!(!young.stands_since(SystemTime::now()), "what stands beside it is young");
-        // Its own time of writing can be set; the time of that cannot.
+        assert!(!young.is_stable_since(SystemTime::now()), "the manifest is young");
+        // A program can set the modification time, but not the change time.
         let times = std::fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
         File::options().write(true).open(&file).unwrap().set_times(times).unwrap();
-        assert!(!Stamp::of_component(&file, false).unwrap().stands_since(SystemTime::now()));
+        assert!(!Stamp::from_component(&file, false).unwrap().is_stable_since(SystemTime::now()));
     }
 }

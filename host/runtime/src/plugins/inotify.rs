@@ -1,39 +1,38 @@
-//! Hints of the kernel that something in some folders may have changed. A hint says only that it is worth looking:
-//! what a look finds decides. So events can be lost, doubled or out of order, and nothing is read from them.
+//! Change hints from inotify for the watched folders. A hint only triggers a scan, and the scan decides. Events may
+//! therefore be lost, duplicated or out of order, and their content is ignored.
 //!
-//! Where there are no hints (another system, a network file system, no more inotify instances) the looks that happen
-//! anyway find the change, later.
+//! Without hints (another system, a network file system, no inotify instance left), polling finds the change later.
 
 use std::path::PathBuf;
 
-/// A folder, and which one it is now: device and inode.
-pub(crate) type Place = (PathBuf, Option<(u64, u64)>);
+/// A folder, with the device and inode that its path has now.
+pub(crate) type WatchedFolder = (PathBuf, Option<(u64, u64)>);
 
-/// The folders that are watched.
+/// The watched folders.
 #[derive(Debug, Default)]
-pub(crate) struct Hints {
-    places: Vec<Place>,
+pub(crate) struct ChangeHints {
+    folders: Vec<WatchedFolder>,
     #[cfg(target_os = "linux")]
     inotify: Option<tokio::net::unix::pipe::Receiver>,
 }
 
-impl Hints {
-    /// Watches these folders from now on, if they are not the ones that are watched. A folder that was made anew under
-    /// the same name is another one.
-    pub(crate) fn watch(&mut self, places: Vec<Place>) {
-        if self.places == places {
+impl ChangeHints {
+    /// Watches these folders, unless they are already watched. A folder that was recreated under the same name is
+    /// watched again.
+    pub(crate) fn watch(&mut self, folders: Vec<WatchedFolder>) {
+        if self.folders == folders {
             return;
         }
-        self.places = places;
+        self.folders = folders;
         self.open();
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Hints {
+impl ChangeHints {
     fn open(&mut self) {}
 
-    /// Waits for a hint; here there is none.
+    /// Waits for a hint. This system has none.
     pub(crate) async fn next(&mut self) {
         std::future::pending().await
     }
@@ -44,22 +43,24 @@ mod linux {
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
     use tokio::net::unix::pipe::Receiver;
 
-    use super::{Hints, Place};
+    use super::{ChangeHints, WatchedFolder};
 
-    /// Reads after one hint; a flood is left to the next.
-    const MOST_READS: usize = 64;
+    /// Maximum number of reads per hint. More events trigger another hint.
+    const MAX_READS: usize = 64;
 
-    impl Hints {
+    impl ChangeHints {
         pub(super) fn open(&mut self) {
-            // The old one goes first: a user has few of them.
+            // Closed first, because a user has few inotify instances.
             self.inotify = None;
-            match watched(&self.places) {
+            match watch_folders(&self.folders) {
                 Ok(inotify) => self.inotify = Some(inotify),
-                Err(error) => tracing::warn!(%error, "changes of files are noticed by polling only"),
+                Err(error) => {
+                    tracing::warn!(%error, "inotify is not available; file changes are found by polling")
+                }
             }
         }
 
-        /// Waits for a hint. Many that came at once are one.
+        /// Waits for a hint. Many events at once are one hint.
         pub(crate) async fn next(&mut self) {
             let Some(inotify) = &self.inotify else { return std::future::pending().await };
             if inotify.readable().await.is_err() {
@@ -67,7 +68,7 @@ mod linux {
                 return;
             }
             let mut buffer = [0_u8; 4096];
-            for _ in 0..MOST_READS {
+            for _ in 0..MAX_READS {
                 if inotify.try_read(&mut buffer).is_err() {
                     break;
                 }
@@ -75,7 +76,7 @@ mod linux {
         }
     }
 
-    fn watched(places: &[Place]) -> std::io::Result<Receiver> {
+    fn watch_folders(folders: &[WatchedFolder]) -> std::io::Result<Receiver> {
         let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let events = WatchFlags::CREATE
             | WatchFlags::MOVED_TO
@@ -86,12 +87,15 @@ mod linux {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        for (folder, _) in places.iter().filter(|(_, there)| there.is_some()) {
+        for (folder, _) in folders.iter().filter(|(_, there)| there.is_some()) {
             if let Err(error) = add_watch(&inotify, folder, events) {
-                tracing::warn!(folder = %folder.display(), %error, "changes there are noticed by polling only");
+                tracing::warn!(
+                    folder = %folder.display(), %error,
+                    "the folder cannot be watched; its changes are found by polling"
+                );
             }
         }
-        // Not a pipe, but read like one: whatever can be polled and read is taken.
+        // An inotify descriptor is not a pipe, but tokio polls and reads it the same way.
         Receiver::from_owned_fd_unchecked(inotify)
     }
 }

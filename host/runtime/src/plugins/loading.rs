@@ -1,33 +1,33 @@
-//! What is heard while plugins are loaded: that a component is compiled, and that this has ended.
+//! Events for embedders while plugins are loaded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use toolbay_policy::name::PluginId;
 
-/// What is heard while plugins are loaded.
+/// An event while plugins are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadEvent<'a> {
-    /// A component that is not in the cache is being compiled.
+    /// A component that is not cached is being compiled.
     Compiling {
-        /// Its plugin.
+        /// The plugin's id.
         plugin: &'a PluginId,
-        /// Its size in bytes.
+        /// The size of the component in bytes.
         bytes: u64,
     },
-    /// Compiling has ended, well or not; what went wrong is told otherwise.
+    /// The compilation ended. An error is reported elsewhere.
     Compiled {
-        /// Its plugin.
+        /// The plugin's id.
         plugin: &'a PluginId,
-        /// How long it took.
+        /// The duration of the compilation.
         elapsed: Duration,
     },
 }
 
-/// Hears what happens while plugins are loaded, and when one that is called has to be compiled again.
+/// Receives events while plugins are loaded, and when a called plugin must be compiled again.
 pub type LoadListener = Arc<dyn Fn(LoadEvent<'_>) + Send + Sync>;
 
-/// A compilation that is told of, and of whose end is told, also if it is given up.
+/// Emits the start and the end of a compilation, also if it is abandoned.
 pub(crate) struct CompileProgress<'a> {
     listener: Option<&'a LoadListener>,
     plugin: &'a PluginId,
@@ -35,7 +35,7 @@ pub(crate) struct CompileProgress<'a> {
 }
 
 impl<'a> CompileProgress<'a> {
-    pub(crate) fn begin(listener: Option<&'a LoadListener>, plugin: &'a PluginId, bytes: u64) -> Self {
+    pub(crate) fn start(listener: Option<&'a LoadListener>, plugin: &'a PluginId, bytes: u64) -> Self {
         if let Some(listener) = listener {
             listener(LoadEvent::Compiling { plugin, bytes });
         }

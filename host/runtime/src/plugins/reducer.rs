@@ -1,4 +1,4 @@
-//! The port through which the pipeline shrinks a result: a [sealed](SealedEntry) instance of the reducer's plugin.
+//! Runs the reducers of a plugin in [isolated](IsolatedEntry) instances.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use toolbay_core::call::fault::{Fault, FaultKind};
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::output::reduce::{Reduce, ReduceContext};
 use toolbay_core::tool::content::ToolResult;
-use toolbay_policy::limits::{HostLimits, Limits};
+use toolbay_policy::limits::{CallLimits, HostLimits};
 
 use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReduceContext as GuestContext;
-use crate::plugins::answer::{from_guest, to_guest};
 use crate::plugins::code;
+use crate::plugins::isolated_entry::{IsolatedEntry, lost_export};
 use crate::plugins::plugin::Plugin;
-use crate::plugins::sealed::{SealedEntry, lost};
+use crate::plugins::tool_result::{from_guest, to_guest};
 
-/// The reducers of one plugin.
+/// A reducer of one plugin.
 #[derive(Debug)]
-pub(crate) struct PluginReducer(SealedEntry);
+pub(crate) struct PluginReducer(IsolatedEntry);
 
 impl PluginReducer {
-    /// The reducer of `plugin` for the tool `target`.
-    pub(crate) fn new(plugin: &Arc<Plugin>, limits: &Limits, target: &str, host: &HostLimits) -> Self {
+    /// Creates the reducer of `plugin` for the tool `target`.
+    pub(crate) fn new(plugin: &Arc<Plugin>, limits: &CallLimits, target: &str, host: &HostLimits) -> Self {
         let what = format!("the reducer of `{}` for `{target}`", plugin.id);
-        Self(SealedEntry::new(plugin, code::sealed(limits), Arc::default(), what, host))
+        Self(IsolatedEntry::new(plugin, code::isolated_limits(limits), Arc::default(), what, host))
     }
 }
 
@@ -34,7 +34,7 @@ impl Reduce for PluginReducer {
     ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
         Box::pin(async move {
             let ask = async |code: &code::Code, store: &mut _| {
-                let pre = code.reducers.as_ref().ok_or_else(|| lost("reducers"))?;
+                let pre = code.reducers.as_ref().ok_or_else(|| lost_export("reducers"))?;
                 let context = GuestContext {
                     tool_name: ctx.tool_name.to_owned(),
                     args: ctx.args.to_owned(),

@@ -1,5 +1,4 @@
-//! The built-in reducers, run natively: for a program with a host inside that wants results short and has no need to
-//! load them as a component.
+//! Runs the built-in reducers natively, for embedders that do not want to load them as a component.
 //!
 //! ```no_run
 //! # fn example(host: &toolbay::Host) -> Result<(), Box<dyn std::error::Error>> {
@@ -11,8 +10,8 @@
 //! # }
 //! ```
 //!
-//! What each of them does is documented in `toolbay_reducers`; the plugin `reducers` is made of the same functions. They
-//! are trusted code of ours and run in the call's own task, without fuel and without a time-out: they take linear time.
+//! `toolbay_reducers` documents each reducer, and the plugin `reducers` contains the same functions. They are trusted
+//! code and run in the call's task without fuel and without a time-out, because they take linear time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,9 +21,9 @@ use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::output::reduce::{Reduce, ReduceContext};
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolError, ToolOutput, ToolResult};
-use toolbay_reducers::{Builtin, Context, terminal_error};
+use toolbay_reducers::{BuiltinReducer, terminal_error};
 
-/// There is no built-in reducer of this name.
+/// No built-in reducer has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no reducer `{name}`; known are {known}")]
 pub struct UnknownReducer {
@@ -32,19 +31,19 @@ pub struct UnknownReducer {
     known: String,
 }
 
-/// The names of all built-in reducers, with what they do.
+/// The names of all built-in reducers, with their descriptions.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     toolbay_reducers::ALL.into_iter().map(|builtin| (builtin.name, builtin.about))
 }
 
-/// A built-in reducer for the results of one tool, to be given to
-/// [`register_reducer`](toolbay_core::registry::Registry::register_reducer). `tool` is the tool's qualified name, such as
-/// `files__read_file`; whether there is such a tool is not looked at, it may come later.
+/// A built-in reducer for the results of one tool, to pass to
+/// [`register_reducer`](toolbay_core::registry::Registry::register_reducer). `tool` is the tool's qualified name, such
+/// as `files__read_file`. The tool need not exist yet.
 ///
 /// # Errors
-/// There is no reducer of that name.
+/// No reducer has this name.
 pub fn native(tool: &str, reducer: &str) -> Result<ReducerEntry, UnknownReducer> {
-    let Some(builtin) = toolbay_reducers::named(reducer) else {
+    let Some(builtin) = toolbay_reducers::builtin(reducer) else {
         let known: Vec<&str> = all().map(|(name, _)| name).collect();
         return Err(UnknownReducer { name: reducer.to_owned(), known: known.join(", ") });
     };
@@ -52,16 +51,20 @@ pub fn native(tool: &str, reducer: &str) -> Result<ReducerEntry, UnknownReducer>
         target: tool.to_owned(),
         declared: builtin.name.to_owned(),
         owner: None,
-        reducer: Arc::new(Native(builtin)),
+        reducer: Arc::new(NativeReducer(builtin)),
     })
 }
 
 #[derive(Debug)]
-struct Native(Builtin);
+struct NativeReducer(BuiltinReducer);
 
-impl Native {
+impl NativeReducer {
     fn run(&self, input: &ToolResult, ctx: ReduceContext<'_>) -> Option<ToolResult> {
-        let ctx = Context { args: ctx.args, turn: ctx.turn_count, budget_chars: ctx.budget_chars };
+        let ctx = toolbay_reducers::ReducerInput {
+            args: ctx.args,
+            turn: ctx.turn_count,
+            budget_chars: ctx.budget_chars,
+        };
         match input {
             Ok(output) => {
                 let value = (self.0.reduce)(&output.value, &ctx)?;
@@ -76,14 +79,14 @@ impl Native {
     }
 }
 
-impl Reduce for Native {
+impl Reduce for NativeReducer {
     fn reduce<'a>(
         &'a self,
         input: &'a ToolResult,
         ctx: ReduceContext<'a>,
     ) -> BoxFuture<'a, Result<Option<ToolResult>, Fault>> {
         Box::pin(async move {
-            // A fault of ours must not cost the caller the result, as one of a component does not.
+            // A panic must not cost the caller its result, just as a fault of a plugin's reducer does not.
             catch_unwind(AssertUnwindSafe(|| self.run(input, ctx)))
                 .map_err(|_| Fault::new(FaultKind::Trap, format!("the reducer `{}` panicked", self.0.name)))
         })

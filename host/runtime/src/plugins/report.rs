@@ -1,4 +1,4 @@
-//! What loading and reloading came to, for people and programs.
+//! Reports about loading and reloading, for people and programs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use toolbay_policy::name::PluginId;
 
 use crate::error::LoadError;
 
-/// What loading came to.
+/// The result of loading or reloading.
 #[derive(Debug, Clone, Default)]
 pub struct LoadReport {
-    /// The plugins that run, in the order of their files.
+    /// The registered plugins, in the order of their files.
     pub loaded: Vec<PluginId>,
-    /// What was changed by it: what went, then the others, each in the order of their ids.
+    /// The changes: removed plugins first, then the others, each in the order of their ids.
     pub changes: Vec<PluginChange>,
     /// The files that are not loaded, each with the reason.
     pub problems: Vec<LoadProblem>,
-    /// What does not stop a plugin but should be known; of those plugins that were changed.
+    /// Warnings of the changed plugins.
     pub warnings: Vec<LoadWarning>,
-    /// Keys of `[host]` that are other ones in a policy that was read again, and hold from the next start on.
+    /// Keys of `[host]` that changed in the reloaded policy and apply only after a restart.
     pub restart: Vec<&'static str>,
 }
 
 impl LoadReport {
-    /// What two passes came to, one after the other.
-    pub(crate) fn then(mut self, later: Self) -> Self {
+    /// Merges the reports of two consecutive passes.
+    pub(crate) fn merge(mut self, later: Self) -> Self {
         self.changes.extend(later.changes);
-        self.changes.sort_by(|one, other| one.order().cmp(&other.order()));
+        self.changes.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));
         self.warnings.extend(later.warnings);
         self.warnings.sort_by(|one, other| one.plugin.cmp(&other.plugin));
         self.restart.extend(later.restart);
@@ -36,73 +36,73 @@ impl LoadReport {
     }
 }
 
-/// A plugin that is another one than before.
+/// A change of one plugin.
 #[derive(Debug, Clone)]
 pub struct PluginChange {
     /// The plugin.
     pub plugin: PluginId,
-    /// In what way.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// What changed in its tools, one for each tool that did.
+    /// The changed tools.
     pub tools: Vec<ToolChange>,
 }
 
-/// In what way a plugin is another one.
+/// The kind of a plugin change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The plugin is new.
     Added,
-    /// Other bytes are in its place.
+    /// The component was replaced.
     Replaced,
-    /// The same bytes under another policy or another consent.
+    /// The same component has new grants, from another policy or consent.
     Regranted,
-    /// It is gone.
+    /// The plugin was removed.
     Removed,
 }
 
 impl PluginChange {
-    /// What went comes first.
-    fn order(&self) -> (bool, &PluginId) {
+    /// Orders removed plugins first.
+    fn sort_key(&self) -> (bool, &PluginId) {
         (self.kind != ChangeKind::Removed, &self.plugin)
     }
 }
 
 impl ChangeKind {
-    /// As a sentence has it.
+    /// The change as a verb for messages.
     #[must_use]
-    pub fn said(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "added",
             Self::Replaced => "replaced",
-            Self::Regranted => "granted anew",
+            Self::Regranted => "granted again",
             Self::Removed => "removed",
         }
     }
 }
 
-/// A file that is not a plugin of this host.
+/// A file that is not loaded.
 #[derive(Debug, Clone)]
 pub struct LoadProblem {
     /// The file.
     pub file: PathBuf,
-    /// The plugin that it would be, where that is known.
+    /// The plugin's id, if it is known.
     pub plugin: Option<PluginId>,
-    /// Why it is not loaded.
+    /// The reason.
     pub error: Arc<LoadError>,
-    /// Whether an older version of the plugin runs in its place.
+    /// Whether an older version of the plugin stays loaded.
     pub kept: bool,
 }
 
 impl fmt::Display for LoadProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file.display(), self.error)?;
-        f.write_str(if self.kept { "; its older version goes on" } else { "" })
+        f.write_str(if self.kept { "; the older version stays loaded" } else { "" })
     }
 }
 
 impl LoadProblem {
-    /// Whether it says the same as another one.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    /// Whether both report the same problem.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.file == other.file
             && self.plugin == other.plugin
             && self.kept == other.kept
@@ -110,11 +110,11 @@ impl LoadProblem {
     }
 }
 
-/// Something about a loaded plugin that its operator should know.
+/// A warning about a loaded plugin.
 #[derive(Debug, Clone)]
 pub struct LoadWarning {
     /// The plugin.
     pub plugin: PluginId,
-    /// What.
+    /// The warning.
     pub message: String,
 }

@@ -1,8 +1,8 @@
-//! The operator's settings of a plugin, compared with the schema that its author declares.
+//! Validates the operator's settings of a plugin against the schema that its author declares.
 //!
-//! A key that nobody reads and a value of another kind are mistakes of the policy: the plugin is not loaded, and the
-//! operator is told where to look. A setting that is only missing makes the tools not available: a plugin can be looked at
-//! before anything is written for it.
+//! An unknown key or a value of the wrong type is a mistake in the policy: the plugin is not loaded, and the error
+//! names the line. A missing setting only makes the tools unavailable, so that a plugin can be inspected before it is
+//! configured.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use serde_json::Value;
 use toolbay_core::tool::schema::Schema;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 use toolbay_policy::text::one_line;
 
 use crate::error::LoadError;
 
-/// Longest text of a setting's name that is shown, in characters.
-const SHOWN: usize = 80;
+/// Maximum length of a setting's name in messages, in characters.
+const MAX_NAME_CHARS: usize = 80;
 
-/// Checks the settings of a plugin. The value tells which one is missing.
+/// Checks the settings of a plugin. Returns a refusal if a required setting is missing.
 pub(crate) fn check(
     policy: &Policy,
     plugin: &PluginId,
     schema: Option<&Value>,
-) -> Result<Option<Refusal>, LoadError> {
+) -> Result<Option<PolicyRefusal>, LoadError> {
     let Some(schema) = schema else { return Ok(None) };
     let none = BTreeMap::new();
     let config = policy.config(plugin).unwrap_or(&none);
@@ -35,19 +35,19 @@ pub(crate) fn check(
     Ok(missing.map(|key| {
         let about = schema.get("properties").and_then(|all| all.get(key)?.get("description")?.as_str());
         let about = about.map(|text| format!(" ({})", one_line(text, 200))).unwrap_or_default();
-        let key = one_line(key, SHOWN);
+        let key = one_line(key, MAX_NAME_CHARS);
         let hint = format!("Write in the policy: [plugins.{plugin}.config] {key} = …");
-        Refusal::new(format!("its setting `{key}`{about} is missing"), hint)
+        PolicyRefusal::new(format!("its setting `{key}`{about} is missing"), hint)
     }))
 }
 
-/// How many calls an instance answers: what the operator wants, if the author says that it is safe.
+/// How many calls one instance may run: the operator's value, if the author declares reuse safe.
 pub(crate) fn reuse(policy: &Policy, plugin: &PluginId, reusable: bool, mut warn: impl FnMut(String)) -> u32 {
     let wanted = policy.reuse(plugin);
     if wanted > 1 && !reusable {
         warn(
-            "the policy has `reuse` for it, but it does not declare that its instances are safe to use again: each call \
-             gets a new one"
+            "the policy sets `reuse` for it, but it does not declare that its instances can be reused: each call gets \
+             a fresh one"
                 .to_owned(),
         );
         return 0;
@@ -61,7 +61,7 @@ fn check_present(
     schema: &Value,
     config: &BTreeMap<String, Value>,
 ) -> Result<(), LoadError> {
-    let refused = |key: &str, problem: String| LoadError::Setting {
+    let refused = |key: &str, problem: String| LoadError::InvalidSetting {
         plugin: plugin.clone(),
         key: key.to_owned(),
         line: policy.config_line(plugin, key),
@@ -73,19 +73,22 @@ fn check_present(
     if is_closed
         && let Some(unknown) = config.keys().find(|key| known.is_none_or(|known| !known.contains_key(*key)))
     {
-        let names: Vec<_> =
-            known.into_iter().flatten().map(|(key, _)| format!("`{}`", one_line(key, SHOWN))).collect();
+        let names: Vec<_> = known
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| format!("`{}`", one_line(key, MAX_NAME_CHARS)))
+            .collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         return Err(refused(
             unknown,
-            format!("there is no such setting; there are: {}", one_line(&names, 1000)),
+            format!("no such setting; the settings are: {}", one_line(&names, 1000)),
         ));
     }
     let mut present = schema.clone();
     if let Some(members) = present.as_object_mut() {
         members.remove("required");
     }
-    let present = Schema::accepted_before(present);
+    let present = Schema::from_trusted(present);
     let whole = Value::Object(config.clone().into_iter().collect());
     present.check(&whole).map_err(|mismatch| {
         let step = mismatch.pointer.split('/').nth(1).unwrap_or_default();
@@ -102,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(schema: &Value, policy: &str) -> Result<Option<Refusal>, String> {
+    fn checked(schema: &Value, policy: &str) -> Result<Option<PolicyRefusal>, String> {
         let policy = Policy::parse(&format!("version = 1\n{policy}"), Path::new("/w"), None).unwrap();
         check(&policy, &PluginId::new("p").unwrap(), Some(schema)).map_err(|error| error.to_string())
     }
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_and_what_is_open_takes_anything() {
+    fn a_missing_setting_is_reported_and_an_open_schema_accepts_any_key() {
         let schema = json!({"type": "object", "required": ["url"], "properties": {
             "url": {"type": "string", "description": "Whom to ask."},
         }});

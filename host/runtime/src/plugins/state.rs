@@ -1,16 +1,16 @@
-//! The life of a plugin file: one state per file, and one function per change of it.
+//! The states of a plugin file, with one function per transition.
 //!
 //! | state | how a file gets there |
 //! |---|---|
 //! | `Found` | its directory lists it |
-//! | `Refused` | its name is no plugin id; or it was read and is no plugin that this host takes |
+//! | `Refused` | its name is not a plugin id, or the host rejected its content |
 //! | `Compiled` | it was read, and compiled or found in the cache |
-//! | `Prepared` | it was joined with the grants and consents of the policy; it waits for a consent or for a free name |
+//! | `Prepared` | it was joined with its grants and consents, and waits for a consent or for a free name |
 //! | `Registered` | the registry has its tools |
 //! | `Removed` | `Host::unload` took it out |
 //!
-//! A registered plugin outlives its file: when the file is refused, held or not read yet, the older version stays
-//! registered, and only its file's state says what became of the new one.
+//! A registered plugin outlives its file. While a changed file is refused, held or not read yet, the older version
+//! stays registered, and the state describes the new one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use crate::plugins::digest::Digest;
 use crate::plugins::file::Stamp;
 use crate::plugins::plugin::Plugin;
 
-/// A file and the plugin it is to be. The policy can give one file several ids.
+/// A file and its plugin id. The policy can give one file several ids.
 pub(crate) type FileKey = (Arc<Path>, PluginId);
 
-/// A file that may be a plugin, or a component that was given as bytes.
+/// A file that may be a plugin, or a component that was loaded from bytes.
 #[derive(Debug)]
 pub(crate) struct PluginFile {
-    /// `None`: a component given as bytes.
+    /// `None` for a component that was loaded from bytes.
     pub(crate) path: Option<Arc<Path>>,
-    /// `None`: no plugin id leads to the file; it is refused.
+    /// `None` if the file has no valid plugin id. Such a file is refused.
     pub(crate) id: Option<PluginId>,
     pub(crate) state: PluginState,
-    /// What the file was when it was read; `None`: it is to be read.
+    /// The file at the time it was read; `None` if it must be read.
     pub(crate) record: Option<FileRecord>,
 }
 
@@ -49,26 +49,26 @@ pub(crate) enum PluginState {
     Compiled(Arc<Plugin>),
     Prepared(Arc<PreparedPlugin>),
     Registered(Arc<ActivePlugin>),
-    /// With the state that it goes back to.
+    /// Contains the state to restore.
     Removed(Box<Self>),
 }
 
-/// A file as it was when it was read.
+/// A file at the time it was read.
 #[derive(Debug)]
 pub(crate) struct FileRecord {
     pub(crate) stamp: Option<Stamp>,
-    /// Whether the stamp alone says what is in the file, in this process and by the index in the next.
-    pub(crate) stands: bool,
-    /// The digest of its content, if it could be read.
+    /// Whether the stamp identifies the content, in this process and through the index in the next.
+    pub(crate) is_stable: bool,
+    /// The digest of the content; `None` if it could not be read.
     pub(crate) digest: Option<Digest>,
-    /// When to read it again without a change: the reason it was refused for may pass.
-    pub(crate) again: Option<Instant>,
+    /// When to read the file again even without a change, because the error may be transient.
+    pub(crate) retry_at: Option<Instant>,
 }
 
-/// The content of a file that was read.
+/// The result of reading a file.
 #[derive(Debug)]
-pub(crate) enum Content {
-    /// The same bytes as before, which need no new judgement.
+pub(crate) enum ReadOutcome {
+    /// The same bytes as before.
     Unchanged,
     Plugin(Arc<Plugin>),
     Refused(Arc<LoadError>),
@@ -85,17 +85,17 @@ pub(crate) struct PreparedPlugin {
 #[derive(Debug)]
 pub(crate) struct ActivePlugin {
     pub(crate) plugin: Arc<Plugin>,
-    /// The policy under which it was prepared, and what stands behind it.
+    /// The policy under which it was prepared, and the services built from it.
     pub(crate) services: Arc<Services>,
-    /// Why none of its tools can be called.
+    /// Why the plugin is held and none of its tools can be called.
     pub(crate) held: Option<String>,
     pub(crate) warnings: Vec<String>,
 }
 
 impl ActivePlugin {
-    /// The limits of the plugin as a whole.
+    /// The metering of the plugin as a whole.
     pub(crate) fn metering(&self) -> Metering {
-        Metering::of(&self.services.policy.limits(&self.plugin.id, None))
+        Metering::from_limits(&self.services.policy.limits(&self.plugin.id, None))
     }
 }
 
@@ -109,19 +109,19 @@ impl PluginFile {
         Self { path: Some(path), id, state, record: None }
     }
 
-    /// A plugin that an embedder gave to the host.
-    pub(crate) fn given(path: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Self {
+    /// A plugin that the embedder loaded directly.
+    pub(crate) fn direct(path: Option<Arc<Path>>, plugin: Arc<Plugin>) -> Self {
         Self { path, id: Some(plugin.id.clone()), state: PluginState::Compiled(plugin), record: None }
     }
 
-    /// It was read. A plugin that was removed comes back only as another one.
-    pub(crate) fn read(&mut self, record: FileRecord, content: Content) {
+    /// Records the result of reading the file. An unloaded plugin comes back only if its content changed.
+    pub(crate) fn record_read(&mut self, record: FileRecord, content: ReadOutcome) {
         let new = match content {
-            // What was forgotten meanwhile is to be read again.
-            Content::Unchanged if self.record.is_none() => return,
-            Content::Unchanged => None,
-            Content::Plugin(plugin) => Some(PluginState::Compiled(plugin)),
-            Content::Refused(error) => Some(PluginState::Refused(error)),
+            // The record was cleared meanwhile, so the file must be read again.
+            ReadOutcome::Unchanged if self.record.is_none() => return,
+            ReadOutcome::Unchanged => None,
+            ReadOutcome::Plugin(plugin) => Some(PluginState::Compiled(plugin)),
+            ReadOutcome::Refused(error) => Some(PluginState::Refused(error)),
         };
         self.record = Some(record);
         match (new, &mut self.state) {
@@ -131,9 +131,10 @@ impl PluginFile {
         }
     }
 
-    /// The policy is another one: a file that was refused since other bytes were pinned is to be read again.
-    pub(crate) fn forget_pin(&mut self) {
-        if matches!(self.state.content(), Some(Err(error)) if matches!(**error, LoadError::Digest { .. })) {
+    /// Clears a refusal for a wrong digest, because the new policy may pin another one.
+    pub(crate) fn clear_pin_refusal(&mut self) {
+        if matches!(self.state.content(), Some(Err(error)) if matches!(**error, LoadError::DigestMismatch { .. }))
+        {
             self.record = None;
             match &mut self.state {
                 PluginState::Removed(content) => **content = PluginState::Found,
@@ -142,43 +143,43 @@ impl PluginFile {
         }
     }
 
-    /// Its plugin was joined with its grants.
-    pub(crate) fn prepared(&mut self, plugin: Arc<PreparedPlugin>) {
+    /// The plugin was joined with its grants.
+    pub(crate) fn set_prepared(&mut self, plugin: Arc<PreparedPlugin>) {
         self.state = PluginState::Prepared(plugin);
     }
 
-    /// Its plugin cannot have its grants under this policy; the next policy may be another one.
-    pub(crate) fn unprepared(&mut self) {
+    /// The plugin cannot be prepared under this policy.
+    pub(crate) fn reset_prepared(&mut self) {
         if let Some(plugin) = self.plugin() {
             self.state = PluginState::Compiled(Arc::clone(plugin));
         }
     }
 
-    /// The registry has `active` under its id now.
-    pub(crate) fn registered(&mut self, active: Option<&Arc<ActivePlugin>>) {
+    /// Sets the state according to the plugin that the registry has under the id.
+    pub(crate) fn set_registered(&mut self, active: Option<&Arc<ActivePlugin>>) {
         if active.is_some() {
-            self.readmitted();
+            self.clear_removed();
         }
         let Some(plugin) = self.plugin() else { return };
         match active.filter(|active| Arc::ptr_eq(&active.plugin, plugin)) {
             Some(active) => self.state = PluginState::Registered(Arc::clone(active)),
-            None if matches!(self.state, PluginState::Registered(_)) => self.unprepared(),
+            None if matches!(self.state, PluginState::Registered(_)) => self.reset_prepared(),
             None => {}
         }
     }
 
-    /// What runs under its id is taken out by hand. A file that holds another plugin stays.
-    pub(crate) fn removed(&mut self, plugin: &Arc<Plugin>) {
+    /// Marks the file as unloaded, unless it contains another plugin than the unloaded one.
+    pub(crate) fn set_removed(&mut self, plugin: &Arc<Plugin>) {
         if self.is_removed() || self.plugin().is_some_and(|own| !Arc::ptr_eq(own, plugin)) {
             return;
         }
-        self.unprepared();
+        self.reset_prepared();
         let content = std::mem::replace(&mut self.state, PluginState::Found);
         self.state = PluginState::Removed(Box::new(content));
     }
 
-    /// What was taken out by hand may be registered again.
-    pub(crate) fn readmitted(&mut self) {
+    /// Allows an unloaded plugin to be registered again.
+    pub(crate) fn clear_removed(&mut self) {
         if let PluginState::Removed(content) = &mut self.state {
             self.state = std::mem::replace(&mut **content, PluginState::Found);
         }
@@ -188,25 +189,25 @@ impl PluginFile {
         matches!(self.state, PluginState::Removed(_))
     }
 
-    /// Its plugin, unless it was removed.
+    /// The plugin, unless it was unloaded.
     pub(crate) fn plugin(&self) -> Option<&Arc<Plugin>> {
         self.state.content()?.ok().filter(|_| !self.is_removed())
     }
 
-    /// Its file with its id, if it has both.
+    /// The path and id, if the file has both.
     pub(crate) fn key(&self) -> Option<FileKey> {
         Some((self.path.clone()?, self.id.clone()?))
     }
 
-    /// What its directory lists it as: its file with its id, or why it has none.
-    pub(crate) fn listed(&self) -> (Option<Arc<Path>>, Result<PluginId, String>) {
+    /// The key that identifies the file in listings: its path, and its id or the reason why it has none.
+    pub(crate) fn listing_key(&self) -> (Option<Arc<Path>>, Result<PluginId, String>) {
         let refusal = || self.state.content().and_then(Result::err).map(ToString::to_string);
         (self.path.clone(), self.id.clone().ok_or_else(|| refusal().unwrap_or_default()))
     }
 }
 
 impl PluginState {
-    /// What the file came to when it was read.
+    /// The plugin in the file or the error; `None` before the file was read.
     pub(crate) fn content(&self) -> Option<Result<&Arc<Plugin>, &Arc<LoadError>>> {
         match self {
             Self::Found => None,
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     fn record() -> FileRecord {
-        FileRecord { stamp: None, stands: false, digest: None, again: None }
+        FileRecord { stamp: None, is_stable: false, digest: None, retry_at: None }
     }
 
     fn error(file: &PluginFile) -> Option<String> {
@@ -232,21 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_that_was_forgotten_is_judged_anew() {
+    fn a_file_is_read_again_after_its_pin_changed() {
         let id = PluginId::new("a").unwrap();
         let mut file = PluginFile::found(Path::new("/p/a.wasm").into(), Ok(id));
         assert!(matches!(file.state, PluginState::Found) && file.record.is_none());
-        let other = || LoadError::Digest { found: "1".to_owned(), pinned: "2".to_owned() };
-        file.read(record(), Content::Refused(Arc::new(other())));
+        let other = || LoadError::DigestMismatch { found: "1".to_owned(), pinned: "2".to_owned() };
+        file.record_read(record(), ReadOutcome::Refused(Arc::new(other())));
         assert_eq!(error(&file), Some(other().to_string()));
-        file.forget_pin();
+        file.clear_pin_refusal();
         assert!(matches!(file.state, PluginState::Found) && file.record.is_none());
-        // A look that began under the policy before found the same bytes.
-        file.read(record(), Content::Unchanged);
-        assert!(file.record.is_none(), "it is to be read again");
+        // A scan that started under the previous policy found the same bytes.
+        file.record_read(record(), ReadOutcome::Unchanged);
+        assert!(file.record.is_none(), "the file must be read again");
         let broken = LoadError::Metadata("broken".to_owned());
-        file.read(record(), Content::Refused(Arc::new(broken)));
-        file.forget_pin();
+        file.record_read(record(), ReadOutcome::Refused(Arc::new(broken)));
+        file.clear_pin_refusal();
         assert!(error(&file).is_some_and(|error| error.contains("broken")) && file.record.is_some());
     }
 
@@ -255,8 +256,8 @@ mod tests {
         let twice = PluginId::new("a").unwrap();
         let mut file = PluginFile::found(Path::new("/p/a.wasm").into(), Err(LoadError::DuplicateId(twice)));
         assert!(error(&file).is_some() && file.key().is_none() && file.plugin().is_none());
-        assert_ne!(file.listed().1, Ok(PluginId::new("a").unwrap()));
-        file.registered(None);
+        assert_ne!(file.listing_key().1, Ok(PluginId::new("a").unwrap()));
+        file.set_registered(None);
         assert!(error(&file).is_some());
     }
 }

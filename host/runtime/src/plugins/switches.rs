@@ -1,4 +1,4 @@
-//! What the operator switched off, on disk (`switches.json` in the host's folder of state).
+//! Stores the tools and namespaces that the operator disabled (`switches.json` in the state folder).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,60 +8,60 @@ use toolbay_core::registry::Switches;
 
 use crate::storage::state_file::StateFile;
 
-/// Grows when what is stored changes its meaning.
+/// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
-/// Largest file that is read, in bytes: thousands of tools.
+/// Maximum size of the file, in bytes: thousands of tools.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Switches in a folder.
+/// Switches in a state folder.
 #[derive(Debug, Clone)]
 pub struct FileSwitches(StateFile);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredSwitches {
     version: u32,
     switches: Switches,
 }
 
 impl FileSwitches {
-    /// Keeps switches in this folder, which is made when the first one is set.
+    /// Stores switches in this folder, which is created when the first switch is set.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self(StateFile::new(dir.into(), "switches", VERSION, MAX_BYTES, "switch everything on"))
+        Self(StateFile::new(dir.into(), "switches", VERSION, MAX_BYTES, "enable everything"))
     }
 
-    /// Waits up to `limit` for other processes that write.
+    /// Waits up to `limit` for other writers.
     #[must_use]
     pub fn with_wait(self, limit: Duration) -> Self {
         Self(self.0.with_wait(limit))
     }
 
-    /// The file, which may not be there yet.
+    /// The path of the file, which may not exist yet.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.0.path()
     }
 
-    /// What is switched off. Blocks.
+    /// Reads the switches. Blocks.
     ///
     /// # Errors
-    /// Why the file cannot be read. Who goes on without it has switched on what somebody switched off.
+    /// The file cannot be read. Continuing without it would enable what the operator disabled.
     pub fn load(&self) -> Result<Switches, String> {
-        let stored: Option<Stored> = self.0.load()?;
+        let stored: Option<StoredSwitches> = self.0.load()?;
         Ok(stored.map(|stored| stored.switches).unwrap_or_default())
     }
 
-    /// Changes what is switched off, with no other writer between. Blocks.
+    /// Changes the switches under a lock against other writers. Blocks.
     ///
     /// # Errors
-    /// Why the file cannot be read or written; it then is as it was. An error of `edit` is handed on.
+    /// The file cannot be read or written and stays unchanged, or `edit` fails.
     pub fn update<T, E: From<String>>(
         &self,
         edit: impl FnOnce(&mut Switches) -> Result<T, E>,
     ) -> Result<T, E> {
         let _lock = self.0.lock()?;
-        let mut stored = Stored { version: VERSION, switches: self.load()? };
+        let mut stored = StoredSwitches { version: VERSION, switches: self.load()? };
         let value = edit(&mut stored.switches)?;
         self.0.store(&stored)?;
         Ok(value)
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_is_found_again_and_a_broken_file_is_not_taken_for_none() {
+    fn switches_are_restored_and_a_broken_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let kept = FileSwitches::new(dir.path().join("state"));
         assert_eq!(kept.load().unwrap(), Switches::default());

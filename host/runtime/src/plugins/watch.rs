@@ -1,8 +1,8 @@
-//! A directory that lives: what changes in it, in the policy and in the consents holds without a restart.
+//! Watches plugin directories, the policy and the consents, and applies changes without a restart.
 //!
-//! One task looks, compares and goes to sleep again. A hint of the kernel ends the sleep early; without one it looks
-//! every [`WatchOptions::poll`]. However many events there are, there is at most one look per half of
-//! [`WatchOptions::settle`], and a look costs a listing and one `stat` for each file.
+//! One task scans and sleeps. A kernel hint ends the sleep early; otherwise the task scans every
+//! [`WatchOptions::poll`]. There is at most one scan per half of [`WatchOptions::settle`], however many events arrive.
+//! A scan costs one directory listing and one `stat` per file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,32 +13,32 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::registry::event::Event;
+use toolbay_core::registry::event::HostEvent;
 use toolbay_policy::Policy;
-use toolbay_policy::capability::floor::Keep;
+use toolbay_policy::capability::protected_paths::Protection;
 
 use crate::host::Host;
-use crate::plugins::directory::Look;
+use crate::plugins::directory::ScanMode;
 use crate::plugins::file::{PendingChange, Stamp};
-use crate::plugins::inotify::{Hints, Place};
+use crate::plugins::inotify::{ChangeHints, WatchedFolder};
 use crate::plugins::installed::ReplanReason;
 
-/// Shortest `settle` and `poll`: what is less would be a busy loop.
-const LEAST_SETTLE: Duration = Duration::from_millis(10);
-const LEAST_POLL: Duration = Duration::from_millis(100);
+/// Minimum `settle` and `poll`: less would be a busy loop.
+const MIN_SETTLE: Duration = Duration::from_millis(10);
+const MIN_POLL: Duration = Duration::from_millis(100);
 
-/// How a host is watched.
+/// Options of [`Host::watch`].
 #[derive(Debug)]
 pub struct WatchOptions {
-    /// How long a file must have been the same before it is read: 300 ms by default, 10 ms at least. Too short, and a
-    /// file that is being written is loaded in part, and again once it is whole; a file that is renamed into place is
-    /// whole at once. A file that changes more often than that is read after 1.5 s, or this time if it is longer.
+    /// How long a file must be unchanged before it is read: 300 ms by default, at least 10 ms. If it is too short, a
+    /// file that is being written is loaded incomplete, and again once it is complete. A file that is renamed into
+    /// place is always complete. A file that keeps changing is read after 1.5 s, or after `settle` if that is longer.
     pub settle: Duration,
-    /// How often is looked without a hint: every 2 s by default, 100 ms at least. On network file systems, and for
-    /// files behind links, this is how long a change can go unnoticed.
+    /// How often to scan without a hint: every 2 s by default, at least 100 ms. On network file systems and for files
+    /// behind links, a change can go unnoticed for this long.
     pub poll: Duration,
-    /// Files beside the directory that are read again when they change.
-    pub files: Vec<Watched>,
+    /// Other files to read again when they change.
+    pub files: Vec<WatchedFile>,
 }
 
 impl Default for WatchOptions {
@@ -48,103 +48,102 @@ impl Default for WatchOptions {
 }
 
 /// A file that is read again when it changes.
-pub struct Watched {
+pub struct WatchedFile {
     file: PathBuf,
-    /// What it was when it was read.
+    /// The stamp when the file was read.
     stamp: Option<Stamp>,
-    /// What it is now, if that is not what was read.
-    moving: Option<PendingChange>,
-    then: Then,
+    /// A change that was not read yet.
+    pending: Option<PendingChange>,
+    then: ChangeAction,
 }
 
-enum Then {
+enum ChangeAction {
     Policy(Arc<dyn Fn() -> Result<Policy, String> + Send + Sync>),
     Documents,
     Call(Arc<dyn Fn(&Host) + Send + Sync>),
 }
 
-impl fmt::Debug for Watched {
+impl fmt::Debug for WatchedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watched").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("WatchedFile").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl Watched {
-    /// The policy's file, and what reads it. Make it before you read the policy for the first time: what changes
-    /// afterwards is noticed. A policy that cannot be read, and a file that is gone, leave the one that holds.
+impl WatchedFile {
+    /// Watches the policy file, which `read` parses. Create it before you read the policy for the first time, so that
+    /// later changes are noticed. If the file is gone or invalid, the current policy stays.
     #[must_use]
     pub fn policy(
         file: impl Into<PathBuf>,
         read: impl Fn() -> Result<Policy, String> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(file.into(), Then::Policy(Arc::new(read)))
+        Self::new(file.into(), ChangeAction::Policy(Arc::new(read)))
     }
 
-    /// The document of a service of the policy: all of them are read again, without anything else waiting for it. Those of
-    /// a policy that is read again are watched by themselves.
+    /// Watches an OpenAPI document of the policy. A change reloads all documents in the background. After a policy
+    /// reload, the documents of the new policy are watched automatically.
     #[must_use]
     pub fn document(file: impl Into<PathBuf>) -> Self {
-        Self::new(file.into(), Then::Documents)
+        Self::new(file.into(), ChangeAction::Documents)
     }
 
-    /// Any other file, and what is to be done when it has changed. `then` may block, and what changed meanwhile waits for
-    /// it.
+    /// Watches any other file, and calls `then` when it changes. `then` may block; other changes wait for it.
     #[must_use]
     pub fn file(file: impl Into<PathBuf>, then: impl Fn(&Host) + Send + Sync + 'static) -> Self {
-        Self::new(file.into(), Then::Call(Arc::new(then)))
+        Self::new(file.into(), ChangeAction::Call(Arc::new(then)))
     }
 
-    fn new(file: PathBuf, then: Then) -> Self {
-        let stamp = Stamp::of(&file);
-        Self { file, stamp, moving: None, then }
+    fn new(file: PathBuf, then: ChangeAction) -> Self {
+        let stamp = Stamp::from_path(&file);
+        Self { file, stamp, pending: None, then }
     }
 
-    /// Whether it is to be read, and whether it is still changing.
-    fn look(&mut self, now: Option<Stamp>, settle: Duration, anew: bool) -> (bool, bool) {
+    /// Whether the file is due to be read, and whether it is still changing.
+    fn check(&mut self, now: Option<Stamp>, settle: Duration, forced: bool) -> (bool, bool) {
         if now == self.stamp {
-            self.moving = None;
-            return (anew && now.is_some(), false);
+            self.pending = None;
+            return (forced && now.is_some(), false);
         }
         let time = Instant::now();
-        let change = self.moving.get_or_insert_with(|| PendingChange::new(now, time));
-        if !change.is_due(now, settle, time) && !anew {
+        let change = self.pending.get_or_insert_with(|| PendingChange::new(now, time));
+        if !change.is_due(now, settle, time) && !forced {
             return (false, true);
         }
-        (self.stamp, self.moving) = (now, None);
+        (self.stamp, self.pending) = (now, None);
         (true, false)
     }
 }
 
-/// A directory that is watched, until this is dropped.
+/// A watched directory. Dropping the handle ends the watch.
 #[derive(Debug)]
-pub struct Watch {
-    anew: Arc<Notify>,
+pub struct WatchHandle {
+    forced: Arc<Notify>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Watch {
-    /// Reads the policy and every file anew, whatever they look like, as soon as may be. Does not wait for it.
+impl WatchHandle {
+    /// Reads the policy and every file again, even if they look unchanged. Returns at once.
     pub fn reload(&self) {
-        self.anew.notify_one();
+        self.forced.notify_one();
     }
 }
 
 impl Host {
-    /// Watches a plugin directory, every other one that was loaded, and the consents, until the handle is dropped.
-    /// The directory need not be there yet. What happens is told by [`Host::events`] and in the log.
+    /// Watches a plugin directory, all directories that were loaded, and the consents, until the handle is dropped. The
+    /// directory need not exist yet. Changes are reported by [`Host::events`] and in the log.
     ///
-    /// Plugins are replaced whole; calls that run end on the version they began with. Must be called in a tokio
-    /// runtime with timers and I/O.
+    /// A plugin is replaced as a whole, and running calls finish on the version they started with. Must be called in a
+    /// tokio runtime with timers and I/O.
     ///
     /// ```no_run
     /// # async fn example(host: toolbay::Host) -> Result<(), Box<dyn std::error::Error>> {
-    /// use toolbay::{Policy, WatchOptions, Watched};
+    /// use toolbay::{Policy, WatchOptions, WatchedFile};
     ///
     /// let read = || {
     ///     let text = std::fs::read_to_string("/etc/agent/toolbay.toml").map_err(|e| e.to_string())?;
     ///     Policy::parse(&text, "/etc/agent".as_ref(), None).map_err(|e| e.to_string())
     /// };
-    /// let policy = Watched::policy("/etc/agent/toolbay.toml", read);
+    /// let policy = WatchedFile::policy("/etc/agent/toolbay.toml", read);
     /// let options = WatchOptions { files: vec![policy], ..WatchOptions::default() };
     /// let watch = host.watch("/srv/agent/plugins".as_ref(), options).await;
     /// let mut events = host.events().stream();
@@ -155,66 +154,70 @@ impl Host {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn watch(&self, dir: &Path, options: WatchOptions) -> Watch {
-        self.installed.shared.folders.keep(dir, Keep::FromWriters);
+    pub async fn watch(&self, dir: &Path, options: WatchOptions) -> WatchHandle {
+        self.installed.shared.folders.protect(dir, Protection::WriteOnly);
         self.add_directory(dir).await;
-        let anew = Arc::new(Notify::new());
-        // Looks and sleeps until its handle is dropped.
-        let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&anew)));
-        Watch { anew, _task: AbortOnDropHandle::new(task) }
+        let forced = Arc::new(Notify::new());
+        // The task scans and sleeps until its handle is dropped.
+        let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&forced)));
+        WatchHandle { forced, _task: AbortOnDropHandle::new(task) }
     }
 }
 
 impl Host {
-    /// One scan of the watcher's; returns whether something is still changing.
-    async fn scan_when_due(self, due: Due, settle: Duration) -> bool {
-        if due.anew {
-            self.installed.readmit();
+    /// Runs one scan. Returns whether a file is still changing.
+    async fn scan_when_due(self, due: PendingWork, settle: Duration) -> bool {
+        if due.forced {
+            self.installed.restore_unloaded();
         }
-        let how = if due.anew { Look::Anew } else { Look::Settled(settle) };
-        let why = if due.anew || due.agreed { ReplanReason::Agreed } else { ReplanReason::Found };
-        self.scan(how, why).await.1
+        let mode = if due.forced { ScanMode::Full } else { ScanMode::Settled(settle) };
+        let why = if due.forced || due.consents_changed {
+            ReplanReason::ConsentsChanged
+        } else {
+            ReplanReason::FilesChanged
+        };
+        self.scan(mode, why).await.1
     }
 }
 
-/// What the task knows.
+/// The state of the watch task.
 struct Watcher {
     host: Host,
     settle: Duration,
     poll: Duration,
-    files: Vec<Watched>,
+    files: Vec<WatchedFile>,
     consents: Option<(PathBuf, Option<Stamp>)>,
-    hints: Hints,
+    hints: ChangeHints,
 }
 
-/// What the next scan is to do.
+/// The work for the next scan.
 #[derive(Debug, Default)]
-struct Due {
+struct PendingWork {
     scan: bool,
-    /// Every file is to be read, whatever it looks like.
-    anew: bool,
-    /// What is held may have been agreed to.
-    agreed: bool,
-    /// The files beside the directories are to be read at the next look, whatever they look like.
+    /// Read every file, even if it looks unchanged.
+    forced: bool,
+    /// The operator may have agreed to a held plugin.
+    consents_changed: bool,
+    /// Read the files outside of the directories, even if they look unchanged.
     files: bool,
-    /// Documents of services are to be read.
+    /// Reload the OpenAPI documents.
     documents: bool,
 }
 
-/// Waits for the end of a scan; returns whether something is still changing. Without a scan there is no end.
-async fn ended(scan: &mut Option<AbortOnDropHandle<bool>>) -> bool {
+/// Waits for the end of a scan. Returns whether a file is still changing. Never completes without a scan.
+async fn wait_for_scan(scan: &mut Option<AbortOnDropHandle<bool>>) -> bool {
     let Some(task) = scan else { return std::future::pending().await };
     let pending = task.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "the directories could not be looked at; what ran goes on");
+        tracing::error!(%error, "the directories could not be scanned; the loaded plugins stay");
         false
     });
     *scan = None;
     pending
 }
 
-/// What one look at the places outside of the directories found.
-struct Seen {
-    places: Vec<Place>,
+/// A snapshot of the watched folders and files.
+struct WatchSnapshot {
+    folders: Vec<WatchedFolder>,
     files: Vec<Option<Stamp>>,
     consents: Option<Stamp>,
 }
@@ -222,28 +225,29 @@ struct Seen {
 impl Watcher {
     fn new(host: Host, options: WatchOptions) -> Self {
         let consents = host.consents_file.clone().map(|file| {
-            let stamp = Stamp::of(&file);
+            let stamp = Stamp::from_path(&file);
             (file, stamp)
         });
         Self {
             host,
-            settle: options.settle.max(LEAST_SETTLE),
-            poll: options.poll.max(LEAST_POLL),
+            settle: options.settle.max(MIN_SETTLE),
+            poll: options.poll.max(MIN_POLL),
             files: options.files,
             consents,
-            hints: Hints::default(),
+            hints: ChangeHints::default(),
         }
     }
 
-    /// Looks and sleeps. Reading and compiling happen beside it: a policy that was changed meanwhile does not wait.
+    /// Scans and sleeps. Reading and compiling run in separate tasks, so that a policy change does not wait for them.
     async fn run(mut self, forced: Arc<Notify>) {
-        let mut due = Due { scan: true, ..Due::default() };
+        let mut due = PendingWork { scan: true, ..PendingWork::default() };
         let mut scan: Option<AbortOnDropHandle<bool>> = None;
         let mut documents: Option<AbortOnDropHandle<()>> = None;
         loop {
-            let moving = self.files(&mut due).await;
+            let moving = self.check_files(&mut due).await;
             if std::mem::take(&mut due.documents) {
-                // What was being read is read anew: a server that hands nothing over holds up no other, nor the next policy.
+                // Restarts a load in progress: a server that does not answer must not delay the others or the next
+                // policy.
                 let host = self.host.clone();
                 let load = async move { drop(host.load_openapi().await) };
                 documents = Some(AbortOnDropHandle::new(tokio::spawn(load)));
@@ -255,12 +259,12 @@ impl Watcher {
                 let task = self.host.clone().scan_when_due(std::mem::take(&mut due), self.settle);
                 scan = Some(AbortOnDropHandle::new(tokio::spawn(task)));
             }
-            // A flood of events is one look after this pause.
+            // This pause merges a burst of events into one scan.
             tokio::time::sleep(self.settle / 2).await;
             tokio::select! {
                 biased;
-                () = forced.notified() => (due.scan, due.anew, due.files) = (true, true, true),
-                pending = ended(&mut scan) => due.scan |= pending,
+                () = forced.notified() => (due.scan, due.forced, due.files) = (true, true, true),
+                pending = wait_for_scan(&mut scan) => due.scan |= pending,
                 () = std::future::ready(()), if moving => {}
                 () = self.hints.next() => due.scan = true,
                 () = tokio::time::sleep(self.poll) => due.scan = true,
@@ -268,49 +272,49 @@ impl Watcher {
         }
     }
 
-    /// Looks at the files beside the directories, and reads those that have changed; returns whether one of them is
-    /// still changing.
-    async fn files(&mut self, due: &mut Due) -> bool {
-        let Some(seen) = self.look().await else { return false };
-        self.hints.watch(seen.places);
-        let anew = std::mem::take(&mut due.files);
+    /// Checks the files outside of the directories and reads the changed ones. Returns whether one is still changing.
+    async fn check_files(&mut self, due: &mut PendingWork) -> bool {
+        let Some(snapshot) = self.snapshot().await else { return false };
+        self.hints.watch(snapshot.folders);
+        let forced = std::mem::take(&mut due.files);
         let mut moving = false;
         for index in 0..self.files.len() {
             let Some(file) = self.files.get_mut(index) else { continue };
-            let (read, changing) = file.look(seen.files.get(index).copied().flatten(), self.settle, anew);
+            let (read, changing) =
+                file.check(snapshot.files.get(index).copied().flatten(), self.settle, forced);
             moving |= changing;
             if read {
-                due.documents |= self.read(index, anew).await;
+                due.documents |= self.apply_change(index, forced).await;
             }
         }
         if due.documents {
-            self.follow_documents();
+            self.watch_policy_documents();
         }
         if let Some((_, stamp)) = &mut self.consents
-            && *stamp != seen.consents
+            && *stamp != snapshot.consents
         {
-            *stamp = seen.consents;
-            (due.scan, due.agreed) = (true, true);
+            *stamp = snapshot.consents;
+            (due.scan, due.consents_changed) = (true, true);
         }
         moving
     }
 
-    /// Watches the documents that the policy names now, and no others.
-    fn follow_documents(&mut self) {
+    /// Watches the documents of the current policy, and no others.
+    fn watch_policy_documents(&mut self) {
         let policy = self.host.policy();
-        let mut named: BTreeSet<&Path> = policy.openapi().filter_map(|service| service.file()).collect();
-        self.files.retain(|one| !matches!(one.then, Then::Documents) || named.remove(&*one.file));
-        self.files.extend(named.into_iter().map(Watched::document));
+        let mut named: BTreeSet<&Path> = policy.openapi_services().filter_map(|service| service.file()).collect();
+        self.files.retain(|one| !matches!(one.then, ChangeAction::Documents) || named.remove(&*one.file));
+        self.files.extend(named.into_iter().map(WatchedFile::document));
     }
 
-    /// One `stat` for each place, off the async threads. `None`: the runtime is going down.
-    async fn look(&self) -> Option<Seen> {
+    /// Takes one `stat` per file on a blocking thread. Returns `None` if the runtime shuts down.
+    async fn snapshot(&self) -> Option<WatchSnapshot> {
         let files: Vec<PathBuf> = self.files.iter().map(|one| one.file.clone()).collect();
         let consents = self.consents.as_ref().map(|(file, _)| file.clone());
         let installed = Arc::clone(&self.host.installed);
         let look = tokio::task::spawn_blocking(move || {
             let above = |file: &PathBuf| file.parent().map(Path::to_path_buf);
-            // A file behind a link changes where it is, or by another link in its place.
+            // A file behind a link changes in its target folder, or when the link is replaced.
             let behind = files.iter().filter_map(|file| file.canonicalize().ok());
             let named: BTreeSet<PathBuf> = installed
                 .directory_paths()
@@ -322,50 +326,53 @@ impl Watcher {
                 let there = std::fs::metadata(&folder).ok().map(|meta| (meta.dev(), meta.ino()));
                 (folder, there)
             };
-            Seen {
-                places: named.into_iter().map(place).collect(),
-                files: files.iter().map(|file| Stamp::of(file)).collect(),
-                consents: consents.as_deref().and_then(Stamp::of),
+            WatchSnapshot {
+                folders: named.into_iter().map(place).collect(),
+                files: files.iter().map(|file| Stamp::from_path(file)).collect(),
+                consents: consents.as_deref().and_then(Stamp::from_path),
             }
         });
         look.await.ok()
     }
 
-    /// Does what is to be done with a file that has changed; returns whether documents are to be read for it.
-    async fn read(&self, index: usize, anew: bool) -> bool {
-        let Some(Watched { file, stamp, then, .. }) = self.files.get(index) else { return false };
+    /// Handles a changed file. Returns whether the OpenAPI documents must be reloaded.
+    async fn apply_change(&self, index: usize, forced: bool) -> bool {
+        let Some(WatchedFile { file, stamp, then, .. }) = self.files.get(index) else { return false };
         match then {
-            Then::Documents => return true,
-            Then::Call(then) => {
+            ChangeAction::Documents => return true,
+            ChangeAction::Call(then) => {
                 let (then, host) = (Arc::clone(then), self.host.clone());
                 if tokio::task::spawn_blocking(move || then(&host)).await.is_err() {
-                    tracing::error!(file = %file.display(), "what was to be done after it changed panicked");
+                    tracing::error!(file = %file.display(), "the handler for the changed file panicked");
                 }
             }
-            Then::Policy(_) if stamp.is_none() => {
-                self.refuse(format!("`{}` is gone; the policy before holds", file.display()));
+            ChangeAction::Policy(_) if stamp.is_none() => {
+                self.reject_policy(format!(
+                    "`{}` is gone; the previous policy stays in force",
+                    file.display()
+                ));
             }
-            Then::Policy(read) => {
+            ChangeAction::Policy(read) => {
                 let read = Arc::clone(read);
                 let policy = tokio::task::spawn_blocking(move || read()).await;
                 match policy.unwrap_or_else(|error| Err(error.to_string())) {
-                    Ok(policy) if !anew && policy == *self.host.policy() => {}
+                    Ok(policy) if !forced && policy == *self.host.policy() => {}
                     Ok(policy) => match self.host.swap_policy(policy).await {
                         Ok(_) => {
                             tracing::info!(file = %file.display(), "the policy was read again");
                             return true;
                         }
-                        Err(error) => self.refuse(error.to_string()),
+                        Err(error) => self.reject_policy(error.to_string()),
                     },
-                    Err(problem) => self.refuse(problem),
+                    Err(problem) => self.reject_policy(problem),
                 }
             }
         }
         false
     }
 
-    fn refuse(&self, problem: String) {
-        tracing::warn!("the policy was not read again, the one before holds: {problem}");
-        self.host.events().tell(Event::PolicyRefused { problem });
+    fn reject_policy(&self, problem: String) {
+        tracing::warn!("the policy was not read again; the previous one stays in force: {problem}");
+        self.host.events().emit(HostEvent::PolicyRefused { problem });
     }
 }

@@ -1,13 +1,14 @@
-//! The process that compiles one component: this program again, started with one argument.
+//! The compile worker: a process of this program that compiles one component.
 //!
 //! | | |
 //! |---|---|
-//! | to the worker, on stdin | a line of JSON ([`Job`]), then the component; the pipe stays open while it is to work |
-//! | from the worker, on stdout | a line of JSON ([`Said`]), then the code |
+//! | to the worker, on stdin | a line of JSON ([`CompileRequest`]), then the component; closing it ends the worker |
+//! | from the worker, on stdout | a line of JSON ([`WorkerResponse`]), then the code |
 //!
-//! It gets no environment but the number of its threads. It bounds itself before it reads the component: memory, CPU, no
-//! file beside its pipes, no core dump, a low priority; and where the kernel can, it is held to computing ([`cage`]): no
-//! file, no socket, no other process. It ends when its stdin does: nobody waits for it any more.
+//! The worker gets no environment except its number of threads. Before it reads the component, it limits its memory,
+//! CPU time and files, disables core dumps and lowers its priority. Where the kernel supports it, a sandbox ([`sandbox`])
+//! denies files, sockets and other processes. The worker ends when its stdin is closed, because its caller is gone
+//! then.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::text::one_line;
 
-use crate::capability::process::cage::{self, Confinement};
+use crate::capability::process::sandbox::{self, Confinement};
 use crate::engine::{Engine, Metering};
 use crate::error::LoadError;
 use crate::plugins::code;
@@ -30,103 +31,105 @@ use crate::plugins::file::MAX_COMPONENT_BYTES;
 /// The argument that makes a program a compile worker; see [`run_compile_worker`].
 pub const COMPILE_WORKER: &str = "compile-worker";
 
-/// Address space of a worker, in bytes. SpiderMonkey's 12 MB take 690 MiB of it with two threads, 430 of them resident.
+/// Maximum address space of a worker, in bytes. SpiderMonkey (12 MB) takes 690 MiB with two threads, 430 MiB of them
+/// resident.
 const MAX_MEMORY: u64 = 4 << 30;
-/// Most threads of a worker: each reserves address space for its stack and its part of the heap.
+/// Maximum number of threads of a worker. Each reserves address space for its stack and its heap.
 const MAX_THREADS: usize = 8;
-/// Most code that is taken from a worker, in bytes: eight times the largest component.
+/// Maximum size of the code from a worker, in bytes: eight times the largest component.
 const MAX_CODE: u64 = 512 << 20;
-/// Longest line of an answer, and most of what a worker may say on stderr, in bytes.
+/// Maximum length of a protocol line, and of a worker's stderr, in bytes.
 const MAX_LINE: u64 = 4 << 10;
-/// Files of a worker: its pipes. None is opened and no socket is made, also where the kernel has no sandbox.
+/// Maximum number of open files of a worker: its pipes. The limit holds even where the kernel has no sandbox.
 const MAX_FILES: u64 = 3;
-/// How long a worker may take to say what holds it.
+/// Time limit for a worker to report its sandbox.
 const MAX_START: Duration = Duration::from_secs(30);
-/// How much a worker gives way to everybody else: a third of the share of others. With less it would need minutes for a
-/// large component where the machine is busy.
+/// The nice value of a worker, which gets a third of the CPU share of other processes. With less, a large component
+/// would take minutes on a busy machine.
 const NICENESS: i32 = 5;
 
-/// What a worker is to do.
+/// The request to a worker.
 #[derive(Debug, Serialize, Deserialize)]
-struct Job {
-    /// Bytes of the component.
+struct CompileRequest {
+    /// The size of the component in bytes.
     bytes: u64,
-    /// For which engine.
+    /// The engine to compile for.
     metering: Metering,
-    /// Its own bounds: address space in bytes, CPU time in seconds.
+    /// The worker's own limits: address space in bytes and CPU time in seconds.
     memory: u64,
     seconds: u64,
 }
 
-/// What a worker says.
+/// The response of a worker.
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
-    /// What held it while it worked.
-    held: Confinement,
-    answer: Answer,
+struct WorkerResponse {
+    /// The sandbox that the worker ran in.
+    sandbox: Confinement,
+    answer: CompileReply,
 }
 
-/// What a worker answers.
+/// The result of a compilation.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum CompileReply {
     /// The code follows.
     Code { bytes: u64, sha256: String },
-    /// It is not valid, and why.
+    /// The component is invalid, with the reason.
     Invalid(String),
-    /// It uses proposals that are off.
+    /// The component uses disabled proposals.
     Feature(String),
-    /// The compiler failed.
+    /// The compiler failed, with the reason.
     Failed(String),
 }
 
-/// Has a component compiled by `program`. Dropping the future ends the worker. The first time that a worker is not held,
-/// the log says so.
-pub(crate) async fn ask(
+/// Compiles a component in a process of `program`. Dropping the future kills the worker. Logs once if a worker has no
+/// sandbox.
+pub(crate) async fn compile_in_worker(
     program: &Path,
     (component, metering): (Vec<u8>, Metering),
     timeout: Duration,
-    told: &Once,
+    warned: &Once,
 ) -> Result<Vec<u8>, LoadError> {
-    let (Said { held, answer }, code) = converse(program, (component, metering), timeout).await?;
-    if !held.seccomp {
-        told.call_once(|| {
-            let held = held.shown();
+    let (WorkerResponse { sandbox, answer }, code) =
+        exchange(program, (component, metering), timeout).await?;
+    if !sandbox.seccomp {
+        warned.call_once(|| {
+            let sandbox = sandbox.as_str();
             tracing::warn!(
-                held,
-                "the kernel takes no seccomp filter: the compile worker is bounded, but not held"
+                sandbox,
+                "the kernel does not support seccomp: the compile worker has resource limits but no sandbox"
             );
         });
     }
     match answer {
-        Answer::Code { bytes, sha256: digest } => {
+        CompileReply::Code { bytes, sha256: digest } => {
             let whole = code.len() as u64 == bytes && sha256(&code).as_str() == digest;
-            if whole { Ok(code) } else { Err(failed("sent code that is not what it says")) }
+            if whole { Ok(code) } else { Err(worker_error("sent code that does not match its digest")) }
         }
-        Answer::Invalid(why) => Err(LoadError::Invalid(why)),
-        Answer::Feature(which) => Err(LoadError::Feature(which)),
-        Answer::Failed(why) => Err(LoadError::Compile(why)),
+        CompileReply::Invalid(why) => Err(LoadError::Invalid(why)),
+        CompileReply::Feature(which) => Err(LoadError::UnsupportedFeature(which)),
+        CompileReply::Failed(why) => Err(LoadError::CompileFailed(why)),
     }
 }
 
-/// Starts a worker for nothing, to hear what holds it.
+/// Starts a worker only to find out its sandbox.
 pub(crate) async fn confinement(program: &Path) -> Result<Confinement, LoadError> {
     let said =
-        tokio::time::timeout(MAX_START, converse(program, (Vec::new(), Metering::Fuel), MAX_START)).await;
-    let (said, _) = said.map_err(|_| failed("says nothing"))??;
-    Ok(said.held)
+        tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), Metering::Fuel), MAX_START)).await;
+    let (said, _) = said.map_err(|_| worker_error("did not answer"))??;
+    Ok(said.sandbox)
 }
 
-fn failed(what: &str) -> LoadError {
-    LoadError::Compile(format!("the compile worker {what}"))
+fn worker_error(what: &str) -> LoadError {
+    LoadError::CompileFailed(format!("the compile worker {what}"))
 }
 
-async fn converse(
+async fn exchange(
     program: &Path,
     (component, metering): (Vec<u8>, Metering),
     timeout: Duration,
-) -> Result<(Said, Vec<u8>), LoadError> {
+) -> Result<(WorkerResponse, Vec<u8>), LoadError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-    cage::keep_files();
+    sandbox::close_files_on_exec();
     let mut child = tokio::process::Command::new(program)
         .arg(COMPILE_WORKER)
         .env_clear()
@@ -144,29 +147,29 @@ async fn converse(
         return Err(LoadError::Host("the compile worker has no pipes".to_owned()));
     };
     let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
-    let job = Job { bytes: component.len() as u64, metering, memory: MAX_MEMORY, seconds };
+    let request = CompileRequest { bytes: component.len() as u64, metering, memory: MAX_MEMORY, seconds };
     let tell = async {
-        let mut line = serde_json::to_vec(&job)?;
+        let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         stdin.write_all(&line).await?;
         stdin.write_all(&component).await?;
         stdin.flush().await
     };
-    let mut last_words = Vec::new();
+    let mut stderr_text = Vec::new();
     let mut stderr = stderr.take(MAX_LINE);
-    // A worker that ends early does not read to the end; its answer says why.
-    let (_, said, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut last_words));
+    // A worker that ends early does not read its whole input. Its response has the reason.
+    let (_, said, _) = tokio::join!(tell, read(stdout), stderr.read_to_end(&mut stderr_text));
     drop(stdin);
-    // It has closed its pipes and ends; what it leaves is to be cleared away.
+    // The worker has closed its pipes. Waiting reaps the process.
     let status = child.wait().await.map_or_else(|e| e.to_string(), |status| status.to_string());
     said.map_err(|_| {
-        let said = one_line(&String::from_utf8_lossy(&last_words), 300);
+        let said = one_line(&String::from_utf8_lossy(&stderr_text), 300);
         let memory = MAX_MEMORY >> 30;
-        failed(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}"))
+        worker_error(&format!("ended without an answer ({status}; it may use {memory} GiB): {said}"))
     })
 }
 
-async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Said, Vec<u8>)> {
+async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse, Vec<u8>)> {
     let mut stdout = tokio::io::BufReader::new(stdout);
     let mut line = Vec::new();
     (&mut stdout).take(MAX_LINE).read_until(b'\n', &mut line).await?;
@@ -176,33 +179,33 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(Said, Vec<u8>)
     Ok((said, code))
 }
 
-/// Does the work of a compile worker on stdin and stdout. A program that was given to
-/// [`HostBuilder::compile_worker`](crate::HostBuilder::compile_worker) calls this, before anything else, when its
+/// Runs a compile worker on stdin and stdout. A program that was passed to
+/// [`HostBuilder::compile_worker`](crate::HostBuilder::compile_worker) must call this before anything else when its
 /// first argument is [`COMPILE_WORKER`].
 ///
 /// # Errors
-/// When a pipe is closed, a bound cannot be set, or the kernel's sandbox fails though it is there.
+/// A pipe is closed, a limit cannot be set, or the kernel's sandbox fails.
 pub fn run_compile_worker() -> std::io::Result<()> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut line = Vec::new();
     (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;
-    let job: Job = serde_json::from_slice(&line)?;
-    let held = cage::compute_only(|| bound(&job))?;
+    let request: CompileRequest = serde_json::from_slice(&line)?;
+    let sandbox = sandbox::restrict_to_compute(|| set_resource_limits(&request))?;
     let mut component = Vec::new();
-    (&mut stdin).take(job.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
-    std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || end_with(stdin))?;
-    let (answer, code) = compile(&component, job.metering);
+    (&mut stdin).take(request.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
+    std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
+    let (answer, code) = compile(&component, request.metering);
     let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer(&mut stdout, &Said { held, answer })?;
+    serde_json::to_writer(&mut stdout, &WorkerResponse { sandbox, answer })?;
     stdout.write_all(b"\n")?;
     stdout.write_all(&code)?;
     stdout.flush()
 }
 
-fn bound(job: &Job) -> std::io::Result<()> {
+fn set_resource_limits(request: &CompileRequest) -> std::io::Result<()> {
     for (resource, most) in [
-        (Resource::As, job.memory),
-        (Resource::Cpu, job.seconds),
+        (Resource::As, request.memory),
+        (Resource::Cpu, request.seconds),
         (Resource::Fsize, 0),
         (Resource::Core, 0),
         (Resource::Nofile, MAX_FILES),
@@ -213,23 +216,23 @@ fn bound(job: &Job) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ends this process when nobody can write to its stdin any more.
-fn end_with(mut stdin: impl Read) {
+/// Aborts this process when the other end of stdin is closed.
+fn abort_on_eof(mut stdin: impl Read) {
     std::io::copy(&mut stdin, &mut std::io::sink()).ok();
     std::process::abort();
 }
 
-fn compile(component: &[u8], metering: Metering) -> (Answer, Vec<u8>) {
-    let answer = match Engine::compiling(metering) {
+fn compile(component: &[u8], metering: Metering) -> (CompileReply, Vec<u8>) {
+    let answer = match Engine::for_compiling(metering) {
         Ok(engine) => code::precompile(&engine, component),
         Err(error) => Err(LoadError::Host(error.to_string())),
     };
     match answer {
         Ok(code) => {
-            (Answer::Code { bytes: code.len() as u64, sha256: sha256(&code).as_str().to_owned() }, code)
+            (CompileReply::Code { bytes: code.len() as u64, sha256: sha256(&code).as_str().to_owned() }, code)
         }
-        Err(LoadError::Feature(which)) => (Answer::Feature(which), Vec::new()),
-        Err(LoadError::Invalid(why)) => (Answer::Invalid(why), Vec::new()),
-        Err(other) => (Answer::Failed(other.to_string()), Vec::new()),
+        Err(LoadError::UnsupportedFeature(which)) => (CompileReply::Feature(which), Vec::new()),
+        Err(LoadError::Invalid(why)) => (CompileReply::Invalid(why), Vec::new()),
+        Err(other) => (CompileReply::Failed(other.to_string()), Vec::new()),
     }
 }

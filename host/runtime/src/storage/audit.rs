@@ -1,22 +1,22 @@
-//! The audit as lines of JSON in a file (`audit.jsonl`), that several processes may append to.
+//! The audit: lines of JSON in a file (`audit.jsonl`) that several processes may append to.
 //!
-//! A record is in the file, by one write, before the result of its call is delivered: who has seen a result finds its
-//! record, also when the process was killed right after. A channel to a thread that writes would have to be waited for
-//! just the same, and a hand-over costs more than the write, which goes to memory of the kernel. What a loss of power
-//! may cost is the time between two syncs, which a thread does in the background.
+//! Each record is written with one `write` before the result of its call is delivered, so the record of a delivered
+//! result survives even if the process is killed. Sending records to a writer thread would not be faster: the call
+//! would have to wait for the thread, and the hand-over costs more than a write to the page cache. A power loss can
+//! cost the records since the last sync, which a background thread performs.
 //!
-//! Refusals above a rate are counted, and one line has the count. A record that cannot be written is counted as well, in
-//! a place that a full disk leaves, and a line tells of it once there is room.
+//! Refusals above a rate are counted and summed up in one line. A record that cannot be written is counted in a file
+//! that works on a full disk, and a line reports the number once there is space.
 //!
-//! A full file is given a number and packed in the background ([`archive`]). Whoever writes looks whether the name still
-//! means the file that is open, so a process follows when another one has renamed it.
+//! A full file is numbered and packed in the background ([`archive`]). Writers check whether the name still refers to
+//! the open file, so a process follows when another process renames it.
 
 mod archive;
 mod file;
 mod gap;
 mod loaded;
 mod reader;
-mod shared;
+mod writer;
 
 use std::fs::DirBuilder;
 use std::io;
@@ -27,26 +27,26 @@ use std::time::{Duration, Instant};
 
 pub use reader::AuditReader;
 
-use toolbay_core::audit::refusals::Refusal;
+use toolbay_core::audit::refusals::RefusalHandling;
 use toolbay_core::audit::{
-    AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord, Line, RequestRecord,
+    AuditEvent, AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord, RequestRecord,
 };
 use toolbay_policy::audit_policy::AuditPolicy;
 
-use crate::storage::consent::now;
-use shared::Shared;
+use crate::storage::consent::timestamp_now;
+use writer::AuditWriter;
 
-/// Largest file that is written to, in bytes; some 20 000 calls.
+/// Maximum size of the current file, in bytes: about 20,000 calls.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// How much of an audit is kept.
+/// How long and how much of an audit is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Bytes that all files may have together.
+    /// Maximum total size of all files, in bytes.
     pub bytes: u64,
-    /// Bytes after which a file is closed and a new one begun.
+    /// Size at which a new file is started, in bytes.
     pub file_bytes: u64,
-    /// After which time a file is removed; `None`: when there is no room for it.
+    /// Age at which a file is removed; `None` keeps files until there is no room.
     pub age: Option<Duration>,
 }
 
@@ -58,88 +58,90 @@ impl Default for Retention {
 
 impl From<&AuditPolicy> for Retention {
     fn from(policy: &AuditPolicy) -> Self {
-        // An eighth: what is removed at once is small, and there is room for a file that is not packed yet.
+        // One eighth: each removal is small, and there is room for a file that is not packed yet.
         let file_bytes = (policy.bytes / 8).min(MAX_FILE_BYTES);
         Self { bytes: policy.bytes, file_bytes, age: policy.age }
     }
 }
 
-/// How long the end of the program waits for the last sync: a disk that hangs must not keep it.
+/// Maximum time that the end of the program waits for the last sync, in case the disk hangs.
 const LAST_SYNC: Duration = Duration::from_secs(5);
 
-/// Appends records to a file.
+/// An audit sink that appends records to a file.
 #[derive(Debug)]
 pub struct FileAudit {
-    shared: Arc<Shared>,
+    writer: Arc<AuditWriter>,
 }
 
 impl FileAudit {
-    /// Opens a file with the default retention, and makes it, for this user only, if it is not there. Where the disk is
-    /// full or read-only it opens all the same: records are counted then, and [`AuditSink::health`] says why.
+    /// Opens a file with the default retention, and creates it for this user only if it does not exist. On a full or
+    /// read-only disk this also succeeds: records are counted, and [`AuditSink::health`] returns the reason.
     ///
     /// # Errors
-    /// When the path cannot be an audit: it or a file beside it is a link, a folder or a pipe that nobody reads, it may not
-    /// be written, or its folder is not there.
+    /// The path cannot be an audit: it or one of its companion files is a link, a folder or a pipe without a reader, it
+    /// is not writable, or its folder does not exist.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         Self::with_retention(path, Retention::default())
     }
 
-    /// Opens a file in the host's folder of state (`audit.jsonl`), and makes the folder if it is not there.
+    /// Opens `audit.jsonl` in the state folder, and creates the folder if it does not exist.
     ///
     /// # Errors
-    /// As [`FileAudit::open`], or when the folder can be written by others.
+    /// As for [`FileAudit::open`], or others can write to the folder.
     pub fn in_state_dir(dir: &Path, retention: Retention) -> io::Result<Self> {
-        // A folder that cannot be made for want of room is made later.
+        // On a full disk, the folder is created later.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        if !made.is_err_and(|error| file::may_pass(&error)) {
+        if !made.is_err_and(|error| file::is_transient(&error)) {
             crate::storage::private::make_dir(dir).map_err(io::Error::other)?;
         }
         Self::new(Self::path_in(dir), Some(dir.to_path_buf()), retention)
     }
 
-    /// Where the audit is in the host's folder of state.
+    /// The path of the audit in the state folder.
     #[must_use]
     pub fn path_in(dir: &Path) -> PathBuf {
         dir.join("audit.jsonl")
     }
 
-    /// As [`FileAudit::open`], with another retention.
+    /// Like [`FileAudit::open`], with another retention.
     ///
     /// # Errors
-    /// As [`FileAudit::open`].
+    /// As for [`FileAudit::open`].
     pub fn with_retention(path: impl Into<PathBuf>, retention: Retention) -> io::Result<Self> {
         Self::new(path.into(), None, retention)
     }
 
     fn new(path: PathBuf, state_dir: Option<PathBuf>, retention: Retention) -> io::Result<Self> {
-        let shared = Arc::new(Shared::open(path, state_dir, retention)?);
-        let working = Arc::clone(&shared);
-        // Syncs, packs, and writes counts and gaps. Ends with the sink.
-        std::thread::Builder::new().name("toolbay-audit".to_owned()).spawn(move || working.work())?;
-        Ok(Self { shared })
+        let writer = Arc::new(AuditWriter::open(path, state_dir, retention)?);
+        let background = Arc::clone(&writer);
+        // The thread syncs, packs, and writes counts and gaps. It ends with the sink.
+        std::thread::Builder::new()
+            .name("toolbay-audit".to_owned())
+            .spawn(move || background.run_background())?;
+        Ok(Self { writer })
     }
 
-    /// The files of an audit that are there, the oldest first.
+    /// The existing files of an audit, oldest first.
     #[must_use]
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let archives = archive::list(path);
-        let parts = archives.values().flat_map(archive::Archive::parts).map(|part| part.path.clone());
+        let parts = archives.values().flat_map(archive::Archive::files).map(|part| part.path.clone());
         parts.chain(path.exists().then(|| path.to_path_buf())).collect()
     }
 
-    /// Records that could not be written, since this was opened.
+    /// The number of records that could not be written since the audit was opened.
     #[must_use]
     pub fn records_lost(&self) -> u64 {
-        self.shared.state().lost
+        self.writer.state().lost
     }
 
-    /// Writes the counts that are not due yet, and puts all that was written on the disk.
+    /// Writes all counts, also those that are not due, and syncs the files.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// The disk rejects the write.
     pub fn flush(&self) -> io::Result<()> {
-        let mut state = self.shared.state();
-        self.shared.write_counts(&mut state, true);
+        let mut state = self.writer.state();
+        self.writer.write_counts(&mut state, true);
         let files = state.take_unsynced();
         drop(state);
         files.iter().try_for_each(|file| file.sync_data())
@@ -149,83 +151,89 @@ impl FileAudit {
 impl AuditSink for FileAudit {
     fn record(&self, record: AuditRecord) {
         if record.is_refusal() {
-            let mut state = self.shared.state();
-            self.shared.write_counts(&mut state, false);
+            let mut state = self.writer.state();
+            self.writer.write_counts(&mut state, false);
             let refusal = state.calls.add(Instant::now(), record.client(), record.outcome, &record.tool);
-            if refusal == Refusal::Counted {
-                self.shared.changed.notify_all();
+            if refusal == RefusalHandling::Counted {
+                self.writer.changed.notify_all();
                 return;
             }
         }
-        let line = Line::Call(&record).to_json(&now());
-        drop(self.shared.append(&mut self.shared.state(), &line, 1));
+        let line = AuditEvent::Call(&record).to_json(&timestamp_now());
+        drop(self.writer.append(&mut self.writer.state(), &line, 1));
     }
 
-    fn decided(&self, record: GrantRecord) {
-        let mut state = self.shared.state();
+    fn record_grant(&self, record: GrantRecord) {
+        let mut state = self.writer.state();
         let digest =
             (record.event == GrantEvent::Loaded && state.is_regular).then(|| loaded::digest(&record));
-        if digest.as_ref().is_some_and(|digest| state.loaded.has(&record.plugin, digest)) {
+        if digest.as_ref().is_some_and(|digest| state.loaded.contains(&record.plugin, digest)) {
             return;
         }
-        let written = self.shared.append(&mut state, &Line::Grant(&record).to_json(&now()), 1);
+        let written =
+            self.writer.append(&mut state, &AuditEvent::Grant(&record).to_json(&timestamp_now()), 1);
         if let Some(digest) = digest.filter(|_| written.is_ok()) {
-            state.loaded.keep(&record.plugin, &digest);
+            state.loaded.insert(&record.plugin, &digest);
         }
     }
 
-    fn takes_starts(&self) -> bool {
+    fn accepts_starts(&self) -> bool {
         true
     }
 
-    fn started(&self, start: CallStart) -> Result<(), String> {
-        let line = Line::Start(&start).to_json(&now());
-        // Its record is counted, should that be lost, too.
-        self.shared.append(&mut self.shared.state(), &line, 0).map_err(|error| error.kind().to_string())
+    fn record_start(&self, start: CallStart) -> Result<(), String> {
+        let line = AuditEvent::Start(&start).to_json(&timestamp_now());
+        // A lost start line is not counted, because the call's record will be.
+        self.writer.append(&mut self.writer.state(), &line, 0).map_err(|error| error.kind().to_string())
     }
 
-    fn refused(&self, request: RequestRecord) {
-        let mut state = self.shared.state();
-        self.shared.write_counts(&mut state, false);
+    fn record_request(&self, request: RequestRecord) {
+        let mut state = self.writer.state();
+        self.writer.write_counts(&mut state, false);
         let refusal = state.requests.add(Instant::now(), &request.client, request.reason, &request.path);
         match refusal {
-            Refusal::Listed => {
-                drop(self.shared.append(&mut state, &Line::Request(&request).to_json(&now()), 1));
+            RefusalHandling::Listed => {
+                drop(self.writer.append(
+                    &mut state,
+                    &AuditEvent::Request(&request).to_json(&timestamp_now()),
+                    1,
+                ));
             }
-            Refusal::Counted => {
-                self.shared.changed.notify_all();
+            RefusalHandling::Counted => {
+                self.writer.changed.notify_all();
             }
         }
     }
 
     fn finish(&self) {
-        let mut state = self.shared.state();
-        self.shared.write_counts(&mut state, true);
+        let mut state = self.writer.state();
+        self.writer.write_counts(&mut state, true);
         let files = state.take_unsynced();
         drop(state);
-        self.shared.sync(files);
+        self.writer.sync(files);
     }
 
     fn health(&self) -> Option<AuditHealth> {
-        let state = self.shared.state();
-        let (lost, problem) = (self.shared.missing(&state), state.problem.map(|kind| kind.to_string()));
+        let state = self.writer.state();
+        let (lost, problem) =
+            (self.writer.missing_records(&state), state.problem.map(|kind| kind.to_string()));
         (lost > 0 || problem.is_some()).then_some(AuditHealth { lost, problem })
     }
 
-    fn follow(&self, policy: &AuditPolicy) {
-        let mut state = self.shared.state();
+    fn apply_policy(&self, policy: &AuditPolicy) {
+        let mut state = self.writer.state();
         state.retention = Retention::from(policy);
         state.maintained = None;
-        self.shared.changed.notify_all();
+        self.writer.changed.notify_all();
     }
 }
 
 impl Drop for FileAudit {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
+        let mut state = self.writer.state();
         state.closing = true;
-        self.shared.changed.notify_all();
-        self.shared.changed.wait_while_for(&mut state, |state| !state.synced, LAST_SYNC);
+        self.writer.changed.notify_all();
+        self.writer.changed.wait_while_for(&mut state, |state| !state.synced, LAST_SYNC);
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolbay_core::audit::refusals::LISTED_PER_CLIENT;
 use toolbay_policy::consent::Authority;
 
-use super::shared::LOOK_EVERY;
+use super::writer::CHECK_FILE_EVERY;
 use super::*;
 
 fn decision(plugin: &str, event: GrantEvent) -> GrantRecord {
@@ -48,7 +48,7 @@ fn lines(path: &Path) -> Vec<String> {
     lines
 }
 
-/// The plugins of the records of all files, and how many lines are none.
+/// The plugins of the records of all files, and the number of invalid lines.
 fn all(path: &Path) -> (Vec<String>, usize) {
     let lines = lines(path);
     let parsed = lines.iter().map(|line| serde_json::from_str::<Value>(line));
@@ -68,12 +68,12 @@ fn several_writers_rotate_one_audit_and_lose_nothing() {
     std::thread::scope(|scope| {
         for writer in 0..4 {
             let path = &path;
-            // Each as if in a process of its own: it has its own open file.
+            // Each writer opens the file itself, as a separate process would.
             scope.spawn(move || {
                 let audit = FileAudit::with_retention(path, retention(1 << 30, 2000)).unwrap();
                 for n in 0..200 {
-                    audit.decided(granted(&format!("{writer}-{n}")));
-                    // Meanwhile others pack what is full.
+                    audit.record_grant(granted(&format!("{writer}-{n}")));
+                    // Other writers continue while one packs full files.
                     if n % 50 == 0 {
                         drop(archive::maintain(path, retention(1 << 30, 2000)));
                     }
@@ -90,18 +90,19 @@ fn several_writers_rotate_one_audit_and_lose_nothing() {
     let files = FileAudit::files(&path);
     assert!(files.len() > 10, "{files:?}");
     let packed = files.iter().filter(|file| file.extension().is_some_and(|e| e == "gz")).count();
-    assert_eq!(packed, files.len() - 1, "all but the one that is written to: {files:?}");
+    assert_eq!(packed, files.len() - 1, "all files except the current one are packed: {files:?}");
     let modes: BTreeSet<u32> = files.iter().map(|file| fs::metadata(file).unwrap().mode() & 0o777).collect();
     assert_eq!(modes, [0o600].into());
 }
 
 #[test]
-fn refusals_go_before_any_call_that_ran_and_the_oldest_go_first() {
+fn refusals_are_removed_before_calls_and_the_oldest_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let line =
-        |plugin: usize| Line::Grant(&granted(&plugin.to_string())).to_json("2026-01-01T00:00:00.000001Z");
-    let refusal = Line::Request(&request(0)).to_json("2026-01-01T00:00:00.000002Z").repeat(2000);
+    let line = |plugin: usize| {
+        AuditEvent::Grant(&granted(&plugin.to_string())).to_json("2026-01-01T00:00:00.000001Z")
+    };
+    let refusal = AuditEvent::Request(&request(0)).to_json("2026-01-01T00:00:00.000002Z").repeat(2000);
     for number in 1..=9 {
         fs::write(beside_number(&path, number), line(number) + &refusal).unwrap();
     }
@@ -115,14 +116,14 @@ fn refusals_go_before_any_call_that_ran_and_the_oldest_go_first() {
     assert_eq!(lines(&path).len(), 9 * 2001 + 1);
     let of = |suffix: &str| fs::metadata(beside_number(&path, 1).with_extension(suffix)).unwrap().len();
     let (ran, refused) = (of("00000001.gz"), of("00000001.refused.gz"));
-    // No room for one of them: the oldest refusals go.
+    // The quota is too small for one file: the oldest refusals are removed.
     assert!(!archive::maintain(&path, retention(ran * 9 + refused * 8 + refused / 2, 0)).unwrap());
     assert_eq!((count(".refused.gz"), count("1.refused.gz")), (8, 0));
-    // Room for what ran alone.
+    // Room for the calls only.
     assert!(!archive::maintain(&path, retention(ran * 9 + refused / 2, 0)).unwrap());
     let ten: Vec<String> = (1..=10).map(|n| n.to_string()).collect();
     assert_eq!((count(".refused.gz"), all(&path).0), (0, ten.clone()));
-    // Only then what ran, and the file that is written to never.
+    // Then the oldest calls are removed, but never the current file.
     assert!(archive::maintain(&path, retention(ran * 4 + ran / 2, 0)).unwrap());
     assert_eq!(all(&path).0, ten[5..]);
     assert!(archive::maintain(&path, retention(0, 0)).unwrap());
@@ -130,17 +131,20 @@ fn refusals_go_before_any_call_that_ran_and_the_oldest_go_first() {
 }
 
 fn beside_number(path: &Path, number: usize) -> PathBuf {
-    file::beside(path, &format!(".{number:08}"))
+    file::with_suffix(path, &format!(".{number:08}"))
 }
 
 #[test]
-fn what_is_too_old_goes_whatever_room_there_is() {
+fn expired_files_are_removed_even_if_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let day = Duration::from_secs(86_400);
     for (number, days) in [(1, 40), (2, 10)] {
-        fs::write(beside_number(&path, number), Line::Grant(&granted(&number.to_string())).to_json("t"))
-            .unwrap();
+        fs::write(
+            beside_number(&path, number),
+            AuditEvent::Grant(&granted(&number.to_string())).to_json("t"),
+        )
+        .unwrap();
         let written = std::time::SystemTime::now() - day * days;
         fs::File::options()
             .write(true)
@@ -149,11 +153,11 @@ fn what_is_too_old_goes_whatever_room_there_is() {
             .set_modified(written)
             .unwrap();
     }
-    // A line that is old closes the file, so that it does not stay for ever where little happens.
-    fs::write(&path, Line::Grant(&granted("3")).to_json("2026-01-01T00:00:00.000001Z")).unwrap();
+    // An old first line closes the file, so that it does not stay forever when little happens.
+    fs::write(&path, AuditEvent::Grant(&granted("3")).to_json("2026-01-01T00:00:00.000001Z")).unwrap();
     let month = Retention { age: Some(day * 30), ..Retention::default() };
     let audit = FileAudit::with_retention(&path, month).unwrap();
-    audit.decided(granted("4"));
+    audit.record_grant(granted("4"));
     drop(audit);
     archive::maintain(&path, month).unwrap();
     assert_eq!(all(&path).0, ["2", "3", "4"]);
@@ -164,15 +168,15 @@ fn what_is_too_old_goes_whatever_room_there_is() {
 fn files_of_older_versions_are_read_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
-    let line = |plugin: &str| Line::Grant(&granted(plugin)).to_json("t");
+    let line = |plugin: &str| AuditEvent::Grant(&granted(plugin)).to_json("t");
     for (number, plugin) in [(5, "a"), (4, "b"), (2, "c")] {
-        fs::write(file::beside(&path, &format!(".{number}")), line(plugin)).unwrap();
+        fs::write(file::with_suffix(&path, &format!(".{number}")), line(plugin)).unwrap();
     }
     fs::write(dir.path().join("audit.jsonl.x"), "no file of it").unwrap();
-    assert_eq!(all(&path).0, ["a", "b", "c"], "also without the newest");
+    assert_eq!(all(&path).0, ["a", "b", "c"], "also without a current file");
     let audit = FileAudit::with_retention(&path, retention(1 << 20, 1)).unwrap();
     for plugin in ["d", "e", "f"] {
-        audit.decided(granted(plugin));
+        audit.record_grant(granted(plugin));
     }
     assert_eq!(all(&path).0, ["a", "b", "c", "d", "e", "f"]);
     archive::maintain(&path, retention(0, 1)).unwrap();
@@ -184,8 +188,8 @@ fn a_flood_of_refused_requests_is_a_few_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit = FileAudit::open(&path).unwrap();
-    (0..10_000).for_each(|n| audit.refused(request(n)));
-    audit.decided(granted("a"));
+    (0..10_000).for_each(|n| audit.record_request(request(n)));
+    audit.record_grant(granted("a"));
     drop(audit);
     let lines: Vec<Value> = lines(&path).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (listed, rest) = lines.split_at(LISTED_PER_CLIENT as usize);
@@ -207,7 +211,7 @@ fn a_plugin_is_recorded_when_it_changes_and_not_at_each_start() {
         version: Some(version.to_owned()),
         ..decision("p", GrantEvent::Loaded)
     };
-    let start = |version: &str| FileAudit::open(&path).unwrap().decided(loaded(version));
+    let start = |version: &str| FileAudit::open(&path).unwrap().record_grant(loaded(version));
     ["1", "1", "1", "2", "2", "1"].into_iter().for_each(start);
     let versions = |path: &Path| -> Vec<String> {
         let lines = lines(path);
@@ -217,38 +221,38 @@ fn a_plugin_is_recorded_when_it_changes_and_not_at_each_start() {
             .collect()
     };
     assert_eq!(versions(&path), ["1", "2", "1"]);
-    // What was taken away, or removed for want of room, is recorded again.
+    // A removed record is written again, whether a user or the quota removed it.
     fs::remove_file(&path).unwrap();
     start("1");
     assert_eq!(versions(&path), ["1"]);
     let audit = FileAudit::with_retention(&path, retention(0, 1)).unwrap();
-    audit.decided(granted("other"));
+    audit.record_grant(granted("other"));
     drop(audit);
     start("1");
     assert_eq!(versions(&path).last().unwrap(), "1");
     assert_eq!(all(&path).0.last().unwrap(), "p");
-    // Other decisions have a line each.
+    // Each other decision gets its own line.
     let audit = FileAudit::open(&path).unwrap();
-    (0..3).for_each(|_| audit.decided(granted("q")));
+    (0..3).for_each(|_| audit.record_grant(granted("q")));
     drop(audit);
     assert_eq!(all(&path).0.iter().filter(|plugin| *plugin == "q").count(), 3);
 }
 
 #[test]
-fn a_line_that_was_cut_off_is_ended_and_a_file_that_is_gone_is_made_anew() {
+fn a_truncated_line_is_ended_and_a_removed_file_is_created_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     fs::write(&path, "{\"kind\":\"ca").unwrap();
     let audit = FileAudit::open(&path).unwrap();
-    audit.decided(granted("a"));
+    audit.record_grant(granted("a"));
     assert_eq!(all(&path), (vec!["a".to_owned()], 1));
     fs::remove_file(&path).unwrap();
-    std::thread::sleep(LOOK_EVERY);
-    audit.decided(granted("b"));
+    std::thread::sleep(CHECK_FILE_EVERY);
+    audit.record_grant(granted("b"));
     assert_eq!(all(&path), (vec!["b".to_owned()], 0));
     fs::remove_dir_all(dir.path()).unwrap();
-    std::thread::sleep(LOOK_EVERY);
-    audit.decided(granted("c"));
+    std::thread::sleep(CHECK_FILE_EVERY);
+    audit.record_grant(granted("c"));
     assert_eq!(audit.records_lost(), 1);
     let problem = Some("entity not found".to_owned());
     assert_eq!(audit.health(), Some(AuditHealth { lost: 1, problem }));
@@ -256,50 +260,50 @@ fn a_line_that_was_cut_off_is_ended_and_a_file_that_is_gone_is_made_anew() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_can_not_be_written_is_counted_and_told() {
+fn unwritable_records_are_counted_and_reported() {
     let audit = FileAudit::open("/dev/full").unwrap();
     assert_eq!(audit.health(), None);
-    (0..5).for_each(|n| audit.decided(granted(&n.to_string())));
+    (0..5).for_each(|n| audit.record_grant(granted(&n.to_string())));
     assert_eq!(audit.records_lost(), 5);
     assert_eq!(audit.health().unwrap().problem.as_deref(), Some("no storage space"));
     assert!(!Path::new("/dev/full.gap").exists() && !Path::new("/dev/full.lock").exists());
 }
 
 #[test]
-fn a_link_is_not_followed_wherever_it_stands() {
+fn no_symlink_is_followed() {
     let dir = tempfile::tempdir().unwrap();
     let (path, target) = (dir.path().join("audit.jsonl"), dir.path().join("target"));
     fs::write(&target, "mine\n").unwrap();
     for name in ["", ".lock", ".gap", ".loaded", ".00000001", ".00000001.gz", ".00000001.refused.gz", ".1"] {
-        let link = file::beside(&path, name);
+        let link = file::with_suffix(&path, name);
         symlink(&target, &link).unwrap();
         let error = FileAudit::open(&path).unwrap_err().to_string();
         assert!(error.contains("symbolic link") && error.contains("remove the link"), "{error}");
         fs::remove_file(&link).unwrap();
     }
-    // Nor one that is put there while the audit is open.
+    // Nor is a link that appears while the audit is open.
     let audit = FileAudit::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     symlink(&target, &path).unwrap();
-    std::thread::sleep(LOOK_EVERY);
-    audit.decided(granted("a"));
+    std::thread::sleep(CHECK_FILE_EVERY);
+    audit.record_grant(granted("a"));
     assert_eq!(audit.records_lost(), 1);
     assert_eq!(fs::read_to_string(&target).unwrap(), "mine\n");
     assert!(AuditReader::new(&path).read(&mut |_| Ok(())).unwrap_err().to_string().contains("symbolic link"));
-    // A folder above it may be one.
+    // A parent folder may be a link.
     symlink(dir.path(), dir.path().join("folder")).unwrap();
     fs::remove_file(&path).unwrap();
     FileAudit::open(dir.path().join("folder/audit.jsonl")).unwrap();
 }
 
 #[test]
-fn what_can_not_be_opened_is_an_error_at_once() {
+fn a_path_that_cannot_be_an_audit_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     assert!(FileAudit::open(dir.path()).is_err(), "a folder");
     assert!(FileAudit::open(dir.path().join("no/such/folder")).is_err());
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-    assert!(FileAudit::open(fifo).is_err(), "a FIFO that nobody reads");
+    assert!(FileAudit::open(fifo).is_err(), "a FIFO without a reader");
 }
 
 #[test]
@@ -326,7 +330,7 @@ fn lines_are_read_once_in_order_over_rotation_and_packing() {
     fs::write(at(2), "2\n\n3").unwrap();
     append("4\n5");
     assert_eq!(read(&mut reader), ["1", "2", "3", "4"]);
-    assert!(reader.rest_is_broken());
+    assert!(reader.has_partial_line());
     append("5\n6\n");
     assert_eq!(read(&mut reader), ["55", "6"]);
     append("7\n");
@@ -336,15 +340,15 @@ fn lines_are_read_once_in_order_over_rotation_and_packing() {
     archive::maintain(&path, Retention::default()).unwrap();
     assert_eq!(read(&mut reader), ["7", "8", "9"]);
     assert_eq!(read(&mut reader), [""; 0]);
-    // Removed, or renamed by hand.
+    // The file is removed or renamed by hand.
     fs::remove_file(&path).unwrap();
     assert_eq!(read(&mut reader), [""; 0]);
     append("10\n");
     assert_eq!(read(&mut reader), ["10"]);
-    // What is damaged is one broken line.
-    let mut bytes = fs::read(file::beside(&at(4), ".gz")).unwrap();
+    // The damaged part is reported as one broken line.
+    let mut bytes = fs::read(file::with_suffix(&at(4), ".gz")).unwrap();
     bytes.truncate(12);
-    fs::write(file::beside(&at(4), ".gz"), bytes).unwrap();
+    fs::write(file::with_suffix(&at(4), ".gz"), bytes).unwrap();
     let damaged = "(the rest of this file is damaged)";
     assert_eq!(lines(&path), ["1", "2", "3", "4", "55", "6", "7", damaged, "10"]);
 }

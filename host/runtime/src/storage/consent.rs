@@ -1,7 +1,6 @@
-//! Consents on disk (`consents.json` in the host's folder of state), and what is done with them when a plugin is
-//! loaded.
+//! Consents on disk (`consents.json` in the state folder), and the decision about them when a plugin is loaded.
 //!
-//! While the file cannot be read, nothing counts as agreed to until a person has looked at it.
+//! While the file cannot be read, no plugin counts as agreed to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::audit::timestamp;
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_policy::Policy;
-use toolbay_policy::consent::{self, Authority, Change, Consent, ConsentStore, Verdict};
+use toolbay_policy::consent::{self, Authority, Consent, ConsentChange, ConsentDecision, ConsentStore};
 use toolbay_policy::name::{PluginId, ToolName};
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::plugins::plugin::Plugin;
 use crate::storage::private;
 use crate::storage::state_file::StateFile;
 
-/// Grows when what is stored changes its meaning.
+/// Increased when the meaning of the stored data changes.
 const VERSION: u32 = 1;
-/// Largest file that is read, in bytes: thousands of plugins.
+/// Maximum size of the file, in bytes: enough for thousands of plugins.
 const MAX_BYTES: u64 = 16 << 20;
-/// New lines that a message shows; the rest is counted.
+/// Maximum number of new lines in a message; the rest are counted.
 const MAX_SHOWN: usize = 8;
 
-/// Consents in a folder.
+/// A consent store in a folder.
 #[derive(Debug, Clone)]
 pub struct FileConsents {
     file: StateFile,
@@ -36,35 +35,35 @@ pub struct FileConsents {
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredConsents {
     version: u32,
     plugins: BTreeMap<String, Consent>,
 }
 
 impl FileConsents {
-    /// Keeps consents in this folder, which is made when the first one is written.
+    /// Stores consents in this folder, which is created when the first consent is written.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let file = StateFile::new(dir.into(), "consents", VERSION, MAX_BYTES, "agree to each plugin anew");
+        let file = StateFile::new(dir.into(), "consents", VERSION, MAX_BYTES, "agree to each plugin again");
         Self { file, read_only: false }
     }
 
-    /// Waits up to `limit` for other processes that write.
+    /// Waits up to `limit` for other writers.
     #[must_use]
     pub fn with_wait(self, limit: Duration) -> Self {
         Self { file: self.file.with_wait(limit), ..self }
     }
 
-    /// Judges by the consents that are there and records none: for who only looks at plugins.
+    /// Uses the existing consents and records none, for commands that only inspect plugins.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
 
-    /// What was agreed to for a plugin.
+    /// The consent for a plugin.
     ///
     /// # Errors
-    /// Why the file cannot be read.
+    /// The file cannot be read.
     pub fn get(&self, plugin: &PluginId) -> Result<Option<Consent>, String> {
         self.load().map(|mut stored| stored.plugins.remove(plugin.as_str()))
     }
@@ -73,12 +72,12 @@ impl FileConsents {
         self.file.path()
     }
 
-    fn load(&self) -> Result<Stored, String> {
+    fn load(&self) -> Result<StoredConsents, String> {
         if self.file.dir().exists() {
             private::check_dir(self.file.dir())?;
         }
         let stored = self.file.load()?;
-        Ok(stored.unwrap_or_else(|| Stored { version: VERSION, plugins: BTreeMap::new() }))
+        Ok(stored.unwrap_or_else(|| StoredConsents { version: VERSION, plugins: BTreeMap::new() }))
     }
 }
 
@@ -86,80 +85,85 @@ impl ConsentStore for FileConsents {
     fn update(
         &self,
         plugin: &PluginId,
-        decide: &mut dyn FnMut(Option<&Consent>) -> Change,
+        decide: &mut dyn FnMut(Option<&Consent>) -> ConsentChange,
     ) -> Result<bool, String> {
         let id = plugin.as_str();
-        // Nothing is written at most starts, and then no lock is needed: the file is only ever replaced whole.
-        if decide(self.load()?.plugins.get(id)) == Change::Keep || self.read_only {
+        // Most starts write nothing and need no lock, because the file is only ever replaced as a whole.
+        if decide(self.load()?.plugins.get(id)) == ConsentChange::Keep || self.read_only {
             return Ok(false);
         }
         let _lock = self.file.lock()?;
         let mut stored = self.load()?;
         match decide(stored.plugins.get(id)) {
-            Change::Keep => return Ok(false),
-            Change::Put(consent) => drop(stored.plugins.insert(id.to_owned(), consent)),
-            Change::Forget => drop(stored.plugins.remove(id)),
+            ConsentChange::Keep => return Ok(false),
+            ConsentChange::Replace(consent) => drop(stored.plugins.insert(id.to_owned(), consent)),
+            ConsentChange::Remove => drop(stored.plugins.remove(id)),
         }
         self.file.store(&stored).map(|()| true)
     }
 }
 
-/// What a consent is made from.
+/// The facts of a new consent.
 #[derive(Debug, Clone)]
 pub struct Agreement<'a> {
-    /// SHA-256 of the plugin's bytes, in hex.
+    /// SHA-256 of the component, in hex.
     pub digest: &'a str,
-    /// The version it claims.
+    /// The version that the plugin claims.
     pub version: Option<&'a str>,
-    /// What it is granted.
+    /// What the plugin is granted.
     pub granted: Authority,
-    /// By whom.
+    /// Who agrees.
     pub by: &'a str,
 }
 
 impl Agreement<'_> {
-    /// The consent, from now on.
+    /// Creates the consent, dated now.
     #[must_use]
     pub fn consent(&self) -> Consent {
         Consent {
             digest: self.digest.to_owned(),
             version: self.version.map(ToOwned::to_owned),
             granted: self.granted.clone(),
-            at: now(),
+            at: timestamp_now(),
             by: self.by.to_owned(),
         }
     }
 }
 
-/// The time, as records have it.
-pub(crate) fn now() -> String {
+/// The current time in the format of records.
+pub(crate) fn timestamp_now() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Asks for consents when plugins are loaded, and tells the audit what came of it.
+/// Decides about consents when plugins are loaded, and records the decision in the audit.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    /// `None`: nothing is held.
+pub(crate) struct ConsentGate {
+    /// `None`: no plugin is held.
     pub(crate) store: Option<Arc<dyn ConsentStore>>,
     pub(crate) audit: Arc<dyn AuditSink>,
 }
 
-impl Keeper {
-    /// Whether a plugin may have what the policy grants it; if not, why.
-    pub(crate) fn admit(&self, policy: &Policy, plugin: &Plugin, tools: &[ToolName]) -> Option<Refusal> {
+impl ConsentGate {
+    /// Admits a plugin to what the policy grants it. Returns the refusal if the plugin is held.
+    pub(crate) fn admit(
+        &self,
+        policy: &Policy,
+        plugin: &Plugin,
+        tools: &[ToolName],
+    ) -> Option<PolicyRefusal> {
         let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
-        let granted = Authority::of(policy, &plugin.id, tools.iter().zip(declared));
-        let held = self.judge(policy, plugin, &granted);
-        self.tell_loaded(policy, plugin, tools, granted, held.as_ref().map_or(&[], Hold::lines));
+        let granted = Authority::from_policy(policy, &plugin.id, tools.iter().zip(declared));
+        let held = self.decide(policy, plugin, &granted);
+        self.audit_load(policy, plugin, tools, granted, held.as_ref().map_or(&[], HoldReason::lines));
         held.map(|held| held.refusal(&plugin.id))
     }
 
-    /// What a plugin is held for; `None`: it is not held.
-    fn judge(&self, policy: &Policy, plugin: &Plugin, granted: &Authority) -> Option<Hold> {
+    /// Decides whether a plugin is held, and why.
+    fn decide(&self, policy: &Policy, plugin: &Plugin, granted: &Authority) -> Option<HoldReason> {
         let store = self.store.as_ref()?;
-        // Without lines of the policy there is nothing to agree to. With lines there is, even if this digest declares
-        // nothing: the next one may.
+        // If the policy has no lines for the plugin, there is nothing to agree to. Otherwise there is, even if this
+        // version declares nothing, because the next version may.
         if granted.is_empty() && !policy.grants_anything(&plugin.id) {
             return None;
         }
@@ -172,35 +176,38 @@ impl Keeper {
         let (mut held, mut event) = (None, None);
         let result = store.update(&plugin.id, &mut |known| {
             (held, event) = (None, None);
-            match consent::judge(known, digest, pinned, granted, policy.workspace()) {
-                Verdict::Agreed => Change::Keep,
-                Verdict::Held(lines) => {
+            match consent::evaluate_consent(known, digest, pinned, granted, policy.workspace()) {
+                ConsentDecision::Unchanged => ConsentChange::Keep,
+                ConsentDecision::NeedsConsent(lines) => {
                     held = Some(lines);
-                    Change::Keep
+                    ConsentChange::Keep
                 }
-                Verdict::First => {
+                ConsentDecision::FirstConsent => {
                     event = Some(GrantEvent::Recorded);
-                    Change::Put(agreed(granted, "the first load under this policy"))
+                    ConsentChange::Replace(agreed(granted, "the first load under this policy"))
                 }
-                Verdict::Follow(now) => {
+                ConsentDecision::UpdateRecord(now) => {
                     event = Some(GrantEvent::Followed);
-                    Change::Put(agreed(&now, if pinned { "the pin in the policy" } else { "the policy" }))
+                    ConsentChange::Replace(agreed(
+                        &now,
+                        if pinned { "the pin in the policy" } else { "the policy" },
+                    ))
                 }
             }
         });
         match result {
             Ok(written) => {
                 if let Some(event) = event.filter(|_| written) {
-                    self.audit.decided(record(event, plugin, granted.clone()));
+                    self.audit.record_grant(grant_record(event, plugin, granted.clone()));
                 }
-                held.map(Hold::NewAuthority)
+                held.map(HoldReason::NewAuthority)
             }
             Err(_) if pinned => None,
-            Err(problem) => Some(Hold::NoConsents([problem])),
+            Err(problem) => Some(HoldReason::StoreUnavailable([problem])),
         }
     }
 
-    fn tell_loaded(
+    fn audit_load(
         &self,
         policy: &Policy,
         plugin: &Plugin,
@@ -219,15 +226,19 @@ impl Keeper {
                 refused.insert(name.to_string(), missing);
             }
         }
-        // What only computes is no news.
+        // A plugin that only computes needs no record.
         if !granted.is_empty() || !refused.is_empty() || !held.is_empty() {
             let held = held.to_vec();
-            self.audit.decided(GrantRecord { refused, held, ..record(GrantEvent::Loaded, plugin, granted) });
+            self.audit.record_grant(GrantRecord {
+                refused,
+                held,
+                ..grant_record(GrantEvent::Loaded, plugin, granted)
+            });
         }
     }
 }
 
-fn record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> GrantRecord {
+fn grant_record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> GrantRecord {
     GrantRecord {
         event,
         plugin: plugin.id.to_string(),
@@ -242,40 +253,40 @@ fn record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> GrantRecord
 
 /// Why a plugin is held.
 #[derive(Debug)]
-enum Hold {
-    /// It would get what nobody agreed to: a line for each.
+enum HoldReason {
+    /// The plugin would get authority that the operator has not agreed to, one line each.
     NewAuthority(Vec<String>),
-    /// The consents cannot be read or written, for this reason; nothing is wrong with the plugin.
-    NoConsents([String; 1]),
+    /// The consents cannot be read or written, for this reason. The plugin is not at fault.
+    StoreUnavailable([String; 1]),
 }
 
-impl Hold {
+impl HoldReason {
     fn lines(&self) -> &[String] {
         match self {
             Self::NewAuthority(lines) => lines,
-            Self::NoConsents(problem) => problem,
+            Self::StoreUnavailable(problem) => problem,
         }
     }
 
-    /// The refusal of every call to the plugin.
-    fn refusal(&self, id: &PluginId) -> Refusal {
+    /// The refusal for every call to the plugin.
+    fn refusal(&self, id: &PluginId) -> PolicyRefusal {
         match self {
-            Self::NewAuthority(lines) => asks_for_more(id, lines),
-            Self::NoConsents([problem]) => {
-                let text = format!("plugin `{id}` is held because the host cannot use its file of consents");
-                Refusal::new(text, problem.clone())
+            Self::NewAuthority(lines) => new_authority_refusal(id, lines),
+            Self::StoreUnavailable([problem]) => {
+                let text = format!("plugin `{id}` is held because the host cannot use the consents file");
+                PolicyRefusal::new(text, problem.clone())
             }
         }
     }
 }
 
-fn asks_for_more(id: &PluginId, lines: &[String]) -> Refusal {
+fn new_authority_refusal(id: &PluginId, lines: &[String]) -> PolicyRefusal {
     let mut shown: Vec<String> = lines.iter().take(MAX_SHOWN).map(|line| format!("+ {line}")).collect();
     if lines.len() > MAX_SHOWN {
         shown.push(format!("and {} more", lines.len() - MAX_SHOWN));
     }
-    Refusal::new(
-        format!("plugin `{id}` is held until the operator agrees to what it would newly get"),
-        format!("It would get: {}; look at it with `toolbay grant {id}`", shown.join(", ")),
+    PolicyRefusal::new(
+        format!("plugin `{id}` is held until the operator agrees to its new capabilities"),
+        format!("It would get: {}; review it with `toolbay grant {id}`", shown.join(", ")),
     )
 }

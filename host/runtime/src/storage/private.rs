@@ -1,4 +1,5 @@
-//! Folders and files of the host's own: made for this user only, believed only if nobody else can have written them.
+//! The host's own folders and files: created for this user only, and trusted only if no other user can have written
+//! them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -10,51 +11,50 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::de::DeserializeOwned;
 use toolbay_policy::quantity::show_duration;
 
-/// How long a lock in the state directory is waited for, unless the host is told otherwise: longer than two hundred
-/// commands need that write at once on two cores.
+/// Default time to wait for a lock in the state directory. 200 commands that write at once on two cores need less.
 pub const DEFAULT_STATE_WAIT: Duration = Duration::from_secs(30);
-/// First pause between two attempts to take a lock. Each pause is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(20);
-/// Longest pause between two attempts: hundreds of processes that wait leave the processor to the one that works.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Age from which a temporary file of a process that is gone is removed. Containers that share the directory do not see
-/// each other's processes; a write takes less than this.
-const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Age from which any temporary file is removed: process IDs are used again.
-const ABANDONED: Duration = Duration::from_secs(3600);
-/// Most entries of a directory that are looked at for temporary files.
+/// First pause between two attempts to take a lock. Each pause doubles the previous one.
+const MIN_PAUSE: Duration = Duration::from_micros(20);
+/// Longest pause between two attempts, so that hundreds of waiting processes leave the CPU to the lock holder.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
+/// Age after which a temporary file of an ended process is removed. Containers that share the directory do not see each
+/// other's processes, but a write takes less time than this.
+const ORPHANED_AGE: Duration = Duration::from_secs(10);
+/// Age after which any temporary file is removed, because process ids are reused.
+const ABANDONED_AGE: Duration = Duration::from_secs(3600);
+/// Maximum number of directory entries that a sweep for temporary files examines.
 const MAX_SWEPT: usize = 10_000;
 
-/// Makes a folder, and those above it, if it is not there.
+/// Creates a folder and its parents, if it does not exist.
 ///
 /// # Errors
-/// Says why the folder cannot be made or trusted.
+/// The reason why the folder cannot be created or trusted.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|e| format!("`{shown}` cannot be made: {e}"))?;
+        .map_err(|e| format!("`{shown}` cannot be created: {e}"))?;
     check_dir(dir)
 }
 
-/// Checks that a folder is one, and this user's.
+/// Checks that a path is a folder that only this user can write.
 ///
 /// # Errors
-/// Says why it cannot be trusted.
+/// The reason why it cannot be trusted.
 pub(crate) fn check_dir(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
     let meta = fs::symlink_metadata(dir).map_err(|e| format!("`{shown}`: {e}"))?;
     if !meta.is_dir() {
         return Err(format!("`{shown}` is not a folder"));
     }
-    trusted(&meta)
-        .map_err(|problem| format!("`{shown}` {problem}: only its owner may be able to write it (mode 0700)"))
+    check_trusted(&meta)
+        .map_err(|problem| format!("`{shown}` {problem}: only its owner may write to it (mode 0700)"))
 }
 
-/// Belongs to us, and nobody else may write it.
-fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
+/// Checks that this user owns the file and nobody else can write it.
+fn check_trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
     if meta.uid() != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if meta.mode() & 0o022 != 0 {
@@ -64,10 +64,10 @@ fn trusted(meta: &fs::Metadata) -> Result<(), &'static str> {
     }
 }
 
-/// Reads a file of at most `most` bytes; `None` if it is not there.
+/// Reads a file of at most `most` bytes. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// Says why it cannot be read or trusted.
+/// The reason why the file cannot be read or trusted.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
     let Some(file) = open(path)? else { return Ok(None) };
@@ -82,10 +82,10 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-/// Parses a JSON file of state. `without` says what removing the file does.
+/// Parses a JSON state file. `without` says what happens when the file is removed.
 ///
 /// # Errors
-/// Says that a newer version of this program wrote the file, or what is wrong with it, and what to do.
+/// A newer version of this program wrote the file, or the file is damaged. The message says what to do.
 pub(crate) fn parse_state<T: DeserializeOwned>(
     path: &Path,
     bytes: &[u8],
@@ -93,22 +93,22 @@ pub(crate) fn parse_state<T: DeserializeOwned>(
     without: &str,
 ) -> Result<T, String> {
     #[derive(serde::Deserialize)]
-    struct Head {
+    struct StateVersion {
         version: u32,
     }
     let shown = path.display();
     let damaged = |e: serde_json::Error| {
         format!("`{shown}` is damaged: {e}. Restore it from a backup, or remove it to {without}")
     };
-    let Head { version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
+    let StateVersion { version: found } = serde_json::from_slice(bytes).map_err(damaged)?;
     check_version(u64::from(found), u64::from(version)).map_err(|problem| format!("`{shown}` {problem}"))?;
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Checks the format of a file against the one that this program knows.
+/// Compares the format version of a file with the one that this program writes.
 ///
 /// # Errors
-/// Says what to do with a file of another format.
+/// The versions differ. The message says what to do.
 pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
     match found.cmp(&known) {
         std::cmp::Ordering::Equal => Ok(()),
@@ -123,13 +123,13 @@ pub(crate) fn check_version(found: u64, known: u64) -> Result<(), String> {
     }
 }
 
-/// Opens a file for reading; `None` if it is not there.
+/// Opens a file for reading. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// Says why it cannot be read or trusted.
+/// The reason why the file cannot be read or trusted.
 pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
     let failed = |problem: String| format!("`{}` {problem}", path.display());
-    // No link is followed, and a FIFO put there is not waited for.
+    // Follows no link, and does not block on a FIFO.
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file: File = match opened {
@@ -141,34 +141,35 @@ pub(crate) fn open(path: &Path) -> Result<Option<File>, String> {
     if !meta.is_file() {
         return Err(failed("is not a file".to_owned()));
     }
-    trusted(&meta).map_err(|problem| failed(format!("{problem}: only its owner may (mode 0600)")))?;
+    check_trusted(&meta)
+        .map_err(|problem| failed(format!("{problem}: only its owner may write to it (mode 0600)")))?;
     Ok(Some(file))
 }
 
-/// Puts a file in the place of another: written beside it, on the disk before it is renamed. A reader sees the old
-/// one or the new one, also after a crash.
+/// Replaces a file atomically: writes a temporary file, syncs it and renames it. A reader sees the old or the new file,
+/// also after a crash.
 ///
 /// # Errors
-/// When the disk is full or the folder is gone; the old file then stays.
+/// The disk is full or the folder is gone. The old file stays.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
-    write_beside(path, &[bytes], File::sync_all).and_then(|()| File::open(dir)?.sync_all())
+    write_and_rename(path, &[bytes], File::sync_all).and_then(|()| File::open(dir)?.sync_all())
 }
 
-/// As [`replace`], for what need not outlive a crash of the system: after one, the file can be torn.
+/// Like [`replace`], but without syncing: a crash of the system can leave a torn file.
 ///
 /// # Errors
-/// When the disk is full or the folder is gone; the old file then stays.
-pub(crate) fn put(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
-    write_beside(path, parts, |_| Ok(()))
+/// The disk is full or the folder is gone. The old file stays.
+pub(crate) fn replace_unsynced(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
+    write_and_rename(path, parts, |_| Ok(()))
 }
 
-fn write_beside(
+fn write_and_rename(
     path: &Path,
     parts: &[&[u8]],
     sync: impl FnOnce(&File) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let temporary = temporary_beside(path);
+    let temporary = temporary_path(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| sync(&file));
     let done = written.and_then(|()| fs::rename(&temporary, path));
@@ -178,32 +179,32 @@ fn write_beside(
     done
 }
 
-/// Removes temporary files that killed processes left behind in a directory. Blocks.
+/// Removes temporary files that killed processes left in a directory. Blocks.
 pub(crate) fn sweep_temporary(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten().take(MAX_SWEPT) {
         let name = entry.file_name();
-        let Some(process) = name.to_str().and_then(writer_of) else { continue };
+        let Some(process) = name.to_str().and_then(writer_pid) else { continue };
         let modified =
             entry.metadata().ok().filter(fs::Metadata::is_file).and_then(|meta| meta.modified().ok());
         let Some(age) = modified.and_then(|time| time.elapsed().ok()) else { continue };
         let gone = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
-        if age > ABANDONED || (gone && age > LEFT_BEHIND) {
+        if age > ABANDONED_AGE || (gone && age > ORPHANED_AGE) {
             fs::remove_file(entry.path()).ok();
         }
     }
 }
 
-/// The process that wrote a temporary file: `.PID-N.tmp`.
-fn writer_of(name: &str) -> Option<rustix::process::Pid> {
+/// The process that wrote a temporary file `.PID-N.tmp`.
+fn writer_pid(name: &str) -> Option<rustix::process::Pid> {
     let (process, count) = name.strip_prefix('.')?.strip_suffix(".tmp")?.split_once('-')?;
     let numbered = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
     rustix::process::Pid::from_raw(process.parse().ok().filter(|_| numbered)?)
 }
 
-/// A path beside another that no one else uses, for a file that is renamed when it is complete. Processes in containers
-/// that share the directory may have the same number, hence the time.
-pub(crate) fn temporary_beside(path: &Path) -> std::path::PathBuf {
+/// A unique temporary path in the same folder. The time is part of the name, because processes in containers that share
+/// the directory may have the same id.
+pub(crate) fn temporary_path(path: &Path) -> std::path::PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
@@ -211,13 +212,16 @@ pub(crate) fn temporary_beside(path: &Path) -> std::path::PathBuf {
     dir.join(format!(".{}-{now}{count}.tmp", std::process::id()))
 }
 
-/// Tries until an attempt succeeds or the time is up; tells whether one succeeded. Blocks.
+/// Repeats an attempt until it succeeds or `limit` has passed. Returns whether it succeeded. Blocks.
 ///
 /// # Errors
-/// The error of an attempt.
-pub(crate) fn wait<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
+/// The first error of an attempt.
+pub(crate) fn retry_until<E>(
+    limit: Duration,
+    mut attempt: impl FnMut() -> Result<bool, E>,
+) -> Result<bool, E> {
     let end = Instant::now() + limit;
-    let mut pause = FIRST_PAUSE;
+    let mut pause = MIN_PAUSE;
     loop {
         if attempt()? {
             return Ok(true);
@@ -226,32 +230,31 @@ pub(crate) fn wait<E>(limit: Duration, mut attempt: impl FnMut() -> Result<bool,
             return Ok(false);
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-/// Takes a lock, a file beside what it guards, from other threads and processes, until what is returned is dropped.
-/// Blocks.
+/// Locks a lock file against other threads and processes, until the returned file is dropped. Blocks.
 ///
 /// # Errors
-/// When somebody else holds it for longer than `limit`, or it cannot be made.
+/// Another process holds the lock for longer than `limit`, or the lock file cannot be created.
 pub(crate) fn lock(path: &Path, limit: Duration) -> Result<File, String> {
     let failed = |e: &dyn std::fmt::Display| format!("`{}` cannot be locked: {e}", path.display());
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).custom_flags(flags);
     let file = options.open(path).map_err(|e| failed(&e))?;
-    let taken = wait(limit, || try_lock(&file)).map_err(|e| failed(&e))?;
+    let taken = retry_until(limit, || try_lock(&file)).map_err(|e| failed(&e))?;
     if taken {
         return Ok(file);
     }
     Err(failed(&format!("another process has held it for {}", show_duration(limit))))
 }
 
-/// Takes the lock of a file if nobody else holds it.
+/// Locks a file if no one else holds the lock.
 ///
 /// # Errors
-/// When the file system has no locks, or fails.
+/// The file system has no locks, or fails.
 pub(crate) fn try_lock(file: &File) -> std::io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_is_not_believed() {
+    fn a_consent_record_that_others_can_write_is_not_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         assert_eq!(read(&at("absent"), 10), Ok(None));

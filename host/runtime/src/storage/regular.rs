@@ -1,15 +1,15 @@
-//! Opening regular files by their paths: a FIFO, a socket or a device in the place of one is never waited for.
+//! Opens regular files by path without blocking on a FIFO, a socket or a device.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a regular file for reading. Anything else is not opened: the kind is checked before, and once more after, should
-/// the file have been swapped in between. Opening waits for nobody.
+/// Opens a regular file for reading without blocking. The file type is checked before and after the file is opened, in
+/// case the file is swapped in between.
 ///
 /// # Errors
-/// When it is not a regular file, or cannot be opened.
+/// The path is not a regular file, or it cannot be opened.
 pub fn open_regular(path: &Path) -> std::io::Result<File> {
     let refused = || Error::new(ErrorKind::InvalidInput, "it is not a regular file");
     if !std::fs::metadata(path)?.is_file() {
@@ -20,10 +20,10 @@ pub fn open_regular(path: &Path) -> std::io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
 }
 
-/// Reads a regular file of at most `most` bytes, as [`open_regular`] opens it.
+/// Reads a regular file of at most `most` bytes. See [`open_regular`].
 ///
 /// # Errors
-/// As [`open_regular`]; when it is larger.
+/// The file cannot be opened, or it is larger.
 pub fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -36,7 +36,7 @@ pub fn read_regular(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
 /// Reads a regular file of at most `most` bytes as text.
 ///
 /// # Errors
-/// As [`read_regular`]; when it is not UTF-8.
+/// The file cannot be read, or it is not UTF-8.
 pub fn read_regular_text(path: &Path, most: u64) -> std::io::Result<String> {
     String::from_utf8(read_regular(path, most)?).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }

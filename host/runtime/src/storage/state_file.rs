@@ -1,5 +1,5 @@
-//! A machine-written JSON file in the host's folder of state. It is whole or refused: one that cannot be read, or of
-//! another version, is never rewritten. Processes that write at once take turns by a lock beside it.
+//! A machine-written JSON file in the state folder. A file that cannot be read or has another version is never
+//! overwritten. A lock file serializes the processes that write.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use serde::de::DeserializeOwned;
 
 use crate::storage::private;
 
-/// A file of state that need not be there yet.
+/// A state file, which need not exist yet.
 #[derive(Debug, Clone)]
 pub(crate) struct StateFile {
     dir: PathBuf,
-    /// Its name without `.json`.
+    /// The file name without `.json`.
     name: &'static str,
     version: u32,
     max_bytes: u64,
-    /// What removing it does, for the message about a damaged one.
-    without: &'static str,
+    /// What happens when the file is removed, for the message about a damaged file.
+    removal_effect: &'static str,
     wait: Duration,
 }
 
@@ -29,12 +29,12 @@ impl StateFile {
         name: &'static str,
         version: u32,
         max_bytes: u64,
-        without: &'static str,
+        removal_effect: &'static str,
     ) -> Self {
-        Self { dir, name, version, max_bytes, without, wait: private::DEFAULT_STATE_WAIT }
+        Self { dir, name, version, max_bytes, removal_effect, wait: private::DEFAULT_STATE_WAIT }
     }
 
-    /// Waits up to `limit` for other processes that write.
+    /// Waits up to `limit` for other writers.
     pub(crate) fn with_wait(self, limit: Duration) -> Self {
         Self { wait: limit, ..self }
     }
@@ -47,23 +47,23 @@ impl StateFile {
         self.dir.join(self.name).with_extension("json")
     }
 
-    /// What it holds; `None`: it is not there. Blocks.
+    /// Reads the file. Returns `None` if it does not exist. Blocks.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The file cannot be read.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
         if !self.dir.exists() {
             return Ok(None);
         }
         let path = self.path();
         let Some(bytes) = private::read(&path, self.max_bytes)? else { return Ok(None) };
-        private::parse_state(&path, &bytes, self.version, self.without).map(Some)
+        private::parse_state(&path, &bytes, self.version, self.removal_effect).map(Some)
     }
 
-    /// Replaces it. Blocks.
+    /// Replaces the file. Blocks.
     ///
     /// # Errors
-    /// Why it cannot be written; it then is as it was.
+    /// The file cannot be written. The old file stays.
     pub(crate) fn store(&self, value: &impl Serialize) -> Result<(), String> {
         let path = self.path();
         let mut bytes = serde_json::to_vec_pretty(value).map_err(|e| e.to_string())?;
@@ -74,10 +74,11 @@ impl StateFile {
         private::replace(&path, &bytes).map_err(|e| format!("`{}` cannot be written: {e}", path.display()))
     }
 
-    /// Holds back other writers, of this process and of others, until it is dropped. Makes the folder. Blocks.
+    /// Locks the file against other writers in this and other processes, until the lock is dropped. Creates the folder.
+    /// Blocks.
     ///
     /// # Errors
-    /// Why it cannot be locked.
+    /// The file cannot be locked.
     pub(crate) fn lock(&self) -> Result<File, String> {
         private::make_dir(&self.dir)?;
         private::sweep_temporary(&self.dir);

@@ -1,30 +1,30 @@
-//! What `#[serde(…)]` and `#[schemars(…)]` say, as far as a schema or reading is concerned.
+//! The options of `#[serde(…)]` and `#[schemars(…)]` that affect a schema or reading.
 //!
-//! An option that changes what the JSON looks like and is not known here is an error, because the schema would be
-//! wrong; one that only serde can do is noted, and the type is read by serde.
+//! An unknown option that changes the JSON is an error, because the schema would be wrong. For an option that only serde
+//! implements, serde reads the type.
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, ExprPath, LitStr, Result, Token, Type, parenthesized};
 
-use super::rename::Rule;
-use crate::limits::Limits;
+use super::rename::RenameRule;
+use crate::limits::LimitsAttribute;
 
-/// The way out where a type's JSON is not what its fields tell.
+/// The advice for a type whose JSON differs from its fields.
 const BY_HAND: &str = "`#[data]` cannot write the schema of this: derive serde's traits, and write \
                        `impl toolbay_sdk::schema::Schema` by hand";
 
-/// What is said of a struct or an enum.
+/// The options of a struct or an enum.
 #[derive(Default)]
 pub(super) struct ContainerOptions {
-    pub(super) rename_all: Option<Rule>,
-    pub(super) rename_all_fields: Option<Rule>,
+    pub(super) rename_all: Option<RenameRule>,
+    pub(super) rename_all_fields: Option<RenameRule>,
     pub(super) tag: Option<String>,
     pub(super) content: Option<String>,
     pub(super) untagged: bool,
     pub(super) transparent: bool,
     pub(super) default: bool,
     pub(super) deny_unknown_fields: bool,
-    /// Only serde can read it.
+    /// Only serde can read the type.
     pub(super) by_serde: bool,
 }
 
@@ -44,8 +44,8 @@ impl ContainerOptions {
 
     fn parse(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         match name(meta).as_str() {
-            "rename_all" => self.rename_all = Some(Rule::parse(&text(meta)?)?),
-            "rename_all_fields" => self.rename_all_fields = Some(Rule::parse(&text(meta)?)?),
+            "rename_all" => self.rename_all = Some(RenameRule::parse(&text(meta)?)?),
+            "rename_all_fields" => self.rename_all_fields = Some(RenameRule::parse(&text(meta)?)?),
             "tag" => self.tag = Some(text(meta)?.value()),
             "content" => self.content = Some(text(meta)?.value()),
             "untagged" => self.untagged = true,
@@ -56,7 +56,7 @@ impl ContainerOptions {
                 self.default = true;
             }
             "from" | "try_from" | "into" | "remote" => return Err(meta.error(BY_HAND)),
-            // `rename` of a type, `bound`, `expecting`, `crate`: no matter of its JSON.
+            // `rename` of a type, `bound`, `expecting` and `crate` do not affect its JSON.
             _ => {
                 skip(meta)?;
                 self.by_serde = true;
@@ -66,7 +66,7 @@ impl ContainerOptions {
     }
 }
 
-/// What is said of a field.
+/// The options of a field.
 #[derive(Default)]
 pub(super) struct FieldOptions {
     pub(super) rename: Option<String>,
@@ -76,14 +76,14 @@ pub(super) struct FieldOptions {
     pub(super) skip_if: Option<ExprPath>,
     pub(super) flatten: bool,
     pub(super) by_serde: bool,
-    pub(super) limits: Limits,
+    pub(super) limits: LimitsAttribute,
     pub(super) description: Option<String>,
     pub(super) with: Option<Type>,
 }
 
-/// Where a field's default comes from.
+/// The source of a field's default.
 pub(super) enum FieldDefault {
-    /// Its type.
+    /// The default of its type.
     Type,
     /// A function.
     Function(ExprPath),
@@ -142,11 +142,11 @@ impl FieldOptions {
     }
 }
 
-/// What is said of a variant.
+/// The options of a variant.
 #[derive(Default)]
 pub(super) struct VariantOptions {
     pub(super) rename: Option<String>,
-    pub(super) rename_all: Option<Rule>,
+    pub(super) rename_all: Option<RenameRule>,
     pub(super) skip: bool,
     pub(super) by_serde: bool,
 }
@@ -168,7 +168,7 @@ impl VariantOptions {
     fn parse(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         match name(meta).as_str() {
             "rename" => self.rename = Some(text(meta)?.value()),
-            "rename_all" => self.rename_all = Some(Rule::parse(&text(meta)?)?),
+            "rename_all" => self.rename_all = Some(RenameRule::parse(&text(meta)?)?),
             "skip" => self.skip = true,
             _ => {
                 skip(meta)?;
@@ -183,7 +183,7 @@ fn serde(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("serde"))
 }
 
-/// Takes the attributes out: no derive would know them.
+/// Removes the attributes, because no derive knows them.
 fn schemars(attributes: &mut Vec<Attribute>) -> Vec<Attribute> {
     let (taken, left) =
         std::mem::take(attributes).into_iter().partition(|attribute| attribute.path().is_ident("schemars"));
@@ -195,7 +195,7 @@ fn name(meta: &ParseNestedMeta<'_>) -> String {
     meta.path.get_ident().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The text behind `=`.
+/// The string after `=`.
 fn text(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
     if meta.input.peek(syn::token::Paren) {
         return Err(meta.error(BY_HAND));
@@ -203,7 +203,7 @@ fn text(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
     meta.value()?.parse()
 }
 
-/// Goes past what an option says.
+/// Skips the value of an option.
 fn skip(meta: &ParseNestedMeta<'_>) -> Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<syn::Expr>()?;

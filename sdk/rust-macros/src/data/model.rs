@@ -1,4 +1,4 @@
-//! A struct or an enum as its JSON has it.
+//! A struct or an enum in terms of its JSON.
 
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
@@ -6,26 +6,26 @@ use syn::punctuated::Punctuated;
 use syn::{Data, DeriveInput, Fields, Generics, Result, Token, Type, TypeParamBound};
 
 use super::attributes::{ContainerOptions, FieldOptions, VariantOptions};
-use super::rename::Rule;
+use super::rename::RenameRule;
 use crate::docs;
 
-/// What `#[data]` stands at.
+/// The item that `#[data]` annotates.
 pub(super) struct Container {
     pub(super) ident: Ident,
     pub(super) generics: Generics,
     pub(super) description: String,
     pub(super) options: ContainerOptions,
-    pub(super) kind: Kind,
+    pub(super) kind: DataKind,
 }
 
 /// A struct or an enum.
-pub(super) enum Kind {
-    Struct(Content),
+pub(super) enum DataKind {
+    Struct(DataContent),
     Enum(Vec<Variant>),
 }
 
-/// What a struct or a variant holds.
-pub(super) enum Content {
+/// The content of a struct or a variant.
+pub(super) enum DataContent {
     Unit,
     Tuple(Vec<Field>),
     Named(Vec<Field>),
@@ -33,9 +33,9 @@ pub(super) enum Content {
 
 /// A field.
 pub(super) struct Field {
-    /// In the source; a tuple's fields have none.
+    /// The name in the source. Fields of tuples have none.
     pub(super) ident: Option<Ident>,
-    /// In the JSON.
+    /// The name in the JSON.
     pub(super) name: String,
     pub(super) description: String,
     pub(super) ty: Type,
@@ -47,19 +47,19 @@ pub(super) struct Variant {
     pub(super) ident: Ident,
     pub(super) name: String,
     pub(super) description: String,
-    pub(super) content: Content,
+    pub(super) content: DataContent,
     pub(super) by_serde: bool,
 }
 
 impl Container {
-    /// Takes the item apart and strips it of the attributes that are ours.
+    /// Parses the item and removes our attributes from it.
     pub(super) fn take(item: &mut DeriveInput) -> Result<Self> {
         let options = ContainerOptions::take(&mut item.attrs)?;
         let kind = match &mut item.data {
-            Data::Struct(data) => Kind::Struct(Content::take(&mut data.fields, options.rename_all)?),
+            Data::Struct(data) => DataKind::Struct(DataContent::take(&mut data.fields, options.rename_all)?),
             Data::Enum(data) => {
                 let variants = data.variants.iter_mut().map(|variant| Variant::take(variant, &options));
-                Kind::Enum(variants.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+                DataKind::Enum(variants.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
             }
             Data::Union(data) => {
                 return Err(syn::Error::new(data.union_token.span, "a union has no JSON: use an enum"));
@@ -89,7 +89,7 @@ impl Container {
 }
 
 impl Variant {
-    /// `None`: it is never in the JSON.
+    /// `None`: the field is never in the JSON.
     fn take(variant: &mut syn::Variant, container: &ContainerOptions) -> Result<Option<Self>> {
         let options = VariantOptions::take(&mut variant.attrs)?;
         if options.skip {
@@ -102,14 +102,14 @@ impl Variant {
             ident: variant.ident.clone(),
             name: options.rename.clone().unwrap_or_else(renamed),
             description: docs::text(&variant.attrs).unwrap_or_default(),
-            content: Content::take(&mut variant.fields, fields)?,
+            content: DataContent::take(&mut variant.fields, fields)?,
             by_serde: options.by_serde,
         }))
     }
 }
 
-impl Content {
-    fn take(fields: &mut Fields, rule: Option<Rule>) -> Result<Self> {
+impl DataContent {
+    fn take(fields: &mut Fields, rule: Option<RenameRule>) -> Result<Self> {
         Ok(match fields {
             Fields::Unit => Self::Unit,
             Fields::Unnamed(fields) => Self::Tuple(take_all(&mut fields.unnamed, rule)?),
@@ -120,13 +120,13 @@ impl Content {
 
 fn take_all<'a>(
     fields: impl IntoIterator<Item = &'a mut syn::Field>,
-    rule: Option<Rule>,
+    rule: Option<RenameRule>,
 ) -> Result<Vec<Field>> {
     fields.into_iter().map(|field| Field::take(field, rule)).collect()
 }
 
 impl Field {
-    fn take(field: &mut syn::Field, rule: Option<Rule>) -> Result<Self> {
+    fn take(field: &mut syn::Field, rule: Option<RenameRule>) -> Result<Self> {
         let options = FieldOptions::take(&mut field.attrs)?;
         let source = field.ident.as_ref().map(|ident| ident.unraw().to_string()).unwrap_or_default();
         let renamed = || rule.map_or_else(|| source.clone(), |rule| rule.field(&source));

@@ -1,13 +1,13 @@
-//! How a struct or an enum is read as an argument: its plain forms here, all others by serde.
+//! The code that reads a struct or an enum as an argument: generated for plain forms, through serde for all others.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::attributes::FieldDefault;
-use super::model::{Container, Content, Field, Kind, Variant};
+use super::model::{Container, DataContent, Field, DataKind, Variant};
 
 pub(super) fn implement(container: &Container) -> TokenStream {
-    // What borrows from its JSON does not outlive it.
+    // A type that borrows from its JSON does not outlive it.
     if container.generics.lifetimes().next().is_some() {
         return TokenStream::new();
     }
@@ -19,40 +19,40 @@ pub(super) fn implement(container: &Container) -> TokenStream {
     };
     let own = |body| (quote!(::toolbay_sdk::argument::Argument), body);
     let (bound, body) = match plain(container) {
-        Some(Plain::Named(fields)) => own(read_object(container, fields)),
-        Some(Plain::Choice(variants)) => own(read_choice(variants)),
+        Some(PlainData::Named(fields)) => own(read_object(container, fields)),
+        Some(PlainData::Choice(variants)) => own(read_choice(variants)),
         None => by_serde(),
     };
     let header = container.header(&quote!(::toolbay_sdk::argument::Argument), &bound);
     quote! {
         #header {
-            fn read(json: &mut ::toolbay_sdk::argument::Reader<'_>) -> ::toolbay_sdk::Result<Self> {
+            fn read(json: &mut ::toolbay_sdk::argument::JsonReader<'_>) -> ::toolbay_sdk::Result<Self> {
                 #body
             }
         }
     }
 }
 
-/// What needs nothing of serde.
-enum Plain<'a> {
+/// Forms that do not need serde.
+enum PlainData<'a> {
     Named(&'a [Field]),
     Choice(&'a [Variant]),
 }
 
-fn plain(container: &Container) -> Option<Plain<'_>> {
+fn plain(container: &Container) -> Option<PlainData<'_>> {
     let options = &container.options;
     let tagged = options.tag.is_some() || options.untagged;
     if options.by_serde || options.default || options.transparent || tagged {
         return None;
     }
     match &container.kind {
-        Kind::Struct(Content::Named(fields)) => {
-            fields.iter().all(|field| !field.options.by_serde).then_some(Plain::Named(fields))
+        DataKind::Struct(DataContent::Named(fields)) => {
+            fields.iter().all(|field| !field.options.by_serde).then_some(PlainData::Named(fields))
         }
-        Kind::Struct(_) => None,
-        Kind::Enum(variants) => {
-            let is_plain = |variant: &Variant| matches!(variant.content, Content::Unit) && !variant.by_serde;
-            (!variants.is_empty() && variants.iter().all(is_plain)).then_some(Plain::Choice(variants))
+        DataKind::Struct(_) => None,
+        DataKind::Enum(variants) => {
+            let is_plain = |variant: &Variant| matches!(variant.content, DataContent::Unit) && !variant.by_serde;
+            (!variants.is_empty() && variants.iter().all(is_plain)).then_some(PlainData::Choice(variants))
         }
     }
 }
@@ -79,7 +79,7 @@ fn read_object(container: &Container, fields: &[Field]) -> TokenStream {
     let values: Vec<_> = values.collect();
     quote! {
         let __members = ::toolbay_sdk::__private::Members::read(
-            json, &[#(#names),*], ::toolbay_sdk::__private::Unknown::#unknown,
+            json, &[#(#names),*], ::toolbay_sdk::__private::UnknownMembers::#unknown,
         )?;
         ::core::result::Result::Ok(Self { #(#values),* })
     }

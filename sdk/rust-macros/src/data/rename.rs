@@ -1,10 +1,10 @@
-//! serde's rules for names: `rename_all = "camelCase"`.
+//! serde's rename rules: `rename_all = "camelCase"`.
 
 use syn::{LitStr, Result};
 
-/// A rule that names are changed by.
+/// A rule that changes names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum RenameRule {
     Lower,
     Upper,
     Pascal,
@@ -15,18 +15,18 @@ pub(super) enum Rule {
     ScreamingKebab,
 }
 
-const RULES: [(&str, Rule); 8] = [
-    ("lowercase", Rule::Lower),
-    ("UPPERCASE", Rule::Upper),
-    ("PascalCase", Rule::Pascal),
-    ("camelCase", Rule::Camel),
-    ("snake_case", Rule::Snake),
-    ("SCREAMING_SNAKE_CASE", Rule::ScreamingSnake),
-    ("kebab-case", Rule::Kebab),
-    ("SCREAMING-KEBAB-CASE", Rule::ScreamingKebab),
+const RULES: [(&str, RenameRule); 8] = [
+    ("lowercase", RenameRule::Lower),
+    ("UPPERCASE", RenameRule::Upper),
+    ("PascalCase", RenameRule::Pascal),
+    ("camelCase", RenameRule::Camel),
+    ("snake_case", RenameRule::Snake),
+    ("SCREAMING_SNAKE_CASE", RenameRule::ScreamingSnake),
+    ("kebab-case", RenameRule::Kebab),
+    ("SCREAMING-KEBAB-CASE", RenameRule::ScreamingKebab),
 ];
 
-impl Rule {
+impl RenameRule {
     pub(super) fn parse(name: &LitStr) -> Result<Self> {
         let found = RULES.iter().find(|(known, _)| *known == name.value());
         found.map(|(_, rule)| *rule).ok_or_else(|| {
@@ -101,14 +101,14 @@ mod tests {
     fn names_change_as_serde_changes_them() {
         let fields = ["x_coord", "x_coord", "X_COORD", "XCoord", "xCoord", "X_COORD", "x-coord", "X-COORD"];
         let order = [
-            Rule::Lower,
-            Rule::Snake,
-            Rule::Upper,
-            Rule::Pascal,
-            Rule::Camel,
-            Rule::ScreamingSnake,
-            Rule::Kebab,
-            Rule::ScreamingKebab,
+            RenameRule::Lower,
+            RenameRule::Snake,
+            RenameRule::Upper,
+            RenameRule::Pascal,
+            RenameRule::Camel,
+            RenameRule::ScreamingSnake,
+            RenameRule::Kebab,
+            RenameRule::ScreamingKebab,
         ];
         assert_eq!(order.map(|rule| rule.field("x_coord")), fields);
         let variants = [

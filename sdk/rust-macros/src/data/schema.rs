@@ -1,17 +1,17 @@
-//! The schema of a struct or an enum, as serde writes and reads it.
+//! The schema of a struct or an enum, as serde reads and writes it.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::Result;
 
 use super::attributes::FieldDefault;
-use super::model::{Container, Content, Field, Kind, Variant};
+use super::model::{Container, DataContent, Field, DataKind, Variant};
 
 pub(super) fn implement(container: &Container) -> Result<TokenStream> {
     let (name, description) = (container.ident.to_string(), &container.description);
     let shape = match &container.kind {
-        Kind::Struct(content) => content_shape(container, content)?,
-        Kind::Enum(variants) => enum_shape(container, variants)?,
+        DataKind::Struct(content) => content_shape(container, content)?,
+        DataKind::Enum(variants) => enum_shape(container, variants)?,
     };
     let header =
         container.header(&quote!(::toolbay_sdk::schema::Schema), &quote!(::toolbay_sdk::schema::Schema));
@@ -26,12 +26,12 @@ pub(super) fn implement(container: &Container) -> Result<TokenStream> {
     })
 }
 
-/// The shape of what a struct or a variant holds.
-fn content_shape(container: &Container, content: &Content) -> Result<TokenStream> {
-    let shape = quote!(::toolbay_sdk::schema::Shape);
+/// The shape of the content of a struct or a variant.
+fn content_shape(container: &Container, content: &DataContent) -> Result<TokenStream> {
+    let shape = quote!(::toolbay_sdk::schema::SchemaShape);
     match content {
-        Content::Unit => Ok(quote!(#shape::Null)),
-        Content::Tuple(fields) => {
+        DataContent::Unit => Ok(quote!(#shape::Null)),
+        DataContent::Tuple(fields) => {
             let types: Vec<_> =
                 fields.iter().map(|field| field.options.with.as_ref().unwrap_or(&field.ty)).collect();
             Ok(match types.as_slice() {
@@ -39,7 +39,7 @@ fn content_shape(container: &Container, content: &Content) -> Result<TokenStream
                 types => quote!(#shape::Tuple(&[#(::toolbay_sdk::schema::of::<#types>),*])),
             })
         }
-        Content::Named(fields) => {
+        DataContent::Named(fields) => {
             if let (true, [only]) = (container.options.transparent, fields.as_slice()) {
                 let ty = &only.ty;
                 return Ok(quote!(#shape::Same(::toolbay_sdk::schema::of::<#ty>)));
@@ -56,7 +56,7 @@ fn object(container: &Container, first: Vec<TokenStream>, fields: &[Field]) -> R
         members.push(member(container, field)?);
     }
     let closed = container.options.deny_unknown_fields;
-    Ok(quote!(::toolbay_sdk::schema::Shape::Object { fields: &[#(#members),*], closed: #closed }))
+    Ok(quote!(::toolbay_sdk::schema::SchemaShape::Object { fields: &[#(#members),*], closed: #closed }))
 }
 
 fn member(container: &Container, field: &Field) -> Result<TokenStream> {
@@ -90,12 +90,12 @@ fn presence(never: bool, optional: bool) -> TokenStream {
     quote!(::toolbay_sdk::schema::Presence::#presence)
 }
 
-/// What the field is if it is left out: made when somebody asks, because only the type knows.
+/// The default of the field, computed at run time because only the type knows it.
 fn default(container: &Container, field: &Field) -> TokenStream {
     let none = quote!(::toolbay_sdk::schema::DefaultValue::None);
     let (ident, ty) = (&field.ident, &field.ty);
     let value = match &field.options.default {
-        // What a type parameter is, may have no JSON.
+        // The JSON of a type parameter is unknown.
         _ if !container.generics.params.is_empty() => return none,
         Some(FieldDefault::Type) => quote!(<#ty as ::core::default::Default>::default()),
         Some(FieldDefault::Function(path)) => quote!(#path()),
@@ -121,10 +121,10 @@ fn default(container: &Container, field: &Field) -> TokenStream {
 }
 
 fn enum_shape(container: &Container, variants: &[Variant]) -> Result<TokenStream> {
-    let shape = quote!(::toolbay_sdk::schema::Shape);
+    let shape = quote!(::toolbay_sdk::schema::SchemaShape);
     let options = &container.options;
     let is_plain =
-        |variant: &&Variant| matches!(variant.content, Content::Unit) && variant.description.is_empty();
+        |variant: &&Variant| matches!(variant.content, DataContent::Unit) && variant.description.is_empty();
     let external = options.tag.is_none() && !options.untagged;
     let plain: Vec<_> = variants.iter().filter(|variant| external && is_plain(variant)).collect();
     let names = plain.iter().map(|variant| &variant.name);
@@ -157,21 +157,21 @@ fn variant_shape(container: &Container, variant: &Variant) -> Result<TokenStream
             ::toolbay_sdk::schema::Field::new(#name, || const { &::toolbay_sdk::schema::Node::new(#shape) })
         }
     };
-    let constant = quote!(::toolbay_sdk::schema::Shape::Const(#name));
-    let object_of = |fields: &[TokenStream], closed: bool| quote!(::toolbay_sdk::schema::Shape::Object { fields: &[#(#fields),*], closed: #closed });
+    let constant = quote!(::toolbay_sdk::schema::SchemaShape::Const(#name));
+    let object_of = |fields: &[TokenStream], closed: bool| quote!(::toolbay_sdk::schema::SchemaShape::Object { fields: &[#(#fields),*], closed: #closed });
     let options = &container.options;
     match (&options.tag, &options.content) {
         _ if options.untagged => content_of(content),
         (None, _) => match content {
-            Content::Unit => Ok(constant),
+            DataContent::Unit => Ok(constant),
             content => Ok(object_of(&[field(name, &content_of(content)?)], true)),
         },
         (Some(tag), None) => {
             let tag = field(tag, &constant);
             match content {
-                Content::Unit => Ok(object_of(&[tag], options.deny_unknown_fields)),
-                Content::Named(fields) => object(container, vec![tag], fields),
-                Content::Tuple(fields) => {
+                DataContent::Unit => Ok(object_of(&[tag], options.deny_unknown_fields)),
+                DataContent::Named(fields) => object(container, vec![tag], fields),
+                DataContent::Tuple(fields) => {
                     let types = fields.iter().map(|field| &field.ty);
                     let inner = quote! {
                         #(::toolbay_sdk::schema::Field {
@@ -186,7 +186,7 @@ fn variant_shape(container: &Container, variant: &Variant) -> Result<TokenStream
         (Some(tag), Some(key)) => {
             let tag = field(tag, &constant);
             match content {
-                Content::Unit => Ok(object_of(&[tag], options.deny_unknown_fields)),
+                DataContent::Unit => Ok(object_of(&[tag], options.deny_unknown_fields)),
                 content => {
                     let inner = field(key, &content_of(content)?);
                     Ok(object_of(&[tag, inner], options.deny_unknown_fields))

@@ -1,4 +1,4 @@
-//! A cursor in a JSON text. The host sends valid JSON only; here nothing worse than an error may come of any text.
+//! A cursor in a JSON text. The host sends valid JSON only. For any other text the reader returns an error and never panics.
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ const SHOWN: usize = 40;
 
 /// Reads JSON values, one after another.
 #[derive(Debug, Clone)]
-pub struct Reader<'a> {
+pub struct JsonReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    /// Begins at the beginning.
+impl<'a> JsonReader<'a> {
+    /// Starts at the beginning of a text.
     pub fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Takes a byte if it comes next.
+    /// Consumes a byte if it comes next.
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == Some(byte);
         if there {
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Returns the error for a value that is another than was expected.
+    /// Returns the error for a value of an unexpected type.
     pub fn expected(&self, what: &str) -> Error {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let value = Self::new(rest).value().unwrap_or(rest);
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         Error::input(format!("invalid value: `{shown}{more}`, expected {what}"))
     }
 
-    /// Returns the text of the next value, whatever it is.
+    /// Returns the text of the next value of any type.
     pub fn value(&mut self) -> Result<&'a str> {
         self.peek();
         let start = self.at;
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `null`, if it comes next.
+    /// Consumes `null` if it comes next.
     pub fn null(&mut self) -> bool {
         let there = self.peek() == Some(b'n') && self.clone().value().is_ok_and(|value| value == "null");
         if there {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Reads a number, as it is written.
+    /// Reads a number as it is written.
     pub fn number(&mut self, what: &str) -> Result<&'a str> {
         match self.peek() {
             Some(b'-' | b'0'..=b'9') => self.value(),
@@ -97,12 +97,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a text.
+    /// Reads a string.
     pub fn string(&mut self) -> Result<String> {
         self.text().map(Cow::into_owned)
     }
 
-    /// Reads a text, which is copied only if something in it is escaped.
+    /// Reads a string, and copies it only if it contains an escape.
     fn text(&mut self) -> Result<Cow<'a, str>> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a string"));
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether nothing in it is escaped.
+    /// Whether a string contains no escape.
     fn skip_string(&mut self) -> Result<bool> {
         let (bytes, mut at, mut plain) = (self.text.as_bytes(), self.at + 1, true);
         while let Some(byte) = bytes.get(at) {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The text that stands between two quotes.
+/// The text between two quotes.
 fn unescaped(inner: &str) -> Option<String> {
     let mut text = String::with_capacity(inner.len());
     let mut rest = inner;
@@ -213,7 +213,7 @@ fn unescaped(inner: &str) -> Option<String> {
     Some(text)
 }
 
-/// What follows `\u`: four digits, or two times four for what does not fit. Half of such a pair is no character.
+/// Reads what follows `\u`: four digits, or a surrogate pair. Half of a pair is not a character.
 fn code_point(chars: &mut std::str::Chars<'_>) -> Option<char> {
     let first = four_digits(chars)?;
     if !(0xD800..0xDC00).contains(&first) {
@@ -249,7 +249,7 @@ mod tests {
             ["", "a", "ü\u{1F600}", "\"\\/\n\r\t\u{8}\u{c}\u{0}\u{1f}", "a\\\\b", "\u{2028}", "\\u0041"];
         for text in texts {
             let json = serde_json::to_string(text).unwrap();
-            assert_eq!(Reader::new(&json).string().unwrap(), text);
+            assert_eq!(JsonReader::new(&json).string().unwrap(), text);
         }
         for (json, text) in [
             (r#""\u0041\u00fc\u20AC""#, "Aü€"),
@@ -257,7 +257,7 @@ mod tests {
             (r#""\ud83d""#, "\u{fffd}"),
             (r#""\ud83dx\ude00""#, "\u{fffd}x\u{fffd}"),
         ] {
-            assert_eq!(Reader::new(json).string().unwrap(), text, "{json}");
+            assert_eq!(JsonReader::new(json).string().unwrap(), text, "{json}");
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
             ("true}", "true"),
             ("\"a\" \"b\"", "\"a\""),
         ] {
-            assert_eq!(Reader::new(json).value().unwrap(), value);
+            assert_eq!(JsonReader::new(json).value().unwrap(), value);
         }
     }
 
@@ -295,13 +295,13 @@ mod tests {
             "\"\\u12\"",
             "\"é\\",
         ] {
-            let mut reader = Reader::new(json);
+            let mut reader = JsonReader::new(json);
             let read = reader.object(&mut |_, json| json.value().map(drop));
             assert!(read.is_err(), "{json}");
-            assert!(Reader::new(json).string().is_err(), "{json}");
-            assert!(Reader::new(json).array(&mut |_, json| json.value().map(drop)).is_err(), "{json}");
+            assert!(JsonReader::new(json).string().is_err(), "{json}");
+            assert!(JsonReader::new(json).array(&mut |_, json| json.value().map(drop)).is_err(), "{json}");
         }
         let deep = "[".repeat(1_000_000);
-        assert!(Reader::new(&deep).value().is_err());
+        assert!(JsonReader::new(&deep).value().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The standard library's types as arguments, and JSON itself.
+//! Types of the standard library, and JSON itself, as arguments.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash};
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Argument, Reader, read_by_serde};
+use super::{Argument, JsonReader, read_by_serde};
 use crate::{Error, Result};
 
-/// A number that is whole, without the zeros behind its point: `3.0` is a whole number in a JSON Schema.
-fn whole<'a>(json: &mut Reader<'a>, what: &str) -> Result<&'a str> {
+/// A whole number without the zeros behind its point: `3.0` is an integer in JSON Schema.
+fn whole<'a>(json: &mut JsonReader<'a>, what: &str) -> Result<&'a str> {
     let text = json.number(what)?;
-    // Not by the functions of texts: those that can panic bring what shows a text, and that is some kilobytes of plugin.
+    // String functions that can panic would pull in formatting code, which is several kilobytes of plugin.
     let Some(point) = text.bytes().position(|byte| byte == b'.') else { return Ok(text) };
     let is_whole = text.bytes().skip(point + 1).all(|digit| digit == b'0');
     Ok(if is_whole { text.get(..point).unwrap_or_default() } else { text })
@@ -21,7 +21,7 @@ fn whole<'a>(json: &mut Reader<'a>, what: &str) -> Result<&'a str> {
 macro_rules! numbers {
     ($($read:ident($what:literal): $($ty:ty)+;)*) => {
         $($(impl Argument for $ty {
-            fn read(json: &mut Reader<'_>) -> Result<Self> {
+            fn read(json: &mut JsonReader<'_>) -> Result<Self> {
                 let what = concat!($what, " (", stringify!($ty), ")");
                 let error = json.clone();
                 $read(json, what)?.parse().map_err(|_| error.expected(what))
@@ -30,7 +30,7 @@ macro_rules! numbers {
     };
 }
 
-fn any<'a>(json: &mut Reader<'a>, what: &str) -> Result<&'a str> {
+fn any<'a>(json: &mut JsonReader<'a>, what: &str) -> Result<&'a str> {
     json.number(what)
 }
 
@@ -41,7 +41,7 @@ numbers! {
 }
 
 impl Argument for bool {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         let before = json.clone();
         match json.value()? {
             "true" => Ok(true),
@@ -52,19 +52,19 @@ impl Argument for bool {
 }
 
 impl Argument for () {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         if json.null() { Ok(()) } else { Err(json.expected("null")) }
     }
 }
 
 impl Argument for String {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         json.string()
     }
 }
 
 impl Argument for char {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         let before = json.clone();
         let text = json.string()?;
         let mut chars = text.chars();
@@ -76,19 +76,19 @@ impl Argument for char {
 }
 
 impl Argument for PathBuf {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         json.string().map(Self::from)
     }
 }
 
 impl Argument for Box<str> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         json.string().map(Self::from)
     }
 }
 
 impl<T: Argument> Argument for Option<T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         if json.null() { Ok(None) } else { T::read(json).map(Some) }
     }
 
@@ -98,7 +98,7 @@ impl<T: Argument> Argument for Option<T> {
 }
 
 impl<T: Argument> Argument for Box<T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         T::read(json).map(Self::new)
     }
 
@@ -108,7 +108,7 @@ impl<T: Argument> Argument for Box<T> {
 }
 
 /// Reads an array into a collection.
-fn elements<T: Argument, C: Default + Extend<T>>(json: &mut Reader<'_>) -> Result<C> {
+fn elements<T: Argument, C: Default + Extend<T>>(json: &mut JsonReader<'_>) -> Result<C> {
     let mut all = C::default();
     json.array(&mut |_, json| {
         all.extend(Some(T::read(json)?));
@@ -118,31 +118,31 @@ fn elements<T: Argument, C: Default + Extend<T>>(json: &mut Reader<'_>) -> Resul
 }
 
 impl<T: Argument> Argument for Vec<T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         elements(json)
     }
 }
 
 impl<T: Argument> Argument for VecDeque<T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         elements(json)
     }
 }
 
 impl<T: Argument + Ord> Argument for BTreeSet<T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         elements(json)
     }
 }
 
 impl<T: Argument + Eq + Hash, S: BuildHasher + Default> Argument for HashSet<T, S> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         elements(json)
     }
 }
 
 impl<T: Argument, const N: usize> Argument for [T; N] {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         let all: Vec<T> = elements(json)?;
         let count = all.len();
         all.try_into().map_err(|_| Error::input(format!("{count} elements, expected {N}")))
@@ -150,7 +150,7 @@ impl<T: Argument, const N: usize> Argument for [T; N] {
 }
 
 /// Reads an object into a map.
-fn entries<T: Argument, C: Default + Extend<(String, T)>>(json: &mut Reader<'_>) -> Result<C> {
+fn entries<T: Argument, C: Default + Extend<(String, T)>>(json: &mut JsonReader<'_>) -> Result<C> {
     let mut all = C::default();
     json.object(&mut |key, json| {
         let value = T::read(json).map_err(|error| error.below(key))?;
@@ -161,13 +161,13 @@ fn entries<T: Argument, C: Default + Extend<(String, T)>>(json: &mut Reader<'_>)
 }
 
 impl<T: Argument> Argument for BTreeMap<String, T> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         entries(json)
     }
 }
 
 impl<T: Argument, S: BuildHasher + Default> Argument for HashMap<String, T, S> {
-    fn read(json: &mut Reader<'_>) -> Result<Self> {
+    fn read(json: &mut JsonReader<'_>) -> Result<Self> {
         entries(json)
     }
 }
@@ -175,7 +175,7 @@ impl<T: Argument, S: BuildHasher + Default> Argument for HashMap<String, T, S> {
 macro_rules! by_serde {
     ($($ty:ty),*) => {
         $(impl Argument for $ty {
-            fn read(json: &mut Reader<'_>) -> Result<Self> {
+            fn read(json: &mut JsonReader<'_>) -> Result<Self> {
                 read_by_serde(json)
             }
         })*
@@ -196,7 +196,7 @@ macro_rules! tuples {
     ($($count:literal: $($place:literal $name:ident)+;)*) => {
         $(impl<$($name: Argument),+> Argument for ($($name,)+) {
             #[allow(non_snake_case, reason = "a variable for each type, of its name")]
-            fn read(json: &mut Reader<'_>) -> Result<Self> {
+            fn read(json: &mut JsonReader<'_>) -> Result<Self> {
                 $(let mut $name = None;)+
                 let mut count = 0;
                 json.array(&mut |index, json| {
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn read<T: Argument>(json: &str) -> Result<T> {
-        T::read(&mut Reader::new(json))
+        T::read(&mut JsonReader::new(json))
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The text of a schema.
 
-use super::{DefaultValue, Field, Limit, Limits, Node, Of, Presence, Schema, Shape};
+use super::{DefaultValue, Field, Limit, Limits, Node, SchemaOf, Presence, Schema, SchemaShape};
 
 /// Returns the schema of a tool's arguments.
 pub fn input_schema(fields: &'static [Field]) -> String {
-    let mut text = Text::new(Way::Input);
+    let mut text = SchemaText::new(Nesting::Input);
     text.open('{');
     text.member("type", "\"object\"");
     text.key("additionalProperties");
@@ -17,14 +17,14 @@ pub fn input_schema(fields: &'static [Field]) -> String {
 
 /// Returns the schema of `T` as structured output.
 ///
-/// It mirrors what happens to the value: an object stays, anything else comes under `result`. Where the type alone does
-/// not tell (an `Option`, an enum), both shapes are allowed.
+/// The schema mirrors the conversion of the value: an object is unchanged, anything else is wrapped under `result`. Where
+/// the type does not tell (an `Option`, an enum), the schema allows both.
 pub fn output_schema<T: Schema + ?Sized>() -> String {
     output_schema_of(super::of::<T>)
 }
 
-fn output_schema_of(schema: Of) -> String {
-    let mut text = Text::new(Way::Output);
+fn output_schema_of(schema: SchemaOf) -> String {
+    let mut text = SchemaText::new(Nesting::Output);
     match wrapping(schema) {
         Wrapping::Never => text.schema(schema),
         Wrapping::Always => text.wrapped(schema),
@@ -44,18 +44,18 @@ fn output_schema_of(schema: Of) -> String {
     text.whole()
 }
 
-/// Returns the schema of the operator's settings. An object takes no key that is not in it: nobody would read it, and most
-/// likely it is misspelt.
-pub fn settings_schema(schema: Of) -> String {
+/// Returns the schema of the operator's settings. Unknown keys are forbidden, because they would be ignored and are most
+/// likely typos.
+pub fn settings_schema(schema: SchemaOf) -> String {
     let node = schema();
-    let mut text = Text::new(Way::Input);
+    let mut text = SchemaText::new(Nesting::Input);
     match node.shape {
-        Shape::Object { fields, closed: false } if !fields.iter().any(|field| field.flatten) => {
-            let closed = Node { shape: Shape::Object { fields, closed: true }, ..*node };
+        SchemaShape::Object { fields, closed: false } if !fields.iter().any(|field| field.flatten) => {
+            let closed = Node { shape: SchemaShape::Object { fields, closed: true }, ..*node };
             if !node.name.is_empty() {
                 text.inside.push(address(schema));
             }
-            text.object(&closed, Beyond::NOTHING.or_description(node.description));
+            text.object(&closed, DepthExceeded::NOTHING.or_description(node.description));
         }
         _ => text.schema(schema),
     }
@@ -68,39 +68,39 @@ enum Wrapping {
     Perhaps,
 }
 
-fn wrapping(schema: Of) -> Wrapping {
+fn wrapping(schema: SchemaOf) -> Wrapping {
     match schema().shape {
-        Shape::Object { .. } | Shape::Map(_) => Wrapping::Never,
-        Shape::Same(other) => wrapping(other),
-        Shape::Any | Shape::Nullable(_) | Shape::OneOf(_) | Shape::AnyOf(_) => Wrapping::Perhaps,
-        Shape::Null
-        | Shape::Boolean
-        | Shape::Integer { .. }
-        | Shape::Number
-        | Shape::String { .. }
-        | Shape::Enum(_)
-        | Shape::Const(_)
-        | Shape::Array { .. }
-        | Shape::Tuple(_) => Wrapping::Always,
+        SchemaShape::Object { .. } | SchemaShape::Map(_) => Wrapping::Never,
+        SchemaShape::Same(other) => wrapping(other),
+        SchemaShape::Any | SchemaShape::Nullable(_) | SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) => Wrapping::Perhaps,
+        SchemaShape::Null
+        | SchemaShape::Boolean
+        | SchemaShape::Integer { .. }
+        | SchemaShape::Number
+        | SchemaShape::String { .. }
+        | SchemaShape::Enum(_)
+        | SchemaShape::Const(_)
+        | SchemaShape::Array { .. }
+        | SchemaShape::Tuple(_) => Wrapping::Always,
     }
 }
 
-/// Whether values are read or written: members may be left out of one and not of the other.
+/// The direction: a member may be missing from input but not from output, or the reverse.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Nesting {
     Input,
     Output,
 }
 
-/// What a member says beyond what its type says.
+/// What a member adds to the schema of its type.
 #[derive(Clone, Copy)]
-struct Beyond {
+struct DepthExceeded {
     description: &'static str,
     limits: Limits,
     default: DefaultValue,
 }
 
-impl Beyond {
+impl DepthExceeded {
     const NOTHING: Self = Self { description: "", limits: Limits::NONE, default: DefaultValue::None };
 
     fn or_description(self, description: &'static str) -> Self {
@@ -112,23 +112,23 @@ impl Beyond {
     }
 }
 
-struct Text {
+struct SchemaText {
     out: String,
-    way: Way,
+    way: Nesting,
     /// Whether the next member is the first of its object or array.
     first: bool,
-    /// The types with names that are being written.
+    /// The named types that are being written.
     inside: Vec<usize>,
-    /// The types that were found inside of themselves.
-    recursive: Vec<Of>,
+    /// The types that contain themselves.
+    recursive: Vec<SchemaOf>,
 }
 
-impl Text {
-    fn new(way: Way) -> Self {
+impl SchemaText {
+    fn new(way: Nesting) -> Self {
         Self { out: String::new(), way, first: true, inside: Vec::new(), recursive: Vec::new() }
     }
 
-    /// All of it, with the definitions, which belong at the root, that is closed by now.
+    /// Finishes the text with the definitions, which belong to the root object.
     fn whole(mut self) -> String {
         if !self.recursive.is_empty() && self.out.pop().is_some() {
             self.first = false;
@@ -161,7 +161,7 @@ impl Text {
         self.out.push(':');
     }
 
-    /// A member whose value is JSON already.
+    /// A member whose value is already JSON.
     fn member(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.push_str(json);
@@ -182,12 +182,12 @@ impl Text {
         }
     }
 
-    fn schema(&mut self, schema: Of) {
-        self.typed(schema, Beyond::NOTHING, false);
+    fn schema(&mut self, schema: SchemaOf) {
+        self.typed(schema, DepthExceeded::NOTHING, false);
     }
 
-    /// A schema, with what is said beyond it, and perhaps with `null` as another value.
-    fn typed(&mut self, schema: Of, beyond: Beyond, null: bool) {
+    /// A schema with additions, optionally with `null` as an alternative.
+    fn typed(&mut self, schema: SchemaOf, beyond: DepthExceeded, null: bool) {
         let node = schema();
         let inside = address(schema);
         if !node.name.is_empty() && self.inside.contains(&inside) {
@@ -199,14 +199,14 @@ impl Text {
         }
         let described = beyond.or_description(node.description);
         match node.shape {
-            Shape::Nullable(other) => self.typed(other, described, true),
-            Shape::Same(other) => self.typed(other, described, null),
-            Shape::OneOf(_) | Shape::AnyOf(_) if null => {
+            SchemaShape::Nullable(other) => self.typed(other, described, true),
+            SchemaShape::Same(other) => self.typed(other, described, null),
+            SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) if null => {
                 self.or_null(beyond, |text| {
-                    text.object(node, Beyond::NOTHING.or_description(node.description));
+                    text.object(node, DepthExceeded::NOTHING.or_description(node.description));
                 });
             }
-            Shape::Any if described.is_nothing() => self.out.push_str("true"),
+            SchemaShape::Any if described.is_nothing() => self.out.push_str("true"),
             _ => {
                 self.open('{');
                 self.members(node, described, null);
@@ -218,13 +218,13 @@ impl Text {
         }
     }
 
-    fn object(&mut self, node: &Node, beyond: Beyond) {
+    fn object(&mut self, node: &Node, beyond: DepthExceeded) {
         self.open('{');
         self.members(node, beyond, false);
         self.close('}');
     }
 
-    fn or_null(&mut self, beyond: Beyond, other: impl FnOnce(&mut Self)) {
+    fn or_null(&mut self, beyond: DepthExceeded, other: impl FnOnce(&mut Self)) {
         self.open('{');
         self.string("description", beyond.description);
         self.default(beyond.default);
@@ -238,10 +238,10 @@ impl Text {
         self.close('}');
     }
 
-    /// What stands where a type is inside of itself.
-    fn reference(&mut self, schema: Of, node: &'static Node, beyond: Beyond, null: bool) {
+    /// The reference to a type that is nested in itself.
+    fn reference(&mut self, schema: SchemaOf, node: &'static Node, beyond: DepthExceeded, null: bool) {
         if null {
-            return self.or_null(beyond, |text| text.reference(schema, node, Beyond::NOTHING, false));
+            return self.or_null(beyond, |text| text.reference(schema, node, DepthExceeded::NOTHING, false));
         }
         let known = self.recursive.iter().position(|one| address(*one) == address(schema));
         let place = known.unwrap_or_else(|| {
@@ -255,17 +255,17 @@ impl Text {
         self.close('}');
     }
 
-    fn members(&mut self, node: &Node, beyond: Beyond, null: bool) {
+    fn members(&mut self, node: &Node, beyond: DepthExceeded, null: bool) {
         let Limits { minimum, maximum, min_length, max_length, pattern } = beyond.limits;
         let name = match node.shape {
-            Shape::Any | Shape::Nullable(_) | Shape::Same(_) | Shape::OneOf(_) | Shape::AnyOf(_) => "",
-            Shape::Null => "null",
-            Shape::Boolean => "boolean",
-            Shape::Integer { .. } => "integer",
-            Shape::Number => "number",
-            Shape::String { .. } | Shape::Enum(_) | Shape::Const(_) => "string",
-            Shape::Array { .. } | Shape::Tuple(_) => "array",
-            Shape::Map(_) | Shape::Object { .. } => "object",
+            SchemaShape::Any | SchemaShape::Nullable(_) | SchemaShape::Same(_) | SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) => "",
+            SchemaShape::Null => "null",
+            SchemaShape::Boolean => "boolean",
+            SchemaShape::Integer { .. } => "integer",
+            SchemaShape::Number => "number",
+            SchemaShape::String { .. } | SchemaShape::Enum(_) | SchemaShape::Const(_) => "string",
+            SchemaShape::Array { .. } | SchemaShape::Tuple(_) => "array",
+            SchemaShape::Map(_) | SchemaShape::Object { .. } => "object",
         };
         match (name, null) {
             ("", _) => {}
@@ -274,27 +274,27 @@ impl Text {
         }
         self.string("description", beyond.description);
         match node.shape {
-            Shape::Any | Shape::Null | Shape::Boolean | Shape::Nullable(_) | Shape::Same(_) => {}
-            Shape::Integer { minimum: least, maximum: most } => {
+            SchemaShape::Any | SchemaShape::Null | SchemaShape::Boolean | SchemaShape::Nullable(_) | SchemaShape::Same(_) => {}
+            SchemaShape::Integer { minimum: least, maximum: most } => {
                 self.limit("minimum", or(minimum, least));
                 self.limit("maximum", or(maximum, most));
             }
-            Shape::Number => {
+            SchemaShape::Number => {
                 self.limit("minimum", minimum);
                 self.limit("maximum", maximum);
             }
-            Shape::String { format } => {
+            SchemaShape::String { format } => {
                 self.string("format", format);
                 self.limit("minLength", min_length);
                 self.limit("maxLength", max_length);
                 self.string("pattern", pattern);
             }
-            Shape::Const(text) => {
+            SchemaShape::Const(text) => {
                 self.key("const");
                 quote(&mut self.out, text);
             }
-            Shape::Enum(texts) => self.texts("enum", texts, null),
-            Shape::Array { items, unique, length } => {
+            SchemaShape::Enum(texts) => self.texts("enum", texts, null),
+            SchemaShape::Array { items, unique, length } => {
                 self.key("items");
                 self.schema(items);
                 if unique {
@@ -304,19 +304,19 @@ impl Text {
                 self.limit("minItems", or(min_length, length));
                 self.limit("maxItems", or(max_length, length));
             }
-            Shape::Tuple(items) => self.tuple(items),
-            Shape::Map(values) => {
+            SchemaShape::Tuple(items) => self.tuple(items),
+            SchemaShape::Map(values) => {
                 self.key("additionalProperties");
                 self.schema(values);
             }
-            Shape::Object { fields, closed } => {
+            SchemaShape::Object { fields, closed } => {
                 if closed {
                     self.member("additionalProperties", "false");
                 }
                 self.properties(fields);
             }
-            Shape::OneOf(nodes) => self.choices("oneOf", nodes),
-            Shape::AnyOf(nodes) => self.choices("anyOf", nodes),
+            SchemaShape::OneOf(nodes) => self.choices("oneOf", nodes),
+            SchemaShape::AnyOf(nodes) => self.choices("anyOf", nodes),
         }
         self.default(beyond.default);
     }
@@ -333,7 +333,7 @@ impl Text {
         }
     }
 
-    fn tuple(&mut self, items: &[Of]) {
+    fn tuple(&mut self, items: &[SchemaOf]) {
         self.key("prefixItems");
         self.open('[');
         for item in items {
@@ -360,8 +360,8 @@ impl Text {
         self.close(']');
     }
 
-    /// The same under `result`.
-    fn wrapped(&mut self, schema: Of) {
+    /// The schema wrapped under `result`.
+    fn wrapped(&mut self, schema: SchemaOf) {
         self.open('{');
         self.member("type", "\"object\"");
         self.key("properties");
@@ -379,16 +379,16 @@ impl Text {
         for node in nodes {
             self.comma();
             match node.shape {
-                Shape::Same(other) => {
-                    self.typed(other, Beyond::NOTHING.or_description(node.description), false);
+                SchemaShape::Same(other) => {
+                    self.typed(other, DepthExceeded::NOTHING.or_description(node.description), false);
                 }
-                _ => self.object(node, Beyond::NOTHING.or_description(node.description)),
+                _ => self.object(node, DepthExceeded::NOTHING.or_description(node.description)),
             }
         }
         self.close(']');
     }
 
-    /// The keys `properties` and `required`, and what flattened members bring.
+    /// The keys `properties` and `required`, including flattened members.
     fn properties(&mut self, fields: &'static [Field]) {
         self.key("properties");
         self.open('{');
@@ -410,20 +410,20 @@ impl Text {
         fields: &'static [Field],
         needed: bool,
         required: &mut Vec<&'static str>,
-        rest: &mut Option<Of>,
+        rest: &mut Option<SchemaOf>,
     ) {
         for field in fields {
-            let presence = if self.way == Way::Input { field.input } else { field.output };
+            let presence = if self.way == Nesting::Input { field.input } else { field.output };
             if presence == Presence::Absent {
                 continue;
             }
-            let may_be_left_out = self.way == Way::Input && is_nullable(field.schema);
+            let may_be_left_out = self.way == Nesting::Input && is_nullable(field.schema);
             let needed = needed && presence == Presence::Required && !may_be_left_out;
             if field.flatten {
                 match shape_of(field.schema) {
-                    Shape::Object { fields, .. } => self.fields(fields, needed, required, rest),
-                    Shape::Map(values) => *rest = Some(values),
-                    // An enum among the members: which ones it brings, the schema leaves open.
+                    SchemaShape::Object { fields, .. } => self.fields(fields, needed, required, rest),
+                    SchemaShape::Map(values) => *rest = Some(values),
+                    // The members that an enum contributes are left open.
                     _ => {}
                 }
                 continue;
@@ -433,11 +433,11 @@ impl Text {
             }
             self.key(field.name);
             let Field { description, limits, default, .. } = *field;
-            self.typed(field.schema, Beyond { description, limits, default }, false);
+            self.typed(field.schema, DepthExceeded { description, limits, default }, false);
         }
     }
 
-    /// The types that hold themselves, under `$defs`.
+    /// The self-referential types, under `$defs`.
     fn definitions(&mut self) {
         if self.recursive.is_empty() {
             return;
@@ -445,7 +445,7 @@ impl Text {
         self.key("$defs");
         self.open('{');
         let mut place = 0;
-        // One definition may lead to another.
+        // A definition may lead to another one.
         while let Some(schema) = self.recursive.get(place).copied() {
             self.key(&definition(schema(), place));
             self.inside.clear();
@@ -456,12 +456,12 @@ impl Text {
     }
 }
 
-/// Under which name a type stands in `$defs`: two of one name are two.
+/// The name of a type in `$defs`. Two types of one name get different names.
 fn definition(node: &Node, place: usize) -> String {
     if place == 0 { node.name.to_owned() } else { format!("{}{place}", node.name) }
 }
 
-fn address(schema: Of) -> usize {
+fn address(schema: SchemaOf) -> usize {
     schema as usize
 }
 
@@ -472,23 +472,23 @@ fn or(limit: Limit, other: Option<i64>) -> Limit {
     }
 }
 
-fn is_nullable(schema: Of) -> bool {
+fn is_nullable(schema: SchemaOf) -> bool {
     match schema().shape {
-        Shape::Nullable(_) => true,
-        Shape::Same(other) => is_nullable(other),
+        SchemaShape::Nullable(_) => true,
+        SchemaShape::Same(other) => is_nullable(other),
         _ => false,
     }
 }
 
 /// The shape behind names and `null`.
-fn shape_of(schema: Of) -> Shape {
+fn shape_of(schema: SchemaOf) -> SchemaShape {
     match schema().shape {
-        Shape::Same(other) | Shape::Nullable(other) => shape_of(other),
+        SchemaShape::Same(other) | SchemaShape::Nullable(other) => shape_of(other),
         shape => shape,
     }
 }
 
-/// Writes a text as JSON.
+/// Writes a string as JSON.
 pub(crate) fn quote(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -521,14 +521,14 @@ mod tests {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Holds itself, as `#[data]` would write it down.
-    struct Tree;
+    /// A self-referential type, as `#[data]` generates it.
+    struct SchemaTree;
 
-    impl Schema for Tree {
+    impl Schema for SchemaTree {
         const SCHEMA: Node = Node {
             name: "Tree",
             description: "A tree.",
-            shape: Shape::Object {
+            shape: SchemaShape::Object {
                 fields: &[Field::new("children", of::<Vec<Self>>), Field::new("parent", of::<Option<Self>>)],
                 closed: false,
             },
@@ -547,9 +547,9 @@ mod tests {
         });
         let mut root = expected.clone();
         root["$defs"] = json!({"Tree": expected});
-        assert_eq!(parsed(&output_schema::<Tree>()), root);
+        assert_eq!(parsed(&output_schema::<SchemaTree>()), root);
 
-        static FIELDS: &[Field] = &[Field::new("tree", of::<Tree>)];
+        static FIELDS: &[Field] = &[Field::new("tree", of::<SchemaTree>)];
         let input = parsed(&input_schema(FIELDS));
         assert_eq!(input["properties"]["tree"]["required"], json!(["children"]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The schemas of the standard library's types, and of JSON itself.
+//! The schemas of types of the standard library, and of JSON itself.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Field, Node, Schema, Shape, of};
+use super::{Field, Node, Schema, SchemaShape, of};
 
 macro_rules! schemas {
     ($($ty:ty => $shape:expr;)*) => {
@@ -18,25 +18,25 @@ macro_rules! schemas {
     };
 }
 
-const fn integer(minimum: Option<i64>, maximum: Option<i64>) -> Shape {
-    Shape::Integer { minimum, maximum }
+const fn integer(minimum: Option<i64>, maximum: Option<i64>) -> SchemaShape {
+    SchemaShape::Integer { minimum, maximum }
 }
 
-const TEXT: Shape = Shape::String { format: "" };
+const TEXT: SchemaShape = SchemaShape::String { format: "" };
 
 schemas! {
-    () => Shape::Null;
-    bool => Shape::Boolean;
+    () => SchemaShape::Null;
+    bool => SchemaShape::Boolean;
     char => TEXT;
     str => TEXT;
     String => TEXT;
     Path => TEXT;
     PathBuf => TEXT;
-    IpAddr => Shape::String { format: "ip" };
-    Ipv4Addr => Shape::String { format: "ipv4" };
-    Ipv6Addr => Shape::String { format: "ipv6" };
-    f32 => Shape::Number;
-    f64 => Shape::Number;
+    IpAddr => SchemaShape::String { format: "ip" };
+    Ipv4Addr => SchemaShape::String { format: "ipv4" };
+    Ipv6Addr => SchemaShape::String { format: "ipv6" };
+    f32 => SchemaShape::Number;
+    f64 => SchemaShape::Number;
     i8 => integer(Some(-128), Some(127));
     i16 => integer(Some(-32_768), Some(32_767));
     i32 => integer(None, None);
@@ -52,19 +52,19 @@ schemas! {
     std::num::NonZeroU32 => integer(Some(1), None);
     std::num::NonZeroU64 => integer(Some(1), None);
     std::num::NonZeroUsize => integer(Some(1), None);
-    Duration => Shape::Object {
+    Duration => SchemaShape::Object {
         fields: &[Field::new("secs", of::<u64>), Field::new("nanos", of::<u32>)],
         closed: false,
     };
-    serde_json::Value => Shape::Any;
-    serde_json::Number => Shape::Number;
-    serde_json::Map<String, serde_json::Value> => Shape::Map(of::<serde_json::Value>);
+    serde_json::Value => SchemaShape::Any;
+    serde_json::Number => SchemaShape::Number;
+    serde_json::Map<String, serde_json::Value> => SchemaShape::Map(of::<serde_json::Value>);
 }
 
 macro_rules! same {
     ($($ty:ty),*) => {
         $(impl<T: Schema + ?Sized> Schema for $ty {
-            const SCHEMA: Node = Node::new(Shape::Same(of::<T>));
+            const SCHEMA: Node = Node::new(SchemaShape::Same(of::<T>));
         })*
     };
 }
@@ -72,18 +72,18 @@ macro_rules! same {
 same!(&T, Box<T>, Rc<T>, Arc<T>);
 
 impl<T: Schema + ToOwned + ?Sized> Schema for Cow<'_, T> {
-    const SCHEMA: Node = Node::new(Shape::Same(of::<T>));
+    const SCHEMA: Node = Node::new(SchemaShape::Same(of::<T>));
 }
 
 impl<T: Schema> Schema for Option<T> {
-    const SCHEMA: Node = Node::new(Shape::Nullable(of::<T>));
+    const SCHEMA: Node = Node::new(SchemaShape::Nullable(of::<T>));
 }
 
 macro_rules! arrays {
     ($($ty:ty: $unique:literal),*) => {
         $(impl<T: Schema> Schema for $ty {
             const SCHEMA: Node =
-                Node::new(Shape::Array { items: of::<T>, unique: $unique, length: None });
+                Node::new(SchemaShape::Array { items: of::<T>, unique: $unique, length: None });
         })*
     };
 }
@@ -91,25 +91,25 @@ macro_rules! arrays {
 arrays!([T]: false, Vec<T>: false, VecDeque<T>: false, BTreeSet<T>: true);
 
 impl<T: Schema, S> Schema for HashSet<T, S> {
-    const SCHEMA: Node = Node::new(Shape::Array { items: of::<T>, unique: true, length: None });
+    const SCHEMA: Node = Node::new(SchemaShape::Array { items: of::<T>, unique: true, length: None });
 }
 
 impl<T: Schema, const N: usize> Schema for [T; N] {
-    const SCHEMA: Node = Node::new(Shape::Array { items: of::<T>, unique: false, length: Some(N as u64) });
+    const SCHEMA: Node = Node::new(SchemaShape::Array { items: of::<T>, unique: false, length: Some(N as u64) });
 }
 
 impl<K, V: Schema> Schema for BTreeMap<K, V> {
-    const SCHEMA: Node = Node::new(Shape::Map(of::<V>));
+    const SCHEMA: Node = Node::new(SchemaShape::Map(of::<V>));
 }
 
 impl<K, V: Schema, S> Schema for HashMap<K, V, S> {
-    const SCHEMA: Node = Node::new(Shape::Map(of::<V>));
+    const SCHEMA: Node = Node::new(SchemaShape::Map(of::<V>));
 }
 
 macro_rules! tuples {
     ($($($name:ident)+;)*) => {
         $(impl<$($name: Schema),+> Schema for ($($name,)+) {
-            const SCHEMA: Node = Node::new(Shape::Tuple(&[$(of::<$name>),+]));
+            const SCHEMA: Node = Node::new(SchemaShape::Tuple(&[$(of::<$name>),+]));
         })*
     };
 }

@@ -1,4 +1,4 @@
-//! The files of a fake host: a flat map of paths, and what the session read of them.
+//! The files of a fake host: a flat map of paths, and the versions that the session has read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,27 +6,27 @@ use crate::files::{DirEntry, FileData, FileKind, FileStat};
 
 use crate::bindings::imports::toolbay::plugin::files::FileError;
 
-type Answer<T> = Result<T, FileError>;
+type FakeFilesReply<T> = Result<T, FileError>;
 
-/// Directories are there because something lies in them, or because they were made.
+/// A directory exists if it contains something or was created.
 #[derive(Debug, Default)]
 pub(crate) struct FakeFiles {
-    files: BTreeMap<String, File>,
+    files: BTreeMap<String, FakeFile>,
     made: BTreeSet<String>,
     denied: Vec<String>,
-    /// The version this session last saw of a path.
+    /// The version of each path that this session last read.
     seen: BTreeMap<String, u64>,
     writes: u64,
 }
 
 #[derive(Debug)]
-struct File {
+struct FakeFile {
     data: Vec<u8>,
-    /// Number of the write that made it.
+    /// The number of the write that created this version.
     version: u64,
 }
 
-impl File {
+impl FakeFile {
     fn stat(&self) -> FileStat {
         FileStat {
             kind: FileKind::File,
@@ -40,7 +40,7 @@ impl File {
 impl FakeFiles {
     pub(crate) fn put(&mut self, path: &str, data: &[u8]) -> FileStat {
         self.writes += 1;
-        let file = File { data: data.to_vec(), version: self.writes };
+        let file = FakeFile { data: data.to_vec(), version: self.writes };
         let stat = file.stat();
         self.files.insert(normal(path), file);
         stat
@@ -54,7 +54,7 @@ impl FakeFiles {
         String::from_utf8(self.files.get(&normal(path))?.data.clone()).ok()
     }
 
-    pub(crate) fn read(&mut self, path: &str, offset: u64, max_bytes: Option<u64>) -> Answer<FileData> {
+    pub(crate) fn read(&mut self, path: &str, offset: u64, max_bytes: Option<u64>) -> FakeFilesReply<FileData> {
         let path = self.allowed(path)?;
         let file = match self.files.get(&path) {
             Some(file) => file,
@@ -67,7 +67,7 @@ impl FakeFiles {
         Ok(FileData { data: data.copied().collect(), stat: file.stat() })
     }
 
-    pub(crate) fn write(&mut self, path: &str, data: &[u8], expected: Option<&str>) -> Answer<FileStat> {
+    pub(crate) fn write(&mut self, path: &str, data: &[u8], expected: Option<&str>) -> FakeFilesReply<FileStat> {
         let path = self.allowed(path)?;
         let version = self.files.get(&path).map(|file| file.version);
         let fresh = match expected {
@@ -82,7 +82,7 @@ impl FakeFiles {
         Ok(stat)
     }
 
-    pub(crate) fn stat(&self, path: &str) -> Answer<FileStat> {
+    pub(crate) fn stat(&self, path: &str) -> FakeFilesReply<FileStat> {
         let path = self.allowed(path)?;
         match self.files.get(&path) {
             Some(file) => Ok(file.stat()),
@@ -93,7 +93,7 @@ impl FakeFiles {
         }
     }
 
-    pub(crate) fn read_dir(&self, path: &str) -> Answer<Vec<DirEntry>> {
+    pub(crate) fn read_dir(&self, path: &str) -> FakeFilesReply<Vec<DirEntry>> {
         let path = self.allowed(path)?;
         if self.files.contains_key(&path) {
             return Err(FileError::Other("is not a directory".to_owned()));
@@ -112,13 +112,13 @@ impl FakeFiles {
         Ok(entries.into_iter().map(|(name, kind)| DirEntry { name: name.to_owned(), kind }).collect())
     }
 
-    pub(crate) fn make_dir(&mut self, path: &str) -> Answer<()> {
+    pub(crate) fn make_dir(&mut self, path: &str) -> FakeFilesReply<()> {
         let path = self.allowed(path)?;
         self.made.insert(path);
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, path: &str) -> Answer<()> {
+    pub(crate) fn remove(&mut self, path: &str) -> FakeFilesReply<()> {
         let path = self.allowed(path)?;
         if self.files.remove(&path).is_some() || self.made.remove(&path) {
             Ok(())
@@ -127,7 +127,7 @@ impl FakeFiles {
         }
     }
 
-    fn allowed(&self, path: &str) -> Answer<String> {
+    fn allowed(&self, path: &str) -> FakeFilesReply<String> {
         let path = normal(path);
         if self.denied.iter().any(|denied| under(&path, denied).is_some()) {
             return Err(FileError::Denied("not granted".to_owned()));
@@ -148,13 +148,13 @@ impl FakeFiles {
     }
 }
 
-/// Returns a path without `./`, doubled slashes and one at the end; the root is empty.
+/// Returns a path without `./`, doubled slashes and a trailing slash. The root is empty.
 fn normal(path: &str) -> String {
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     parts.join("/")
 }
 
-/// Returns the path relative to a directory, if it lies there.
+/// Returns the path relative to a directory, if the directory contains it.
 fn under<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     if directory.is_empty() {
         return Some(path);

@@ -1,4 +1,4 @@
-//! The web of the fake host: answers by method and address.
+//! HTTP of the fake host: responses by method and URL.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::http::Response;
 
 pub use crate::bindings::imports::toolbay::plugin::http_client::HttpRequest as Request;
 
-/// Answers that are ready, and requests that came.
+/// The prepared responses and the received requests.
 #[derive(Debug, Default)]
 pub(crate) struct FakeHttp {
     answers: BTreeMap<(String, String), Response>,
@@ -44,7 +44,7 @@ impl FakeHttp {
     }
 }
 
-/// Makes a response; its address is that of the request, unless you set another.
+/// Creates a response. Its URL is that of the request, unless you set another.
 pub fn reply(status: u16, content_type: &str, body: impl AsRef<[u8]>) -> Response {
     let headers = match content_type {
         "" => Vec::new(),

@@ -1,30 +1,30 @@
-//! The key-value store of a fake host: one plugin, one session, one agent, and a clock that a test moves.
+//! The key-value store of a fake host: one plugin, one session, one agent, and a clock that a test advances.
 
 use std::collections::BTreeMap;
 
 use crate::bindings::imports::toolbay::plugin::kv::{KvError, Scope};
 
-type Answer<T> = Result<T, KvError>;
+type FakeKvReply<T> = Result<T, KvError>;
 
-/// Longest key of the host, in bytes.
+/// The longest key, in bytes, as in the real host.
 const MAX_KEY: usize = 512;
-/// Most keys of a listing of the host.
+/// The most keys of a listing, as in the real host.
 const MAX_LISTED: usize = 1000;
 
-/// Grants what a test names; empty: nothing.
+/// The granted scopes, initially none.
 #[derive(Debug, Default)]
 pub(crate) struct FakeKv {
     granted: Vec<Scope>,
-    entries: BTreeMap<(u8, String), Entry>,
+    entries: BTreeMap<(u8, String), FakeKvEntry>,
     seconds: u64,
-    /// Bytes of all keys and values; `None`: as many as come.
+    /// The limit for the bytes of keys and values; `None`: unlimited.
     quota: Option<usize>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct FakeKvEntry {
     value: Vec<u8>,
-    /// The second at which it is gone.
+    /// The second at which the entry expires.
     end: Option<u64>,
 }
 
@@ -42,10 +42,10 @@ impl FakeKv {
         self.entries.retain(|_, entry| entry.end.is_none_or(|end| end > self.seconds));
     }
 
-    /// Whether the scope is granted and the key one that the host takes.
-    fn place(&self, scope: Scope, key: &str) -> Answer<(u8, String)> {
+    /// Whether the scope is granted and the key is valid.
+    fn place(&self, scope: Scope, key: &str) -> FakeKvReply<(u8, String)> {
         if !self.granted.contains(&scope) {
-            return Err(KvError::Denied("not granted: grant it with `Fake::kv`".to_owned()));
+            return Err(KvError::Denied("not granted: grant it with `FakeHost::kv`".to_owned()));
         }
         if key.is_empty() || key.len() > MAX_KEY {
             return Err(KvError::Other(format!("a key has 1 to {MAX_KEY} bytes")));
@@ -53,11 +53,11 @@ impl FakeKv {
         Ok((scope as u8, key.to_owned()))
     }
 
-    pub(crate) fn get(&self, scope: Scope, key: &str) -> Answer<Option<Vec<u8>>> {
+    pub(crate) fn get(&self, scope: Scope, key: &str) -> FakeKvReply<Option<Vec<u8>>> {
         Ok(self.entries.get(&self.place(scope, key)?).map(|entry| entry.value.clone()))
     }
 
-    pub(crate) fn set(&mut self, scope: Scope, key: &str, value: &[u8], ttl: Option<u32>) -> Answer<()> {
+    pub(crate) fn set(&mut self, scope: Scope, key: &str, value: &[u8], ttl: Option<u32>) -> FakeKvReply<()> {
         let place = self.place(scope, key)?;
         if ttl == Some(0) {
             self.entries.remove(&place);
@@ -66,17 +66,17 @@ impl FakeKv {
         self.put(place, value, ttl.map(|ttl| self.seconds + u64::from(ttl)))
     }
 
-    fn put(&mut self, place: (u8, String), value: &[u8], end: Option<u64>) -> Answer<()> {
+    fn put(&mut self, place: (u8, String), value: &[u8], end: Option<u64>) -> FakeKvReply<()> {
         let others = self.entries.iter().filter(|(kept, _)| **kept != place);
         let used: usize = others.map(|((_, key), entry)| key.len() + entry.value.len()).sum();
         if self.quota.is_some_and(|quota| used + place.1.len() + value.len() > quota) {
             return Err(KvError::QuotaExceeded);
         }
-        self.entries.insert(place, Entry { value: value.to_vec(), end });
+        self.entries.insert(place, FakeKvEntry { value: value.to_vec(), end });
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, scope: Scope, key: &str) -> Answer<()> {
+    pub(crate) fn remove(&mut self, scope: Scope, key: &str) -> FakeKvReply<()> {
         let place = self.place(scope, key)?;
         self.entries.remove(&place);
         Ok(())
@@ -88,7 +88,7 @@ impl FakeKv {
         prefix: &str,
         after: Option<&str>,
         limit: u32,
-    ) -> Answer<Vec<String>> {
+    ) -> FakeKvReply<Vec<String>> {
         let (scope, _) = self.place(scope, "any")?;
         let keys = self.entries.keys().filter(|(of, _)| *of == scope).map(|(_, key)| key);
         let meant =
@@ -97,7 +97,7 @@ impl FakeKv {
         Ok(meant.take(most).cloned().collect())
     }
 
-    pub(crate) fn increment(&mut self, scope: Scope, key: &str, by: i64) -> Answer<i64> {
+    pub(crate) fn increment(&mut self, scope: Scope, key: &str, by: i64) -> FakeKvReply<i64> {
         let place = self.place(scope, key)?;
         let (number, end) = match self.entries.get(&place) {
             None => (0, None),
@@ -117,7 +117,7 @@ impl FakeKv {
         key: &str,
         expected: Option<&[u8]>,
         value: &[u8],
-    ) -> Answer<bool> {
+    ) -> FakeKvReply<bool> {
         let place = self.place(scope, key)?;
         let kept = self.entries.get(&place);
         if kept.map(|entry| entry.value.as_slice()) != expected {
@@ -132,13 +132,13 @@ impl FakeKv {
 #[cfg(test)]
 mod tests {
     use crate::kv::{self, Scope};
-    use crate::testing::Fake;
+    use crate::testing::FakeHost;
     use crate::types::ErrorCode;
 
     #[test]
     fn a_scope_is_there_when_it_was_granted() {
         assert_eq!(kv::get(Scope::Plugin, "a").unwrap_err().code(), ErrorCode::NotAvailable);
-        let fake = Fake::new().kv(Scope::Plugin);
+        let fake = FakeHost::new().kv(Scope::Plugin);
         fake.run(|| {
             kv::set(Scope::Plugin, "a", "1", None).unwrap();
             assert_eq!(kv::get(Scope::Plugin, "a").unwrap().as_deref(), Some(&b"1"[..]));
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn entries_end_change_and_are_listed_as_the_host_does_it() {
-        let fake = Fake::new().kv(Scope::Plugin).kv_bytes(20);
+        let fake = FakeHost::new().kv(Scope::Plugin).kv_bytes(20);
         fake.run(|| {
             kv::set(Scope::Plugin, "x/b", "1", Some(10)).unwrap();
             kv::set(Scope::Plugin, "x/a", "1", None).unwrap();

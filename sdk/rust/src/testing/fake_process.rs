@@ -1,21 +1,21 @@
-//! Programs that a test plays.
+//! Programs that a test implements.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::bindings::imports::toolbay::plugin::process::{Command, Completed, ProcessError};
 
-type Answer = Box<dyn Fn(&Command) -> Completed>;
+type FakeProcessReply = Box<dyn Fn(&Command) -> Completed>;
 
 /// The programs of a fake host.
 #[derive(Default)]
 pub(crate) struct FakeProcess {
-    programs: BTreeMap<String, Answer>,
+    programs: BTreeMap<String, FakeProcessReply>,
     commands: Vec<Command>,
 }
 
 impl FakeProcess {
-    pub(crate) fn add(&mut self, program: &str, answer: Answer) {
+    pub(crate) fn add(&mut self, program: &str, answer: FakeProcessReply) {
         self.programs.insert(program.to_owned(), answer);
     }
 

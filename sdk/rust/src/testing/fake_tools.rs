@@ -1,4 +1,4 @@
-//! Tools that a test plays.
+//! Tools that a test implements.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use crate::bindings::imports::toolbay::plugin::tool_invoke::{Callable, Invocatio
 use crate::error::{Error, into_record};
 use crate::types::ToolError;
 
-type Answer = Box<dyn Fn(&serde_json::Value) -> Result<Invoked>>;
+type FakeToolReply = Box<dyn Fn(&serde_json::Value) -> Result<Invoked>>;
 
 /// The tools of a fake host.
 #[derive(Default)]
 pub(crate) struct FakeTools {
-    tools: BTreeMap<String, Answer>,
+    tools: BTreeMap<String, FakeToolReply>,
     calls: Vec<Invocation>,
 }
 
 impl FakeTools {
-    pub(crate) fn add(&mut self, name: &str, answer: Answer) {
+    pub(crate) fn add(&mut self, name: &str, answer: FakeToolReply) {
         self.tools.insert(name.to_owned(), answer);
     }
 

@@ -1,5 +1,5 @@
 //! Runs programs that need a newer C library than the machine has. The loader of a newer Debian release is unpacked into the
-//! target folder; nothing outside of it changes.
+//! target folder; nothing outside the folder changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,16 +1,16 @@
-//! What `check` says about reducers: each is run on some texts, twice.
+//! The checks of reducers: each runs twice on several texts.
 
 use toolbay::{Host, PluginId, PluginInfo};
 use toolbay_core::output::reduce::ReduceContext;
 use toolbay_core::registry::ReducerEntry;
 use toolbay_core::tool::content::{ToolOutput, ToolResult};
 
-/// Characters that the results may have.
+/// The characters that a result may have.
 const BUDGET: usize = 20_000;
 
-/// The policy under which the reducers of a plugin take what they declare.
+/// The policy that lets the reducers of a plugin run for the tools they declare.
 pub(crate) fn policy(info: &PluginInfo) -> String {
-    // A reducer for a tool of any plugin is let in for that of some plugin.
+    // A reducer for a tool of any plugin is tested with an invented plugin.
     let whole = |name: &str| if name.contains("__") { name.to_owned() } else { format!("any__{name}") };
     let lines: Vec<String> =
         info.reducers.iter().map(|name| serde_json::Value::from(whole(name.as_str())).to_string()).collect();
@@ -32,7 +32,7 @@ pub(crate) async fn findings(host: &Host, id: &PluginId) -> Vec<String> {
     found
 }
 
-/// Texts as tools give them: nothing, little, much, lines that repeat, JSON, letters of several bytes.
+/// Texts as tools return them: empty, short, long, repeated lines, JSON, multi-byte letters.
 fn samples() -> Vec<String> {
     let lines =
         |count: usize| (0..count).map(|number| format!("line {number} of {count}\n")).collect::<String>();
@@ -67,7 +67,7 @@ async fn problem(entry: &ReducerEntry, text: &str) -> Option<String> {
     None
 }
 
-/// The text that becomes of a text; `None`: it stays.
+/// The reduced text; `None`: the text stays.
 async fn run(entry: &ReducerEntry, text: &str) -> Result<Option<String>, String> {
     let input: ToolResult = Ok(ToolOutput::text(text));
     let context =

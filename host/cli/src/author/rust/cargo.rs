@@ -1,4 +1,4 @@
-//! Cargo and the wasm target, as the author's machine has them.
+//! Cargo and the Wasm target on the author's machine.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,44 +9,44 @@ use serde_json::Value;
 use toolbay::PluginId;
 
 use super::{flags, lock};
-use crate::author::language::Profile;
+use crate::author::language::BuildProfile;
 use crate::author::program;
-use crate::author::project::Metadata;
-use crate::{host_failed, output};
+use crate::author::project::ProjectMetadata;
+use crate::{host_failure, output};
 
-/// What components are compiled for.
+/// The target of components.
 const TARGET: &str = "wasm32-wasip2";
 
 /// The toolchain that builds one project.
 #[derive(Debug)]
 pub(super) struct Toolchain {
     cargo: PathBuf,
-    /// Where cargo's own programs are, if not on the path.
+    /// Cargo's folder of programs, searched after `PATH`.
     bin: PathBuf,
     folder: PathBuf,
 }
 
-/// A package as cargo sees it.
+/// A package in the words of `cargo metadata`.
 #[derive(Debug)]
-pub(super) struct Package {
+pub(super) struct CargoPackage {
     name: String,
     manifest: PathBuf,
     /// `id` under `[package.metadata.toolbay]`.
     id: Option<String>,
     has_cdylib: bool,
-    metadata: Metadata,
+    metadata: ProjectMetadata,
 }
 
-impl Package {
-    /// What the manifest and the lock file say of it.
-    pub(super) fn metadata(self) -> Metadata {
-        // The lock file lies at the top of the workspace, if the package is in one.
+impl CargoPackage {
+    /// The metadata of the manifest and the lock file.
+    pub(super) fn metadata(self) -> ProjectMetadata {
+        // The lock file is at the root of the workspace, if the package is in one.
         let lock = self.manifest.ancestors().skip(1).map(|folder| folder.join("Cargo.lock"));
         let lock = lock.filter_map(|file| std::fs::read_to_string(file).ok()).next().unwrap_or_default();
-        Metadata { dependencies: lock::dependencies(&lock, &self.name), ..self.metadata }
+        ProjectMetadata { dependencies: lock::dependencies(&lock, &self.name), ..self.metadata }
     }
 
-    /// Under which id the plugin is to run: the package's name, unless the manifest gives another.
+    /// The plugin's id: `id` of the manifest, or else the package's name.
     pub(super) fn id(&self) -> Result<PluginId> {
         let id = self.id.as_deref().unwrap_or(&self.name);
         PluginId::new(id).map_err(|error| {
@@ -56,13 +56,13 @@ impl Package {
 }
 
 impl Toolchain {
-    /// Finds cargo, on the path or where rustup puts it.
+    /// Finds cargo on `PATH` or in rustup's folder.
     pub(super) fn find(folder: &Path) -> Result<Self> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
         let bin = home.join("bin");
         let cargo = program::find("cargo", std::slice::from_ref(&bin)).context(
-            "there is no `cargo` on the path: install Rust with rustup (https://rustup.rs), then run this again",
+            "there is no `cargo` on `PATH`; install Rust with rustup (https://rustup.rs)",
         )?;
         Ok(Self { cargo, bin, folder: folder.to_path_buf() })
     }
@@ -73,8 +73,8 @@ impl Toolchain {
         command
     }
 
-    /// What cargo says about the package of the folder.
-    pub(super) fn package(&self) -> Result<Package> {
+    /// Reads the package of the folder with `cargo metadata`.
+    pub(super) fn package(&self) -> Result<CargoPackage> {
         let mut command = self.command(&self.cargo);
         let output = command
             .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -83,23 +83,23 @@ impl Toolchain {
             .with_context(|| format!("`{}` cannot be run", self.cargo.display()))?;
         if !output.status.success() {
             let folder = self.folder.display();
-            bail!("cargo cannot read `{folder}/Cargo.toml`; it says why above");
+            bail!("cargo cannot read `{folder}/Cargo.toml` (see its error above)");
         }
         let metadata: Value = serde_json::from_slice(&output.stdout)
-            .context("what `cargo metadata` wrote is no JSON")
-            .map_err(host_failed)?;
+            .context("the output of `cargo metadata` is not JSON")
+            .map_err(host_failure)?;
         let manifest = self.folder.join("Cargo.toml");
         let packages = metadata.get("packages").and_then(Value::as_array);
         let own = packages.into_iter().flatten().find(|one| text(one, "manifest_path") == manifest.to_str());
         own.map(|package| read(package, manifest.clone())).with_context(|| {
             format!(
-                "`{}` is a workspace without a package of its own: name the folder of the plugin",
+                "`{}` is a workspace without a root package; name the folder of the plugin",
                 self.folder.display()
             )
         })
     }
 
-    /// Sees to it that the toolchain can compile components.
+    /// Installs the target for components if it is missing.
     pub(super) fn ensure_target(&self) -> Result<()> {
         if self.has_target()? {
             return Ok(());
@@ -110,7 +110,7 @@ impl Toolchain {
                  with what the toolchain came from, or use rustup (https://rustup.rs)"
             );
         };
-        output::note(&format!("adding the target {TARGET} to the Rust toolchain"));
+        output::print_note(&format!("adding the target {TARGET} to the Rust toolchain"));
         let added = self.command(&rustup).args(["target", "add", TARGET]).stdout(Stdio::null()).status();
         if added.is_ok_and(|status| status.success()) && self.has_target()? {
             return Ok(());
@@ -125,7 +125,7 @@ impl Toolchain {
         let named = std::env::var_os("RUSTC").map(PathBuf::from);
         let rustc = named.or_else(|| program::find("rustc", std::slice::from_ref(&self.bin)));
         let rustc = rustc.context(
-            "there is a `cargo` but no `rustc` on the path: install Rust with rustup (https://rustup.rs)",
+            "there is a `cargo` but no `rustc` on `PATH`; install Rust with rustup (https://rustup.rs)",
         )?;
         let output = self
             .command(&rustc)
@@ -137,32 +137,32 @@ impl Toolchain {
         Ok(output.status.success() && folder.is_dir())
     }
 
-    /// Runs `cargo test`; tells whether all went well.
+    /// Runs `cargo test`. Returns whether it succeeded.
     pub(super) fn test(&self) -> Result<bool> {
         let status = self.command(&self.cargo).arg("test").status();
         let status = status.with_context(|| format!("`{}` cannot be run", self.cargo.display()));
         Ok(status?.success())
     }
 
-    /// Compiles the package to a component; `None`: cargo said on stderr why it cannot.
-    pub(super) fn build(&self, package: &Package, profile: Profile) -> Result<Option<PathBuf>> {
+    /// Compiles the package to a component; `None`: cargo reported an error on stderr.
+    pub(super) fn build(&self, package: &CargoPackage, profile: BuildProfile) -> Result<Option<PathBuf>> {
         if !package.has_cdylib {
             bail!(
-                "`{}` makes no component: write in its `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]",
+                "`{}` builds no component; write in its `Cargo.toml`: [lib] crate-type = [\"cdylib\", \"rlib\"]",
                 package.name
             );
         }
         let mut command = self.command(&self.cargo);
         command.args(["build", "--lib", "--target", TARGET, "--message-format", "json-render-diagnostics"]);
-        if profile == Profile::Release {
+        if profile == BuildProfile::Release {
             command.arg("--release");
         }
         flags::remap(&mut command, &self.folder, self.bin.parent());
-        let failed = |error: std::io::Error| host_failed(Error::from(error).context("cargo"));
+        let failed = |error: std::io::Error| host_failure(Error::from(error).context("cargo"));
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut component = None;
         if let Some(stdout) = child.stdout.take() {
-            // What is no message of cargo's, a build script may have written.
+            // Lines that are not cargo's messages may come from a build script.
             for line in BufReader::new(stdout).lines() {
                 let message = line.ok().and_then(|line| serde_json::from_str::<Value>(&line).ok());
                 component = message.and_then(|message| artifact(&message, package)).or(component);
@@ -171,16 +171,16 @@ impl Toolchain {
         if !child.wait().map_err(failed)?.success() {
             return Ok(None);
         }
-        let missing = || host_failed(anyhow!("cargo built `{}` and named no component", package.name));
+        let missing = || host_failure(anyhow!("cargo built `{}` without a component", package.name));
         component.map(Some).ok_or_else(missing)
     }
 }
 
-fn read(package: &Value, manifest: PathBuf) -> Package {
+fn read(package: &Value, manifest: PathBuf) -> CargoPackage {
     let targets = package.get("targets").and_then(Value::as_array);
     let kinds = targets.into_iter().flatten().filter_map(|target| target.get("crate_types")?.as_array());
     let id = package.pointer("/metadata/toolbay/id").and_then(Value::as_str);
-    Package {
+    CargoPackage {
         name: text(package, "name").unwrap_or_default().to_owned(),
         manifest,
         id: id.map(str::to_owned),
@@ -189,11 +189,11 @@ fn read(package: &Value, manifest: PathBuf) -> Package {
     }
 }
 
-fn metadata(package: &Value) -> Metadata {
+fn metadata(package: &Value) -> ProjectMetadata {
     let said = |key: &str| text(package, key).unwrap_or_default().to_owned();
     let authors = package.get("authors").and_then(Value::as_array);
     let authors: Vec<_> = authors.into_iter().flatten().filter_map(Value::as_str).collect();
-    Metadata {
+    ProjectMetadata {
         version: said("version"),
         description: said("description"),
         authors: authors.join(", "),
@@ -204,8 +204,8 @@ fn metadata(package: &Value) -> Metadata {
     }
 }
 
-/// The component that a message of cargo's is about.
-fn artifact(message: &Value, package: &Package) -> Option<PathBuf> {
+/// The component of a `compiler-artifact` message.
+fn artifact(message: &Value, package: &CargoPackage) -> Option<PathBuf> {
     let ours = text(message, "manifest_path") == package.manifest.to_str();
     if !ours || text(message, "reason") != Some("compiler-artifact") {
         return None;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_in_the_manifest_goes_before_the_name() {
+    fn the_id_in_the_manifest_overrides_the_name() {
         let manifest = PathBuf::from("/p/Cargo.toml");
         let of = |metadata: Value| {
             let package = json!({"name": "plugin-text", "targets": [{"crate_types": ["cdylib"]}], "metadata": metadata});
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_component_is_taken() {
+    fn only_the_artifact_of_the_package_is_used() {
         let package = read(&json!({"name": "a"}), PathBuf::from("/p/Cargo.toml"));
         let message = |manifest: &str, file: &str| json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [file]});
         let found = artifact(&message("/p/Cargo.toml", "/p/target/a.wasm"), &package);

@@ -1,52 +1,52 @@
-//! Flags of the compiler that keep the author's folders out of components.
+//! Compiler flags that keep the author's paths out of components.
 //!
-//! Each panic names its file, and what comes from the registry by its whole path, with the author's name in it. The flags
-//! go where the author's own are kept: cargo takes one source of flags and leaves the others, so that flags of the
-//! environment are added to, and those of a configuration file are joined by cargo. Only flags that stand under a target
-//! (`[target.wasm32-wasip2]`) take the place of these, and the paths stay.
+//! A panic message contains the path of its file, which includes the author's home directory for crates of the registry.
+//! Cargo reads flags from one source only. Flags of the environment are therefore extended there; otherwise cargo joins
+//! `--config build.rustflags` with a configuration file. Flags below `[target.wasm32-wasip2]` override both, and the
+//! paths stay.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-/// What separates flags in `CARGO_ENCODED_RUSTFLAGS`.
+/// The separator in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: &str = "\u{1f}";
 
-/// Adds the flags to a build of a project.
+/// Adds the flags to a build.
 pub(super) fn remap(command: &mut Command, folder: &Path, cargo_home: Option<&Path>) {
     let home = std::env::home_dir();
     let given = |name: &str| std::env::var(name).ok();
     let ours = flags(folder, home.as_deref(), cargo_home);
     match with(given("CARGO_ENCODED_RUSTFLAGS"), given("RUSTFLAGS"), &ours) {
-        Flags::Environment(flags) => command.env("CARGO_ENCODED_RUSTFLAGS", flags),
-        Flags::Setting(setting) => command.arg("--config").arg(setting),
+        CompilerFlags::Environment(flags) => command.env("CARGO_ENCODED_RUSTFLAGS", flags),
+        CompilerFlags::Setting(setting) => command.arg("--config").arg(setting),
     };
 }
 
-/// Where flags are put.
+/// How flags are passed to cargo.
 #[derive(Debug, PartialEq, Eq)]
-enum Flags {
-    /// All, in `CARGO_ENCODED_RUSTFLAGS`.
+enum CompilerFlags {
+    /// All flags in `CARGO_ENCODED_RUSTFLAGS`.
     Environment(OsString),
-    /// Ours, as a setting of cargo's.
+    /// Only ours, as a setting for `--config`.
     Setting(String),
 }
 
-fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> Flags {
+fn with(encoded: Option<String>, plain: Option<String>, ours: &[String]) -> CompilerFlags {
     let ours = ours.iter().cloned();
     let theirs: Vec<String> = match (encoded, plain) {
         (Some(encoded), _) => encoded.split(SEPARATOR).map(str::to_owned).collect(),
         (None, Some(plain)) => plain.split_whitespace().map(str::to_owned).collect(),
         (None, None) => {
             let list: toml_edit::Array = ours.collect();
-            return Flags::Setting(format!("build.rustflags = {list}"));
+            return CompilerFlags::Setting(format!("build.rustflags = {list}"));
         }
     };
     let all: Vec<String> = theirs.into_iter().filter(|flag| !flag.is_empty()).chain(ours).collect();
-    Flags::Environment(all.join(SEPARATOR).into())
+    CompilerFlags::Environment(all.join(SEPARATOR).into())
 }
 
-/// One for each folder; of several that fit a path, the compiler takes the last.
+/// One flag for each folder. The compiler applies the last one that matches a path.
 fn flags(folder: &Path, home: Option<&Path>, cargo_home: Option<&Path>) -> Vec<String> {
     let places = [(home, "~"), (cargo_home, "cargo"), (Some(folder), ".")];
     let flag = |(place, name): (Option<&Path>, &str)| {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_authors_own_flags_stay() {
+    fn flags_of_the_author_are_preserved() {
         let ours = flags(
             Path::new("/home/a b/p"),
             Some(Path::new("/home/a b")),
@@ -73,13 +73,13 @@ mod tests {
             "--remap-path-prefix=/home/a b/p=.",
         ];
         assert_eq!(ours, expected);
-        let Flags::Setting(setting) = with(None, None, &ours) else { panic!("no setting") };
+        let CompilerFlags::Setting(setting) = with(None, None, &ours) else { panic!("no setting") };
         let setting: toml_edit::DocumentMut = setting.parse().unwrap();
         let list: Vec<_> =
             setting["build"]["rustflags"].as_array().unwrap().iter().filter_map(|one| one.as_str()).collect();
         assert_eq!(list, expected);
         let one = &ours[..1];
-        let all = |text: &str| Flags::Environment(text.into());
+        let all = |text: &str| CompilerFlags::Environment(text.into());
         assert_eq!(
             with(None, Some(" -Ca=b  -Cc ".into()), one),
             all("-Ca=b\u{1f}-Cc\u{1f}--remap-path-prefix=/home/a b=~")

@@ -1,23 +1,23 @@
-//! The lock file of a new project: the versions of other crates that the SDK was tested with.
+//! The lock file of a new project: the crate versions that the SDK was tested with.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::author::project::Dependency;
 
-/// The packages that some need, out of a lock file; the packages themselves, whose places differ, are left to cargo.
+/// The dependencies of some packages from a lock file. Cargo adds the packages themselves, whose paths differ.
 pub(super) fn subset(lock: &str, roots: &[&str]) -> String {
     let (head, packages) = lock.split_once("[[package]]").unwrap_or((lock, ""));
-    let packages: Vec<Package<'_>> = packages.split("[[package]]").map(Package::parse).collect();
+    let packages: Vec<LockedPackage<'_>> = packages.split("[[package]]").map(LockedPackage::parse).collect();
     let mut wanted: BTreeSet<String> = roots.iter().map(|&root| root.to_owned()).collect();
-    let mut found: Vec<&Package<'_>> = Vec::new();
-    // As often as there are new names: a chain of dependencies is short.
+    let mut found: Vec<&LockedPackage<'_>> = Vec::new();
+    // Repeats while there are new names; chains of dependencies are short.
     loop {
-        let is_new = |package: &&Package<'_>| {
+        let is_new = |package: &&LockedPackage<'_>| {
             package.names().iter().any(|name| wanted.contains(name))
                 && !found.iter().any(|one| std::ptr::eq(*one, *package))
         };
-        let new: Vec<&Package<'_>> = packages.iter().filter(is_new).collect();
+        let new: Vec<&LockedPackage<'_>> = packages.iter().filter(is_new).collect();
         if new.is_empty() {
             break;
         }
@@ -33,11 +33,12 @@ pub(super) fn subset(lock: &str, roots: &[&str]) -> String {
     text
 }
 
-/// What a package is made of, itself first.
+/// The dependencies of a package; the first is the package itself.
 pub(super) fn dependencies(lock: &str, root: &str) -> Vec<Dependency> {
-    let packages: Vec<Package<'_>> = lock.split("[[package]]").skip(1).map(Package::parse).collect();
+    let packages: Vec<LockedPackage<'_>> =
+        lock.split("[[package]]").skip(1).map(LockedPackage::parse).collect();
     let named = |name: &str| packages.iter().find(|package| package.names().iter().any(|own| own == name));
-    let mut found: Vec<&Package<'_>> = named(root).into_iter().collect();
+    let mut found: Vec<&LockedPackage<'_>> = named(root).into_iter().collect();
     let mut all: Vec<Dependency> = Vec::new();
     while let Some(package) = found.get(all.len()).copied() {
         let mut places = Vec::new();
@@ -59,13 +60,13 @@ pub(super) fn dependencies(lock: &str, root: &str) -> Vec<Dependency> {
 }
 
 /// One `[[package]]` of a lock file.
-struct Package<'a> {
+struct LockedPackage<'a> {
     name: &'a str,
     version: &'a str,
     text: &'a str,
 }
 
-impl<'a> Package<'a> {
+impl<'a> LockedPackage<'a> {
     fn parse(text: &'a str) -> Self {
         let field = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
@@ -74,7 +75,7 @@ impl<'a> Package<'a> {
         Self { name: field("name"), version: field("version"), text }
     }
 
-    /// Where it comes from, in the words of `.dep-v0`.
+    /// The source in the words of `.dep-v0`.
     fn source(&self) -> &'static str {
         let line = self.text.lines().find_map(|line| line.strip_prefix("source = \""));
         match line.and_then(|source| source.split_once('+')) {
@@ -86,7 +87,7 @@ impl<'a> Package<'a> {
         }
     }
 
-    /// How others name it: with its version if there are several.
+    /// The names by which others refer to it: with the version if there are several.
     fn names(&self) -> [String; 2] {
         [self.name.to_owned(), format!("{} {}", self.name, self.version)]
     }
@@ -133,7 +134,7 @@ dependencies = [
 "#;
 
     #[test]
-    fn what_is_needed_stays_and_nothing_else() {
+    fn a_subset_has_only_the_needed_packages() {
         let subset = subset(LOCK, &["sdk"]);
         let expected = "# made by cargo\nversion = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\
                         source = \"registry\"\ndependencies = [\n \"c 2.0.0\",\n]\n\n[[package]]\nname = \"c\"\n\
@@ -142,7 +143,7 @@ dependencies = [
     }
 
     #[test]
-    fn a_package_is_made_of_what_it_needs() {
+    fn dependencies_are_listed_after_their_package() {
         let all = dependencies(LOCK, "sdk");
         let shown: Vec<_> = all
             .iter()

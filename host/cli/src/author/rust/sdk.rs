@@ -1,4 +1,4 @@
-//! The SDK as a new project gets it: its sources in `vendor/`, with manifests that stand alone.
+//! The SDK for a new project: its sources in `vendor/`, with standalone manifests.
 
 use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item, TableLike, value};
@@ -6,9 +6,9 @@ use toml_edit::{DocumentMut, Item, TableLike, value};
 use crate::author::embedded;
 use crate::author::template::TemplateFile;
 
-/// The packages in `vendor/`, each in a folder of its name.
+/// The packages in `vendor/`, each in a folder of the same name.
 pub(super) const NAMES: [&str; 2] = ["toolbay-sdk", "toolbay-sdk-macros"];
-/// Tables of a manifest that only the workspace needs.
+/// Tables of a manifest that only this workspace needs.
 const OURS: [&str; 3] = ["lints", "dev-dependencies", "package.metadata"];
 
 /// The lock file of the workspace.
@@ -24,7 +24,7 @@ pub(super) fn vendored() -> Result<Vec<TemplateFile>> {
         for (path, text) in sources {
             let place = format!("vendor/{name}/{path}");
             files.push(match *path {
-                "Cargo.toml" => TemplateFile::new(place, standalone(text, &workspace)?),
+                "Cargo.toml" => TemplateFile::new(place, standalone_manifest(text, &workspace)?),
                 _ => TemplateFile::new(place, *text),
             });
         }
@@ -36,8 +36,8 @@ fn text(files: &'static [(&str, &str)], path: &str) -> &'static str {
     files.iter().find(|(name, _)| *name == path).map_or("", |(_, text)| text)
 }
 
-/// A manifest with everything in it that it takes from the workspace's.
-fn standalone(manifest: &str, workspace: &DocumentMut) -> Result<String> {
+/// A manifest in which the workspace's values replace `workspace = true`.
+fn standalone_manifest(manifest: &str, workspace: &DocumentMut) -> Result<String> {
     let mut document: DocumentMut = manifest.parse().context("a manifest of the SDK")?;
     for table in OURS {
         document.remove(table);
@@ -52,7 +52,7 @@ fn standalone(manifest: &str, workspace: &DocumentMut) -> Result<String> {
     Ok(document.to_string())
 }
 
-/// Puts what the workspace says where `workspace = true` stands; the SDK's own crates are beside each other.
+/// Replaces `workspace = true` with the workspace's value. The SDK's own crates are siblings.
 fn inherit(own: &mut dyn TableLike, shared: &dyn TableLike) {
     for (key, item) in own.iter_mut() {
         let inherits = item.as_table_like().is_some_and(|table| table.contains_key("workspace"));
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_in_vendor_needs_no_workspace() {
+    fn vendored_manifests_are_standalone() {
         let files = vendored().unwrap();
         for name in NAMES {
             let path = format!("vendor/{name}/Cargo.toml");

@@ -4,93 +4,92 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
-/// What to do with other MCP servers.
+/// The commands below `toolbay mcp`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// Write a server into the policy: a program behind `--`, or a URL.
+    /// Add a server to the policy: a program behind `--`, or a URL.
     Add(Box<AddArgs>),
     /// List the servers of the policy.
     List {
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Take a server out of the policy, with the secrets that `add` wrote for it.
+    /// Remove a server from the policy, with the secrets that `add` wrote.
     Remove {
         /// The server's name.
         name: String,
-        /// Show what would be done, do nothing.
+        /// Show what would change, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Connect to a server and show what it is, which tools it has, and what is wrong with them.
+    /// Connect to a server and show its state, its tools and their problems.
     Check {
         /// The server's name.
         name: String,
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
 }
 
-/// A new server.
+/// The arguments of `toolbay mcp add`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// Its name: letters, digits, `-` and `_`; its tools are called `mcp__NAME__TOOL`.
+    /// The server's name: letters, digits, `-` and `_`. Its tools are named `mcp__NAME__TOOL`.
     pub(crate) name: String,
-    /// Where it is, if it is no program.
+    /// The URL of a remote server.
     #[arg(value_hint = ValueHint::Url, conflicts_with = "command")]
     pub(crate) url: Option<String>,
-    /// The program and its arguments. A program without a path is looked for now, and written with its path.
+    /// The program and its arguments. A program without a path is resolved now and written with its path.
     #[arg(last = true, required_unless_present = "url", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<String>,
-    /// A variable that the program gets: `NAME` with the host's value, or `NAME=VALUE`. Can be given several times.
+    /// An environment variable of the program: `NAME` with the host's value, or `NAME=VALUE`. Repeatable.
     #[arg(long, value_name = "NAME[=VALUE]", conflicts_with = "url")]
     pub(crate) env: Vec<String>,
-    /// A variable that holds a secret: `NAME=SECRET` of the policy, or `NAME=env:VARIABLE`, `NAME=file:/path`,
-    /// `NAME=keyring:ENTRY`. Can be given several times.
+    /// An environment variable with a secret: `NAME=SECRET` of the policy, or `NAME=env:VARIABLE`, `NAME=file:/path`,
+    /// `NAME=keyring:ENTRY`. Repeatable.
     #[arg(long, value_name = "NAME=SECRET", conflicts_with = "url")]
     pub(crate) env_secret: Vec<String>,
-    /// A folder that the program may read. Can be given several times.
+    /// A folder that the program may read. Repeatable.
     #[arg(long, value_name = "PATH", conflicts_with = "url", value_hint = ValueHint::AnyPath)]
     pub(crate) fs_read: Vec<String>,
-    /// A folder that the program may write. Can be given several times.
+    /// A folder that the program may write. Repeatable.
     #[arg(long, value_name = "PATH", conflicts_with = "url", value_hint = ValueHint::AnyPath)]
     pub(crate) fs_write: Vec<String>,
-    /// A folder whose programs and libraries the program may run, beside the system's. Can be given several times.
+    /// A folder whose programs and libraries the program may run, in addition to the system's. Repeatable.
     #[arg(long, value_name = "PATH", conflicts_with = "url", value_hint = ValueHint::AnyPath)]
     pub(crate) execute: Vec<String>,
-    /// The program may use the network.
+    /// Let the program use the network.
     #[arg(long, conflicts_with = "url")]
     pub(crate) network: bool,
-    /// What happens where the kernel cannot confine the program: `required`, `best-effort`, or `none` for no sandbox at
-    /// all.
+    /// What happens where the kernel cannot confine the program: `required` or `best-effort`; `none` disables the sandbox.
     #[arg(long, value_name = "WORD", conflicts_with = "url")]
     pub(crate) sandbox: Option<String>,
-    /// The secret that is sent as bearer token: its name in the policy, or `env:VARIABLE`, `file:/path`, `keyring:ENTRY`.
+    /// The secret for the bearer token: its name in the policy, or `env:VARIABLE`, `file:/path`, `keyring:ENTRY`.
     #[arg(long, value_name = "SECRET", requires = "url")]
     pub(crate) bearer: Option<String>,
-    /// A header of every request, `NAME: VALUE`. Can be given several times.
+    /// A header of every request, `NAME: VALUE`. Repeatable.
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub(crate) header: Vec<String>,
-    /// Take only these of its tools; `*` stands for any run of characters. Can be given several times.
+    /// Include only these tools; `*` matches any characters. Repeatable.
     #[arg(long, value_name = "TOOL")]
     pub(crate) tool: Vec<String>,
-    /// Leave these of its tools out. Can be given several times.
+    /// Exclude these tools. Repeatable.
     #[arg(long, value_name = "TOOL")]
     pub(crate) exclude: Vec<String>,
-    /// Ask about every call.
+    /// Require approval for every call.
     #[arg(long)]
     pub(crate) ask: bool,
-    /// Put it in place of a server of the same name.
+    /// Replace a server of the same name.
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Show what would be written, write nothing.
+    /// Show the new lines, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Which client is set up, or what is made for a registry.
+/// The commands below `toolbay setup`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SetupCommand {
     /// Claude Desktop.
@@ -107,44 +106,44 @@ pub(crate) enum SetupCommand {
     Codex(ClientArgs),
     /// Print a `server.json` for the MCP registry.
     ServerJson(ServerJsonArgs),
-    /// Make an `.mcpb` bundle: this program, the plugins and the policy in one file, for clients that install such.
+    /// Create an `.mcpb` bundle for clients that install bundles: this program, the plugins and the policy.
     Mcpb {
-        /// The bundle.
+        /// The file to write.
         #[arg(value_hint = ValueHint::FilePath)]
         out: PathBuf,
         /// The bundle's name.
         #[arg(long, default_value = "toolbay")]
         name: String,
-        /// Who made it.
+        /// The bundle's author.
         #[arg(long, default_value = "Toolbay")]
         author: String,
     },
 }
 
-/// How a client is set up.
+/// How to configure a client.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// Merge it into the client's file; what is there before is kept beside it.
+    /// Merge the entry into the client's file, after a backup beside it.
     #[arg(long)]
     pub(crate) write: bool,
-    /// The client's file, if it is not where it usually is.
+    /// The client's file. Default: where the client keeps it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
-    /// The name under which the client knows it.
+    /// The name of the server in the client.
     #[arg(long, default_value = "toolbay")]
     pub(crate) name: String,
 }
 
-/// What a registry is told.
+/// The arguments of `toolbay setup server-json`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerJsonArgs {
     /// The name in the registry: a reversed domain, a slash, a name.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "io.github.example/toolbay")]
     pub(crate) name: String,
-    /// Where the bundle can be had.
+    /// The URL of the bundle.
     #[arg(long, requires = "bundle")]
     pub(crate) url: Option<String>,
-    /// The bundle, made by `toolbay setup mcpb`; its digest is written.
+    /// The bundle of `toolbay setup mcpb`, for its digest.
     #[arg(long, value_name = "FILE", requires = "url", value_hint = ValueHint::FilePath)]
     pub(crate) bundle: Option<PathBuf>,
 }

@@ -4,67 +4,66 @@ use clap::{Subcommand, ValueHint};
 
 use super::DecisionArgs;
 
-/// What to do with services that an OpenAPI document describes.
+/// The commands below `toolbay openapi`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OpenApiCommand {
-    /// List the services of the policy: document, tools, what could not be read.
+    /// List the services of the policy with their documents and tools.
     List {
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
-        /// Ask servers of documents whether there are newer ones.
+        /// Fetch documents again if they changed.
         #[arg(long)]
         refresh: bool,
     },
-    /// Show what would become a tool of a document, and what not and why. Changes nothing.
+    /// Show which operations of a document would become tools, and why others would not.
     Check {
         #[command(flatten)]
         document: DocumentArgs,
-        /// Print it as JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Write a service into the policy.
+    /// Add a service to the policy.
     Add {
-        /// What it is to be called; stands before the names of its tools.
+        /// The service's name, which prefixes its tools.
         name: String,
         #[command(flatten)]
         document: DocumentArgs,
-        /// Pin the document: only this very content is taken from then on.
+        /// Pin the document by its digest: a changed one is refused.
         #[arg(long)]
         pin: bool,
         #[command(flatten)]
         decision: DecisionArgs,
     },
-    /// Take a service out of the policy again.
+    /// Remove a service from the policy.
     Remove {
-        /// Its name.
+        /// The service's name.
         name: String,
         #[command(flatten)]
         decision: DecisionArgs,
     },
 }
 
-/// A document, and what is said of it.
+/// A document and how to use it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocumentArgs {
     /// The document: a file, or a URL of `https`.
     #[arg(value_name = "FILE|URL", value_hint = ValueHint::FilePath)]
     pub(crate) document: String,
-    /// Where the service is, instead of what the document says.
+    /// The URL of the service, instead of the document's.
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) server: Option<String>,
-    /// Take only these operations: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`. Can be given several times.
+    /// Include only these operations: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`. Repeatable.
     #[arg(long, value_name = "WHICH")]
     pub(crate) include: Vec<String>,
-    /// Leave these operations out. Can be given several times.
+    /// Exclude these operations. Repeatable.
     #[arg(long, value_name = "WHICH")]
     pub(crate) exclude: Vec<String>,
-    /// The secret that answers a security scheme of the document. Can be given several times.
+    /// The secret for a security scheme of the document. Repeatable.
     #[arg(long, value_name = "SCHEME=SECRET")]
     pub(crate) secret: Vec<String>,
-    /// A private network that the service and its document may be in: `127.0.0.1`, `10.0.0.0/8`. Can be given several
-    /// times.
+    /// A private network of the service and its document: `127.0.0.1`, `10.0.0.0/8`. Repeatable.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) net_private: Vec<String>,
 }

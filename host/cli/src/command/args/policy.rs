@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
-/// What to do with a policy.
+/// The commands below `toolbay policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Find all mistakes of a policy: what cannot be read, and names of plugins, tools and files that do not exist.
+    /// Find all mistakes of a policy: syntax, keys, values, and names of plugins, tools and files that do not exist.
     Check {
         /// The policy. Default: the one that the other commands use.
         #[arg(value_hint = ValueHint::FilePath)]
@@ -16,6 +16,6 @@ pub(crate) enum PolicyCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the JSON Schema of policies, with which an editor completes and checks them.
+    /// Print the JSON Schema of policies, for completion and checks in an editor.
     Schema,
 }

@@ -1,33 +1,32 @@
-//! What else the machine did while calls were measured: the figures of a busy machine say little, and nothing beside
-//! those of another run.
+//! The load of the machine during a measurement. Figures of a busy machine cannot be compared with those of another run.
 
 use std::time::Instant;
 
-/// Beyond this load average of the last minute something else was at work.
+/// A higher load average of the last minute means that other programs ran.
 const LOADED: f64 = 0.7;
-/// Percent of the processors' time that the hypervisor may give to others.
+/// Most percent of processor time that the hypervisor may take for other guests.
 const STOLEN_PERCENT: f64 = 2.0;
 
-/// What the kernel said before.
+/// The counters of the kernel at one moment.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct MachineSample {
     load: f64,
     stolen: f64,
     at: Instant,
 }
 
-/// Under what conditions calls were measured.
+/// The load during a measurement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Conditions {
-    /// Load average of the minute before.
+pub(super) struct MachineLoad {
+    /// Load average of the minute before the measurement.
     pub(super) load: f64,
-    /// Percent of the processors' time that others had meanwhile.
+    /// Percent of processor time that other guests had meanwhile.
     pub(super) stolen_percent: f64,
 }
 
-impl Before {
-    /// Looks; nothing where the kernel does not tell.
-    pub(super) fn now() -> Option<Self> {
+impl MachineSample {
+    /// Reads the counters; `None` where the kernel has none.
+    pub(super) fn take() -> Option<Self> {
         Some(Self {
             load: load(&read("/proc/loadavg")?)?,
             stolen: stolen(&read("/proc/stat")?)?,
@@ -35,19 +34,19 @@ impl Before {
         })
     }
 
-    /// What the machine did since.
-    pub(super) fn until_now(&self) -> Option<Conditions> {
+    /// The load since this sample.
+    pub(super) fn load_since(&self) -> Option<MachineLoad> {
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
-        // A tick is 10 ms: so many a second are so many percent of one processor.
+        // A tick is 10 ms: one tick per second is one percent of one processor.
         let ticks = stolen(&read("/proc/stat")?)? - self.stolen;
         let stolen_percent = ticks / self.at.elapsed().as_secs_f64().max(0.01) / processors;
-        Some(Conditions { load: self.load, stolen_percent: (stolen_percent * 10.0).round() / 10.0 })
+        Some(MachineLoad { load: self.load, stolen_percent: (stolen_percent * 10.0).round() / 10.0 })
     }
 }
 
-impl Conditions {
-    /// Why the figures cannot stand beside those of another run, if so.
-    pub(super) fn fault(self) -> Option<String> {
+impl MachineLoad {
+    /// Why the figures cannot be compared with another run; `None`: they can.
+    pub(super) fn disturbance(self) -> Option<String> {
         let Self { load, stolen_percent } = self;
         if load > LOADED {
             return Some(format!("the load average of the last minute was {load}"));
@@ -65,7 +64,7 @@ fn load(text: &str) -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Ticks of all processors that the hypervisor gave to others.
+/// Ticks of all processors that the hypervisor gave to other guests.
 fn stolen(text: &str) -> Option<f64> {
     text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()
 }
@@ -75,15 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_read() {
+    fn kernel_counters_are_parsed() {
         assert_eq!(load("2.57 2.06 1.24 3/412 1234\n"), Some(2.57));
         assert_eq!(stolen("cpu  10 1 4 80 5 0 0 12 9 0\ncpu0 1\n"), Some(12.0));
         assert_eq!((load(""), stolen("intr 1\n")), (None, None));
     }
 
     #[test]
-    fn a_loaded_machine_is_told_from_a_quiet_one() {
-        let fault = |load, stolen_percent| Conditions { load, stolen_percent }.fault().unwrap_or_default();
+    fn a_busy_machine_is_detected() {
+        let fault =
+            |load, stolen_percent| MachineLoad { load, stolen_percent }.disturbance().unwrap_or_default();
         assert_eq!(fault(0.2, 0.5), "");
         assert!(fault(3.5, 0.0).contains("load average") && fault(3.5, 0.0).contains("3.5"));
         assert!(fault(0.2, 8.0).contains("hypervisor gave 8 %"));

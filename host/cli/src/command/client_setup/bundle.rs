@@ -1,4 +1,4 @@
-//! What registries and clients with a shop of their own want: a description of the server, and a bundle of it.
+//! The description of the server for the MCP registry, and an installable bundle for clients.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -13,10 +13,10 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::command::args::{ServerJsonArgs, SetupArgs};
-use crate::command::setup::{self, Purpose, Tell};
-use crate::{Verdict, host_failed, output};
+use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::{CommandStatus, host_failure, output};
 
-/// What the server is, in one line; the registry takes a hundred characters.
+/// The server's description. The registry accepts at most 100 characters.
 const ABOUT: &str = "Runs tools from WebAssembly components in a sandbox, under a policy.";
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 
@@ -54,28 +54,28 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
     Ok(server)
 }
 
-/// Makes a bundle: whole, or not at all.
-pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<Verdict> {
-    let host = setup::loaded(args, Tell::Warnings, Purpose::Look).await?;
+/// Creates a bundle atomically.
+pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<CommandStatus> {
+    let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let policy = setup::PolicyFile::find(args)?;
-    let view = host.view(Filter::of_profile(setup::profile(args, &host.policy())?));
+    let view = host.view(Filter::for_profile(setup::profile(args, &host.policy())?));
     let tools: Vec<Value> = view
         .definitions()
         .map(|entry| json!({"name": entry.def.name.as_str(), "description": first_sentence(&entry.def.description)}))
         .collect();
     let mut plugins: Vec<PathBuf> = host.plugins().into_iter().filter_map(|plugin| plugin.file).collect();
     plugins.sort();
-    let parts = Parts {
+    let parts = BundleContents {
         manifest: manifest(args, name, author, policy.text.is_some(), &tools),
-        program: std::env::current_exe().context("this program has no path").map_err(host_failed)?,
+        program: std::env::current_exe().context("this program has no path").map_err(host_failure)?,
         plugins,
         policy: policy.text,
     };
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
-    let (out, bytes) = written.map_err(|e| host_failed(anyhow!(e)))??;
-    output::note(&format!("`{}` is made, {} KiB", out.display(), bytes / 1024));
-    Ok(Verdict::Good)
+    let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
+    output::print_note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
+    Ok(CommandStatus::Success)
 }
 
 fn manifest(args: &SetupArgs, name: &str, author: &str, policy: bool, tools: &[Value]) -> Value {
@@ -113,7 +113,7 @@ fn manifest(args: &SetupArgs, name: &str, author: &str, policy: bool, tools: &[V
     })
 }
 
-/// The platform as the format names it.
+/// The platform in the words of the format.
 fn platform() -> &'static str {
     match std::env::consts::OS {
         "macos" => "darwin",
@@ -122,15 +122,15 @@ fn platform() -> &'static str {
     }
 }
 
-/// What goes into a bundle.
-struct Parts {
+/// The contents of a bundle.
+struct BundleContents {
     manifest: Value,
     program: PathBuf,
     plugins: Vec<PathBuf>,
     policy: Option<String>,
 }
 
-impl Parts {
+impl BundleContents {
     fn write(&self, out: &Path) -> Result<u64> {
         let mut name = out.as_os_str().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
@@ -142,7 +142,7 @@ impl Parts {
         if made.is_err() {
             std::fs::remove_file(&temporary).ok();
         }
-        made.with_context(|| format!("`{}` cannot be made", out.display()))
+        made.with_context(|| format!("`{}` cannot be created", out.display()))
     }
 
     fn write_to(&self, file: &Path) -> Result<u64> {
@@ -164,7 +164,7 @@ impl Parts {
 }
 
 fn add<W: Write + Seek>(zip: &mut ZipWriter<W>, name: &str, runs: bool, from: &mut impl Read) -> Result<()> {
-    // Without the time: the same parts make the same bundle.
+    // A fixed time: equal contents make an equal bundle.
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)
         .unix_permissions(if runs { 0o755 } else { 0o644 })

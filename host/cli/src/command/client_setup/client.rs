@@ -1,15 +1,15 @@
-//! What each client calls things, and where it keeps them.
+//! The configuration file of each client and its format.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 
-use super::{Start, merge};
+use super::{ServerCommand, merge};
 
-/// A client.
+/// An MCP client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Client {
+pub(super) enum ClientKind {
     ClaudeDesktop,
     ClaudeCode,
     Vscode,
@@ -18,8 +18,8 @@ pub(super) enum Client {
     Codex,
 }
 
-impl Client {
-    pub(super) fn shown(self) -> &'static str {
+impl ClientKind {
+    pub(super) fn display_name(self) -> &'static str {
         match self {
             Self::ClaudeDesktop => "Claude Desktop",
             Self::ClaudeCode => "Claude Code",
@@ -30,7 +30,7 @@ impl Client {
         }
     }
 
-    /// The file in which it keeps its servers; `here` is the project.
+    /// The file with its servers; `here` is the project.
     pub(super) fn file(self, here: &Path) -> Result<PathBuf> {
         let home =
             std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: give --file FILE"))?;
@@ -52,7 +52,7 @@ impl Client {
         })
     }
 
-    /// The key under which servers stand in its file.
+    /// The key of the servers in its file.
     fn key(self) -> &'static str {
         match self {
             Self::ClaudeDesktop | Self::ClaudeCode | Self::Cursor => "mcpServers",
@@ -62,8 +62,8 @@ impl Client {
         }
     }
 
-    /// What stands there for this program.
-    pub(super) fn entry(self, start: &Start) -> Value {
+    /// The entry for this program.
+    pub(super) fn entry(self, start: &ServerCommand) -> Value {
         let (command, args) = (&start.command, start.args());
         match self {
             Self::ClaudeDesktop | Self::Cursor | Self::Codex => json!({"command": command, "args": args}),
@@ -72,10 +72,10 @@ impl Client {
         }
     }
 
-    /// The text of its file with the entry in it; all else stays as it is.
+    /// Merges the entry into the text of its file and preserves everything else.
     ///
     /// # Errors
-    /// Why the text cannot be read; it is then not touched.
+    /// The text cannot be parsed.
     pub(super) fn merged(self, text: &str, name: &str, entry: &Value) -> Result<String> {
         match self {
             Self::Codex => merge::toml(text, self.key(), name, entry),
@@ -90,19 +90,19 @@ impl Client {
 mod tests {
     use super::*;
 
-    const ALL: [Client; 6] = [
-        Client::ClaudeDesktop,
-        Client::ClaudeCode,
-        Client::Vscode,
-        Client::Cursor,
-        Client::Zed,
-        Client::Codex,
+    const ALL: [ClientKind; 6] = [
+        ClientKind::ClaudeDesktop,
+        ClientKind::ClaudeCode,
+        ClientKind::Vscode,
+        ClientKind::Cursor,
+        ClientKind::Zed,
+        ClientKind::Codex,
     ];
 
     #[test]
-    fn what_is_there_stays_and_twice_is_once() {
-        let start = Start { command: "/bin/toolbay".to_owned(), args: vec!["serve".to_owned()] };
-        let other = Start { command: "/other/toolbay".to_owned(), args: Vec::new() };
+    fn merging_preserves_other_entries_and_is_idempotent() {
+        let start = ServerCommand { command: "/bin/toolbay".to_owned(), args: vec!["serve".to_owned()] };
+        let other = ServerCommand { command: "/other/toolbay".to_owned(), args: Vec::new() };
         for client in ALL {
             let fresh = client.merged("", "toolbay", &client.entry(&start)).unwrap();
             assert!(fresh.contains("/bin/toolbay") && fresh.contains(client.key()), "{client:?}: {fresh}");

@@ -1,5 +1,5 @@
-//! One entry into a file of another program: its comments, its order and its white space stay, and a file that cannot be
-//! read is not touched.
+//! Merges one entry into another program's file and preserves its comments, order and white space. A file that cannot be
+//! parsed stays unchanged.
 
 use anyhow::{Context, Result, anyhow, bail};
 use jsonc_parser::ParseOptions;
@@ -22,7 +22,7 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         bail!("its `{key}` is no object");
     }
     let old = servers.and_then(|servers| servers.get(name));
-    let entry = &over(old, entry);
+    let entry = &overlay(old, entry);
     if old == Some(entry) {
         return Ok(text.to_owned());
     }
@@ -34,7 +34,7 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         None => drop(servers.append(name, input(entry))),
     }
     let merged = root.to_string();
-    // Nothing but the entry may be another: what a client reads is compared, not what was written.
+    // Only the entry may differ: the parsed values are compared, as a client reads them.
     let after = jsonc_parser::parse_to_serde_value::<Option<Value>>(&merged, &options)?.unwrap_or_default();
     let mut expect = there;
     if let Some(object) = expect.as_object_mut() {
@@ -44,13 +44,13 @@ pub(super) fn json(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
         }
     }
     if after != expect {
-        bail!("it is written in a way that cannot be added to: add the entry by hand");
+        bail!("its form does not allow an automatic edit; add the entry by hand");
     }
     Ok(merged)
 }
 
-/// An entry with what its user added to the one before: variables, what is always allowed.
-fn over(old: Option<&Value>, entry: &Value) -> Value {
+/// The entry with the keys that the user added to the previous one, such as variables.
+fn overlay(old: Option<&Value>, entry: &Value) -> Value {
     let (Some(old), Some(new)) = (old.and_then(Value::as_object), entry.as_object()) else {
         return entry.clone();
     };
@@ -77,7 +77,7 @@ fn input(value: &Value) -> CstInputValue {
     }
 }
 
-/// Puts `entry` under `[KEY.NAME]` into a TOML text. What the table has besides stays.
+/// Puts `entry` under `[KEY.NAME]` into a TOML text and preserves the other keys of the table.
 pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("it is no TOML")?;
     let servers = document.entry(key).or_insert_with(|| {
@@ -89,7 +89,7 @@ pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     let own = servers.entry(name).or_insert_with(|| Item::Table(Table::new()));
     let own = own.as_table_like_mut().ok_or_else(|| anyhow!("its `{key}.{name}` is no table"))?;
     for (key, value) in entry.as_object().into_iter().flatten() {
-        let new = of_json(value)?;
+        let new = toml_from_json(value)?;
         let same = own.get(key).and_then(Item::as_value).is_some_and(|old| {
             let plain = |value: &toml_edit::Value| value.clone().decorated("", "").to_string();
             plain(old) == plain(&new) || equal(old, value)
@@ -101,7 +101,7 @@ pub(super) fn toml(text: &str, key: &str, name: &str, entry: &Value) -> Result<S
     Ok(document.to_string())
 }
 
-/// Whether a TOML value says the same as a JSON one, however it is written.
+/// Whether a TOML value equals a JSON one.
 fn equal(old: &toml_edit::Value, new: &Value) -> bool {
     match (old, new) {
         (toml_edit::Value::String(old), Value::String(new)) => old.value() == new,
@@ -112,18 +112,18 @@ fn equal(old: &toml_edit::Value, new: &Value) -> bool {
     }
 }
 
-fn of_json(value: &Value) -> Result<toml_edit::Value> {
+fn toml_from_json(value: &Value) -> Result<toml_edit::Value> {
     Ok(match value {
         Value::String(text) => text.as_str().into(),
         Value::Bool(on) => (*on).into(),
         Value::Array(items) => {
-            let items = items.iter().map(of_json).collect::<Result<Vec<_>>>()?;
+            let items = items.iter().map(toml_from_json).collect::<Result<Vec<_>>>()?;
             toml_edit::Value::Array(items.into_iter().collect::<Array>())
         }
         Value::Object(map) => {
             let mut table = InlineTable::new();
             for (key, value) in map {
-                table.insert(key, of_json(value)?);
+                table.insert(key, toml_from_json(value)?);
             }
             table.into()
         }
@@ -137,7 +137,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn comments_and_order_stay() {
+    fn comments_and_order_are_preserved() {
         let text = "// mine\n{\n  // first\n  \"b\": 1, /* two */\n  \"servers\": {\n    // other\n    \"x\": {\"command\": \"x\",},\n  },\n  \"a\": [1, 2,],\n}\n";
         let merged = json(text, "servers", "toolbay", &json!({"command": "t"})).unwrap();
         for part in ["// mine", "// first", "/* two */", "// other", "\"a\": [1, 2,]", "\"toolbay\""] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_not_touched() {
+    fn unparsable_files_are_refused() {
         for text in ["{", "[]", "7", "{\"servers\": []}", "{\"servers\": 1}", "{\"a\" 1}", "hello", "{} {}"] {
             assert!(json(text, "servers", "t", &json!({"command": "t"})).is_err(), "{text}");
         }

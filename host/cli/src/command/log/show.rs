@@ -1,18 +1,21 @@
-//! Records of the audit for people. All text in them is of others, and escaped.
+//! Records of the audit as rows of a table. Their texts come from guests and clients, so they are escaped.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::time::Duration;
 
-use serde_json::Value;
+use anstyle::Style;
+use serde_json::{Value, json};
 use toolbay_policy::text::one_line;
 
 use super::{UNFINISHED, text};
-use crate::output::{self, DIM, GOOD, NAME, WRONG};
+use crate::output::format::{self, count_noun};
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
 
 /// Longest text that is shown, in characters.
 const MAX: usize = 200;
-/// Longest line of a hint, in characters: a list of the policy, which is pasted whole.
-const MAX_HINT_LINE: usize = 8192;
+/// Widths of the columns, which rows that come later keep.
+const WIDTHS: [usize; 5] = [8, 12, 20, 7, 8];
 
 /// Whether something was refused.
 pub(super) fn has_refusal(record: &Value) -> bool {
@@ -39,115 +42,148 @@ fn refusals(record: &Value) -> impl Iterator<Item = String> {
     uses.chain(by_rules).map(|refusal| one_line(&refusal, MAX))
 }
 
-/// One record, on one line.
-pub(super) fn record(record: &Value) -> std::io::Result<()> {
-    let mut out = output::out();
-    let time = one_line(text(record, "time"), 27);
-    write!(out, "{DIM}{time}{DIM:#}  ")?;
-    match text(record, "kind") {
-        "call" => call(&mut out, record),
-        "grant" => grant(&mut out, record),
-        "start" => start(&mut out, record),
-        "request" => request(&mut out, record),
-        "refused" => refused(&mut out, record),
+/// An empty table of records.
+pub(super) fn table() -> TextTable {
+    TextTable::new(["TIME", "OUTCOME", "TOOL", "TOOK", "CLIENT", "DETAIL"]).with_numbers_in(&[3])
+}
+
+/// Prints one record below those that are already there.
+pub(super) fn print_row(record: &Value) -> std::io::Result<()> {
+    let mut table = TextTable::new(["", "", "", "", "", ""]).with_numbers_in(&[3]).with_min_widths(&WIDTHS);
+    table.push(row(record));
+    table.print()
+}
+
+/// What a row says besides its time.
+struct RecordRow {
+    outcome: String,
+    style: Style,
+    /// The tool, the plugin or the path.
+    subject: String,
+    took: Option<Duration>,
+    client: String,
+    details: Vec<String>,
+}
+
+/// One record as a row.
+pub(super) fn row(record: &Value) -> [Cell; 6] {
+    let row = match text(record, "kind") {
+        "call" => call(record),
+        "grant" => grant(record),
+        "start" => start(record),
+        "request" => request(record),
+        "refused" => refused(record),
         "gap" => {
-            let lost = record.get("lost").and_then(Value::as_u64).unwrap_or(0);
-            writeln!(out, "{WRONG}{lost} records were lost before this one{WRONG:#}")
+            let lost = usize::try_from(number(record, "/lost")).unwrap_or(usize::MAX);
+            let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
+            failed("gap", String::new(), String::new(), vec![detail])
         }
-        other => writeln!(out, "{DIM}{}{DIM:#}", one_line(other, MAX)),
+        other => RecordRow { style: DIM, ..failed(other, String::new(), String::new(), Vec::new()) },
+    };
+    [
+        Cell::styled(DIM, time(text(record, "time"))),
+        Cell::styled(row.style, row.outcome),
+        Cell::styled(NAME, row.subject),
+        row.took.map_or_else(String::new, format::time).into(),
+        Cell::styled(DIM, row.client),
+        row.details.join(", ").into(),
+    ]
+}
+
+/// The time of a record: whole in a pipe; on a terminal without the fractions, and without the day if it is today's.
+fn time(text: &str) -> String {
+    let text = one_line(text, 27);
+    if !output::stdout_is_terminal() {
+        return text;
+    }
+    let today = super::now();
+    let same = text.split('T').next() == today.split('T').next();
+    let seconds = text.split(['.', 'Z']).next().unwrap_or_default();
+    if same { seconds.split('T').nth(1).unwrap_or_default().to_owned() } else { seconds.replace('T', " ") }
+}
+
+fn failed(outcome: &str, subject: String, client: String, details: Vec<String>) -> RecordRow {
+    RecordRow { outcome: one_line(outcome, MAX), style: FAILURE, subject, took: None, client, details }
+}
+
+fn number(record: &Value, pointer: &str) -> u64 {
+    record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Who called: the agent, or else the platform.
+fn client(record: &Value) -> String {
+    let keys = ["agent_id", "platform"].map(|key| text(record, key));
+    one_line(keys.into_iter().find(|text| !text.is_empty()).unwrap_or_default(), MAX)
+}
+
+fn call(record: &Value) -> RecordRow {
+    let outcome = text(record, "outcome");
+    let mut details = Vec::new();
+    if let Some(limit) = record.pointer("/limit/name").and_then(Value::as_str) {
+        details.push(format!("limit {}", one_line(limit, MAX)));
+    }
+    details.extend(refusals(record).map(|refusal| format!("refused {refusal}")));
+    details.extend(session_and_profile(record));
+    RecordRow {
+        style: if outcome == "ok" { SUCCESS } else { FAILURE },
+        took: Some(Duration::from_micros(number(record, "/duration_us"))),
+        ..failed(outcome, one_line(text(record, "tool"), MAX), client(record), details)
     }
 }
 
-fn call(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
-    let outcome = text(record, "outcome");
-    let style = if outcome == "ok" { GOOD } else { WRONG };
-    let (tool, outcome) = (one_line(text(record, "tool"), MAX), one_line(outcome, MAX));
-    let number = |pointer: &str| record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-    write!(out, "{style}{outcome:16}{style:#} {NAME}{tool}{NAME:#}  {}", duration(number("/duration_us")))?;
-    let memory = number("/usage/peak_memory_bytes") >> 20;
-    // Absent where no guest ran, or its work is not counted.
-    let fuel = record.pointer("/usage/fuel").and_then(Value::as_u64);
-    let fuel = fuel.map_or_else(|| "no fuel".to_owned(), |fuel| format!("fuel {fuel}"));
-    write!(out, "  {DIM}{fuel}, {memory} MiB{DIM:#}")?;
-    for (name, key) in [("session", "session_id"), ("profile", "profile")] {
-        if !text(record, key).is_empty() {
-            write!(out, "  {DIM}{name} {}{DIM:#}", one_line(text(record, key), MAX))?;
-        }
-    }
-    if let Some(limit) = record.pointer("/limit/name").and_then(Value::as_str) {
-        write!(out, "  {WRONG}limit {}{WRONG:#}", one_line(limit, MAX))?;
-    }
-    for refusal in refusals(record) {
-        write!(out, "  {WRONG}refused {refusal}{WRONG:#}")?;
-    }
-    writeln!(out)?;
-    for hint in record.get("hints").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-    {
-        for line in hint.lines() {
-            writeln!(out, "    {DIM}{}{DIM:#}", one_line(line, MAX_HINT_LINE))?;
-        }
-    }
-    Ok(())
+fn session_and_profile(record: &Value) -> impl Iterator<Item = String> {
+    let parts = [("session", "session_id"), ("profile", "profile")];
+    let present = parts.into_iter().filter(|(_, key)| !text(record, key).is_empty());
+    present.map(|(name, key)| format!("{name} {}", one_line(text(record, key), MAX)))
 }
 
 /// A call that began and has no record.
-fn start(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
-    let tool = one_line(text(record, "tool"), MAX);
-    write!(
-        out,
-        "{WRONG}{UNFINISHED:16}{WRONG:#} {NAME}{tool}{NAME:#}  {DIM}began, and has no record{DIM:#}"
-    )?;
-    if !text(record, "session_id").is_empty() {
-        write!(out, "  {DIM}session {}{DIM:#}", one_line(text(record, "session_id"), MAX))?;
-    }
-    writeln!(out)
+fn start(record: &Value) -> RecordRow {
+    let details = std::iter::once("began, and has no record".to_owned()).chain(session_and_profile(record));
+    failed(UNFINISHED, one_line(text(record, "tool"), MAX), client(record), details.collect())
 }
 
 /// A request over HTTP that was refused.
-fn request(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
-    let [reason, client, method, path] =
-        ["reason", "client", "method", "path"].map(|key| one_line(text(record, key), MAX));
-    let status = record.get("status").and_then(Value::as_u64).unwrap_or(0);
-    write!(out, "{WRONG}{reason:16}{WRONG:#} {client}  {status}  {method} {path}")?;
-    if !text(record, "host").is_empty() {
-        write!(out, "  {DIM}host {}{DIM:#}", one_line(text(record, "host"), MAX))?;
+fn request(record: &Value) -> RecordRow {
+    let [reason, client, method, path, host] =
+        ["reason", "client", "method", "path", "host"].map(|key| one_line(text(record, key), MAX));
+    let mut details = vec![format!("status {}", number(record, "/status"))];
+    if !host.is_empty() {
+        details.push(format!("host {host}"));
     }
-    writeln!(out)
+    failed(&reason, format!("{method} {path}"), client, details)
 }
 
 /// Refusals that were counted.
-fn refused(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
-    let number = |key: &str| record.get(key).and_then(Value::as_u64).unwrap_or(0);
+fn refused(record: &Value) -> RecordRow {
     let [what, reason, client, last] =
         ["what", "reason", "client", "last"].map(|key| one_line(text(record, key), MAX));
-    let client = if client.is_empty() { "several clients".to_owned() } else { client };
-    let (count, seconds) = (number("count"), number("seconds"));
-    writeln!(
-        out,
-        "{WRONG}{reason:16}{WRONG:#} {count} {what}s of {client} within {seconds} s, the last for {NAME}{last}{NAME:#}"
-    )
+    let client = if client.is_empty() { "several".to_owned() } else { client };
+    let count = usize::try_from(number(record, "/count")).unwrap_or(usize::MAX);
+    let calls = count_noun(count, &what, &format!("{what}s"));
+    failed(&reason, last, client, vec![format!("{calls} within {} s", number(record, "/seconds"))])
 }
 
-fn grant(out: &mut impl Write, record: &Value) -> std::io::Result<()> {
-    let (event, plugin) = (one_line(text(record, "event"), MAX), one_line(text(record, "plugin"), MAX));
-    let digest: String = text(record, "digest").chars().take(12).collect();
-    write!(out, "{event:16} {NAME}{plugin}{NAME:#}  {DIM}{}{DIM:#}", one_line(&digest, MAX))?;
-    if !text(record, "by").is_empty() {
-        write!(out, "  by {}", one_line(text(record, "by"), MAX))?;
+/// A decision about a plugin, or its load.
+fn grant(record: &Value) -> RecordRow {
+    let [event, plugin, version, by] =
+        ["event", "plugin", "version", "by"].map(|key| one_line(text(record, key), MAX));
+    let mut details = Vec::new();
+    if !text(record, "digest").is_empty() {
+        details.push(format!("sha256 {}", one_line(&format::short_digest(text(record, "digest")), MAX)));
     }
-    for line in granted(record) {
-        write!(out, "  {GOOD}{line}{GOOD:#}")?;
+    if !by.is_empty() {
+        details.push(format!("by {by}"));
     }
-    for line in lists(record.get("refused")) {
-        write!(out, "  {WRONG}refused {line}{WRONG:#}")?;
-    }
-    for line in record.get("held").and_then(Value::as_array).into_iter().flatten() {
-        write!(out, "  {WRONG}held for {}{WRONG:#}", one_line(line.as_str().unwrap_or_default(), MAX))?;
-    }
-    writeln!(out)
+    details.extend(granted(record).into_iter().map(|line| format!("granted {line}")));
+    details.extend(lists(record.get("refused")).into_iter().map(|line| format!("refused {line}")));
+    let held = record.get("held").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    details.extend(held.map(|line| format!("held for {}", one_line(line, MAX))));
+    let style = if has_refusal(record) { FAILURE } else { Style::new() };
+    RecordRow { style, ..failed(&event, format!("{plugin} {version}").trim().to_owned(), String::new(), details) }
 }
 
-/// `tool: list line` of what is granted.
+/// What is granted, as `tool: list line`.
 fn granted(record: &Value) -> Vec<String> {
     let tools = record.pointer("/granted/tools").and_then(Value::as_object).into_iter().flatten();
     let of_tool = |(tool, keys): (&String, &Value)| {
@@ -157,7 +193,7 @@ fn granted(record: &Value) -> Vec<String> {
     tools.flat_map(of_tool).collect()
 }
 
-/// `name line` of a map of lists.
+/// The lines of a map of lists, as `list line`.
 fn lists(map: Option<&Value>) -> Vec<String> {
     let lists = map.and_then(Value::as_object).into_iter().flatten();
     let of_list = |(name, lines): (&String, &Value)| {
@@ -167,20 +203,12 @@ fn lists(map: Option<&Value>) -> Vec<String> {
     lists.flat_map(of_list).collect()
 }
 
-fn duration(micros: u64) -> String {
-    match micros {
-        0..1000 => format!("{micros} µs"),
-        1000..1_000_000 => format!("{}.{} ms", micros / 1000, micros % 1000 / 100),
-        _ => format!("{}.{:02} s", micros / 1_000_000, micros % 1_000_000 / 10_000),
-    }
-}
-
-/// Calls, counted.
+/// Calls, counted by tool.
 #[derive(Default)]
-pub(super) struct Stats(BTreeMap<String, OfTool>);
+pub(super) struct CallStats(BTreeMap<String, ToolCallStats>);
 
 #[derive(Default)]
-struct OfTool {
+struct ToolCallStats {
     outcomes: BTreeMap<String, u64>,
     refusals: u64,
     durations: Vec<u64>,
@@ -189,53 +217,69 @@ struct OfTool {
     metered: u64,
 }
 
-impl Stats {
+impl CallStats {
     pub(super) fn add(&mut self, record: &Value) {
         if text(record, "kind") != "call" {
             return;
         }
-        let number = |pointer: &str| record.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         let tool = self.0.entry(one_line(text(record, "tool"), MAX)).or_default();
         *tool.outcomes.entry(one_line(text(record, "outcome"), MAX)).or_default() += 1;
         tool.refusals += refusals(record).count() as u64;
-        tool.durations.push(number("/duration_us"));
+        tool.durations.push(number(record, "/duration_us"));
         if let Some(fuel) = record.pointer("/usage/fuel").and_then(Value::as_u64) {
             tool.fuel = tool.fuel.saturating_add(fuel);
             tool.metered += 1;
         }
     }
 
-    pub(super) fn show(mut self) -> std::io::Result<()> {
-        let mut out = output::out();
-        let width = self.0.keys().map(|tool| tool.chars().count()).max().unwrap_or(0).max(4);
-        writeln!(
-            out,
-            "{DIM}{:width$}  {:>7}  {:>9}  {:>9}  {:>14}  outcomes{DIM:#}",
-            "tool", "calls", "median", "95 %", "fuel a call"
-        )?;
-        for (tool, stats) in &mut self.0 {
-            stats.durations.sort_unstable();
-            let calls = stats.durations.len();
-            let at = |percent: usize| {
-                let place = (calls * percent).div_ceil(100).saturating_sub(1);
-                duration(stats.durations.get(place).copied().unwrap_or(0))
-            };
-            let fuel = stats.fuel.checked_div(stats.metered);
-            let fuel = fuel.map_or_else(|| "-".to_owned(), |fuel| fuel.to_string());
-            write!(
-                out,
-                "{NAME}{tool:width$}{NAME:#}  {calls:>7}  {:>9}  {:>9}  {fuel:>14} ",
-                at(50),
-                at(95)
-            )?;
-            for (outcome, count) in &stats.outcomes {
-                write!(out, " {outcome} {count}")?;
-            }
-            if stats.refusals > 0 {
-                write!(out, " {WRONG}refusals {}{WRONG:#}", stats.refusals)?;
-            }
-            writeln!(out)?;
+    pub(super) fn show(mut self, json: bool) -> std::io::Result<()> {
+        self.0.values_mut().for_each(|stats| stats.durations.sort_unstable());
+        if json {
+            return output::print_json(
+                &self.0.iter().map(|(tool, stats)| stats.json(tool)).collect::<Vec<_>>(),
+            );
         }
-        out.flush()
+        let header = ["TOOL", "CALLS", "MEDIAN", "95 %", "FUEL A CALL", "OUTCOMES"];
+        let mut table = TextTable::new(header).with_numbers_in(&[1, 2, 3, 4]);
+        for (tool, stats) in &self.0 {
+            let mut outcomes: Vec<String> =
+                stats.outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
+            if stats.refusals > 0 {
+                outcomes.push(format!("refusals {}", stats.refusals));
+            }
+            let time = |percent| format::time(Duration::from_micros(stats.percentile(percent)));
+            table.push([
+                Cell::styled(NAME, tool),
+                format::grouped(stats.durations.len() as u64).into(),
+                time(50).into(),
+                time(95).into(),
+                stats.fuel_per_call().map_or_else(|| "-".to_owned(), format::grouped).into(),
+                outcomes.join(", ").into(),
+            ]);
+        }
+        table.print()
+    }
+}
+
+impl ToolCallStats {
+    fn percentile(&self, percent: usize) -> u64 {
+        let index = (self.durations.len() * percent).div_ceil(100).saturating_sub(1);
+        self.durations.get(index).copied().unwrap_or(0)
+    }
+
+    fn fuel_per_call(&self) -> Option<u64> {
+        self.fuel.checked_div(self.metered)
+    }
+
+    fn json(&self, tool: &str) -> Value {
+        json!({
+            "tool": tool,
+            "calls": self.durations.len(),
+            "median_us": self.percentile(50),
+            "p95_us": self.percentile(95),
+            "fuel": self.fuel_per_call(),
+            "outcomes": self.outcomes,
+            "refusals": self.refusals,
+        })
     }
 }

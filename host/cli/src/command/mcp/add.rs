@@ -1,4 +1,4 @@
-//! `toolbay mcp add`: a section of the policy from a command line. What is written is read back before it is written.
+//! `toolbay mcp add`: writes a server into the policy. The new text is parsed before it is written.
 
 use std::path::{Path, PathBuf};
 
@@ -7,40 +7,44 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
-use crate::Verdict;
+use crate::CommandStatus;
 use crate::command::args::{AddArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::PolicyFile;
 use crate::output;
 
-/// Where a secret's value may come from.
+/// The prefixes of secret sources.
 const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
 
-pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<Verdict> {
+pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
     let Some(path) = &file.file else {
         bail!("there is no place for a policy: give one with --config FILE");
     };
     let text = file.text_or_new();
-    let (after, lines) = with(&text, new)?;
+    let (after, lines) = add_server(&text, new)?;
     file.parse(&after)?;
     for line in lines.lines() {
-        output::note(line);
+        output::print_note(line);
     }
     if new.dry_run {
-        output::note(&format!("nothing was written to `{}`", path.display()));
-        return Ok(Verdict::Good);
+        output::print_note(&format!("nothing was written to `{}`", path.display()));
+        return Ok(CommandStatus::Success);
     }
     policy_file::write(path, file.text.as_deref(), &after)?;
-    output::note(&format!("written to `{}`; try it with `toolbay mcp check {}`", path.display(), new.name));
-    Ok(Verdict::Good)
+    output::print_note(&format!(
+        "written to `{}`; try it with `toolbay mcp check {}`",
+        path.display(),
+        new.name
+    ));
+    Ok(CommandStatus::Success)
 }
 
-/// The text of a policy with a server; and the lines that are new.
-fn with(text: &str, new: &AddArgs) -> Result<(String, String)> {
+/// Adds a server to the text of a policy. Returns the text and its new lines.
+fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
     let name = PluginId::new(&new.name).map_err(|e| anyhow!("{e}"))?;
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
-    let mut secrets = Secrets { server: name.as_str(), origin: None, new: Vec::new() };
+    let mut secrets = ServerSecrets { server: name.as_str(), origin: None, new: Vec::new() };
     let section = match &new.url {
         Some(url) => {
             secrets.origin = Some(origin_of(url)?);
@@ -67,7 +71,7 @@ fn with(text: &str, new: &AddArgs) -> Result<(String, String)> {
     Ok((after, lines))
 }
 
-/// A table of the document, made without a header of its own if it is not there.
+/// A table of the document, created without a header if it is missing.
 fn table<'a>(document: &'a mut DocumentMut, name: &str) -> Result<&'a mut Table> {
     let item = policy_file::section(document.as_item_mut(), name)?;
     item.as_table_mut()
@@ -89,9 +93,9 @@ fn put_common(section: &mut Table, new: &AddArgs) {
     }
 }
 
-fn by_command(new: &AddArgs, secrets: &mut Secrets<'_>) -> Result<Table> {
+fn by_command(new: &AddArgs, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
     let (program, rest) = new.command.split_first().ok_or_else(|| anyhow!("name the program behind `--`"))?;
-    let program = found(program)?;
+    let program = find_program(program)?;
     let shown = program.to_str().ok_or_else(|| anyhow!("`{}` is not UTF-8", program.display()))?;
     let command: Vec<String> = std::iter::once(shown.to_owned()).chain(rest.iter().cloned()).collect();
     let mut section = Table::new();
@@ -118,7 +122,7 @@ fn by_command(new: &AddArgs, secrets: &mut Secrets<'_>) -> Result<Table> {
             let (variable, of) = text
                 .split_once('=')
                 .ok_or_else(|| anyhow!("--env-secret `{}`: write `NAME=SECRET`", one_line(text, 100)))?;
-            variables.insert(variable, secrets.named(variable, of).into());
+            variables.insert(variable, secrets.reference(variable, of).into());
         }
         section.insert("env_secrets", Item::Value(variables.into()));
     }
@@ -132,11 +136,11 @@ fn by_command(new: &AddArgs, secrets: &mut Secrets<'_>) -> Result<Table> {
     Ok(section)
 }
 
-fn by_url(new: &AddArgs, url: &str, secrets: &mut Secrets<'_>) -> Result<Table> {
+fn by_url(new: &AddArgs, url: &str, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
     let mut section = Table::new();
     section.insert("url", toml_edit::value(url));
     if let Some(of) = &new.bearer {
-        section.insert("bearer", toml_edit::value(secrets.named("bearer", of)));
+        section.insert("bearer", toml_edit::value(secrets.reference("bearer", of)));
     }
     if !new.header.is_empty() {
         let mut headers = InlineTable::new();
@@ -152,17 +156,17 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut Secrets<'_>) -> Result<Table> 
     Ok(section)
 }
 
-/// The secrets that are written with a server.
-struct Secrets<'a> {
+/// The secrets to write with a server.
+struct ServerSecrets<'a> {
     server: &'a str,
-    /// Where they may be sent; `None`: they go to a program.
+    /// The origin that may receive them; `None`: a program gets them.
     origin: Option<String>,
     new: Vec<(String, Table)>,
 }
 
-impl Secrets<'_> {
-    /// The name of a secret of the policy: as it is, or a new one for a source.
-    fn named(&mut self, what: &str, of: &str) -> String {
+impl ServerSecrets<'_> {
+    /// The name of a secret in the policy. A source gets a new section.
+    fn reference(&mut self, what: &str, of: &str) -> String {
         if !SOURCES.iter().any(|source| of.starts_with(source)) {
             return of.to_owned();
         }
@@ -187,8 +191,8 @@ fn origin_of(url: &str) -> Result<String> {
     Ok(format!("{scheme}://{authority}"))
 }
 
-/// The program's file: as it is, or where the shell would find it.
-fn found(program: &str) -> Result<PathBuf> {
+/// The program's file: an absolute path, or the first match on `PATH`.
+fn find_program(program: &str) -> Result<PathBuf> {
     let path = Path::new(program);
     if path.is_absolute() {
         return Ok(path.to_path_buf());
@@ -207,13 +211,13 @@ fn found(program: &str) -> Result<PathBuf> {
     })
 }
 
-/// A path as the policy wants it; `$workspace` stays.
+/// An absolute path for the policy; `$workspace` stays.
 fn absolute(path: &str) -> Result<String> {
     if path.starts_with('/') || path.starts_with('$') {
         return Ok(path.to_owned());
     }
     let here = std::env::current_dir().context("the current directory is gone")?;
     let full =
-        toolbay_policy::capability::reach::normalise(&here.join(path)).unwrap_or_else(|| here.join(path));
+        toolbay_policy::capability::path_rule::normalize(&here.join(path)).unwrap_or_else(|| here.join(path));
     full.to_str().map(ToOwned::to_owned).ok_or_else(|| anyhow!("`{}` is not UTF-8", full.display()))
 }

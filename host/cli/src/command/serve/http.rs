@@ -1,4 +1,4 @@
-//! `toolbay serve --http`: where it listens, and when it ends.
+//! `toolbay serve --http`: the listeners and their end.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
@@ -7,62 +7,62 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
 use toolbay::Host;
-use toolbay::core::registry::event::Event;
-use toolbay::policy::serve::Serve;
-use toolbay_mcp::http::{self, Ends, Http};
-use toolbay_mcp::{FetchKeys, Server};
+use toolbay::core::registry::event::HostEvent;
+use toolbay::policy::serve::ServePolicy;
+use toolbay_mcp::http::{self, ShutdownSignals, McpHttpServer};
+use toolbay_mcp::{KeyFetcher, Server};
 
 use crate::output;
 
-/// Stands for the sockets that systemd opened.
+/// The address that means the sockets of systemd.
 const SYSTEMD: &str = "systemd";
 
-/// Where requests come in, and who answers them.
+/// The listeners and the HTTP server behind them.
 #[derive(Debug)]
-pub(super) struct Listening {
-    http: Http,
+pub(super) struct HttpListeners {
+    http: McpHttpServer,
     listeners: Vec<TcpListener>,
-    ends: Ends,
+    ends: ShutdownSignals,
 }
 
-/// The server, once there is one: for what is told to it from elsewhere.
+/// The HTTP server once it exists, for reloads from other tasks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Later(Arc<OnceLock<Http>>);
+pub(super) struct HttpHandle(Arc<OnceLock<McpHttpServer>>);
 
-impl Later {
-    /// Reads the files again that the policy names for HTTP, in the background.
+impl HttpHandle {
+    /// Reloads the files of `[serve]` in the background.
     pub(super) fn reload_files(&self) {
         let Some(http) = self.0.get().cloned() else { return };
-        // A few small files; whoever says so does not wait for them.
-        drop(tokio::task::spawn_blocking(move || told(http.reload_files())));
+        // The caller does not wait: the files are small and the result is reported.
+        drop(tokio::task::spawn_blocking(move || report_reload(http.reload_files())));
     }
 
-    /// Takes over what the policy says of HTTP when it was read again.
-    pub(super) fn tell(&self, event: &Event, host: &Host) {
-        let (Event::PolicyReloaded { .. }, Some(http)) = (event, self.0.get()) else { return };
+    /// Applies `[serve]` of a reloaded policy.
+    pub(super) fn reload_policy(&self, event: &HostEvent, host: &Host) {
+        let (HostEvent::PolicyReloaded { .. }, Some(http)) = (event, self.0.get()) else { return };
         if let Err(problem) = http.reload(host.policy().serve().clone()) {
-            told(Err(problem));
+            report_reload(Err(problem));
         }
     }
 }
 
-/// Tells the operator what became of the files that `[serve]` names.
-fn told(result: Result<(), String>) {
+/// Reports whether the files of `[serve]` were reloaded.
+fn report_reload(result: Result<(), String>) {
     match result {
-        Ok(()) => output::note("the files of [serve] were read again"),
+        Ok(()) => output::print_note("the files of [serve] were read again"),
         Err(problem) => {
-            output::complain(&format!("[serve] of before holds, until this is mended: {problem}"));
+            output::print_error(&format!("[serve] stays as before until this is corrected: {problem}"));
         }
     }
 }
 
-/// Begins to listen; nothing is answered yet.
+/// Binds the listeners. They accept connections once [`HttpListeners::run`] is polled.
 pub(super) async fn listen(
     places: &[String],
     host: &Host,
     server: Server,
-    later: &Later,
-) -> Result<Listening> {
+    later: &HttpHandle,
+) -> Result<HttpListeners> {
     let serve = host.policy().serve().clone();
     let mut listeners = Vec::new();
     for place in places {
@@ -73,54 +73,54 @@ pub(super) async fn listen(
     }
     let addresses: Result<Vec<SocketAddr>, _> = listeners.iter().map(TcpListener::local_addr).collect();
     let addresses = addresses?;
-    let ends = Ends::default();
+    let ends = ShutdownSignals::default();
     let fetch = host.clone();
-    let fetch = FetchKeys::new(move |url| {
+    let fetch = KeyFetcher::new(move |url| {
         let host = fetch.clone();
         Box::pin(async move { host.fetch(&url, http::MAX_KEYS_BYTES).await })
     });
-    let http = Http::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
+    let http = McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
     drop(later.0.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;
-        output::note(&format!(
+        output::print_note(&format!(
             "at most {most} connections are held at once, not {wanted} (`connections` of [serve.limits]): half of the \
              descriptors that this process may have. To allow more, raise its limit (`ulimit -n`)"
         ));
     }
     for address in addresses {
-        output::note(&format!("listening on http://{address}/mcp"));
+        output::print_note(&format!("listening on http://{address}/mcp"));
     }
-    Ok(Listening { http, listeners, ends })
+    Ok(HttpListeners { http, listeners, ends })
 }
 
-impl Listening {
-    /// What ends it.
-    pub(super) fn ends(&self) -> Ends {
+impl HttpListeners {
+    /// The tokens that end the server.
+    pub(super) fn ends(&self) -> ShutdownSignals {
         self.ends.clone()
     }
 
-    /// Serves until the end.
+    /// Serves until the server ends.
     pub(super) async fn run(self) {
         tokio::select! {
             () = self.http.run(self.listeners) => {}
-            () = self.http.follow(told) => {}
+            () = self.http.follow_files(report_reload) => {}
         }
     }
 }
 
-async fn bind(place: &str, serve: &Serve) -> Result<TcpListener> {
+async fn bind(place: &str, serve: &ServePolicy) -> Result<TcpListener> {
     let wrong = || format!("--http `{place}`: write `127.0.0.1:8080`, a port, or `{SYSTEMD}`");
-    // A port alone is one of this machine's.
+    // A port alone listens on the loopback address.
     let place = if place.parse::<u16>().is_ok() { format!("127.0.0.1:{place}") } else { place.to_owned() };
     let found = place.to_socket_addrs().with_context(wrong)?.next();
     let address = found.with_context(wrong)?;
-    // Before anybody can connect.
+    // Checked before a client can connect.
     http::check_addresses(serve, &[address]).map_err(|problem| anyhow!("--http {problem}"))?;
     TcpListener::bind(address).await.with_context(|| format!("--http `{address}` cannot be listened on"))
 }
 
-/// The sockets that were open when this program was started (`LISTEN_FDS`).
+/// The sockets that the process inherits (`LISTEN_FDS`).
 fn inherited() -> Result<Vec<TcpListener>> {
     let mut given = ListenFd::from_env();
     let mut listeners = Vec::new();

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Instant;
 
-use toolbay_policy::refusal::Refusal;
+use toolbay_policy::refusal::PolicyRefusal;
 
 use super::{BoxFuture, Failure};
 use crate::call::ToolCall;
 use crate::tool::content::ToolOutput;
 
-/// How deep calls may nest below the one that a model makes.
+/// Most levels of nested calls below a model's call.
 pub const MAX_DEPTH: usize = 2;
-/// Most characters of text that a nested call returns: far more than a model reads, little for a program.
+/// Most characters of text that a nested call returns: far more than a model reads, but little for a program.
 pub const MAX_CHARS: usize = 1 << 20;
 
 /// The tools that a tool was granted to call.
@@ -20,19 +20,19 @@ pub trait InvokeGrant: fmt::Debug + Send + Sync {
     fn allows(&self, tool: &str) -> bool;
 
     /// Why the tool of this name may not be called; the hint names the policy line that would allow it.
-    fn refusal(&self, tool: &str) -> Refusal;
+    fn refusal(&self, tool: &str) -> PolicyRefusal;
 }
 
-/// A tool that may be called.
+/// A tool that a running tool may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallableTool {
-    /// Its qualified name.
+    /// The qualified name.
     pub name: String,
-    /// Its description for models.
+    /// The description for models.
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub input_schema: String,
-    /// JSON Schema of `structured`, if it promises one.
+    /// The JSON Schema of `structured`, if the tool declares one.
     pub output_schema: Option<String>,
 }
 
@@ -41,36 +41,37 @@ pub struct CallableTool {
 pub struct NestedResult {
     /// The output, or why there is none.
     pub result: Result<ToolOutput, Failure>,
-    /// Whether its text had more than [`MAX_CHARS`].
+    /// Whether the text was cut to [`MAX_CHARS`].
     pub cut: bool,
 }
 
-/// Calls that a running call makes at once.
+/// A batch of nested calls.
 #[derive(Debug)]
 pub struct NestedBatch {
-    /// The calls. Their ids follow that of the call that makes them, after a `/`.
+    /// The calls. The pipeline prefixes their ids with the id of the parent call and a `/`.
     pub calls: Vec<ToolCall>,
-    /// How many run side by side.
-    pub at_once: usize,
-    /// When the call that makes them ends at the latest.
-    pub ends: Instant,
+    /// Most calls that run at the same time.
+    pub max_concurrent: usize,
+    /// The deadline of the parent call.
+    pub deadline: Instant,
 }
 
-/// Takes the result of a nested call and its place in the batch.
+/// Receives the index of a nested call in its batch, and its result.
 pub type ResultHandler<'a> = &'a mut (dyn FnMut(usize, NestedResult) + Send);
 
 /// Makes nested calls for a running tool. Only [`crate::pipeline`] implements it, so every nested call passes every gate.
 pub trait ToolCaller: fmt::Debug + Send + Sync {
-    /// The depth of the calls that it makes: 1 for those of a call that a model made.
+    /// The depth of the nested calls: 1 below a model's call.
     fn depth(&self) -> usize;
 
-    /// Counts `calls` more of the nested calls to which a model's call has led, unless they would exceed `most`; returns
-    /// how many there were before.
+    /// Adds `calls` to the number of nested calls below a model's call and returns the previous number. Returns `None`
+    /// and adds nothing if the sum would exceed `most`.
     fn count(&self, calls: u32, most: u32) -> Option<u32>;
 
-    /// The tools that may be called, in the order of their names.
+    /// The callable tools, sorted by name.
     fn tools(&self) -> Vec<CallableTool>;
 
-    /// Makes calls. `handle` gets each result in the order in which the calls end. Dropping the future ends them all.
+    /// Runs a batch. `handle` receives the results in the order in which the calls end. Dropping the future cancels all
+    /// calls.
     fn call<'a>(&'a self, nested: NestedBatch, handle: ResultHandler<'a>) -> BoxFuture<'a, ()>;
 }

@@ -1,48 +1,48 @@
-//! Digits with something between them: base64 in lines, hexadecimal in pairs, dumps. The text is reduced to its digits and
-//! searched, and what is found is mapped back to where it stood.
+//! Search for digits with separators: base64 in lines, hexadecimal in pairs, hex dumps. The text is reduced to its digits, and
+//! matches are mapped back to the original.
 //!
-//! | view | what is left out |
+//! | view | removed characters |
 //! |---|---|
-//! | base64 | all ASCII that is no digit of either alphabet: line breaks, blanks, quotes, marks of comments and quotations |
-//! | hexadecimal | blanks and punctuation, and the `0x` and `\x` before a byte; both cases are one |
-//! | dump | of lines with an offset, as those of `xxd`, `hexdump -C` and `od`: the offset and the column of characters |
+//! | base64 | ASCII characters that are not digits of either alphabet: line breaks, spaces, quotes, comment markers |
+//! | hexadecimal | spaces and punctuation, and `0x` and `\x` before a byte; case is ignored |
+//! | dump | in lines with an offset, as printed by `xxd`, `hexdump -C` and `od`: the offset and the text column |
 
 use std::ops::Range;
 
-/// Which forms a view shows.
+/// The kind of digits of a form or a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Digits {
+pub(super) enum DigitKind {
     Base64,
     Hex,
 }
 
-/// One way of reducing a text to digits.
-pub(super) struct View {
-    pub(super) shows: Digits,
+/// A view of a text as digits.
+pub(super) struct DigitView {
+    pub(super) shows: DigitKind,
     walk: fn(&[u8], &mut dyn FnMut(usize, u8)),
 }
 
-/// Most digits of a line of a dump: what stands behind those of sixteen bytes is the column of characters.
-const MAX_DUMPED: usize = 32;
-/// Most bytes between a quote and the `+` behind it.
+/// Most digits in a line of a dump: after the digits of 16 bytes comes the text column.
+const MAX_DUMP_DIGITS: usize = 32;
+/// Most bytes between a quote and a `+`.
 const MAX_GAP: usize = 200;
 
-pub(super) const VIEWS: [View; 3] = [
-    View { shows: Digits::Base64, walk: base64 },
-    View { shows: Digits::Hex, walk: hex },
-    View { shows: Digits::Hex, walk: dump },
+pub(super) const VIEWS: [DigitView; 3] = [
+    DigitView { shows: DigitKind::Base64, walk: walk_base64 },
+    DigitView { shows: DigitKind::Hex, walk: walk_hex },
+    DigitView { shows: DigitKind::Hex, walk: walk_dump },
 ];
 
-impl View {
-    /// The digits alone.
+impl DigitView {
+    /// The digits of a text.
     pub(super) fn digits(&self, text: &[u8]) -> Vec<u8> {
         let mut digits = Vec::with_capacity(text.len());
         (self.walk)(text, &mut |_, digit| digits.push(digit));
         digits
     }
 
-    /// Where ranges of the digits stand in the text.
-    pub(super) fn originals(&self, text: &[u8], ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+    /// Maps ranges of the digits to ranges of the text.
+    pub(super) fn original_ranges(&self, text: &[u8], ranges: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut places = Vec::with_capacity(text.len());
         (self.walk)(text, &mut |at, _| places.push(at));
         let place = |at: usize| places.get(at).copied().unwrap_or(text.len());
@@ -50,24 +50,24 @@ impl View {
     }
 }
 
-fn base64(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
+fn walk_base64(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     for (at, byte) in text.iter().enumerate() {
         let digit = byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_') || !byte.is_ascii();
-        if digit || (*byte == b'+' && !joins(text, at)) {
+        if digit || (*byte == b'+' && !joins_strings(text, at)) {
             take(at, *byte);
         }
     }
 }
 
-/// Whether a `+` stands between two quoted texts, which it joins: then it is no digit.
-fn joins(text: &[u8], at: usize) -> bool {
+/// Whether a `+` joins two string literals, in which case it is not a digit.
+fn joins_strings(text: &[u8], at: usize) -> bool {
     let quote = |byte: Option<&u8>| matches!(byte, Some(b'"' | b'\''));
     let (before, behind) = (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default());
     quote(before.iter().rev().take(MAX_GAP).find(|byte| !byte.is_ascii_whitespace()))
         && quote(behind.iter().take(MAX_GAP).find(|byte| !byte.is_ascii_whitespace()))
 }
 
-fn hex(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
+fn walk_hex(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     let mut bytes = text.iter().enumerate().peekable();
     let mut last = b' ';
     while let Some((at, byte)) = bytes.next() {
@@ -81,28 +81,27 @@ fn hex(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     }
 }
 
-fn dump(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
+fn walk_dump(text: &[u8], take: &mut dyn FnMut(usize, u8)) {
     let mut start = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        columns(line, |at, digit| take(start + at, digit));
+        walk_dump_line(line, |at, digit| take(start + at, digit));
         start += line.len();
     }
 }
 
-/// The digits of one line of a dump, without its offset, before which other words may stand; of a line that is none,
-/// nothing.
-fn columns(line: &[u8], mut take: impl FnMut(usize, u8)) {
+/// Visits the digits of a dump line. Words may precede its offset. A line without an offset has no digits.
+fn walk_dump_line(line: &[u8], mut take: impl FnMut(usize, u8)) {
     let mut from = 0;
     while let Some(word) = line.get(from..).filter(|word| !word.is_empty()) {
-        if columns_behind(line, from, &mut take) {
+        if walk_dump_columns(line, from, &mut take) {
             return;
         }
         from += word.iter().position(|byte| *byte == b' ').map_or(word.len(), |end| end + 1);
     }
 }
 
-/// The same of what stands behind an offset at this place; whether one does.
-fn columns_behind(line: &[u8], from: usize, take: &mut impl FnMut(usize, u8)) -> bool {
+/// Visits the digits after an offset at this position. Returns whether the position has an offset.
+fn walk_dump_columns(line: &[u8], from: usize, take: &mut impl FnMut(usize, u8)) -> bool {
     let digits = |at: usize| {
         line.get(at..).unwrap_or_default().iter().take_while(|byte| byte.is_ascii_hexdigit()).count()
     };
@@ -117,7 +116,7 @@ fn columns_behind(line: &[u8], from: usize, take: &mut impl FnMut(usize, u8)) ->
     let mut count = 0;
     loop {
         let (gap, run) = (blanks(at), digits(at + blanks(at)));
-        if !(1..=3).contains(&gap) || run == 0 || !run.is_multiple_of(2) || count + run > MAX_DUMPED {
+        if !(1..=3).contains(&gap) || run == 0 || !run.is_multiple_of(2) || count + run > MAX_DUMP_DIGITS {
             return count > 0;
         }
         for place in at + gap..at + gap + run {

@@ -1,25 +1,24 @@
-//! Encodings that leave each writer a choice of what to encode: the text is decoded and searched, and what is found is
-//! mapped back to where it stood. The map is made by decoding again, when there is something to map: for most texts
-//! nothing has to be kept.
+//! Encodings in which the writer chooses what to encode. The text is decoded and searched, and matches are mapped back to the
+//! original. The mapping decodes the text again, so texts without matches need no map.
 
 use std::ops::Range;
 
-/// One encoding.
+/// An encoding.
 pub(super) struct Encoding {
-    /// The bytes with which something encoded begins; all others stand for themselves.
+    /// The bytes that start an escape. All other bytes are literal.
     marks: &'static [u8],
-    /// Reads what begins with a mark.
-    piece: fn(&[u8]) -> Option<Piece>,
+    /// Decodes an escape at the start of a text.
+    decode_piece: fn(&[u8]) -> Option<DecodedPiece>,
 }
 
-/// Something encoded: the bytes it takes, and what it stands for.
-struct Piece {
+/// A decoded escape: the number of consumed bytes, and the result.
+struct DecodedPiece {
     used: usize,
     bytes: [u8; 4],
     len: usize,
 }
 
-impl Piece {
+impl DecodedPiece {
     fn byte(used: usize, byte: u8) -> Self {
         Self { used, bytes: [byte, 0, 0, 0], len: 1 }
     }
@@ -32,16 +31,16 @@ impl Piece {
 }
 
 pub(super) const ENCODINGS: [Encoding; 3] = [
-    // RFC 3986, and the `+` of forms.
-    Encoding { marks: b"%+", piece: percent },
+    // RFC 3986, and `+` of form encoding.
+    Encoding { marks: b"%+", decode_piece: decode_percent },
     // RFC 8259, section 7.
-    Encoding { marks: b"\\", piece: json },
-    // HTML's references, of those the ones that escaping writes.
-    Encoding { marks: b"&", piece: html },
+    Encoding { marks: b"\\", decode_piece: decode_json },
+    // The HTML character references that escaping functions produce.
+    Encoding { marks: b"&", decode_piece: decode_html },
 ];
 
 impl Encoding {
-    /// The text without the encoding; `None` if nothing in it can be encoded.
+    /// The decoded text; `None` if it cannot contain an escape.
     pub(super) fn decode(&self, text: &[u8]) -> Option<Vec<u8>> {
         if !text.iter().any(|byte| self.marks.contains(byte)) {
             return None;
@@ -51,15 +50,15 @@ impl Encoding {
         Some(decoded)
     }
 
-    /// Where ranges of the decoded text stand in the text. They come in their order and do not overlap.
-    pub(super) fn originals(&self, text: &[u8], ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+    /// Maps ranges of the decoded text to ranges of the text. The ranges must be sorted and must not overlap.
+    pub(super) fn original_ranges(&self, text: &[u8], ranges: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut found = Vec::with_capacity(ranges.len());
         let mut wanted = ranges.iter();
         let mut next = wanted.next();
         let (mut at, mut start) = (0, 0);
         self.walk(text, |here, bytes| {
             let end = at + bytes.len();
-            // Bytes that stand for themselves are as many here as there.
+            // Literal bytes have the same length in both texts.
             let inside = |position: usize| {
                 if here.len() == bytes.len() { here.start + (position - at) } else { here.start }
             };
@@ -79,7 +78,7 @@ impl Encoding {
         found
     }
 
-    /// Gives each piece in turn, with its place: a run that stands for itself, or something encoded.
+    /// Visits each literal run and each escape with its range.
     fn walk(&self, text: &[u8], mut take: impl FnMut(Range<usize>, &[u8])) {
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -89,8 +88,8 @@ impl Encoding {
                 at += run;
                 continue;
             }
-            match (self.piece)(rest) {
-                Some(Piece { used, bytes, len }) => {
+            match (self.decode_piece)(rest) {
+                Some(DecodedPiece { used, bytes, len }) => {
                     take(at..at + used, bytes.get(..len).unwrap_or_default());
                     at += used;
                 }
@@ -103,17 +102,17 @@ impl Encoding {
     }
 }
 
-fn percent(text: &[u8]) -> Option<Piece> {
+fn decode_percent(text: &[u8]) -> Option<DecodedPiece> {
     match text {
-        [b'%', high, low, ..] => Some(Piece::byte(3, digit(*high)? << 4 | digit(*low)?)),
-        [b'+', ..] => Some(Piece::byte(1, b' ')),
+        [b'%', high, low, ..] => Some(DecodedPiece::byte(3, hex_digit(*high)? << 4 | hex_digit(*low)?)),
+        [b'+', ..] => Some(DecodedPiece::byte(1, b' ')),
         _ => None,
     }
 }
 
-fn json(text: &[u8]) -> Option<Piece> {
+fn decode_json(text: &[u8]) -> Option<DecodedPiece> {
     match text {
-        [b'\\', b'u', digits @ ..] => unicode(digits).map(|(c, used)| Piece::char(used + 2, c)),
+        [b'\\', b'u', digits @ ..] => decode_unicode(digits).map(|(c, used)| DecodedPiece::char(used + 2, c)),
         [b'\\', letter, ..] => {
             let byte = match letter {
                 b'n' => b'\n',
@@ -124,17 +123,17 @@ fn json(text: &[u8]) -> Option<Piece> {
                 b'"' | b'\\' | b'/' | b'\'' => *letter,
                 _ => return None,
             };
-            Some(Piece::byte(2, byte))
+            Some(DecodedPiece::byte(2, byte))
         }
         _ => None,
     }
 }
 
-/// The character behind `\u`, and how many bytes it takes: four, or ten with a second half.
-fn unicode(text: &[u8]) -> Option<(char, usize)> {
+/// The character after `\u`, and the number of consumed bytes: 4, or 10 for a surrogate pair.
+fn decode_unicode(text: &[u8]) -> Option<(char, usize)> {
     let unit = |text: &[u8]| {
         let digits: &[u8; 4] = text.first_chunk()?;
-        digits.iter().try_fold(0_u32, |sum, c| Some(sum << 4 | u32::from(digit(*c)?)))
+        digits.iter().try_fold(0_u32, |sum, c| Some(sum << 4 | u32::from(hex_digit(*c)?)))
     };
     let high = unit(text)?;
     if let Some(c) = char::from_u32(high) {
@@ -145,11 +144,11 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     Some((pair, 10))
 }
 
-fn html(text: &[u8]) -> Option<Piece> {
+fn decode_html(text: &[u8]) -> Option<DecodedPiece> {
     const NAMED: [(&[u8], u8); 5] =
         [(b"&amp;", b'&'), (b"&lt;", b'<'), (b"&gt;", b'>'), (b"&quot;", b'"'), (b"&apos;", b'\'')];
     if let Some((name, byte)) = NAMED.iter().find(|(name, _)| text.starts_with(name)) {
-        return Some(Piece::byte(name.len(), *byte));
+        return Some(DecodedPiece::byte(name.len(), *byte));
     }
     let digits = text.strip_prefix(b"&#")?;
     let end = digits.iter().take(10).position(|byte| *byte == b';')?;
@@ -158,9 +157,9 @@ fn html(text: &[u8]) -> Option<Piece> {
         Some(hex) => u32::from_str_radix(hex, 16).ok()?,
         None => number.parse().ok()?,
     };
-    Some(Piece::char(end + 3, char::from_u32(code)?))
+    Some(DecodedPiece::char(end + 3, char::from_u32(code)?))
 }
 
-fn digit(c: u8) -> Option<u8> {
+fn hex_digit(c: u8) -> Option<u8> {
     char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }

@@ -1,11 +1,11 @@
-//! Characters as a reader sees them: look-alikes of the few that matter become those, what is not seen goes.
+//! Folding of characters: look-alikes of relevant characters become those, and invisible characters are dropped.
 
-/// The character that this one reads as; `None`: nothing is seen of it.
+/// The character that this one looks like; `None` if it is invisible.
 pub(super) fn fold(c: char) -> Option<char> {
     if c.is_ascii() && !c.is_ascii_control() {
         return Some(c);
     }
-    if is_unseen(c) {
+    if is_invisible(c) {
         return None;
     }
     let code = u32::from(c);
@@ -42,13 +42,13 @@ fn ascii(code: u32) -> char {
     char::from_u32(code).unwrap_or(' ')
 }
 
-/// The letter of this number, capitals first.
+/// The letter with this index: first 26 capitals, then 26 small letters.
 fn letter(number: u32) -> char {
     ascii(if number < 26 { 0x41 + number } else { 0x61 + number - 26 })
 }
 
-/// Whether a reader sees nothing of a character, or sees it on the one before it.
-fn is_unseen(c: char) -> bool {
+/// Whether a character is invisible or combines with the character before it.
+fn is_invisible(c: char) -> bool {
     if c.is_control() {
         return !matches!(c, '\n' | '\r' | '\t' | '\u{85}');
     }

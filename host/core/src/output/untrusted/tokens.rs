@@ -1,29 +1,29 @@
-//! Where in a text something stands that is more than text.
+//! Detection of chat template tokens and of imitations of the mark.
 //!
-//! | written as | models | what is taken |
+//! | syntax | models | matched |
 //! |---|---|---|
-//! | `<\|im_start\|>`, `<\|eot_id\|>`, `<｜User｜>`, `<\|turn>`, `<turn\|>` | ChatML, Llama 3 and 4, Phi, gpt-oss, Command, DeepSeek, Qwen, GLM, Granite, Kimi, Gemma 4 | any one word in such brackets |
-//! | `<s>`, `<start_of_turn>`, `<tool_call>`, `<think>` | Llama 2, Mistral, Gemma, Qwen, Hermes | the words of [`ANGLE`], also as closing tags, and `<seed:…>`, `<…>` with what is in them |
+//! | `<\|im_start\|>`, `<\|eot_id\|>`, `<｜User｜>`, `<\|turn>`, `<turn\|>` | ChatML, Llama 3 and 4, Phi, gpt-oss, Command, DeepSeek, Qwen, GLM, Granite, Kimi, Gemma 4 | any single word in such brackets |
+//! | `<s>`, `<start_of_turn>`, `<tool_call>`, `<think>` | Llama 2, Mistral, Gemma, Qwen, Hermes | the words of [`ANGLE_WORDS`], also as closing tags, and words with a prefix of [`PREFIXES`], including attributes |
 //! | `<<SYS>>` | Llama 2 | both forms |
-//! | `[INST]`, `[TOOL_CALLS]`, `[gMASK]`, `]~b]` | Mistral, GLM, MiniMax | the words of [`SQUARE`] |
-//! | `Human:`, `Assistant:` behind an empty line | Claude, before messages | the word |
+//! | `[INST]`, `[TOOL_CALLS]`, `[gMASK]`, `]~b]` | Mistral, GLM, MiniMax | the tokens of [`SQUARE_TOKENS`] |
+//! | `Human:`, `Assistant:` after an empty line | Claude, before messages | the word |
 //!
-//! Look-alikes and characters that are not seen do not hide one ([`fold`]). Words in angle brackets are taken in any
-//! case. A Mistral template's `[ARGS]` is not among them: it stands in every usage text, and means nothing on its own.
+//! Look-alikes and invisible characters do not hide a token ([`fold`]). Words in angle brackets match in any case. Mistral's
+//! `[ARGS]` is not matched: it occurs in most usage texts and has no effect alone.
 
 use super::fold::fold;
 
-/// Something that may not stay.
+/// A part of a text that must be neutralized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Threat {
-    /// A control token of so many bytes.
+    /// A control token with this length in bytes.
     Token(usize),
-    /// The bracket of a tag that reads like the mark's own.
+    /// The bracket of a tag that resembles the mark.
     Bracket,
 }
 
-/// Words that are control tokens in angle brackets, with or without a slash.
-const ANGLE: [&str; 31] = [
+/// Words that are control tokens in angle brackets, with or without a slash before them.
+const ANGLE_WORDS: [&str; 31] = [
     "s",
     "bos",
     "eos",
@@ -56,10 +56,10 @@ const ANGLE: [&str; 31] = [
     "im_start",
     "im_end",
 ];
-/// Beginnings of words in angle brackets that are control tokens, attributes included.
+/// Prefixes of words that are control tokens in angle brackets, including their attributes.
 const PREFIXES: [&str; 2] = ["seed:", "antml:"];
-/// Tokens in square brackets, and others that begin with one.
-const SQUARE: [&str; 22] = [
+/// Tokens in square brackets, and tokens that start with a square bracket.
+const SQUARE_TOKENS: [&str; 22] = [
     "[INST]",
     "[/INST]",
     "[AVAILABLE_TOOLS]",
@@ -83,15 +83,15 @@ const SQUARE: [&str; 22] = [
     "]~!b[",
     "[e~[",
 ];
-/// Who speaks, in prompts that are plain text.
+/// The speakers in plain text prompts.
 const SPEAKERS: [&str; 2] = ["Human:", "Assistant:"];
-/// The mark's name.
+/// The tag name of the mark.
 const NAME: &str = "untrusted";
-/// Longest word in brackets that is taken, in characters that are seen.
+/// Longest word in brackets that is matched, in visible characters.
 const MAX_WORD: usize = 64;
 
-/// The next place from `from` on where something may stand, and its first character.
-pub(super) fn next(text: &str, from: usize) -> Option<(usize, char)> {
+/// The next position from `from` on where a threat can start, and its first character.
+pub(super) fn next_candidate(text: &str, from: usize) -> Option<(usize, char)> {
     let rest = text.get(from..)?;
     let may = |c: char| match c {
         '<' | '[' | ']' | 'H' | 'A' => true,
@@ -102,28 +102,28 @@ pub(super) fn next(text: &str, from: usize) -> Option<(usize, char)> {
     Some((from + at, rest.get(at..)?.chars().next()?))
 }
 
-/// What stands at a place that [`next`] found.
-pub(super) fn threat(text: &str, at: usize) -> Option<Threat> {
+/// The threat at a position that [`next_candidate`] returned.
+pub(super) fn threat_at(text: &str, at: usize) -> Option<Threat> {
     let rest = text.get(at..)?;
-    let mut seen = Seen::new(rest);
+    let mut seen = VisibleChars::new(rest);
     match seen.next()? {
-        '<' => angle(&seen),
-        '[' | ']' => SQUARE.iter().find_map(|word| Seen::new(rest).literal(word)).map(Threat::Token),
+        '<' => angle_bracket_threat(&seen),
+        '[' | ']' => SQUARE_TOKENS.iter().find_map(|word| VisibleChars::new(rest).literal(word)).map(Threat::Token),
         _ => {
-            let length = SPEAKERS.iter().find_map(|word| Seen::new(rest).literal(word))?;
-            speaks(text.get(..at)?).then_some(Threat::Token(length))
+            let length = SPEAKERS.iter().find_map(|word| VisibleChars::new(rest).literal(word))?;
+            follows_blank_line(text.get(..at)?).then_some(Threat::Token(length))
         }
     }
 }
 
-/// The characters that are seen, with how many bytes were read for them.
+/// Iterates over visible characters and counts the bytes that were read.
 #[derive(Clone)]
-struct Seen<'t> {
+struct VisibleChars<'t> {
     chars: std::str::Chars<'t>,
     bytes: usize,
 }
 
-impl<'t> Seen<'t> {
+impl<'t> VisibleChars<'t> {
     fn new(text: &'t str) -> Self {
         Self { chars: text.chars(), bytes: 0 }
     }
@@ -142,7 +142,7 @@ impl<'t> Seen<'t> {
         self.clone().next()
     }
 
-    fn take(&mut self, wanted: char) -> bool {
+    fn consume(&mut self, wanted: char) -> bool {
         let there = self.peek() == Some(wanted);
         if there {
             self.next();
@@ -150,18 +150,18 @@ impl<'t> Seen<'t> {
         there
     }
 
-    fn blanks(&mut self) {
+    fn skip_whitespace(&mut self) {
         while self.peek().is_some_and(char::is_whitespace) {
             self.next();
         }
     }
 
-    /// How many bytes a word takes, if it stands here.
+    /// The number of bytes of `word`, if the text continues with it.
     fn literal(mut self, word: &str) -> Option<usize> {
         word.chars().all(|wanted| self.next() == Some(wanted)).then_some(self.bytes)
     }
 
-    /// The word that stands here, in small letters; ends before what cannot be in one.
+    /// Reads a word in lower case, up to the first character that cannot be part of one.
     fn word(&mut self) -> String {
         let mut word = String::new();
         let can = |c: &char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
@@ -173,10 +173,10 @@ impl<'t> Seen<'t> {
         word
     }
 
-    /// Whether the mark's name stands here, with blanks in it or without, or the text ends within it.
-    fn name(mut self) -> bool {
+    /// Whether the text continues with the name of the mark, ignoring white space, or ends within the name.
+    fn matches_mark_name(mut self) -> bool {
         for wanted in NAME.chars() {
-            self.blanks();
+            self.skip_whitespace();
             match self.next() {
                 None => return true,
                 Some(c) if c.to_ascii_lowercase() == wanted => {}
@@ -187,34 +187,34 @@ impl<'t> Seen<'t> {
     }
 }
 
-/// What stands behind an opening angle bracket.
-fn angle(behind: &Seen<'_>) -> Option<Threat> {
-    if let Some(threat) = token(behind.clone()) {
+/// The threat after an opening angle bracket.
+fn angle_bracket_threat(behind: &VisibleChars<'_>) -> Option<Threat> {
+    if let Some(threat) = control_token(behind.clone()) {
         return Some(threat);
     }
     let mut seen = behind.clone();
-    seen.blanks();
-    let closes = seen.take('/');
-    seen.blanks();
-    // A bracket that ends the text can begin nothing: what comes behind it is ours.
+    seen.skip_whitespace();
+    let closes = seen.consume('/');
+    seen.skip_whitespace();
+    // A bracket at the end of the text is harmless: the host's own text follows.
     if seen.peek().is_none() && !closes {
         return None;
     }
-    // A name in letters that could be others': none that HTML or any XML in use knows.
+    // A closing tag whose name has non-ASCII letters, which HTML and common XML formats do not use.
     let foreign = || closes && !seen.clone().word().is_ascii();
-    (seen.clone().name() || foreign()).then_some(Threat::Bracket)
+    (seen.clone().matches_mark_name() || foreign()).then_some(Threat::Bracket)
 }
 
 /// Reads a control token in angle brackets, after its first bracket.
-fn token(mut seen: Seen<'_>) -> Option<Threat> {
-    let doubled = seen.take('<');
-    let bar = seen.take('|');
-    seen.take('/');
+fn control_token(mut seen: VisibleChars<'_>) -> Option<Threat> {
+    let doubled = seen.consume('<');
+    let bar = seen.consume('|');
+    seen.consume('/');
     let word = seen.word();
     if PREFIXES.iter().any(|prefix| word.starts_with(prefix)) {
         return loop {
             match seen.peek()? {
-                // Once the inner bracket is neutral, the outer one would begin a token that ends at the next `>`.
+                // If only the inner bracket were neutralized, the outer one would start a token that ends at the next `>`.
                 '<' => break Some(Threat::Bracket),
                 '>' => {
                     seen.next();
@@ -227,21 +227,20 @@ fn token(mut seen: Seen<'_>) -> Option<Threat> {
     if word.is_empty() {
         return None;
     }
-    let bar = seen.take('|') || bar;
-    seen.take('/');
-    if !seen.take('>') {
+    let bar = seen.consume('|') || bar;
+    seen.consume('/');
+    if !seen.consume('>') {
         return None;
     }
     let known = match doubled {
-        true => word == "sys" && seen.take('>'),
-        false => bar || ANGLE.contains(&&*word),
+        true => word == "sys" && seen.consume('>'),
+        false => bar || ANGLE_WORDS.contains(&&*word),
     };
     known.then_some(Threat::Token(seen.bytes))
 }
 
-/// Whether what stands behind `before` stands behind an empty line. The text itself begins behind a line break: that of
-/// the mark.
-fn speaks(before: &str) -> bool {
+/// Whether an empty line precedes the text after `before`. The start of the text follows the line break of the mark.
+fn follows_blank_line(before: &str) -> bool {
     let mut breaks = 0;
     for c in before.chars().rev() {
         match fold(c) {

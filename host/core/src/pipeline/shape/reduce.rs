@@ -1,4 +1,4 @@
-//! Reducers: plugins and native code that shorten the output of a tool.
+//! Runs the reducer of a tool: plugin or native code that shortens its output.
 
 use std::pin::pin;
 
@@ -10,23 +10,23 @@ use crate::output::reduce::ReduceContext;
 use crate::registry::ReducerEntry;
 use crate::tool::content::{BlockBody, ContentBlock, ResourceBody, ToolOutput, ToolResult};
 
-/// A result after its reducer.
-pub(super) struct Reduced {
+/// A result after its reducer ran.
+pub(super) struct ReducerResult {
     pub(super) result: ToolResult,
-    /// What became of the reducer, for the audit.
+    /// The outcome of the reducer, for the audit.
     pub(super) note: &'static str,
-    /// The text before it was reduced, if it was.
+    /// The original text; `None` if the result was not reduced.
     pub(super) original: Option<String>,
 }
 
-/// Applies the reducer of a tool. The result never gets longer, never turns from an error into a success or back, and
-/// keeps its structured part, its metadata, its subject and its cost.
+/// Applies a reducer. The result never gets longer and never turns from an error into a success or back. Its structured
+/// part, metadata, subject and cost do not change.
 pub(super) async fn reduce(
     entry: &ReducerEntry,
     args: &String,
     ctx: &CallContext,
     result: ToolResult,
-) -> Reduced {
+) -> ReducerResult {
     let context = ReduceContext {
         tool_name: &entry.declared,
         args,
@@ -37,38 +37,38 @@ pub(super) async fn reduce(
         Either::Left((reduced, _)) => reduced,
         Either::Right(_) => Err(Fault::new(FaultKind::Cancelled, "the call was cancelled")),
     };
-    let kept = |note, result| Reduced { result, note, original: None };
+    let kept = |note, result| ReducerResult { result, note, original: None };
     match (reduced, result) {
         (Ok(None), result) => kept("kept", result),
-        (Ok(Some(Ok(mut new))), Ok(old)) if chars_of(&new) <= chars_of(&old) => {
-            let original = Some(text_of(&old));
-            // Checked against the output schema before; a reducer only shortens text.
+        (Ok(Some(Ok(mut new))), Ok(old)) if count_chars(&new) <= count_chars(&old) => {
+            let original = Some(joined_text(&old));
+            // The original structured part passed the output schema; a reducer changes text only.
             new.structured = old.structured;
             new.cost_usd = old.cost_usd;
             new.meta = old.meta;
-            Reduced { result: Ok(new), note: "reduced", original }
+            ReducerResult { result: Ok(new), note: "reduced", original }
         }
         (Ok(Some(Err(mut new))), Err(old)) if new.message.chars().count() <= old.message.chars().count() => {
             new.code = old.code;
             new.subject = old.subject;
             new.cost_usd = old.cost_usd;
-            Reduced { result: Err(new), note: "reduced", original: Some(old.message) }
+            ReducerResult { result: Err(new), note: "reduced", original: Some(old.message) }
         }
         (Ok(Some(_)), result) => kept("refused: longer, or another kind of result", result),
         (Err(fault), result) => {
-            tracing::warn!(tool = %entry.target, fault = fault.kind.as_str(), "a reducer failed; its input is kept");
+            tracing::warn!(tool = %entry.target, fault = fault.kind.as_str(), "a reducer failed; its input is used");
             kept(fault.kind.as_str(), result)
         }
     }
 }
 
-/// Characters that a model may read: the text, and all that blocks say. Bytes count as one each.
-fn chars_of(output: &ToolOutput) -> usize {
+/// Characters that a model may read, in the text and in the blocks. Each byte of binary data counts as one.
+fn count_chars(output: &ToolOutput) -> usize {
     output.value.chars().count() + output.content.iter().map(ContentBlock::size).sum::<usize>()
 }
 
-/// The text and the texts of the blocks, as one.
-fn text_of(output: &ToolOutput) -> String {
+/// The text and the texts of the blocks, joined.
+fn joined_text(output: &ToolOutput) -> String {
     let blocks = output.content.iter().filter_map(|block| match &block.body {
         BlockBody::Text(text) => Some(text.as_str()),
         BlockBody::Embedded(resource) => match &resource.body {

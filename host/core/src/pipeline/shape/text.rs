@@ -1,4 +1,4 @@
-//! The texts of a result as the caller gets them.
+//! Shaping of texts: cutting, marking, saving, and removal of encoded data.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,70 +7,69 @@ use toolbay_policy::text;
 
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
-use crate::output::blobs;
+use crate::output::encoded_data;
 use crate::output::budget;
-use crate::output::delivery::Rules;
-use crate::output::untrusted::{self, Mark};
+use crate::output::rules::OutputRules;
+use crate::output::untrusted::{self, UntrustedMark};
 use crate::pipeline::batch::BatchContext;
 use crate::registry::read_output;
 use crate::registry::view::View;
-use crate::session::spool::{Spool, Spooled, SpooledText};
+use crate::session::output_store::{OutputStore, SavedOutput, SavedText};
 use crate::tool::ToolSource;
 use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLink, ToolOutput};
 
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;
 
-/// Shapes the texts of one output: removes encoded bytes where the rules say so, marks what others wrote, cuts what is too
-/// long, and saves what was taken away.
+/// Shapes the texts of one output: removes encoded data if the rules say so, marks untrusted texts, cuts long texts, and
+/// saves the originals.
 pub(super) struct OutputShaper<'a> {
     budget: usize,
-    rules: Rules,
-    pub(super) mark: Option<Mark>,
-    store: Option<Store<'a>>,
+    rules: OutputRules,
+    pub(super) mark: Option<UntrustedMark>,
+    store: Option<SessionStore<'a>>,
     source: Option<&'a ToolSource>,
     tool: &'a str,
     /// The text before it was reduced.
     original: Option<String>,
     /// The texts that were saved.
-    pub(super) saved: Vec<Spooled>,
-    /// The reducer saved fewer characters than its note takes, so its work is not used.
+    pub(super) saved: Vec<SavedOutput>,
+    /// Whether the reduction was undone because it saved fewer characters than its note takes.
     pub(super) reduction_undone: bool,
 }
 
-/// Where texts are kept, and for whom.
-struct Store<'a> {
-    spool: &'a dyn Spool,
+/// The output store for one session.
+struct SessionStore<'a> {
+    store: &'a dyn OutputStore,
     session: &'a str,
     view: &'a View,
 }
 
-impl Store<'_> {
-    /// Whether the caller may call `read_output`: otherwise it is not told of it.
-    fn readable(&self) -> bool {
+impl SessionStore<'_> {
+    /// Whether the caller can call `read_output`. Otherwise the texts do not mention it.
+    fn is_readable(&self) -> bool {
         self.view.get_callable(read_output::NAME).is_some()
     }
 }
 
 impl<'a> OutputShaper<'a> {
-    /// A shaper for the output of one call. `rules` are those of the host where the tool did not speak; `original` is the
-    /// text before it was reduced.
+    /// A shaper for the output of one call. `original` is the text before it was reduced.
     pub(super) fn new(
         batch: &'a BatchContext,
         ctx: &'a CallContext,
         source: Option<&'a ToolSource>,
-        rules: Rules,
+        rules: OutputRules,
         original: Option<String>,
     ) -> Self {
         let tool = &*ctx.tool;
-        // Nothing is saved for a session without a key, of `read_output` itself, and of what a calling tool gets.
-        let store = match (batch.turn.session.key(), &batch.pipeline.spool) {
+        // Nothing is saved for sessions without a key, for `read_output` itself, and for nested calls.
+        let store = match (batch.turn.session.key(), &batch.pipeline.output_store) {
             (Some(session), Some(spool)) if tool != read_output::NAME && batch.parent.is_none() => {
-                Some(Store { spool: &**spool, session, view: &batch.view })
+                Some(SessionStore { store: &**spool, session, view: &batch.view })
             }
             _ => None,
         };
-        let mark = source.filter(|_| rules.untrusted).map(|source| Mark::new(&source.label(), tool));
+        let mark = source.filter(|_| rules.untrusted).map(|source| UntrustedMark::new(&source.label(), tool));
         let budget = ctx.budget_chars;
         Self {
             budget,
@@ -85,7 +84,7 @@ impl<'a> OutputShaper<'a> {
         }
     }
 
-    /// Shapes a result. Returns how many characters the text had before it was cut, if it was.
+    /// Shapes a result. Returns the characters of the text before it was cut; `None` if it was not cut.
     pub(super) async fn shape(&mut self, result: &mut Result<ToolOutput, Failure>) -> Option<usize> {
         if matches!(result, Err(Failure::Host(_))) {
             self.mark = None;
@@ -97,12 +96,12 @@ impl<'a> OutputShaper<'a> {
             Err(Failure::Fault(fault)) => &mut fault.message,
             Err(Failure::Host(message)) => message,
         };
-        if failed && let Cow::Owned(shown) = text::visible(text) {
+        if failed && let Cow::Owned(shown) = text::escape_hidden(text) {
             *text = shown;
         }
-        let cut_from = self.main(text).await;
+        let cut_from = self.shape_main(text).await;
         match result {
-            Ok(output) => self.blocks(output).await,
+            Ok(output) => self.shape_blocks(output).await,
             Err(Failure::Refused(error)) => {
                 if let Some(subject) = &mut error.subject {
                     self.clean(subject);
@@ -116,40 +115,40 @@ impl<'a> OutputShaper<'a> {
         cut_from
     }
 
-    /// The main text. What was taken out of it before is kept whole, and named behind it; where that would make it longer
-    /// than it was, nothing is taken out.
-    async fn main(&mut self, text: &mut String) -> Option<usize> {
+    /// Shapes the main text. If it was reduced or stripped, the original is saved and a note with its id is appended. If the
+    /// note would make the text longer than the original, the original is used.
+    async fn shape_main(&mut self, text: &mut String) -> Option<usize> {
         let unreduced = self.original.take();
         let reduced = unreduced.is_some();
-        let stripped = self.stripped(text);
+        let stripped = self.strip_encoded(text);
         let original = unreduced.or_else(|| stripped.is_some().then(|| text.clone()));
         if let Some(stripped) = stripped {
             *text = stripped;
         }
         let Some(original) = original.filter(|_| self.store.is_some()) else {
-            return self.text(text, self.budget, "").await;
+            return self.shape_text(text, self.budget, "").await;
         };
         let chars = original.chars().count();
-        // With an id of the same length.
-        let worst = note_of(chars, &way_to("0123456789abcdef"));
-        let told = self.store.as_ref().is_some_and(|store| store.readable());
+        // A placeholder with the length of an id.
+        let worst = reduction_note(chars, &read_output_call("0123456789abcdef"));
+        let told = self.store.as_ref().is_some_and(|store| store.is_readable());
         if told && text.chars().count() + worst.chars().count() > chars {
             *text = original;
             self.reduction_undone = reduced;
-            return self.text(text, self.budget, "").await;
+            return self.shape_text(text, self.budget, "").await;
         }
-        let note = match self.keep(&original).await {
-            Some(Ok(id)) if told => note_of(chars, &way_to(&id)),
-            Some(Err(())) if told => note_of(chars, "it could not be kept"),
+        let note = match self.save(&original).await {
+            Some(Ok(id)) if told => reduction_note(chars, &read_output_call(&id)),
+            Some(Err(())) if told => reduction_note(chars, "it could not be saved"),
             _ => String::new(),
         };
-        self.text(text, self.budget, &note).await
+        self.shape_text(text, self.budget, &note).await
     }
 
-    /// Texts in blocks are texts too: each gets what is left of the budget, and goes when nothing is left. What is said
-    /// beside a block is not marked, but neutral; it is not cut, since half an address is none: where it does not fit, the
-    /// block goes.
-    async fn blocks(&mut self, output: &mut ToolOutput) {
+    /// Shapes the blocks. The text of each block gets the rest of the budget, and the block is dropped when nothing is left.
+    /// Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block whose labels do
+    /// not fit is dropped.
+    async fn shape_blocks(&mut self, output: &mut ToolOutput) {
         if output.content.is_empty() {
             return;
         }
@@ -157,9 +156,9 @@ impl<'a> OutputShaper<'a> {
         let mut gone = String::new();
         let mut blocks = Vec::with_capacity(output.content.len());
         for mut block in std::mem::take(&mut output.content) {
-            self.labels(&mut block);
+            self.clean_labels(&mut block);
             let labels: usize = block.labels().iter().map(|label| label.chars().count()).sum();
-            if labels > left || !block.has_sound_kinds() {
+            if labels > left || !block.has_bounded_machine_fields() {
                 gone.extend(block.text_mut().map(|text| format!("{text}\n")));
                 continue;
             }
@@ -168,8 +167,8 @@ impl<'a> OutputShaper<'a> {
                 blocks.push(block);
                 continue;
             };
-            if let Some(stripped) = self.stripped(text) {
-                self.keep(text).await;
+            if let Some(stripped) = self.strip_encoded(text) {
+                self.save(text).await;
                 *text = stripped;
             }
             if left == 0 && !text.is_empty() {
@@ -177,33 +176,34 @@ impl<'a> OutputShaper<'a> {
                 gone.push('\n');
                 continue;
             }
-            self.text(text, left, "").await;
+            self.shape_text(text, left, "").await;
             left = left.saturating_sub(text.chars().count());
             blocks.push(block);
         }
         if !gone.is_empty() {
-            self.keep(&gone).await;
+            self.save(&gone).await;
         }
         output.content = blocks;
     }
 
-    /// One text in at most `budget` characters, `note` behind it; returns how long it was if it was cut.
-    async fn text(&mut self, text: &mut String, budget: usize, note: &str) -> Option<usize> {
-        let body = self.mark.as_ref().map(|mark| (mark.body(text), mark.chars()));
+    /// Shapes one text to at most `budget` characters, including `note`, which is appended. Returns the characters before
+    /// the cut; `None` if the text was not cut.
+    async fn shape_text(&mut self, text: &mut String, budget: usize, note: &str) -> Option<usize> {
+        let body = self.mark.as_ref().map(|mark| (mark.neutral_body(text), mark.chars()));
         let (shown, more) = body.as_ref().map_or((text.as_str(), 0), |(body, more)| (&**body, *more));
         let extra = if shown.is_empty() { 0 } else { more } + note.chars().count();
-        let fits = budget.checked_sub(extra).is_some_and(|room| budget::over(shown, room).is_none());
+        let fits = budget.checked_sub(extra).is_some_and(|room| budget::char_count_if_over(shown, room).is_none());
         if fits && self.mark.is_none() && note.is_empty() {
             return None;
         }
         let total = text.chars().count();
         let mut rest = String::new();
         if !fits {
-            rest = match self.keep(text).await {
-                Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.readable()) => {
-                    format!("; the rest: {}", way_to(&id))
+            rest = match self.save(text).await {
+                Some(Ok(id)) if self.store.as_ref().is_some_and(|store| store.is_readable()) => {
+                    format!("; the rest: {}", read_output_call(&id))
                 }
-                Some(Err(())) => "; the rest could not be kept".to_owned(),
+                Some(Err(())) => "; the rest could not be saved".to_owned(),
                 Some(Ok(_)) | None => rest,
             };
         }
@@ -215,56 +215,56 @@ impl<'a> OutputShaper<'a> {
             None if !fits => budget::shorten(text, room, mode, total, &rest),
             None => {}
         }
-        // The host's own words, outside of the mark.
+        // The note is the host's text, so it follows the mark.
         text.push_str(note);
         (!fits).then_some(total)
     }
 
-    /// Keeps a text: `None` where nothing is kept, else its id or that it could not be kept.
-    async fn keep(&mut self, text: &str) -> Option<Result<String, ()>> {
+    /// Saves a text. Returns its id, or `Err` if the store failed; `None` if nothing is saved for this call.
+    async fn save(&mut self, text: &str) -> Option<Result<String, ()>> {
         let store = self.store.as_ref()?;
         let tool: Arc<str> = self.tool.into();
-        let whole = SpooledText {
+        let whole = SavedText {
             text: text.into(),
             source: self.source.map(|source| source.label().into()).unwrap_or_default(),
             tool: Arc::clone(&tool),
             untrusted: self.rules.untrusted,
         };
-        match store.spool.put(store.session, whole).await {
+        match store.store.put(store.session, whole).await {
             Ok(id) => {
                 let shown = id.to_string();
                 if self.saved.iter().all(|kept| kept.id != id) {
-                    self.saved.push(Spooled { id, tool, bytes: text.len() as u64 });
+                    self.saved.push(SavedOutput { id, tool, bytes: text.len() as u64 });
                 }
                 Some(Ok(shown))
             }
             Err(error) => {
-                tracing::warn!(tool = %self.tool, %error, "a long result was cut and the rest not kept");
+                tracing::warn!(tool = %self.tool, %error, "a text was cut or reduced, but its original could not be saved");
                 Some(Err(()))
             }
         }
     }
 
-    fn stripped(&self, text: &str) -> Option<String> {
-        match self.rules.strip_blobs.then(|| blobs::stripped(text))? {
+    fn strip_encoded(&self, text: &str) -> Option<String> {
+        match self.rules.strip_blobs.then(|| encoded_data::strip(text))? {
             Cow::Borrowed(_) => None,
             Cow::Owned(stripped) => Some(stripped),
         }
     }
 
-    /// Cleans what is said beside a result's content: nothing in it is to arrive unseen.
+    /// Cleans a label: escapes invisible characters, and neutralizes untrusted text.
     fn clean(&self, text: &mut String) {
-        if let Cow::Owned(shown) = text::visible(text) {
+        if let Cow::Owned(shown) = text::escape_hidden(text) {
             *text = shown;
         }
         if self.mark.is_some()
-            && let Cow::Owned(neutral) = untrusted::neutral(text)
+            && let Cow::Owned(neutral) = untrusted::neutralize(text)
         {
             *text = neutral;
         }
     }
 
-    fn labels(&self, block: &mut ContentBlock) {
+    fn clean_labels(&self, block: &mut ContentBlock) {
         match &mut block.body {
             BlockBody::Link(ResourceLink { uri, name, title, description, mime_type, .. }) => {
                 [uri, name].into_iter().for_each(|text| self.clean(text));
@@ -280,13 +280,14 @@ impl<'a> OutputShaper<'a> {
     }
 }
 
-/// The call that reads a text.
-fn way_to(id: &str) -> String {
+/// The `read_output` call that reads a saved text, for texts to the model.
+fn read_output_call(id: &str) -> String {
     format!("{} {{\"id\": \"{id}\"}}", read_output::NAME)
 }
 
-/// What is said of a text that was reduced.
-fn note_of(chars: usize, whole: &str) -> String {
+/// The note of a reduced text.
+
+fn reduction_note(chars: usize, whole: &str) -> String {
     format!("\n[reduced from {chars} chars; the whole: {whole}]")
 }
 

@@ -1,21 +1,21 @@
-//! Several views as one.
+//! Merging of views.
 
 use std::sync::Arc;
 
-use super::{FoundTool, Own, View};
+use super::{FoundTool, LocalTools, View};
 use crate::registry::view::Filter;
 use crate::registry::{Catalog, Collision, OnCollision};
 
 impl View {
-    /// One view on all that these let through, from the first to the last. Each tool keeps what came with it: its
-    /// flags, its reducer, the profile its calls run under. The views themselves are not changed.
+    /// Merges views into one view with the callable tools of all. Each tool keeps its flags, its reducer and its profile. The
+    /// original views do not change.
     ///
-    /// A tool that two of them let through is a collision, unless it is the very same under the same profile. Then
-    /// the incoming tool's own policy decides ([`Entry::on_collision`](crate::registry::Entry)), and `on_collision`
-    /// where it has none. What a view refuses does not stand in the way of one that lets a tool of this name through.
+    /// Two callable tools with the same name collide, unless they are the same entry under the same profile. In a collision
+    /// the policy of the incoming tool decides ([`ToolEntry::on_collision`](crate::registry::ToolEntry)), or `on_collision`
+    /// if it has none. A tool that is not callable in one view does not collide with a callable tool of another.
     ///
     /// # Errors
-    /// A collision that nobody wants to settle.
+    /// Two tools collide and the policy is [`OnCollision::Throw`].
     pub fn merge<'a>(
         views: impl IntoIterator<Item = &'a Self>,
         on_collision: OnCollision,
@@ -26,29 +26,29 @@ impl View {
         };
         let mut merged = first.clone();
         for view in views {
-            let mut own = merged.own.as_deref().cloned().unwrap_or_default();
-            for incoming in view.held() {
-                merged.take(&mut own, view, incoming, on_collision)?;
+            let mut own = merged.local.as_deref().cloned().unwrap_or_default();
+            for incoming in view.found_tools() {
+                merged.merge_tool(&mut own, view, incoming, on_collision)?;
             }
-            merged = merged.having(own);
+            merged = merged.with_local(own);
         }
         Ok(merged)
     }
 
-    /// Takes one tool over into `own`, which is to be this view's.
-    fn take(
+    /// Merges one tool into `own`, the local tools of the merged view.
+    fn merge_tool(
         &self,
-        own: &mut Own,
+        own: &mut LocalTools,
         view: &Self,
         incoming: FoundTool<'_>,
         on_collision: OnCollision,
     ) -> Result<(), Collision> {
         let name = incoming.entry.def.name.as_str();
-        let takes = match (self.find_tool(name), incoming.gate()) {
+        let takes = match (self.find_tool(name), incoming.denial()) {
             (None, _) => true,
-            // Refused here and there: the first refusal is as good as the second.
+            // Refused in both views: the first refusal stays.
             (Some(_), Some(_)) => false,
-            (Some(there), None) if there.gate().is_some() => true,
+            (Some(there), None) if there.denial().is_some() => true,
             (Some(there), None) if is_same(there, incoming) => false,
             (Some(there), None) => match incoming.entry.on_collision.unwrap_or(on_collision) {
                 OnCollision::Throw => return Err(Collision::with_tool(there.entry)),
@@ -57,7 +57,7 @@ impl View {
             },
         };
         if takes {
-            own.tools.insert(name.into(), incoming.added());
+            own.tools.insert(name.into(), incoming.to_local());
             match view.reducer(name) {
                 Some(reducer) => drop(own.reducers.insert(name.to_owned(), Arc::clone(reducer))),
                 None => drop(own.reducers.remove(name)),

@@ -1,4 +1,4 @@
-//! A profile never shows more than the filter without it, and only the servers it names.
+//! A profile never shows more tools than the filter without it, and only the servers that it names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn parse(text: &str) -> Policy {
 }
 
 #[test]
-fn a_profile_names_servers_and_their_tools() {
+fn a_profile_selects_servers_and_their_tools() {
     let policy = parse(
         "version = 1\n[profile.p]\nmcp_servers = [\"a\", \"b\"]\nmcp_tools = { b = [\"x\"] }\n[profile.q]\nmcp_servers = []",
     );
@@ -23,7 +23,7 @@ fn a_profile_names_servers_and_their_tools() {
     let entries = [("a", "x"), ("b", "x"), ("b", "y"), ("c", "x")];
     registry.register(entries.map(|(server, tool)| mcp_tool(server, tool)).to_vec()).unwrap();
     let seen = |profile: &str| -> Vec<String> {
-        let filter = Filter::of_profile(policy.profile(profile).cloned());
+        let filter = Filter::for_profile(policy.profile(profile).cloned());
         let view = View::new(registry.snapshot(), filter);
         view.definitions().map(|entry| entry.def.name.to_string()).collect()
     };
@@ -72,7 +72,7 @@ proptest! {
         for entry in some.catalog().tools() {
             let seen = some_names.iter().any(|name| name == entry.def.name.as_str());
             prop_assert_eq!(some.find(entry.def.name.as_str()).is_ok(), seen);
-            prop_assert_eq!(some.why_not(entry).is_none(), seen);
+            prop_assert_eq!(some.denial_reason(entry).is_none(), seen);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Definitions and admission never disagree, whatever the filter, the flags, the tools of the view's own and the
-//! merges.
+//! Definitions and admission never disagree, for all filters, flags, local tools and merges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,13 +8,13 @@ use proptest::prelude::*;
 use toolbay_policy::Policy;
 
 use super::*;
-use crate::registry::{Flags, Registry};
+use crate::registry::{ToolFlags, Registry};
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 
 const NAMES: [&str; 8] =
     ["n", "math__add", "p__a", "p__b", "q__a", "mcp__gh__a", "mcp__gh__b", "mcp__web__a"];
 
-fn tool(name: &str) -> Entry {
+fn tool(name: &str) -> ToolEntry {
     match name.split_once("__") {
         Some(("mcp", rest)) => rest.split_once("__").map(|(server, tool)| mcp_tool(server, tool)).unwrap(),
         Some((plugin @ ("p" | "q"), tool)) => plugin_tool(plugin, tool),
@@ -23,19 +22,19 @@ fn tool(name: &str) -> Entry {
     }
 }
 
-/// A tool with everything that decides how it is seen.
+/// A tool with all properties that affect its visibility.
 #[derive(Debug, Clone)]
-struct Kind {
+struct ToolVariant {
     name: &'static str,
-    flags: Flags,
+    flags: ToolFlags,
     toolset: bool,
     unavailable: bool,
     disabled: bool,
     on_collision: Option<OnCollision>,
 }
 
-impl Kind {
-    fn entry(&self) -> Entry {
+impl ToolVariant {
+    fn entry(&self) -> ToolEntry {
         let mut entry = tool(self.name);
         Arc::get_mut(&mut entry.def).unwrap().keywords.toolset = self.toolset.then(|| "web".to_owned());
         entry.flags = self.flags;
@@ -49,15 +48,15 @@ fn collision() -> impl Strategy<Value = OnCollision> {
     prop_oneof![Just(OnCollision::Throw), Just(OnCollision::Replace), Just(OnCollision::Keep)]
 }
 
-fn kind(name: &'static str) -> impl Strategy<Value = Kind> {
+fn kind(name: &'static str) -> impl Strategy<Value = ToolVariant> {
     let seldom = || prop::bool::weighted(0.2);
-    let flags = (seldom(), seldom(), any::<bool>()).prop_map(|(hidden, deferred, always_include)| Flags {
+    let flags = (seldom(), seldom(), any::<bool>()).prop_map(|(hidden, deferred, always_include)| ToolFlags {
         hidden,
         deferred,
         always_include,
     });
     (flags, any::<bool>(), seldom(), seldom(), prop::option::of(collision())).prop_map(
-        move |(flags, toolset, unavailable, disabled, on_collision)| Kind {
+        move |(flags, toolset, unavailable, disabled, on_collision)| ToolVariant {
             name,
             flags,
             toolset,
@@ -69,7 +68,7 @@ fn kind(name: &'static str) -> impl Strategy<Value = Kind> {
 }
 
 /// Some of the tools, each at most once.
-fn kinds() -> impl Strategy<Value = Vec<Kind>> {
+fn kinds() -> impl Strategy<Value = Vec<ToolVariant>> {
     let all: Vec<_> = NAMES.iter().map(|name| prop::option::of(kind(name))).collect();
     all.prop_map(|kinds| kinds.into_iter().flatten().collect())
 }
@@ -110,9 +109,9 @@ fn filter() -> impl Strategy<Value = Filter> {
     })
 }
 
-fn view(kinds: &[Kind], filter: Filter) -> View {
+fn view(kinds: &[ToolVariant], filter: Filter) -> View {
     let registry = Registry::default();
-    let tools: Vec<_> = kinds.iter().map(Kind::entry).collect();
+    let tools: Vec<_> = kinds.iter().map(ToolVariant::entry).collect();
     let reducers = kinds.iter().filter(|kind| kind.toolset).map(|kind| reducer(kind.name, None)).collect();
     registry.register(Bundle { tools, reducers }).unwrap();
     for kind in kinds.iter().filter(|kind| kind.disabled) {
@@ -121,15 +120,15 @@ fn view(kinds: &[Kind], filter: Filter) -> View {
     View::new(registry.snapshot(), filter)
 }
 
-fn names<'a>(entries: impl Iterator<Item = &'a Arc<Entry>>) -> Vec<&'a str> {
+fn names<'a>(entries: impl Iterator<Item = &'a Arc<ToolEntry>>) -> Vec<&'a str> {
     entries.map(|entry| entry.def.name.as_str()).collect()
 }
 
-/// What is said in lists is what a call finds.
+/// Checks that the lists and the lookups of a view agree.
 fn agrees(view: &View) -> Result<(), TestCaseError> {
     let (listed, found, callable) =
         (names(view.definitions()), names(view.discoverable()), names(view.callable()));
-    prop_assert!(callable.is_sorted(), "the order is that of the names");
+    prop_assert!(callable.is_sorted(), "the tools are sorted by name");
     for name in NAMES.into_iter().chain(["nobody__has"]) {
         let admitted = view.find(name);
         prop_assert_eq!(admitted.is_ok(), callable.contains(&name), "{}: {:?}", name, admitted);
@@ -138,7 +137,7 @@ fn agrees(view: &View) -> Result<(), TestCaseError> {
         prop_assert_eq!(listed.contains(&name), admitted.is_ok() && !flags.hidden && !flags.deferred);
         prop_assert_eq!(view.get(name).is_some(), names(view.tools()).contains(&name));
         if let Some(entry) = view.get(name) {
-            prop_assert_eq!(view.why_not(entry).is_none(), admitted.is_ok());
+            prop_assert_eq!(view.denial_reason(entry).is_none(), admitted.is_ok());
         }
     }
     Ok(())
@@ -157,8 +156,8 @@ proptest! {
         let base = view(&kinds, filter);
         agrees(&base)?;
         let before = names(base.definitions()).join(" ");
-        let tools: Vec<_> = own.iter().map(Kind::entry).collect();
-        match base.with(tools, on_collision) {
+        let tools: Vec<_> = own.iter().map(ToolVariant::entry).collect();
+        match base.with_bundle(tools, on_collision) {
             Ok(with) => {
                 agrees(&with)?;
                 for kind in &own {
@@ -170,7 +169,7 @@ proptest! {
                 }
             }
             Err(_) => {
-                let throws = |kind: &Kind| kind.on_collision.unwrap_or(on_collision) == OnCollision::Throw;
+                let throws = |kind: &ToolVariant| kind.on_collision.unwrap_or(on_collision) == OnCollision::Throw;
                 prop_assert!(own.iter().any(|kind| throws(kind) && base.get(kind.name).is_some()));
             }
         }
@@ -178,13 +177,13 @@ proptest! {
     }
 
     #[test]
-    fn a_merged_view_lets_through_what_one_of_them_did(
+    fn a_merged_view_has_the_callable_tools_of_all_views(
         parts in prop::collection::vec((kinds(), filter(), kinds()), 0..4),
         on_collision in collision(),
     ) {
         let views: Vec<View> = parts.into_iter().map(|(kinds, filter, own)| {
             let base = view(&kinds, filter);
-            base.with(own.iter().map(Kind::entry).collect::<Vec<_>>(), OnCollision::Replace).unwrap_or(base)
+            base.with_bundle(own.iter().map(ToolVariant::entry).collect::<Vec<_>>(), OnCollision::Replace).unwrap_or(base)
         }).collect();
         let before: Vec<_> = views.iter().map(|view| names(view.callable()).join(" ")).collect();
         let who = |name: &str| views.iter().filter(|view| view.find(name).is_ok()).collect::<Vec<_>>();
@@ -196,7 +195,7 @@ proptest! {
                     let having = who(name);
                     prop_assert_eq!(merged.find(name).is_ok(), !having.is_empty(), "{}", name);
                     let Some((first, later)) = having.split_first() else { continue };
-                    // Nothing threw: each later one replaced what was there, or left it.
+                    // No collision was an error: each later tool replaced the earlier one or was skipped.
                     prop_assert!(later.iter().all(|view| policy(view, name) != OnCollision::Throw));
                     let replacing = later.iter().rfind(|view| policy(view, name) == OnCollision::Replace);
                     let from = replacing.unwrap_or(first);

@@ -18,7 +18,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn filters_follow_the_rule_of_absent_and_empty() {
+fn an_absent_list_allows_all_and_an_empty_list_nothing() {
     let catalog = catalog();
     for (filter, expect) in [
         (Filter::default(), vec!["n", "p__a", "p__b", "q__c"]),
@@ -45,7 +45,7 @@ fn filters_follow_the_rule_of_absent_and_empty() {
 }
 
 #[test]
-fn each_gate_has_the_seeds_text_and_order() {
+fn each_gate_refuses_with_its_text_in_order() {
     let filter = Filter {
         allowed_tools: Some(set(&["p__b", "q__broken", "q__c"])),
         allowed_plugins: Some(set(&["q"])),
@@ -71,7 +71,7 @@ fn names(view: &View) -> Vec<&str> {
 }
 
 #[test]
-fn mcp_servers_and_their_tools_are_let_through_by_their_own_names() {
+fn mcp_servers_and_their_tools_are_filtered_by_their_own_names() {
     let registry = Registry::default();
     let tools: Vec<_> = [("gh", "a"), ("gh", "a__b"), ("web", "a")].map(|(s, t)| mcp_tool(s, t)).into();
     registry.register(tools).unwrap();
@@ -94,7 +94,7 @@ fn mcp_servers_and_their_tools_are_let_through_by_their_own_names() {
 }
 
 #[test]
-fn a_toolset_is_passed_by_what_is_always_included_and_no_other_gate_is() {
+fn always_included_tools_pass_the_toolset_filter_and_no_other_gate() {
     let registry = Registry::default();
     let mut always = native_tool("always");
     always.flags.always_include = true;
@@ -112,7 +112,7 @@ fn a_toolset_is_passed_by_what_is_always_included_and_no_other_gate_is() {
 }
 
 #[test]
-fn tools_of_a_views_own_end_with_it() {
+fn local_tools_exist_in_their_view_only() {
     let catalog = catalog();
     let only_q = Filter {
         allowed_plugins: Some(set(&["q"])),
@@ -121,50 +121,50 @@ fn tools_of_a_views_own_end_with_it() {
         ..Filter::default()
     };
     let view = View::new(Arc::clone(&catalog), only_q);
-    let with = view.with(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
-    assert_eq!(names(&with), ["look", "q__c"], "the lists speak of the registry; what is out stays out");
+    let with = view.with_bundle(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
+    assert_eq!(names(&with), ["look", "q__c"], "allow lists do not apply to local tools, but exclusions do");
     assert_eq!(names(&view), ["q__c"]);
     assert!(catalog.get("look").is_none() && view.find("look").is_err());
-    let taken = with.with(native_tool("p__a"), OnCollision::Throw).unwrap_err();
+    let taken = with.with_bundle(native_tool("p__a"), OnCollision::Throw).unwrap_err();
     assert_eq!(
         taken.to_string(),
         "a tool `p__a` is already registered by plugin `p`",
-        "also one that the filter keeps out: nobody takes its place by the way"
+        "a tool that the filter hides cannot be replaced either"
     );
-    assert!(with.with(native_tool("look"), OnCollision::Throw).is_err());
-    let replaced = with.with(native_tool("p__a"), OnCollision::Replace).unwrap();
+    assert!(with.with_bundle(native_tool("look"), OnCollision::Throw).is_err());
+    let replaced = with.with_bundle(native_tool("p__a"), OnCollision::Replace).unwrap();
     assert_eq!(replaced.find("p__a").unwrap().def.source, crate::tool::ToolSource::Builtin.into());
     assert!(with.find("p__a").is_err());
-    let kept = with.with(native_tool("p__a"), OnCollision::Keep).unwrap();
+    let kept = with.with_bundle(native_tool("p__a"), OnCollision::Keep).unwrap();
     assert!(kept.find("p__a").is_err());
 }
 
 #[test]
-fn a_replaced_tool_is_not_reduced_by_the_reducer_of_the_other() {
+fn a_local_tool_does_not_use_the_reducer_of_the_tool_it_shadows() {
     let registry = Registry::default();
     let reducers = vec![reducer("p__a", Some("p"))];
     registry.register(Bundle { tools: vec![plugin_tool("p", "a")], reducers }).unwrap();
     let view = View::new(registry.snapshot(), Filter::default());
-    let with = view.with(native_tool("p__a"), OnCollision::Replace).unwrap();
+    let with = view.with_bundle(native_tool("p__a"), OnCollision::Replace).unwrap();
     assert!(view.reducer("p__a").is_some() && with.reducer("p__a").is_none());
     let own = Bundle { tools: vec![native_tool("x")], reducers: vec![reducer("x", None)] };
-    let own = view.with(own, OnCollision::Throw).unwrap();
+    let own = view.with_bundle(own, OnCollision::Throw).unwrap();
     assert!(own.reducer("x").is_some() && own.reducer("p__a").is_some() && view.reducer("x").is_none());
 }
 
 #[test]
-fn what_is_disabled_stays_so_in_views_with_more() {
+fn a_disabled_tool_stays_disabled_as_a_local_tool() {
     let registry = Registry::default();
     registry.register(native_tool("n")).unwrap();
     registry.disable("n", "maintenance").unwrap();
     let view = View::new(registry.snapshot(), Filter::default());
-    let with = view.with(native_tool("n"), OnCollision::Replace).unwrap();
+    let with = view.with_bundle(native_tool("n"), OnCollision::Replace).unwrap();
     let error = with.find("n").unwrap_err();
     assert_eq!(error.message, "Tool n is disabled: maintenance");
 }
 
 #[test]
-fn views_of_one_state_and_one_filter_share_their_list() {
+fn views_with_the_same_catalog_and_filter_share_their_listing() {
     let catalog = catalog();
     let filter = Arc::new(Filter::default());
     let views = [0; 2].map(|_| View::new(Arc::clone(&catalog), Arc::clone(&filter)));
@@ -178,7 +178,7 @@ fn views_of_one_state_and_one_filter_share_their_list() {
 }
 
 #[test]
-fn the_same_tool_in_two_views_is_no_collision_when_they_are_merged() {
+fn the_same_tool_in_two_merged_views_is_no_collision() {
     let catalog = catalog();
     let view = |tools: &[&str]| {
         View::new(Arc::clone(&catalog), Filter { allowed_tools: Some(set(tools)), ..Filter::default() })

@@ -1,17 +1,17 @@
-//! From the arguments of a call to the command line, the input and the environment of a program.
+//! Command templates: they turn the arguments of a call into the command line, the input and the environment of a program.
 //!
-//! | in the file | becomes |
+//! | in the manifest | result |
 //! |---|---|
-//! | `"--color"` | itself |
-//! | `"{path}"` | the argument; one for each item, if it is a list; nothing, if it is not given |
-//! | `"--lines={lines}"` | text around it; gone, if it is not given |
-//! | `["--lines", "{lines}"]` | both, or neither |
-//! | `{ when = "quiet", args = ["-q"] }` | there if `quiet` is `true` |
+//! | `"--color"` | the literal text |
+//! | `"{path}"` | the argument; one word for each item of a list; nothing if the argument is absent |
+//! | `"--lines={lines}"` | the argument within a text; nothing if the argument is absent |
+//! | `["--lines", "{lines}"]` | both words, or neither |
+//! | `{ when = "quiet", args = ["-q"] }` | the words, if `quiet` is `true` |
 //! | `{{`, `}}` | a brace |
 //!
-//! Texts and numbers stand as they are, lists and objects among other text as JSON. No shell reads any of it. What a
-//! model wrote must not become an option: a text that begins with an argument, and then with `-`, is refused, unless the
-//! file has a literal `--` before it.
+//! Strings and numbers are inserted as they are; lists and objects within a text are inserted as JSON. No shell is
+//! involved. An argument of the model must not become an option of the program: a word that starts with an argument whose
+//! value starts with `-` is refused, unless the manifest has a literal `--` before it.
 
 use std::collections::BTreeMap;
 
@@ -19,73 +19,73 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolbay_policy::wildcard::text_matches;
 
-use super::{Argument, Run, may_be_left_out};
+use super::{ArgumentTemplate, ProgramSpec, is_optional};
 use crate::tool::content::{ErrorCode, ToolError};
 
-/// Most parts of a command line in the file, and most arguments that one becomes.
+/// Most parts of a command line in the manifest, and most words of a command line.
 const MAX_ARGUMENTS: usize = 4096;
 /// Longest command line and environment together, in bytes: what Linux gives a program by default.
 const MAX_COMMAND_LINE: usize = 2 << 20;
-/// Most patterns of lines that mean failure: each is compared with each line.
+/// Most patterns in `failure_stderr`: each is matched against every line.
 const MAX_PATTERNS: usize = 16;
-/// Longest of them, in bytes.
+/// Longest pattern, in bytes.
 const MAX_PATTERN: usize = 200;
-/// Longest input, in bytes: a few times the longest arguments.
+/// Longest input, in bytes: a few times the size of the largest arguments.
 const MAX_STDIN: usize = 16 << 20;
 
 /// How a program is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Template {
-    parts: Vec<Part>,
-    stdin: Option<Text>,
-    env: BTreeMap<String, Text>,
+pub struct CommandTemplate {
+    parts: Vec<CommandPart>,
+    stdin: Option<TextTemplate>,
+    env: BTreeMap<String, TextTemplate>,
     success: Vec<i32>,
     #[serde(default)]
     failure_stderr: Vec<String>,
-    /// What stands for an argument that is not given.
+    /// Values of absent arguments.
     defaults: Map<String, Value>,
-    /// Whether what it prints is JSON.
+    /// Whether the program prints JSON.
     prints_json: bool,
 }
 
-/// What a program is started with.
+/// The command line, the environment and the input of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// Its arguments, without its own name.
+    /// The arguments, without the program's name.
     pub args: Vec<String>,
-    /// Variables.
+    /// Environment variables.
     pub env: Vec<(String, String)>,
-    /// What it reads.
+    /// The program's input.
     pub stdin: String,
 }
 
-/// Texts that are there together, if an argument is true or there is none to ask.
+/// Words that appear together: always, or if the argument `when` is `true`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+struct CommandPart {
     when: Option<String>,
-    texts: Vec<Text>,
+    texts: Vec<TextTemplate>,
 }
 
-/// A text with places for arguments.
+/// A text with placeholders for arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Text(Vec<Piece>);
+struct TextTemplate(Vec<TextPiece>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Piece {
+enum TextPiece {
     Literal(String),
     Argument(String),
 }
 
-impl Template {
-    /// Reads what the file says, for these arguments.
-    pub(super) fn new(run: &Run, args: &Map<String, Value>, prints_json: bool) -> Result<Self, String> {
+impl CommandTemplate {
+    /// Parses the `run` table of a manifest. `args` are the declared arguments.
+    pub(super) fn new(run: &ProgramSpec, args: &Map<String, Value>, prints_json: bool) -> Result<Self, String> {
         let known = |name: &str| {
             args.contains_key(name)
                 .then_some(())
-                .ok_or_else(|| format!("`{{{name}}}` is none of its arguments"))
+                .ok_or_else(|| format!("the command line uses `{{{name}}}`, but `args.{name}` is not declared"))
         };
         let text = |text: &str| {
-            let text = Text::parse(text)?;
+            let text = TextTemplate::parse(text)?;
             text.names().try_for_each(known)?;
             Ok::<_, String>(text)
         };
@@ -93,26 +93,26 @@ impl Template {
         let mut parts = Vec::new();
         for argument in &run.args {
             parts.push(match argument {
-                Argument::One(one) => Part { when: None, texts: vec![text(one)?] },
-                Argument::Together(all) => Part { when: None, texts: texts(all)? },
-                Argument::When { when, args } => {
+                ArgumentTemplate::Single(one) => CommandPart { when: None, texts: vec![text(one)?] },
+                ArgumentTemplate::Group(all) => CommandPart { when: None, texts: texts(all)? },
+                ArgumentTemplate::Conditional { when, args } => {
                     known(when)?;
-                    Part { when: Some(when.clone()), texts: texts(args)? }
+                    CommandPart { when: Some(when.clone()), texts: texts(args)? }
                 }
             });
         }
         if parts.iter().map(|part| part.texts.len()).sum::<usize>() > MAX_ARGUMENTS {
-            return Err(format!("more than {MAX_ARGUMENTS} parts of a command line"));
+            return Err(format!("the command line has more than {MAX_ARGUMENTS} parts"));
         }
         let mut env = BTreeMap::new();
         for (name, value) in &run.env {
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(format!("`env.{name}` is no name of a variable"));
+                return Err(format!("`env.{name}` is not a valid name of an environment variable"));
             }
             env.insert(name.clone(), text(value)?);
         }
         let success = if run.success.is_empty() { vec![0] } else { run.success.clone() };
-        let given = args.iter().filter(|(_, schema)| may_be_left_out(schema));
+        let given = args.iter().filter(|(_, schema)| is_optional(schema));
         let defaults =
             given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
         let stdin = run.stdin.as_deref().map(text).transpose()?;
@@ -121,13 +121,13 @@ impl Template {
             || failure_stderr.iter().any(|one| one.is_empty() || one.len() > MAX_PATTERN)
         {
             return Err(format!(
-                "`failure_stderr` has at most {MAX_PATTERNS} patterns, each of 1 to {MAX_PATTERN} bytes"
+                "`failure_stderr` takes at most {MAX_PATTERNS} patterns of 1 to {MAX_PATTERN} bytes each"
             ));
         }
         Ok(Self { parts, stdin, env, success, failure_stderr, defaults: defaults.collect(), prints_json })
     }
 
-    /// Whether what it prints is to be JSON: its author gave a schema of it.
+    /// Whether the output must be JSON: the manifest has a schema for it.
     #[must_use]
     pub fn prints_json(&self) -> bool {
         self.prints_json
@@ -139,10 +139,10 @@ impl Template {
         self.success.contains(&status)
     }
 
-    /// The first line of stderr that means failure. WASI 0.2 carries two exit statuses, so a program for which 1 is no
-    /// failure tells its errors from its answers only there.
+    /// The first line of stderr that means failure. WASI 0.2 has only two exit statuses. If 1 is not a failure of the
+    /// program, as with `grep`, only stderr distinguishes an error from a result.
     #[must_use]
-    pub fn failure<'t>(&self, stderr: &'t str) -> Option<&'t str> {
+    pub fn failure_line<'t>(&self, stderr: &'t str) -> Option<&'t str> {
         let matches = |line: &str| self.failure_stderr.iter().any(|pattern| text_matches(pattern, line));
         stderr.lines().find(|line| matches(line.trim_end()))
     }
@@ -150,7 +150,7 @@ impl Template {
     /// Fills in the arguments of a call.
     ///
     /// # Errors
-    /// `input_invalid`, with a pointer to the argument that cannot stand on a command line.
+    /// Returns `input_invalid` with a pointer to the argument that a command line cannot hold.
     pub fn fill(&self, args: &Map<String, Value>) -> Result<CommandLine, ToolError> {
         let given =
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());
@@ -164,15 +164,15 @@ impl Template {
                 continue;
             }
             for text in &part.texts {
-                text.arguments(given, options_are_over, &mut line.args)?;
-                options_are_over |= text.0 == [Piece::Literal("--".to_owned())];
+                text.append_words(given, options_are_over, &mut line.args)?;
+                options_are_over |= text.0 == [TextPiece::Literal("--".to_owned())];
                 line.check()?;
             }
         }
         for (name, text) in &self.env {
             if let Some(value) = text.fill(given, MAX_COMMAND_LINE)? {
-                let pointer = text.names().next().map_or_else(String::new, pointer);
-                line.env.push((name.clone(), without_zero(value, pointer)?));
+                let pointer = text.names().next().map_or_else(String::new, json_pointer);
+                line.env.push((name.clone(), reject_nul(value, pointer)?));
             }
             line.check()?;
         }
@@ -191,8 +191,8 @@ impl CommandLine {
             return Err(ToolError::new(
                 ErrorCode::InputInvalid,
                 format!(
-                    "a command line of {} arguments and {bytes} bytes; at most {MAX_ARGUMENTS} and {MAX_COMMAND_LINE} \
-                     are given to a program",
+                    "the command line has {} arguments and {bytes} bytes; the limits are {MAX_ARGUMENTS} arguments \
+                     and {MAX_COMMAND_LINE} bytes",
                     self.args.len()
                 ),
             ));
@@ -201,7 +201,7 @@ impl CommandLine {
     }
 }
 
-impl Text {
+impl TextTemplate {
     fn parse(text: &str) -> Result<Self, String> {
         let (mut pieces, mut literal) = (Vec::new(), String::new());
         let mut rest = text.chars().peekable();
@@ -211,7 +211,7 @@ impl Text {
                     rest.next();
                     literal.push(c);
                 }
-                '}' => return Err(format!("`{text}` has a `}}` too many; write `}}}}` for the character")),
+                '}' => return Err(format!("`{text}` has an unmatched `}}`; write `}}}}` for a literal brace")),
                 '{' => {
                     let mut name = String::new();
                     loop {
@@ -220,33 +220,33 @@ impl Text {
                             Some(c) => name.push(c),
                             None => {
                                 return Err(format!(
-                                    "`{text}` has no `}}` to its `{{`; write `{{{{` for the character"
+                                    "`{text}` has an unmatched `{{`; write `{{{{` for a literal brace"
                                 ));
                             }
                         }
                     }
                     if !literal.is_empty() {
-                        pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+                        pieces.push(TextPiece::Literal(std::mem::take(&mut literal)));
                     }
-                    pieces.push(Piece::Argument(name));
+                    pieces.push(TextPiece::Argument(name));
                 }
                 c => literal.push(c),
             }
         }
         if !literal.is_empty() || pieces.is_empty() {
-            pieces.push(Piece::Literal(literal));
+            pieces.push(TextPiece::Literal(literal));
         }
         Ok(Self(pieces))
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Argument(name) => Some(name.as_str()),
-            Piece::Literal(_) => None,
+            TextPiece::Argument(name) => Some(name.as_str()),
+            TextPiece::Literal(_) => None,
         })
     }
 
-    /// The text with its arguments; `None`, if one of them is not given.
+    /// The text with its arguments; `None` if one of them is absent.
     fn fill<'a>(
         &self,
         given: impl Fn(&str) -> Option<&'a Value>,
@@ -255,78 +255,78 @@ impl Text {
         let mut filled = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Literal(text) => filled.push_str(text),
-                Piece::Argument(name) => match given(name) {
-                    Some(value) => filled.push_str(&shown(value)),
+                TextPiece::Literal(text) => filled.push_str(text),
+                TextPiece::Argument(name) => match given(name) {
+                    Some(value) => filled.push_str(&display_value(value)),
                     None => return Ok(None),
                 },
             }
-            // At once: a file may name one argument very often.
+            // Checked in the loop: a manifest may repeat one argument many times.
             if filled.len() > most {
                 let message =
-                    format!("the arguments come to more than {most} bytes in one place of the command line");
+                    format!("one part of the command line has more than {most} bytes with its arguments");
                 return Err(ToolError::new(ErrorCode::InputInvalid, message));
             }
         }
         Ok(Some(filled))
     }
 
-    /// Adds what it becomes to a command line.
-    fn arguments<'a>(
+    /// Appends the resulting words to a command line.
+    fn append_words<'a>(
         &self,
         given: impl Fn(&str) -> Option<&'a Value>,
         options_are_over: bool,
         line: &mut Vec<String>,
     ) -> Result<(), ToolError> {
-        if let [Piece::Argument(name)] = self.0.as_slice() {
+        if let [TextPiece::Argument(name)] = self.0.as_slice() {
             let items = match given(name) {
                 Some(Value::Array(items)) => items.as_slice(),
                 Some(one) => std::slice::from_ref(one),
                 None => &[],
             };
             for item in items {
-                let item = shown(item);
+                let item = display_value(item);
                 if item.starts_with('-') && !options_are_over {
-                    return Err(no_option(name));
+                    return Err(option_error(name));
                 }
-                line.push(without_zero(item, pointer(name))?);
+                line.push(reject_nul(item, json_pointer(name))?);
             }
             return Ok(());
         }
         if let Some(text) = self.fill(given, MAX_COMMAND_LINE)? {
-            if let [Piece::Argument(first), ..] = self.0.as_slice()
+            if let [TextPiece::Argument(first), ..] = self.0.as_slice()
                 && text.starts_with('-')
                 && !options_are_over
             {
-                return Err(no_option(first));
+                return Err(option_error(first));
             }
-            let name = self.names().next().map_or_else(String::new, pointer);
-            line.push(without_zero(text, name)?);
+            let name = self.names().next().map_or_else(String::new, json_pointer);
+            line.push(reject_nul(text, name)?);
         }
         Ok(())
     }
 }
 
-fn no_option(name: &str) -> ToolError {
-    let message = format!("`{name}` begins with `-`, which the program would read as an option");
-    ToolError::new(ErrorCode::InputInvalid, message).about(pointer(name))
+fn option_error(name: &str) -> ToolError {
+    let message = format!("`{name}` starts with `-`; the program would read it as an option");
+    ToolError::new(ErrorCode::InputInvalid, message).with_subject(json_pointer(name))
 }
 
-fn shown(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
 
-fn pointer(name: &str) -> String {
+fn json_pointer(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-fn without_zero(text: String, pointer: String) -> Result<String, ToolError> {
+fn reject_nul(text: String, pointer: String) -> Result<String, ToolError> {
     if text.contains('\0') {
-        let message = "a zero byte cannot stand on a command line or in a variable";
-        return Err(ToolError::new(ErrorCode::InputInvalid, message).about(pointer));
+        let message = "the value has a NUL byte, which neither a command line nor a variable can hold";
+        return Err(ToolError::new(ErrorCode::InputInvalid, message).with_subject(pointer));
     }
     Ok(text)
 }
@@ -337,7 +337,7 @@ mod tests {
     use crate::tool::manifest::Manifest;
     use serde_json::json;
 
-    fn template(run: &str) -> Template {
+    fn template(run: &str) -> CommandTemplate {
         let args = ["path", "paths", "lines", "quiet", "text", "name"]
             .map(|name| format!("args.{name} = {{ optional = true }}\n"));
         let text =
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_wrote_begins_no_option_also_before_other_text() {
+    fn an_argument_within_a_text_cannot_start_an_option() {
         for (run, args, refused) in [
             (r#"{ args = ["{path}/{name}"] }"#, json!({"path": "--exec=x", "name": "y"}), true),
             (r#"{ args = ["{path}{name}"] }"#, json!({"path": "", "name": "-x"}), true),
@@ -366,13 +366,13 @@ mod tests {
             assert_eq!(filled.is_err(), refused, "{run} {args}: {filled:?}");
             if let Err(error) = filled {
                 assert_eq!(error.code, ErrorCode::InputInvalid);
-                assert!(error.message.contains("as an option"), "{error:?}");
+                assert!(error.message.contains("read it as an option"), "{error:?}");
             }
         }
     }
 
     #[test]
-    fn the_table_of_the_module() {
+    fn each_row_of_the_table_is_filled() {
         for (run, args, line) in [
             (r#"{ args = ["--color"] }"#, json!({}), vec!["--color"]),
             (r#"{ args = ["{path}"] }"#, json!({"path": "a b;$(x)"}), vec!["a b;$(x)"]),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_wrote_becomes_no_option() {
+    fn an_argument_cannot_become_an_option() {
         for (run, args, at) in [
             (r#"{ args = ["{path}"] }"#, json!({"path": "-rf"}), "/path"),
             (r#"{ args = ["{path}"] }"#, json!({"path": -1}), "/path"),
@@ -425,9 +425,9 @@ mod tests {
         let long = json!({"paths": ["a".repeat(MAX_COMMAND_LINE)]});
         for args in [many, long] {
             let error = template(r#"{ args = ["{paths}"] }"#).fill(args.as_object().unwrap()).unwrap_err();
-            assert!(error.message.contains("at most 4096"), "{error}");
+            assert!(error.message.contains("the limits are 4096"), "{error}");
         }
-        // An argument that the file names very often.
+        // The manifest repeats one argument many times.
         let text = json!({"text": "a".repeat(1 << 20)});
         for (run, most) in [
             (format!(r#"{{ args = ["x{}"] }}"#, "{text}".repeat(10_000)), MAX_COMMAND_LINE),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_stderr_means_failure_where_the_file_says_so() {
+    fn a_stderr_line_that_matches_a_pattern_means_failure() {
         let grep = template("{ success = [0, 1], failure_stderr = [\"grep: *\", \"*No such file*\"] }");
         for (stderr, failure) in [
             ("", None),
@@ -453,13 +453,14 @@ mod tests {
             ),
             (" grep: no", None),
         ] {
-            assert_eq!(grep.failure(stderr), failure, "{stderr}");
+            assert_eq!(grep.failure_line(stderr), failure, "{stderr}");
         }
-        assert_eq!(template("{}").failure("error: no"), None);
+        assert_eq!(template("{}").failure_line("error: no"), None);
     }
 
     #[test]
-    fn only_what_is_named_is_success() {
+    fn only_listed_exit_statuses_mean_success() {
+
         assert!(template("{}").is_success(0) && !template("{}").is_success(1));
         let grep = template("{ success = [0, 1] }");
         assert!(grep.is_success(1) && !grep.is_success(2));

@@ -1,4 +1,4 @@
-//! What is checked, what is refused, and in which words.
+//! Tests of validation, refused schemas and messages.
 
 use super::*;
 use serde_json::json;
@@ -7,7 +7,7 @@ const COUNT: &str = r#"{"type":"object","properties":{"text":{"type":"string"},"
     "required":["text"],"additionalProperties":false}"#;
 
 #[test]
-fn arguments_are_checked_and_the_place_is_named() {
+fn a_mismatch_names_its_place() {
     let schema = Schema::input(COUNT).unwrap();
     assert_eq!(schema.check(&json!({"text": "a", "top": 3})), Ok(()));
     for (args, pointer, part) in [
@@ -41,10 +41,10 @@ fn bad_schemas_are_refused_with_the_reason() {
         format!(r##"{{"type":"object","$ref":"#/$defs/a39","$defs":{{"a0":{{}},{}}}}}"##, fan.join(","));
     let deep = format!(r#"{{"type":"object","not":{}{{}}{}}}"#, r#"{"not":"#.repeat(100), "}".repeat(100));
     for (schema, part) in [
-        ("", "not JSON"),
+        ("", "not valid JSON"),
         ("[]", "not a JSON object"),
         ("true", "not a JSON object"),
-        (r#"{"type":"string"}"#, "must be `\"type\": \"object\"`"),
+        (r#"{"type":"string"}"#, "must have `\"type\": \"object\"`"),
         (
             r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/s.json"}}}"#,
             "leaves the schema",
@@ -55,9 +55,9 @@ fn bad_schemas_are_refused_with_the_reason() {
             r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"$ref":"#/$defs/y"},"y":{"anyOf":[{"$ref":"#/$defs/x"}]}}}"##,
             "leads back to itself",
         ),
-        (r#"{"type":"object","properties":{"a":{"type":"nonsense"}}}"#, "does not compile"),
-        (r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#, "does not compile"),
-        (&fan, "fans out"),
+        (r#"{"type":"object","properties":{"a":{"type":"nonsense"}}}"#, "the schema is invalid"),
+        (r#"{"type":"object","properties":{"a":{"pattern":"("}}}"#, "the schema is invalid"),
+        (&fan, "expands to more than"),
         (&deep, "nested deeper"),
     ] {
         let error = Schema::input(schema).unwrap_err().to_string();
@@ -66,7 +66,8 @@ fn bad_schemas_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_tree_may_refer_to_itself() {
+fn a_recursive_schema_is_allowed() {
+
     let tree = r##"{"type":"object","properties":{"children":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false}"##;
     let schema = Schema::input(tree).unwrap();
     assert!(schema.check(&json!({"children": [{"children": []}]})).is_ok());

@@ -1,7 +1,7 @@
-//! Why a value fits none of the variants of an `anyOf` or a `oneOf`: which variant was meant, and what is wrong in it.
+//! Messages for a value that matches no variant of an `anyOf` or `oneOf`: the intended variant and its findings.
 //!
-//! The variant that was meant is the one whose discriminator (a property with a `const`, or an `enum`) has the value's
-//! value; without one, the variant that is nearest: of the right type, with the fewest findings.
+//! The intended variant is the one whose discriminator (a property with a `const` or an `enum`) matches the value. Without a
+//! discriminator it is the nearest variant: of the same type, with the fewest findings.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
@@ -9,39 +9,39 @@ use serde_json::Value;
 
 use super::cut;
 
-/// Variants within variants that are looked into.
+/// Most levels of nested variants that are described.
 const MAX_NESTED: usize = 3;
-/// Most findings of the variant that was meant.
+/// Most findings of the intended variant.
 const MAX_FINDINGS: usize = 2;
-/// Most values, or variants, that a finding lists.
+/// Most values or variants that a finding lists.
 const MAX_LISTED: usize = 10;
-/// How far a variant is that wants another type, that wants another discriminator, or other properties.
+/// Distances of variants with a different type, a different discriminator or different properties.
 const OTHER_TYPE: usize = 10_000;
 const OTHER_DISCRIMINATOR: usize = 1000;
 const OTHER_PROPERTIES: usize = 20;
 
 type Variant = Vec<ValidationError<'static>>;
 
-/// One thing that is wrong, and where.
-pub(super) struct Finding {
+/// A problem and its place in the value.
+pub(super) struct VariantFinding {
     pub(super) pointer: String,
     pub(super) text: String,
 }
 
-/// What is wrong with a value, in the words for a model. `root` is the whole schema.
-pub(super) fn finding(error: &ValidationError<'_>, root: &Value) -> Finding {
-    nested(error, root, 0)
+/// Describes a validation error for a model. `root` is the whole schema.
+pub(super) fn describe_error(error: &ValidationError<'_>, root: &Value) -> VariantFinding {
+    describe_nested(error, root, 0)
 }
 
-fn nested(error: &ValidationError<'_>, root: &Value, level: usize) -> Finding {
+fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> VariantFinding {
     let pointer = error.instance_path().to_string();
-    let plain = |text: String| Finding { pointer: pointer.clone(), text };
+    let plain = |text: String| VariantFinding { pointer: pointer.clone(), text };
     let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
         return plain(cut(&error.to_string()));
     };
-    let Some((index, meant, far)) = nearest(context, &pointer) else { return plain(cut(&error.to_string())) };
+    let Some((index, meant, far)) = nearest_variant(context, &pointer) else { return plain(cut(&error.to_string())) };
     if far >= OTHER_TYPE {
-        return plain(format!("fits none of its variants: {}", listed(context)));
+        return plain(format!("matches none of its variants: {}", list_variants(context)));
     }
     if far >= OTHER_DISCRIMINATOR
         && let Some(text) = unknown_discriminator(context, meant, &pointer)
@@ -49,28 +49,28 @@ fn nested(error: &ValidationError<'_>, root: &Value, level: usize) -> Finding {
         return plain(text);
     }
     let schema = variant_schema(root, error.schema_path().as_str(), index);
-    let name = name(schema, error.instance(), index, context.len());
+    let name = variant_name(schema, error.instance(), index, context.len());
     if level >= MAX_NESTED {
-        return plain(format!("{name} is meant, and does not fit"));
+        return plain(format!("does not match {name}"));
     }
-    let found: Vec<Finding> =
-        meant.iter().take(MAX_FINDINGS).map(|error| nested(error, root, level + 1)).collect();
+    let found: Vec<VariantFinding> =
+        meant.iter().take(MAX_FINDINGS).map(|error| describe_nested(error, root, level + 1)).collect();
     let texts: Vec<String> =
-        found.iter().map(|one| format!("{}: {}", shown(&one.pointer), one.text)).collect();
+        found.iter().map(|one| format!("{}: {}", shown_pointer(&one.pointer), one.text)).collect();
     let at = found.into_iter().next().map_or(pointer, |first| first.pointer);
-    Finding { pointer: at, text: format!("{name} is meant: {}", texts.join("; ")) }
+    VariantFinding { pointer: at, text: format!("does not match {name}: {}", texts.join("; ")) }
 }
 
-/// The pointer as a message shows it.
-pub(super) fn shown(pointer: &str) -> String {
+/// The pointer as messages show it.
+pub(super) fn shown_pointer(pointer: &str) -> String {
     cut(if pointer.is_empty() { "(root)" } else { pointer })
 }
 
-/// The variant that was meant, with its place and how far it is.
-fn nearest<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
+/// The nearest variant with its index and its distance.
+fn nearest_variant<'c>(context: &'c [Variant], at: &str) -> Option<(usize, &'c Variant, usize)> {
     let far = |errors: &Variant| errors.iter().map(|error| distance(error, at)).sum();
     let all = context.iter().enumerate().map(|(index, errors)| (index, errors, far(errors)));
-    // Of several that are as near, the first.
+    // Of equally near variants, the first.
     all.min_by_key(|(index, _, far)| (*far, *index))
 }
 
@@ -78,7 +78,7 @@ fn distance(error: &ValidationError<'_>, at: &str) -> usize {
     let path = error.instance_path().as_str();
     match error.kind() {
         Kind::Type { .. } | Kind::FalseSchema if path == at => OTHER_TYPE,
-        Kind::Constant { .. } | Kind::Enum { .. } if path == at || child(path, at).is_some() => {
+        Kind::Constant { .. } | Kind::Enum { .. } if path == at || child_property(path, at).is_some() => {
             OTHER_DISCRIMINATOR
         }
         Kind::Required { .. } if path == at => OTHER_PROPERTIES,
@@ -91,12 +91,12 @@ fn distance(error: &ValidationError<'_>, at: &str) -> usize {
     }
 }
 
-/// The property of the value at `at` that a path leads to, if it leads no deeper.
-fn child<'p>(path: &'p str, at: &str) -> Option<&'p str> {
+/// The name of the direct property of `at` that `path` points to.
+fn child_property<'p>(path: &'p str, at: &str) -> Option<&'p str> {
     path.strip_prefix(at)?.strip_prefix('/').filter(|name| !name.contains('/'))
 }
 
-/// What is said where no variant has the value's discriminator: those that there are, and the one most like it.
+/// The message for an unknown discriminator: the valid values and the most similar one.
 fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Option<String> {
     let of = |error: &ValidationError<'_>| match error.kind() {
         Kind::Constant { expected_value } => vec![Value::clone(expected_value)],
@@ -105,7 +105,7 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
     };
     let first = meant
         .iter()
-        .find(|error| child(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
+        .find(|error| child_property(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
     let path = first.instance_path().as_str();
     let wrong = first.instance();
     let known: Vec<Value> = (context.iter().flatten())
@@ -125,21 +125,21 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
     let like = like.map(|value| format!("; did you mean {}?", cut(&value.to_string()))).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
     Some(format!(
-        "no variant has `{}` = {}: it is one of {}{like}",
+        "no variant has `{}` = {}; valid values are {}{like}",
         cut(name),
         cut(&wrong.to_string()),
         cut(&texts.join(", "))
     ))
 }
 
-/// What is wrong with each variant, in short.
-fn listed(context: &[Variant]) -> String {
+/// The first problem of each variant.
+fn list_variants(context: &[Variant]) -> String {
     let first = |(n, errors): (usize, &Variant)| Some(format!("({}) {}", n + 1, errors.first()?));
     let all: Vec<String> = context.iter().enumerate().filter_map(first).take(MAX_LISTED).collect();
     cut(&all.join(", "))
 }
 
-/// The schema of a variant, by the path of its `anyOf` or `oneOf`; `None` where the path does not lead there.
+/// The schema of a variant, by the path of its `anyOf` or `oneOf`; `None` if the path cannot be followed.
 fn variant_schema<'s>(root: &'s Value, path: &str, index: usize) -> Option<&'s Value> {
     let mut schema = root.pointer(path)?.as_array()?.get(index)?;
     for _ in 0..MAX_NESTED {
@@ -149,8 +149,8 @@ fn variant_schema<'s>(root: &'s Value, path: &str, index: usize) -> Option<&'s V
     Some(schema)
 }
 
-/// The variant in the words of its schema: its discriminator, its title, its only property, or its place.
-fn name(schema: Option<&Value>, value: &Value, index: usize, count: usize) -> String {
+/// The name of a variant: its discriminator, its title, its only property, or its position.
+fn variant_name(schema: Option<&Value>, value: &Value, index: usize, count: usize) -> String {
     let by_place = format!("variant {} of {count}", index + 1);
     let Some(schema) = schema else { return by_place };
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -181,7 +181,7 @@ mod tests {
     use crate::tool::schema::Schema;
 
     #[test]
-    fn the_variant_that_was_meant_is_named_with_what_is_wrong_in_it() {
+    fn the_intended_variant_is_named_with_its_findings() {
         let tagged = json!({"oneOf": [
             {"type": "object", "required": ["kind", "radius"], "additionalProperties": false,
              "properties": {"kind": {"const": "circle"}, "radius": {"type": "number"}}},
@@ -200,29 +200,29 @@ mod tests {
                 &tagged,
                 json!({"kind": "circle", "radius": "x"}),
                 "/a/radius",
-                &["`kind` = \"circle\" is meant", "\"number\""][..],
+                &["does not match the variant with `kind` = \"circle\"", "\"number\""][..],
             ),
             (
                 &tagged,
                 json!({"kind": "square", "radius": 1}),
                 "/a",
-                &["`kind` = \"square\" is meant", "side"],
+                &["does not match the variant with `kind` = \"square\"", "side"],
             ),
             (
                 &tagged,
                 json!({"kind": "circl", "radius": 1}),
                 "/a",
-                &["it is one of \"circle\", \"square\"", "did you mean \"circle\"?"],
+                &["valid values are \"circle\", \"square\"", "did you mean \"circle\"?"],
             ),
-            (&tagged, json!(5), "/a", &["fits none of its variants", "\"object\""]),
-            (&tagged, json!({"radius": "x"}), "/a", &["is meant", "kind"]),
+            (&tagged, json!(5), "/a", &["matches none of its variants", "\"object\""]),
+            (&tagged, json!({"radius": "x"}), "/a", &["does not match", "kind"]),
             (
                 &keyed,
                 json!({"circle": "x"}),
                 "/a/circle",
-                &["the variant with `circle` is meant", "\"number\""],
+                &["does not match the variant with `circle`", "\"number\""],
             ),
-            (&nullable, json!("long"), "/a", &["variant 1 of 2 is meant", "3"]),
+            (&nullable, json!("long"), "/a", &["does not match variant 1 of 2", "3"]),
         ] {
             let whole = json!({"type": "object", "properties": {"a": schema}, "$defs": {"square": square}});
             let mismatch =
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn variants_within_variants_and_long_values_stay_short() {
+    fn messages_of_nested_variants_and_long_values_are_short() {
         let mut schema = json!({"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]});
         let mut value = json!({"x": "y".repeat(10_000)});
         for _ in 0..10 {
@@ -244,6 +244,6 @@ mod tests {
         let whole = json!({"type": "object", "properties": {"a": schema}});
         let mismatch = Schema::input(&whole.to_string()).unwrap().check(&json!({"a": value})).unwrap_err();
         assert!(mismatch.message.chars().count() < 3000, "{}", mismatch.message);
-        assert!(mismatch.message.contains("is meant"), "{}", mismatch.message);
+        assert!(mismatch.message.contains("does not match"), "{}", mismatch.message);
     }
 }

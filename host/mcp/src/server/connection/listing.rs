@@ -1,4 +1,4 @@
-//! What a connection answers to those who ask what there is: lists, in pages, and resources that are read.
+//! Handlers of list requests, with pagination, and of `resources/read`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,112 +9,116 @@ use serde::Serialize;
 use serde_json::json;
 use toolbay_policy::text::one_line;
 
-use super::{McpConnection, millis};
-use crate::client::Address;
+use super::{McpConnection, to_millis};
+use crate::client::ResourceAddress;
 use crate::protocol::pages::Cursor;
-use crate::server::changes::{self, Kind};
-use crate::server::convert::ShownTool;
-use crate::server::request::{Answer, Caching, RequestContext};
+use crate::server::changes::{self, ServedList};
+use crate::server::convert::ToolListItem;
+use crate::server::request::{CacheHints, EncodedResult, RequestContext};
 use crate::server::{outputs, prompts_and_resources, session_attachments};
 
-/// Longest address that an error repeats, in characters.
-const MAX_URI: usize = 2048;
+/// Longest URI in an error, in characters.
+const MAX_SHOWN_URI: usize = 2048;
 
 impl McpConnection {
-    /// How long a list may be kept, and by whom: what is listed depends on who asks. What is still to come is there at the
-    /// next list.
-    pub(super) fn caching(&self) -> Caching {
+    /// The cache hints of a list. The content depends on the client, so the scope is private. An incomplete list must
+    /// not be cached.
+    pub(super) fn cache_hints(&self) -> CacheHints {
         let life = if self.server().is_settled() { self.options().list_ttl } else { Duration::ZERO };
-        Caching { ttl_ms: millis(life), cache_scope: CacheScope::Private }
+        CacheHints { ttl_ms: to_millis(life), cache_scope: CacheScope::Private }
     }
 
-    /// A page of a list.
-    pub(super) async fn list(
+    /// Returns a page of a list.
+    pub(super) async fn list_page(
         &self,
-        kind: Kind,
+        kind: ServedList,
         params: PaginatedRequestParams,
         context: &RequestContext,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<EncodedResult, ErrorData> {
         let server = self.server();
-        server.listable().await;
-        let cursor = Cursor::of(params)?;
-        // Since when it is told what changes.
-        let (since, view) = (server.changes(), server.view());
-        // Later pages of a list do not count: what they belong to is the first one.
-        if cursor.is_first() && !self.is_of_one_request {
-            self.seen.note(kind, changes::number(server, &view, kind), &since);
+        server.wait_listable().await;
+        let cursor = Cursor::from_request(params)?;
+        // Changes after this point are announced.
+        let (since, view) = (server.subscribe_changes(), server.view());
+        // The first page determines the version of the list.
+        if cursor.is_first() && !self.is_single_request {
+            self.baseline.record(kind, changes::list_fingerprint(server, &view, kind), &since);
         }
         Ok(match kind {
-            Kind::Tools => {
-                let shown = view.definitions().map(|entry| ShownTool(entry, context.era));
+            ServedList::Tools => {
+                let shown = view.definitions().map(|entry| ToolListItem(entry, context.era));
                 let named = shown.map(|tool| (tool.0.def.name.as_str().into(), tool));
-                self.page("tools", named, &cursor, context, self.caching())
+                self.encode_page("tools", named, &cursor, context, self.cache_hints())
             }
-            Kind::Prompts => {
-                let all = by_name(prompts_and_resources::prompts(&view));
-                self.page("prompts", all, &cursor, context, self.caching())
+            ServedList::Prompts => {
+                let all = into_named(prompts_and_resources::list_prompts(&view));
+                self.encode_page("prompts", all, &cursor, context, self.cache_hints())
             }
-            Kind::Templates => {
-                let all = by_name(server.templates(&view));
-                self.page("resourceTemplates", all, &cursor, context, self.caching())
+            ServedList::Templates => {
+                let all = into_named(server.templates(&view));
+                self.encode_page("resourceTemplates", all, &cursor, context, self.cache_hints())
             }
-            Kind::Resources => {
+            ServedList::Resources => {
                 let (mut all, session) = (server.resources(&view), &self.client.owner.session);
                 let mut made = server.attachments.list(session);
-                if let Some(spool) = server.pipeline.spool() {
-                    made.extend(outputs::list(&**spool, session).await);
+                if let Some(spool) = server.pipeline.output_store() {
+                    made.extend(outputs::list_resources(&**spool, session).await);
                 }
                 all.extend(made.into_iter().map(|resource| (resource.uri.clone(), resource)));
-                // A call may add to it at any time.
-                let caching = Caching { ttl_ms: 0, ..self.caching() };
-                self.page("resources", by_name(all), &cursor, context, caching)
+                // A call may add a resource at any time.
+                let caching = CacheHints { ttl_ms: 0, ..self.cache_hints() };
+                self.encode_page("resources", into_named(all), &cursor, context, caching)
             }
         })
     }
 
-    fn page<'a, T: Serialize>(
+    fn encode_page<'a, T: Serialize>(
         &self,
         key: &'static str,
         things: impl Iterator<Item = (Cow<'a, str>, T)>,
         cursor: &Cursor,
         context: &RequestContext,
-        caching: Caching,
-    ) -> Answer {
+        caching: CacheHints,
+    ) -> EncodedResult {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Page<T: Serialize> {
+        struct PageResult<T: Serialize> {
             #[serde(flatten)]
             items: BTreeMap<&'static str, Vec<T>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
         }
         let (items, next_cursor) = cursor.page(things, self.options().page_size);
-        context.complete(Page { items: [(key, items)].into(), next_cursor }, Some(caching), None)
+        context.complete_response(
+            PageResult { items: [(key, items)].into(), next_cursor },
+            Some(caching),
+            None,
+        )
     }
 
     /// Reads a resource.
-    pub(super) async fn read(&self, uri: &str) -> Result<Vec<ResourceContents>, ErrorData> {
+    pub(super) async fn read_resource(&self, uri: &str) -> Result<Vec<ResourceContents>, ErrorData> {
         let absent = || {
-            let data = json!({ "uri": one_line(uri, MAX_URI) });
+            let data = json!({ "uri": one_line(uri, MAX_SHOWN_URI) });
             ErrorData::resource_not_found("Resource not found", Some(data))
         };
         let (server, session) = (self.server(), &self.client.owner.session);
-        if Address::is_one(uri) {
-            return server.read_of_others(uri).await.map_err(|error| error.unwrap_or_else(absent));
+        if ResourceAddress::has_bridge_prefix(uri) {
+            return server.read_bridged_resource(uri).await.map_err(|error| error.unwrap_or_else(absent));
         }
-        let contents = if outputs::is_one(uri) {
-            let spool = server.pipeline.spool().ok_or_else(absent)?;
-            outputs::read(&**spool, session, uri).await
-        } else if session_attachments::is_one(uri) {
+        let contents = if outputs::is_output_uri(uri) {
+            let spool = server.pipeline.output_store().ok_or_else(absent)?;
+            outputs::read_output(&**spool, session, uri).await
+        } else if session_attachments::is_attachment_uri(uri) {
             server.attachments.read(session, uri)
         } else {
-            server.loaded().await;
-            prompts_and_resources::read(&server.view(), uri).transpose()?
+            server.wait_loaded().await;
+            prompts_and_resources::read_resource(&server.view(), uri).transpose()?
         };
         Ok(vec![contents.ok_or_else(absent)?])
     }
 }
 
-fn by_name<T>(things: BTreeMap<String, T>) -> impl Iterator<Item = (Cow<'static, str>, T)> {
+fn into_named<T>(things: BTreeMap<String, T>) -> impl Iterator<Item = (Cow<'static, str>, T)> {
     things.into_iter().map(|(name, thing)| (name.into(), thing))
 }

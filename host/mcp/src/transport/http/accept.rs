@@ -1,4 +1,4 @@
-//! Connections: taken in, served, and ended in order.
+//! Accepts connections, serves them, and shuts them down in order.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,37 +19,38 @@ use tokio_util::task::TaskTracker;
 use toolbay_core::audit::refusals;
 use toolbay_policy::serve::ServeLimits;
 
-use super::State;
-use super::connections::{ConnectionPermit, network};
-use super::route::{self, Source};
-use super::socket::{Patience, Patient};
+use super::HttpState;
+use super::connections::{ConnectionPermit, client_network};
+use super::route::{self, RequestSource};
+use super::socket::{SocketTimeouts, TimeoutStream};
 
-/// How long the next connection waits when one could not be taken in.
-const BREATH: Duration = Duration::from_millis(50);
-/// The same, when idle connections were closed for it.
-const SHED_WAIT: Duration = Duration::from_millis(5);
-/// How often a lack of descriptors is logged.
-const SHORTAGE_LOG: Duration = Duration::from_secs(10);
-/// How often sessions are looked for that are too old; more often where they are to end soon.
-const SWEEP: Duration = Duration::from_secs(30);
-/// Never more often than that.
-const MIN_SWEEP: Duration = Duration::from_millis(100);
-/// How long the end of everything may take: calls that are ended then have a second, and are recorded.
+/// Delay after a failed accept.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Delay after a failed accept for which idle connections were closed.
+const AFTER_SHED_DELAY: Duration = Duration::from_millis(5);
+/// Shortest time between two log messages about a lack of descriptors.
+const SHORTAGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest time between two sweeps of expired sessions.
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Shortest time between two sweeps of expired sessions.
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Timeout of the final shutdown. Cancelled calls have 1 s to end and be recorded.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// How long calls that were cut off have to end and to be answered.
-const CUT_OFF_WAIT: Duration = Duration::from_secs(3);
-/// Largest piece of a connection that is held while it is read or written, in bytes; grows only for what needs it.
+/// How long cancelled calls have to end and get their responses written.
+const CANCELLED_CALLS_TIMEOUT: Duration = Duration::from_secs(3);
+/// Largest buffer of a connection, in bytes. It grows only as needed.
 const MAX_BUFFER: usize = 64 << 10;
-/// What is said to a connection for which there is no place.
-const NO_PLACE: &[u8] =
+/// Response on a connection over the limit.
+const UNAVAILABLE_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// Serves until the end.
-pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
+/// Serves until the shutdown is complete.
+pub(super) async fn run(state: Arc<HttpState>, listeners: Vec<TcpListener>) {
     let tasks = TaskTracker::new();
     let closing = CancellationToken::new();
     for listener in listeners {
-        let taking = Taking { state: Arc::clone(&state), tasks: tasks.clone(), closing: closing.clone() };
+        let taking = Acceptor { state: Arc::clone(&state), tasks: tasks.clone(), closing: closing.clone() };
+        // The tracker owns the task. It ends when `closing` fires.
         tasks.spawn(async move {
             tokio::select! {
                 () = taking.closing.cancelled() => {}
@@ -65,11 +66,11 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
         state.draining.cancel();
         closing.cancel();
         tasks.close();
-        if tokio::time::timeout(limits.drain_grace, ended(&state, &tasks)).await.is_err() {
-            tracing::warn!("requests did not end in time and are cut off");
-            state.server.calls.cut_off.cancel();
-            // Who does not read the answer in time gets none.
-            drop(tokio::time::timeout(CUT_OFF_WAIT, ended(&state, &tasks)).await);
+        if tokio::time::timeout(limits.drain_grace, wait_ended(&state, &tasks)).await.is_err() {
+            tracing::warn!("requests did not end within the grace period and are cancelled");
+            state.server.calls.shutdown.cancel();
+            // A client that does not read in time gets no response.
+            drop(tokio::time::timeout(CANCELLED_CALLS_TIMEOUT, wait_ended(&state, &tasks)).await);
         }
     };
     tokio::select! {
@@ -81,83 +82,85 @@ pub(super) async fn run(state: Arc<State>, listeners: Vec<TcpListener>) {
     closing.cancel();
     state.ends.stop.cancel();
     tasks.close();
-    // What is told to end ends at once; nothing of it waits for a client.
-    if tokio::time::timeout(END_WAIT, ended(&state, &tasks)).await.is_err() {
-        tracing::warn!("something did not end in time");
+    // Cancelled tasks end at once: none of them waits for a client.
+    if tokio::time::timeout(END_WAIT, wait_ended(&state, &tasks)).await.is_err() {
+        tracing::warn!("connections or calls did not end in time");
     }
 }
 
-/// Waits until no connection is open and no call runs: in a session calls go on without the connection that they came by,
-/// and tasks without any.
-async fn ended(state: &State, connections: &TaskTracker) {
+/// Waits until all connections are closed and all calls have ended. Calls in a session, and tasks, outlive their
+/// connection.
+async fn wait_ended(state: &HttpState, connections: &TaskTracker) {
     connections.wait().await;
     state.server.calls.tracker.wait().await;
 }
 
-/// Drops sessions that are too old, for ever.
-async fn sweep(state: &State) {
+/// Drops expired sessions, forever.
+async fn sweep(state: &HttpState) {
     loop {
         let idle = state.settings.load().serve.limits.session_idle / 2;
-        tokio::time::sleep(idle.clamp(MIN_SWEEP, SWEEP)).await;
+        tokio::time::sleep(idle.clamp(MIN_SWEEP_INTERVAL, MAX_SWEEP_INTERVAL)).await;
         state.sessions.sweep(&state.settings.load().serve.limits);
     }
 }
 
-/// Logs the counts of refused requests, for ever.
-async fn log_refused(state: &State) {
+/// Logs the counts of refused requests, forever.
+async fn log_refused(state: &HttpState) {
     loop {
         tokio::time::sleep(refusals::WINDOW).await;
         state.refused.log_due();
     }
 }
 
-/// What takes connections in.
-struct Taking {
-    state: Arc<State>,
+/// Accepts connections on the listeners.
+struct Acceptor {
+    state: Arc<HttpState>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
 
-impl Taking {
+impl Acceptor {
     async fn accept(&self, listener: &TcpListener) {
-        let mut shortage = Shortage::default();
+        let mut shortage = DescriptorShortage::default();
         loop {
             match listener.accept().await {
-                Ok((stream, address)) => self.take(stream, address),
+                Ok((stream, address)) => self.spawn_connection(stream, address),
                 Err(error) if lacks_descriptors(&error) => {
-                    let closed = self.state.connections.shed();
+                    let closed = self.state.connections.shed_idle();
                     shortage.log(&error, closed);
-                    // They are closed by their own tasks.
-                    tokio::time::sleep(if closed > 0 { SHED_WAIT } else { BREATH }).await;
+                    // The tasks of these connections close them.
+                    tokio::time::sleep(if closed > 0 { AFTER_SHED_DELAY } else { ACCEPT_RETRY_DELAY }).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken in");
-                    tokio::time::sleep(BREATH).await;
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    /// Gives a connection a place and a task.
-    fn take(&self, mut stream: TcpStream, address: SocketAddr) {
-        // Small answers must not wait for an acknowledgement.
+    /// Acquires a permit for a connection and spawns its task.
+    fn spawn_connection(&self, mut stream: TcpStream, address: SocketAddr) {
+        // Small responses must not wait for an acknowledgement (Nagle).
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small packets may wait");
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
         }
-        let (state, peer) = (Arc::clone(&self.state), network(address.ip()));
+        let (state, peer) = (Arc::clone(&self.state), client_network(address.ip()));
         let settings = state.settings.load_full();
-        let Some(place) = state.connections.enter(peer, &settings.serve.limits) else {
-            tracing::warn!(%peer, "a connection was refused: as many as may be are at work");
-            // It fits into the buffer of a new connection, or the connection is none.
-            drop(stream.try_write(NO_PLACE));
-            self.tasks.spawn(async move { drop(tokio::time::timeout(BREATH, stream.shutdown()).await) });
+        let Some(place) = state.connections.acquire(peer, &settings.serve.limits) else {
+            tracing::warn!(%peer, "a connection was refused: the limit is reached and all connections are active");
+            // The response fits into the send buffer of a new connection.
+            drop(stream.try_write(UNAVAILABLE_RESPONSE));
+            self.tasks.spawn(async move {
+                drop(tokio::time::timeout(ACCEPT_RETRY_DELAY, stream.shutdown()).await)
+            });
             return;
         };
         let closing = self.closing.clone();
         self.tasks.spawn(async move {
             let stop = state.ends.stop.clone();
-            let source = Source::of(address.ip(), &place.connection);
-            let serving = serve(stream, place, source, state, &settings.serve.limits, closing);
+            let source = RequestSource::new(address.ip(), &place.connection);
+            let serving = serve_connection(stream, place, source, state, &settings.serve.limits, closing);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -167,61 +170,61 @@ impl Taking {
     }
 }
 
-/// What is logged while descriptors are lacking.
+/// Rate-limits log messages about a lack of descriptors.
 #[derive(Debug, Default)]
-struct Shortage {
+struct DescriptorShortage {
     logged: Option<Instant>,
-    /// Idle connections that were closed since then.
+    /// Idle connections that were closed since the last log message.
     closed: usize,
 }
 
-impl Shortage {
-    /// Counts connections that were closed, and logs them from time to time.
+impl DescriptorShortage {
+    /// Counts closed connections, and logs them from time to time.
     fn log(&mut self, error: &io::Error, closed: usize) {
         self.closed = self.closed.saturating_add(closed);
-        if self.logged.is_some_and(|at| at.elapsed() < SHORTAGE_LOG) {
+        if self.logged.is_some_and(|at| at.elapsed() < SHORTAGE_LOG_INTERVAL) {
             return;
         }
         self.logged = Some(Instant::now());
         let closed = std::mem::take(&mut self.closed);
-        tracing::error!(%error, closed, "no descriptor is left for a connection; idle connections were closed");
+        tracing::error!(%error, closed, "no descriptor is left for a new connection; idle connections were closed");
     }
 }
 
-/// Whether a connection could not be taken in because the process or the system has no descriptor or memory left for it.
+/// Whether an accept failed because the process or the system is out of descriptors or memory.
 fn lacks_descriptors(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     lacks.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Serves one connection until it ends, has to go, or everything ends.
-fn serve(
+/// Serves one connection until it ends, is evicted, or the server shuts down.
+fn serve_connection(
     stream: TcpStream,
     place: ConnectionPermit,
-    source: Source,
-    state: Arc<State>,
+    source: RequestSource,
+    state: Arc<HttpState>,
     limits: &ServeLimits,
     closing: CancellationToken,
 ) -> impl Future<Output = ()> + Send + use<> {
     let connection = Arc::clone(&place.connection);
-    let gone = connection.gone.clone();
+    let gone = connection.evicted.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(source.clone());
         let state = Arc::clone(&state);
-        async move { Ok::<Response<Body>, Infallible>(route::answer(&state, request).await) }
+        async move { Ok::<Response<Body>, Infallible>(route::handle(&state, request).await) }
     });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // The connection's bytes know better when it is idle: not while its last answer is still on the way.
+        // `TimeoutStream` detects idle connections. It knows when the last response is still being written.
         .header_read_timeout(None)
         .max_headers(usize::try_from(limits.headers).unwrap_or(usize::MAX))
         .max_header_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX))
         .max_buf_size(MAX_BUFFER.max(usize::try_from(limits.header_bytes).unwrap_or(MAX_BUFFER)));
-    let patience = Patience { idle: limits.idle_timeout, write: limits.write_timeout };
-    let io = TokioIo::new(Patient::new(stream, Arc::clone(&connection), patience));
+    let patience = SocketTimeouts { idle: limits.idle_timeout, write: limits.write_timeout };
+    let io = TokioIo::new(TimeoutStream::new(stream, Arc::clone(&connection), patience));
     let mut serving = Box::pin(builder.serve_connection(io, service));
     async move {
         let ended = tokio::select! {
@@ -231,12 +234,12 @@ fn serve(
                 serving.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = &mut serving => ended,
-                    () = place.connection.is_settled() => return,
+                    () = place.connection.wait_settled() => return,
                 }
             }
         };
         if let Err(error) = ended {
-            // Clients that are slow, broken or gone: nobody's concern but theirs.
+            // Slow, broken or disconnected clients are no problem of the server.
             tracing::debug!(%error, "a connection ended");
         }
     }

@@ -1,5 +1,5 @@
-//! The `Host` and the `Origin` that a request names: what a page of another site makes a browser send (DNS rebinding)
-//! names another host than this one.
+//! Checks the `Host` and `Origin` headers. They reveal requests that a page of another site makes a browser send (DNS
+//! rebinding).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -7,26 +7,26 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
-use toolbay_policy::serve::Serve;
+use toolbay_policy::serve::ServePolicy;
 use toolbay_policy::text;
 
-/// Longest name that an answer repeats, in characters.
+/// Longest name in an error response, in characters.
 const MAX_SHOWN: usize = 100;
 
-/// Which names are this server's.
+/// The names of this server, and the origins that may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AllowedHosts {
     hosts: BTreeSet<String>,
     origins: BTreeSet<String>,
     /// Where the server listens.
     pub(super) listens: Vec<SocketAddr>,
-    /// Pages of this machine may send requests.
+    /// Whether pages from this machine may send requests.
     local_pages: bool,
 }
 
 impl AllowedHosts {
-    /// The names of a server that listens there.
-    pub(super) fn new(serve: &Serve, listens: Vec<SocketAddr>) -> Self {
+    /// The names of a server that listens on these addresses.
+    pub(super) fn new(serve: &ServePolicy, listens: Vec<SocketAddr>) -> Self {
         let mut hosts = serve.hosts.clone();
         hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(ToOwned::to_owned));
         for address in listens.iter().filter(|address| !address.ip().is_unspecified()) {
@@ -41,21 +41,21 @@ impl AllowedHosts {
         Self { hosts, origins: serve.origins.clone(), listens, local_pages }
     }
 
-    /// The host that the request names.
+    /// Checks the host of a request, and returns it.
     ///
     /// # Errors
-    /// It is none of this server's; says what would make it one.
-    pub(super) fn host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
+    /// The host is not a name of this server. The message says how to add it.
+    pub(super) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<String, String> {
         let mut given = headers.get_all(HOST).iter();
         let given = (given.next(), given.next());
-        // A target in absolute form says where the request goes, whatever Host says (RFC 9112, 3.2.2): both must be ours.
+        // An absolute request target overrides Host (RFC 9112, 3.2.2), so both must be valid.
         if let (Some(target), (Some(_), None)) = (uri.authority(), given) {
-            self.ours(target.as_str())?;
+            self.match_host(target.as_str())?;
         }
-        // As most write it; everything else is taken apart.
+        // Fast path for the usual form; everything else is parsed.
         if let (Some(host), None) = given
             && let Ok(host) = host.to_str()
-            && self.hosts.contains(portless(host))
+            && self.hosts.contains(without_port(host))
         {
             return Ok(host.to_owned());
         }
@@ -65,11 +65,11 @@ impl AllowedHosts {
             (_, Some(_)) => None,
         };
         let host = host.ok_or("the request needs one valid Host header")?;
-        self.ours(host.as_str())
+        self.match_host(host.as_str())
     }
 
-    /// A host as it is compared, if it is one of this server's.
-    fn ours(&self, host: &str) -> Result<String, String> {
+    /// Normalizes a host, and checks that it is a name of this server.
+    fn match_host(&self, host: &str) -> Result<String, String> {
         if host.contains('@') {
             return Err("the request needs one valid Host header".to_owned());
         }
@@ -80,41 +80,41 @@ impl AllowedHosts {
         }
         let shown = text::one_line(&host, MAX_SHOWN);
         Err(format!(
-            "this server is not `{shown}`; if it is, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
+            "`{shown}` is not a name of this server; to add it, the operator can write in the policy: [serve] hosts = [\"{shown}\"]"
         ))
     }
 
-    /// The page that sent the request, if the policy names it: it may read the answer.
+    /// Checks the origin of a request. Returns it if the policy lists it, so that the page may read the response.
     ///
     /// # Errors
-    /// A page sent it that may not.
-    pub(super) fn origin(&self, headers: &HeaderMap) -> Result<Option<String>, String> {
+    /// The origin is not allowed. The message says how to allow it.
+    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<Option<String>, String> {
         let mut given = headers.get_all(ORIGIN).iter();
         let Some(origin) = given.next() else { return Ok(None) };
         let text = origin.to_str().ok().filter(|_| given.next().is_none());
-        let origin = text.ok_or("the Origin header is not one")?.to_ascii_lowercase();
-        if self.origins.contains(&origin) || self.origins.contains(&format!("{}:*", portless(&origin))) {
+        let origin = text.ok_or("the Origin header is invalid")?.to_ascii_lowercase();
+        if self.origins.contains(&origin) || self.origins.contains(&format!("{}:*", without_port(&origin))) {
             return Ok(Some(origin));
         }
-        if self.local_pages && is_local(&origin) {
+        if self.local_pages && is_local_origin(&origin) {
             return Ok(None);
         }
         let shown = text::one_line(&origin, MAX_SHOWN);
         Err(format!(
-            "pages of `{shown}` may not use this server; to allow it, the operator can write in the policy: \
+            "pages from `{shown}` may not use this server; to allow them, the operator can write in the policy: \
              [serve] origins = [\"{shown}\"]"
         ))
     }
 }
 
-/// An origin or a host without its port.
-fn portless(origin: &str) -> &str {
+/// Removes the port of an origin or a host.
+fn without_port(origin: &str) -> &str {
     let port = origin.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
     port.map_or(origin, |(base, _)| base)
 }
 
-fn is_local(origin: &str) -> bool {
-    let base = portless(origin);
+fn is_local_origin(origin: &str) -> bool {
+    let base = without_port(origin);
     ["http", "https"].iter().any(|scheme| {
         let host = base.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
         host.is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"))
@@ -127,11 +127,11 @@ mod tests {
     use axum::http::HeaderValue;
 
     fn names(listens: &str) -> AllowedHosts {
-        let serve = Serve {
+        let serve = ServePolicy {
             hosts: ["tools.example.com".to_owned(), "only.example:8443".to_owned()].into(),
             origins: ["https://app.example".to_owned(), "http://dev.example:*".to_owned()].into(),
             public_url: Some("https://mcp.example:444".to_owned()),
-            ..Serve::default()
+            ..ServePolicy::default()
         };
         AllowedHosts::new(&serve, vec![listens.parse().unwrap()])
     }
@@ -142,9 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_of_this_server() {
+    fn only_hosts_of_this_server_are_accepted() {
         let names = names("192.0.2.7:80");
-        let ok = |values: &[&str]| names.host(&Uri::from_static("/mcp"), &headers(&HOST, values)).is_ok();
+        let ok =
+            |values: &[&str]| names.check_host(&Uri::from_static("/mcp"), &headers(&HOST, values)).is_ok();
         for good in [
             "localhost",
             "LOCALHOST:8080",
@@ -183,16 +184,16 @@ mod tests {
             ("http://evil@localhost/mcp", false),
         ] {
             let uri = Uri::from_static(target);
-            assert_eq!(names.host(&uri, &headers(&HOST, &["localhost"])).is_ok(), good, "{target}");
-            assert_eq!(names.host(&uri, &headers(&HOST, &[])).is_ok(), good, "{target}");
+            assert_eq!(names.check_host(&uri, &headers(&HOST, &["localhost"])).is_ok(), good, "{target}");
+            assert_eq!(names.check_host(&uri, &headers(&HOST, &[])).is_ok(), good, "{target}");
         }
         assert!(!ok(&[]) && !ok(&["localhost", "localhost"]) && !ok(&["localhost", "evil.example"]));
     }
 
     #[test]
-    fn a_page_is_named_or_of_this_machine() {
+    fn only_configured_and_local_origins_are_accepted() {
         let near = names("127.0.0.1:80");
-        let ask = |names: &AllowedHosts, values: &[&str]| names.origin(&headers(&ORIGIN, values));
+        let ask = |names: &AllowedHosts, values: &[&str]| names.check_origin(&headers(&ORIGIN, values));
         assert_eq!(ask(&near, &[]), Ok(None));
         for local in ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"] {
             assert_eq!(ask(&near, &[local]), Ok(None), "{local}");

@@ -1,7 +1,7 @@
-//! What belongs to a client: its pace, and its share of the server.
+//! Request rates and quotas of clients.
 //!
-//! A client is who a token says, or an address where nobody is asked. What it takes is counted twice, for itself and for
-//! all together, so that none takes what is there for all.
+//! A client is a principal: the subject of a token, or an address with anonymous access. Its usage is counted twice,
+//! for the client and for all clients together, so that one client cannot use up the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use toolbay_policy::serve::ServeLimits;
 use crate::auth::failures;
 use crate::server::outbox::{Outbox, OutboxSettings};
 
-/// All clients that are remembered.
+/// All known clients.
 #[derive(Debug)]
 pub(super) struct Clients {
-    all: Mutex<HashMap<Arc<str>, Arc<Client>>>,
-    takes: ClientUsage,
+    all: Mutex<HashMap<Arc<str>, Arc<ClientState>>>,
+    usage: ClientUsage,
     outboxes: OutboxSettings,
 }
 
 /// One client.
 #[derive(Debug)]
-pub(super) struct Client {
-    /// A name that no other has.
+pub(super) struct ClientState {
+    /// Unique name of the principal.
     pub(super) name: Arc<str>,
-    /// Its answers that it has not read.
+    /// The client's unread responses.
     pub(super) outbox: Arc<Outbox>,
-    pace: Mutex<RequestRate>,
-    takes: ClientUsage,
+    rate: Mutex<RequestRate>,
+    usage: ClientUsage,
 }
 
 #[derive(Debug)]
 struct RequestRate {
-    /// When the next request would come if the client kept exactly to its pace.
+    /// Theoretical arrival time of the next request (GCRA).
     next: Instant,
     used: Instant,
 }
 
-/// What of the server is taken.
+/// Counters of the resources in use.
 #[derive(Debug, Default)]
 struct ClientUsage {
     requests: Arc<AtomicU64>,
@@ -51,42 +51,42 @@ struct ClientUsage {
     resume_buffer_bytes: Arc<AtomicU64>,
 }
 
-/// A kind of what there is to take.
+/// A resource with a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QuotaKind {
-    /// A request, as long as it takes to answer.
+    /// A request, until it is answered.
     Request,
-    /// A stream, as long as the client listens.
+    /// A stream, while the client listens.
     Stream,
     /// A session, of either era.
     Session,
-    /// Bytes of the bodies of requests.
+    /// Bytes of request bodies.
     BodyBytes,
-    /// Bytes of answers whose client's connection broke.
-    KeptBytes,
+    /// Bytes of responses retained for disconnected clients.
+    ResumeBufferBytes,
 }
 
-/// A part of the server that a client takes, until it is dropped.
+/// Acquired quota of a client, released on drop.
 #[derive(Debug)]
 pub(super) struct QuotaPermit {
     kind: QuotaKind,
     amount: u64,
-    own: Arc<AtomicU64>,
-    all: Arc<AtomicU64>,
+    client_count: Arc<AtomicU64>,
+    total_count: Arc<AtomicU64>,
 }
 
-/// Why there is no share.
+/// The quota that is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QuotaExceeded {
-    /// The key of `[serve.limits]`.
+    /// The key in `[serve.limits]`.
     pub(super) key: &'static str,
-    /// Whether it is the client that has too many; otherwise all of them together.
-    pub(super) own: bool,
+    /// Whether the limit per client is exceeded, as opposed to the one for all clients.
+    pub(super) per_client: bool,
 }
 
 impl QuotaKind {
-    /// The bounds, of one client and of all: the keys of `[serve.limits]`, and what they are.
-    fn bounds(self, limits: &ServeLimits) -> [(&'static str, u64); 2] {
+    /// The limits per client and for all clients: the key in `[serve.limits]` and its value.
+    fn limits(self, limits: &ServeLimits) -> [(&'static str, u64); 2] {
         match self {
             Self::Request => [
                 ("requests_per_client", limits.requests_per_client.into()),
@@ -103,122 +103,123 @@ impl QuotaKind {
                 ("body_bytes_per_client", limits.body_bytes_per_client),
                 ("body_bytes_total", limits.body_bytes_total),
             ],
-            Self::KeptBytes => {
-                [("resume_buffer_bytes_per_client", limits.resume_buffer_bytes_per_client), ("resume_buffer_bytes", limits.resume_buffer_bytes)]
-            }
+            Self::ResumeBufferBytes => [
+                ("resume_buffer_bytes_per_client", limits.resume_buffer_bytes_per_client),
+                ("resume_buffer_bytes", limits.resume_buffer_bytes),
+            ],
         }
     }
 }
 
 impl ClientUsage {
-    fn of(&self, kind: QuotaKind) -> &Arc<AtomicU64> {
+    fn counter(&self, kind: QuotaKind) -> &Arc<AtomicU64> {
         match kind {
             QuotaKind::Request => &self.requests,
             QuotaKind::Stream => &self.streams,
             QuotaKind::Session => &self.sessions,
             QuotaKind::BodyBytes => &self.body_bytes,
-            QuotaKind::KeptBytes => &self.resume_buffer_bytes,
+            QuotaKind::ResumeBufferBytes => &self.resume_buffer_bytes,
         }
     }
 
     fn count(&self, kind: QuotaKind) -> u64 {
-        self.of(kind).load(Ordering::Acquire)
+        self.counter(kind).load(Ordering::Acquire)
     }
 }
 
 impl Clients {
-    /// Nobody yet; each gets an outbox of this kind.
+    /// Creates an empty registry. Each client gets an outbox with these settings.
     pub(super) fn new(outboxes: OutboxSettings) -> Self {
-        Self { all: Mutex::default(), takes: ClientUsage::default(), outboxes }
+        Self { all: Mutex::default(), usage: ClientUsage::default(), outboxes }
     }
 
-    /// The client of this name; `None`: there are too many, and all are at work.
-    pub(super) fn get(&self, name: &Arc<str>, limits: &ServeLimits) -> Option<Arc<Client>> {
+    /// Returns the client with this name. `None` if the limit is reached and all clients are active.
+    pub(super) fn get_or_insert(&self, name: &Arc<str>, limits: &ServeLimits) -> Option<Arc<ClientState>> {
         let mut all = self.all.lock();
         let now = Instant::now();
         if let Some(client) = all.get(name) {
-            client.pace.lock().used = now;
+            client.rate.lock().used = now;
             return Some(Arc::clone(client));
         }
         if all.len() >= usize::try_from(limits.clients).unwrap_or(usize::MAX) {
             let idle = all.values().filter(|client| client.is_idle());
-            // One that has a session would begin to count anew.
+            // Clients without a session first: a forgotten client with a session would get fresh counters.
             let oldest =
-                idle.min_by_key(|one| (one.takes.count(QuotaKind::Session) > 0, one.pace.lock().used))?;
+                idle.min_by_key(|one| (one.usage.count(QuotaKind::Session) > 0, one.rate.lock().used))?;
             let oldest = Arc::clone(&oldest.name);
             all.remove(&oldest);
         }
-        let client = Arc::new(Client {
+        let client = Arc::new(ClientState {
             name: Arc::clone(name),
             outbox: Arc::new(Outbox::new(self.outboxes.clone())),
-            pace: Mutex::new(RequestRate { next: now, used: now }),
-            takes: ClientUsage::default(),
+            rate: Mutex::new(RequestRate { next: now, used: now }),
+            usage: ClientUsage::default(),
         });
         all.insert(Arc::clone(name), Arc::clone(&client));
         Some(client)
     }
 
-    /// A share of the server for one of a kind.
+    /// Acquires quota for one unit.
     ///
     /// # Errors
-    /// There is none.
-    pub(super) fn share(
+    /// The quota is exceeded.
+    pub(super) fn acquire(
         &self,
-        client: &Client,
+        client: &ClientState,
         kind: QuotaKind,
         limits: &ServeLimits,
     ) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut share = self.nothing(client, kind);
+        let mut share = self.empty_permit(client, kind);
         share.grow(1, limits)?;
         Ok(share)
     }
 
-    /// A share that takes nothing yet.
-    pub(super) fn nothing(&self, client: &Client, kind: QuotaKind) -> QuotaPermit {
-        let (own, all) = (Arc::clone(client.takes.of(kind)), Arc::clone(self.takes.of(kind)));
-        QuotaPermit { kind, amount: 0, own, all }
+    /// A permit for nothing yet, to grow later.
+    pub(super) fn empty_permit(&self, client: &ClientState, kind: QuotaKind) -> QuotaPermit {
+        let (own, all) = (Arc::clone(client.usage.counter(kind)), Arc::clone(self.usage.counter(kind)));
+        QuotaPermit { kind, amount: 0, client_count: own, total_count: all }
     }
 
-    /// How much all of them take.
+    /// Usage of all clients together.
     #[cfg(test)]
     pub(super) fn count(&self, kind: QuotaKind) -> u64 {
-        self.takes.count(kind)
+        self.usage.count(kind)
     }
 }
 
-impl Client {
+impl ClientState {
     fn is_idle(&self) -> bool {
-        self.takes.count(QuotaKind::Request) == 0 && self.takes.count(QuotaKind::Stream) == 0
+        self.usage.count(QuotaKind::Request) == 0 && self.usage.count(QuotaKind::Stream) == 0
     }
 
-    /// Counts one more request.
+    /// Counts one request against the rate limit.
     ///
     /// # Errors
-    /// It came too early; says by how much.
-    pub(super) fn pace(&self, limits: &ServeLimits) -> Result<(), Duration> {
-        failures::pace(&mut self.pace.lock().next, Duration::from_secs(1), limits.requests_per_second)
+    /// The request came too early. The error is the time until the next allowed request.
+    pub(super) fn check_rate(&self, limits: &ServeLimits) -> Result<(), Duration> {
+        failures::check_rate(&mut self.rate.lock().next, Duration::from_secs(1), limits.requests_per_second)
     }
 }
 
 impl QuotaPermit {
-    /// ClientUsage more.
+    /// Acquires more quota.
     ///
     /// # Errors
-    /// There is no more; it stays what it is.
+    /// The quota is exceeded. The permit stays unchanged.
     pub(super) fn grow(&mut self, by: u64, limits: &ServeLimits) -> Result<(), QuotaExceeded> {
-        let [(own_key, own_most), (all_key, all_most)] = self.kind.bounds(limits);
-        if !add(&self.own, by, own_most) {
-            return Err(QuotaExceeded { key: own_key, own: true });
+        let [(own_key, own_most), (all_key, all_most)] = self.kind.limits(limits);
+        if !try_add(&self.client_count, by, own_most) {
+            return Err(QuotaExceeded { key: own_key, per_client: true });
         }
-        if !add(&self.all, by, all_most) {
-            self.own.fetch_sub(by, Ordering::AcqRel);
-            return Err(QuotaExceeded { key: all_key, own: false });
+        if !try_add(&self.total_count, by, all_most) {
+            self.client_count.fetch_sub(by, Ordering::AcqRel);
+            return Err(QuotaExceeded { key: all_key, per_client: false });
         }
         self.amount = self.amount.saturating_add(by);
         Ok(())
     }
 
-    /// How much it is.
+    /// The acquired amount.
     pub(super) fn amount(&self) -> u64 {
         self.amount
     }
@@ -226,13 +227,13 @@ impl QuotaPermit {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        for count in [&self.own, &self.all] {
+        for count in [&self.client_count, &self.total_count] {
             count.fetch_sub(self.amount, Ordering::AcqRel);
         }
     }
 }
 
-fn add(counter: &AtomicU64, by: u64, most: u64) -> bool {
+fn try_add(counter: &AtomicU64, by: u64, most: u64) -> bool {
     let more = |count: u64| count.checked_add(by).filter(|count| *count <= most);
     counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
 }
@@ -254,53 +255,56 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_has_its_share_and_no_more() {
-        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
-        let a = clients.get(&"a".into(), &limits).unwrap();
-        let b = clients.get(&"b".into(), &limits).unwrap();
-        let share = |client: &Client| clients.share(client, QuotaKind::Request, &limits);
+    async fn a_client_cannot_exceed_its_quota() {
+        let (clients, limits) = (Clients::new(OutboxSettings::unlimited()), limits());
+        let a = clients.get_or_insert(&"a".into(), &limits).unwrap();
+        let b = clients.get_or_insert(&"b".into(), &limits).unwrap();
+        let share = |client: &ClientState| clients.acquire(client, QuotaKind::Request, &limits);
         let held = (share(&a).unwrap(), share(&a).unwrap());
-        assert_eq!(share(&a).unwrap_err(), QuotaExceeded { key: "requests_per_client", own: true });
+        assert_eq!(share(&a).unwrap_err(), QuotaExceeded { key: "requests_per_client", per_client: true });
         let other = share(&b).unwrap();
-        assert_eq!(share(&b).unwrap_err(), QuotaExceeded { key: "requests", own: false });
-        assert!(clients.get(&"c".into(), &limits).is_none(), "both are at work");
+        assert_eq!(share(&b).unwrap_err(), QuotaExceeded { key: "requests", per_client: false });
+        assert!(clients.get_or_insert(&"c".into(), &limits).is_none(), "both clients are active");
         drop(other);
-        assert!(clients.get(&"c".into(), &limits).is_some(), "b is idle and goes");
+        assert!(clients.get_or_insert(&"c".into(), &limits).is_some(), "`b` is idle and is replaced");
         drop(held);
-        assert!(clients.share(&a, QuotaKind::Request, &limits).is_ok());
+        assert!(clients.acquire(&a, QuotaKind::Request, &limits).is_ok());
         assert_eq!(clients.count(QuotaKind::Request), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_grows_has_the_same_two_bounds_and_gives_back_all_of_it() {
-        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
-        let (a, b) = (clients.get(&"a".into(), &limits).unwrap(), clients.get(&"b".into(), &limits).unwrap());
+    async fn growing_permits_respect_both_limits_and_release_everything() {
+        let (clients, limits) = (Clients::new(OutboxSettings::unlimited()), limits());
+        let (a, b) = (
+            clients.get_or_insert(&"a".into(), &limits).unwrap(),
+            clients.get_or_insert(&"b".into(), &limits).unwrap(),
+        );
         let (mut of_a, mut of_b) =
-            (clients.nothing(&a, QuotaKind::BodyBytes), clients.nothing(&b, QuotaKind::BodyBytes));
+            (clients.empty_permit(&a, QuotaKind::BodyBytes), clients.empty_permit(&b, QuotaKind::BodyBytes));
         assert!(of_a.grow(40, &limits).is_ok() && of_a.grow(20, &limits).is_ok());
         assert_eq!(
             of_a.grow(1, &limits).unwrap_err(),
-            QuotaExceeded { key: "body_bytes_per_client", own: true }
+            QuotaExceeded { key: "body_bytes_per_client", per_client: true }
         );
         assert_eq!(
             of_b.grow(41, &limits).unwrap_err(),
-            QuotaExceeded { key: "body_bytes_total", own: false }
+            QuotaExceeded { key: "body_bytes_total", per_client: false }
         );
-        assert!(of_b.grow(40, &limits).is_ok(), "what was refused was not counted");
+        assert!(of_b.grow(40, &limits).is_ok(), "a refused amount is not counted");
         assert_eq!((of_a.amount(), clients.count(QuotaKind::BodyBytes)), (60, 100));
         drop((of_a, of_b));
         assert_eq!(clients.count(QuotaKind::BodyBytes), 0);
-        assert!(clients.nothing(&a, QuotaKind::BodyBytes).grow(u64::MAX, &limits).is_err());
+        assert!(clients.empty_permit(&a, QuotaKind::BodyBytes).grow(u64::MAX, &limits).is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_s_worth_may_come_at_once_and_then_one_after_the_other() {
-        let (clients, limits) = (Clients::new(OutboxSettings::roomy()), limits());
-        let client = clients.get(&"a".into(), &limits).unwrap();
-        assert!((0..10).all(|_| client.pace(&limits).is_ok()));
-        let early = client.pace(&limits).unwrap_err();
+    async fn a_burst_of_one_second_is_allowed() {
+        let (clients, limits) = (Clients::new(OutboxSettings::unlimited()), limits());
+        let client = clients.get_or_insert(&"a".into(), &limits).unwrap();
+        assert!((0..10).all(|_| client.check_rate(&limits).is_ok()));
+        let early = client.check_rate(&limits).unwrap_err();
         assert!(early <= Duration::from_millis(100), "{early:?}");
         tokio::time::advance(Duration::from_millis(100)).await;
-        assert!(client.pace(&limits).is_ok() && client.pace(&limits).is_err());
+        assert!(client.check_rate(&limits).is_ok() && client.check_rate(&limits).is_err());
     }
 }

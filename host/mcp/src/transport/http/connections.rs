@@ -1,13 +1,13 @@
-//! Which connections are open, and which one goes when there are too many.
+//! The open connections, and their eviction at the limit.
 //!
-//! A connection costs a client nothing and the server a descriptor and some memory. When there is no place, the one
-//! goes that has been idle longest: who holds many open loses them, and who has something to ask is answered. Idle is one
-//! that has no request and to which nothing is written; one that uploads or reads slowly is not, and has deadlines of its
-//! own.
+//! A connection costs a client nothing, and the server a descriptor and some memory. When the limit is reached, the
+//! server closes the connection that has been idle longest. A client that holds many connections loses them, and a
+//! client with a request is served. A connection is idle if it has no request and no pending write. A slow upload or
+//! download is not idle; it has its own timeouts.
 //!
-//! Each connection is also a descriptor of the process, of which calls, files and other servers need theirs. Therefore
-//! connections take at most half of what the process may have, whatever the policy allows, and when the process runs out of
-//! them all the same, idle connections are closed first.
+//! Calls, files and other servers need descriptors, too. Connections therefore take at most half of the descriptor
+//! limit of the process, whatever the policy allows. If the process still runs out of descriptors, idle connections are
+//! closed first.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,24 +20,24 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolbay_policy::serve::ServeLimits;
 
-/// How long a connection on which nothing is worked may stay when the server ends: what was answered goes out first.
-const SETTLING: Duration = Duration::from_millis(500);
+/// Polling interval during a shutdown; an idle connection stays open this long so that its last response is written.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Idle connections that are closed at once when the process has no descriptor left: enough for the next few connections
-/// and calls, few enough that most clients notice nothing.
-const SHED: usize = 16;
+/// Idle connections that are closed when the process is out of descriptors: enough for the next connections and calls,
+/// and few enough that most clients are not affected.
+const SHED_COUNT: usize = 16;
 
 /// The open connections.
 #[derive(Debug)]
 pub(super) struct Connections {
-    /// How many the process can hold at all.
+    /// Limit that follows from the descriptors of the process.
     capacity: usize,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     start: Instant,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
     all: HashMap<u64, Arc<HttpConnection>>,
 }
@@ -46,16 +46,16 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     peer: IpAddr,
-    /// Requests of it that are worked on, and one more while what is written to it waits.
-    busy: AtomicU32,
-    /// Since when it has none, in milliseconds.
+    /// Active requests, plus one while a write is blocked.
+    active_uses: AtomicU32,
+    /// Start of the idle time, in milliseconds since `start`.
     idle_since: AtomicU64,
     start: Instant,
-    /// Fires when it has to go.
-    pub(super) gone: CancellationToken,
+    /// Fires when the connection is evicted.
+    pub(super) evicted: CancellationToken,
 }
 
-/// A place among the connections, until it is dropped.
+/// A permit for one open connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     connections: Arc<Connections>,
@@ -63,12 +63,13 @@ pub(super) struct ConnectionPermit {
     pub(super) connection: Arc<HttpConnection>,
 }
 
-/// Work on a connection, until it is dropped: it does not have to go.
+/// Keeps a connection from counting as idle until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionUseGuard(Arc<HttpConnection>);
 
-/// From where a client comes, as far as it cannot choose: whoever has one address of IPv6 has the 2^64 of its network.
-pub(super) fn network(address: IpAddr) -> IpAddr {
+/// The part of an address that a client cannot choose: one IPv6 host usually controls the 2^64 addresses of its /64
+/// network.
+pub(super) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
@@ -78,7 +79,7 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Connections {
-    /// For as many as this process may have descriptors for.
+    /// Creates the set, limited by the descriptors of the process.
     pub(super) fn new() -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let half = descriptors.and_then(|most| usize::try_from(most / 2).ok());
@@ -89,40 +90,40 @@ impl Connections {
         Self { capacity: capacity.max(1), open: Mutex::default(), start: Instant::now() }
     }
 
-    /// How many there may be under these limits.
-    pub(super) fn most(&self, limits: &ServeLimits) -> usize {
+    /// The limit on connections under these settings.
+    pub(super) fn max_connections(&self, limits: &ServeLimits) -> usize {
         usize::try_from(limits.connections).unwrap_or(usize::MAX).min(self.capacity)
     }
 
-    /// Closes some of the connections that have been idle longest; returns how many.
-    pub(super) fn shed(&self) -> usize {
+    /// Closes the connections that have been idle longest; returns their number.
+    pub(super) fn shed_idle(&self) -> usize {
         let mut open = self.open.lock();
-        (0..SHED).map_while(|_| open.make_room(None)).count()
+        (0..SHED_COUNT).map_while(|_| open.evict_idlest(None)).count()
     }
 
-    /// How many there are.
+    /// Number of open connections.
     pub(super) fn count(&self) -> usize {
         self.open.lock().all.len()
     }
 
-    /// Gives a place to one more; `None`: all of them are at work.
-    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<ConnectionPermit> {
+    /// Acquires a permit for a new connection. `None` if the limit is reached and no connection is idle.
+    pub(super) fn acquire(self: &Arc<Self>, peer: IpAddr, limits: &ServeLimits) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         let of_peer = open.all.values().filter(|one| one.peer == peer).count();
         if u64::try_from(of_peer).is_ok_and(|count| count >= limits.connections_per_peer.into()) {
-            open.make_room(Some(peer))?;
+            open.evict_idlest(Some(peer))?;
         }
-        if open.all.len() >= self.most(limits) {
-            open.make_room(None)?;
+        if open.all.len() >= self.max_connections(limits) {
+            open.evict_idlest(None)?;
         }
         let id = open.next;
         open.next = open.next.wrapping_add(1);
         let connection = Arc::new(HttpConnection {
             peer,
-            busy: AtomicU32::new(0),
+            active_uses: AtomicU32::new(0),
             idle_since: AtomicU64::new(millis(self.start)),
             start: self.start,
-            gone: CancellationToken::new(),
+            evicted: CancellationToken::new(),
         });
         open.all.insert(id, Arc::clone(&connection));
         drop(open);
@@ -130,42 +131,42 @@ impl Connections {
     }
 }
 
-impl Open {
-    /// Closes the connection that has been idle longest, of one address or of all.
-    fn make_room(&mut self, of: Option<IpAddr>) -> Option<()> {
+impl OpenConnections {
+    /// Closes the connection that has been idle longest, of one peer or of all.
+    fn evict_idlest(&mut self, of: Option<IpAddr>) -> Option<()> {
         let idle = self.all.iter().filter(|(_, one)| {
-            of.is_none_or(|peer| one.peer == peer) && one.busy.load(Ordering::Acquire) == 0
+            of.is_none_or(|peer| one.peer == peer) && one.active_uses.load(Ordering::Acquire) == 0
         });
         let (id, _) = idle.min_by_key(|(id, one)| (one.idle_since.load(Ordering::Relaxed), **id))?;
         let id = *id;
-        self.all.remove(&id)?.gone.cancel();
+        self.all.remove(&id)?.evicted.cancel();
         Some(())
     }
 }
 
 impl HttpConnection {
-    /// Waits until no request of it is worked on; at the end, who still writes one is not waited for.
-    pub(super) async fn is_settled(&self) {
+    /// Waits until no request is active. Used on shutdown, where incomplete requests are not awaited.
+    pub(super) async fn wait_settled(&self) {
         loop {
-            tokio::time::sleep(SETTLING).await;
-            if self.busy.load(Ordering::Acquire) == 0 {
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+            if self.active_uses.load(Ordering::Acquire) == 0 {
                 return;
             }
         }
     }
 
-    /// Until when it may be idle, if it is: so long after its last request, or its beginning.
-    pub(super) fn idle_until(&self, patience: Duration) -> Option<Instant> {
-        if self.busy.load(Ordering::Acquire) > 0 {
+    /// When the idle timeout ends, counted from the last request or from the start. `None` if the connection is active.
+    pub(super) fn idle_deadline(&self, patience: Duration) -> Option<Instant> {
+        if self.active_uses.load(Ordering::Acquire) > 0 {
             return None;
         }
         let since = Duration::from_millis(self.idle_since.load(Ordering::Relaxed));
         self.start.checked_add(since)?.checked_add(patience)
     }
 
-    /// Says that it is worked on.
-    pub(super) fn work(self: &Arc<Self>) -> ConnectionUseGuard {
-        self.busy.fetch_add(1, Ordering::AcqRel);
+    /// Marks the connection as active.
+    pub(super) fn begin_use(self: &Arc<Self>) -> ConnectionUseGuard {
+        self.active_uses.fetch_add(1, Ordering::AcqRel);
         ConnectionUseGuard(Arc::clone(self))
     }
 }
@@ -173,7 +174,7 @@ impl HttpConnection {
 impl Drop for ConnectionUseGuard {
     fn drop(&mut self) {
         self.0.idle_since.store(millis(self.0.start), Ordering::Relaxed);
-        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+        self.0.active_uses.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -196,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_network_are_one() {
-        let network = |text: &str| network(text.parse().unwrap()).to_string();
+    fn ipv6_addresses_of_one_network_are_one_client() {
+        let network = |text: &str| client_network(text.parse().unwrap()).to_string();
         for (address, expect) in [
             ("192.0.2.7", "192.0.2.7"),
             ("::ffff:192.0.2.7", "192.0.2.7"),
@@ -211,39 +212,43 @@ mod tests {
     }
 
     #[test]
-    fn for_one_too_many_the_one_goes_that_was_idle_longest() {
+    fn the_connection_idle_longest_is_evicted_at_the_limit() {
         let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         let connections = Arc::new(Connections::new());
         let limits = limits(3, 2);
-        let a = connections.enter(one, &limits).unwrap();
-        let b = connections.enter(one, &limits).unwrap();
-        let working = a.connection.work();
-        let c = connections.enter(one, &limits).unwrap();
-        assert!(!a.connection.gone.is_cancelled() && b.connection.gone.is_cancelled(), "a works, b goes");
+        let a = connections.acquire(one, &limits).unwrap();
+        let b = connections.acquire(one, &limits).unwrap();
+        let working = a.connection.begin_use();
+        let c = connections.acquire(one, &limits).unwrap();
+        assert!(
+            !a.connection.evicted.is_cancelled() && b.connection.evicted.is_cancelled(),
+            "`a` is active, so `b` is evicted"
+        );
         drop(b);
         assert_eq!(connections.count(), 2);
-        let busy = c.connection.work();
-        assert!(connections.enter(one, &limits).is_none(), "both of this address work");
-        let d = connections.enter(other, &limits).unwrap();
-        let e = connections.enter(other, &limits).unwrap();
-        assert!(d.connection.gone.is_cancelled(), "the only one that is idle");
+        let busy = c.connection.begin_use();
+        assert!(connections.acquire(one, &limits).is_none(), "both connections of this peer are active");
+        let d = connections.acquire(other, &limits).unwrap();
+        let e = connections.acquire(other, &limits).unwrap();
+        assert!(d.connection.evicted.is_cancelled(), "`d` is the only idle connection");
         drop((working, busy, a, c, d, e));
         assert_eq!(connections.count(), 0);
     }
 
     #[test]
-    fn descriptors_bound_connections_whatever_the_policy_says() {
+    fn descriptors_limit_connections_regardless_of_the_policy() {
         let (peer, limits) = (IpAddr::from([127, 0, 0, 1]), limits(1000, 1000));
         let connections = Arc::new(Connections::with_capacity(40));
-        let places: Vec<ConnectionPermit> = (0..41).map_while(|_| connections.enter(peer, &limits)).collect();
-        assert_eq!((places.len(), connections.count(), connections.most(&limits)), (41, 40, 40));
-        assert!(places[0].connection.gone.is_cancelled() && !places[1].connection.gone.is_cancelled());
+        let places: Vec<ConnectionPermit> =
+            (0..41).map_while(|_| connections.acquire(peer, &limits)).collect();
+        assert_eq!((places.len(), connections.count(), connections.max_connections(&limits)), (41, 40, 40));
+        assert!(places[0].connection.evicted.is_cancelled() && !places[1].connection.evicted.is_cancelled());
         let working: Vec<ConnectionUseGuard> =
-            places[1..20].iter().map(|place| place.connection.work()).collect();
+            places[1..20].iter().map(|place| place.connection.begin_use()).collect();
         assert_eq!(
-            (connections.shed(), connections.shed(), connections.shed()),
+            (connections.shed_idle(), connections.shed_idle(), connections.shed_idle()),
             (16, 5, 0),
-            "what works stays"
+            "active connections stay"
         );
         assert_eq!(connections.count(), working.len());
         assert!(Connections::new().capacity < usize::MAX / 2 || cfg!(not(target_os = "linux")));

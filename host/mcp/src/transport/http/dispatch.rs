@@ -1,6 +1,5 @@
-//! A request whose client is known, on its way to the protocol, and the reply on its way back. Both eras go this way: a
-//! body is parsed, gets its context, is worked on, and is answered with one JSON body, or with events where something else
-//! is sent before the answer.
+//! Dispatches authenticated requests to the protocol layer, in both eras: parses the body, creates the context, runs
+//! the request, and responds with one JSON body, or with events if other messages precede the response.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,111 +13,112 @@ use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion, RequestId};
 use serde_json::value::RawValue;
 
-use super::body::RequestBody;
-use super::clients::{Client, QuotaPermit};
+use super::bodies::RequestBody;
+use super::clients::{ClientState, QuotaPermit};
 use super::event_body::EventBody;
+use super::event_reader::{EventReader, SessionStreamContext};
 use super::headers;
-use super::reader::{EventReader, StreamKeeper};
-use super::sessions::{HttpSession, RETRY, SessionScope};
-use super::{Settings, State, answer};
+use super::sessions::{HttpSession, STREAM_RETRY, SessionScope};
+use super::{HttpState, ServeSettings, responses};
 use crate::auth::CredentialValidity;
-use crate::protocol::event_stream::{Event, EventStream, Reply, place};
-use crate::protocol::event_streams::{EventStreams, StreamRefusal};
-use crate::protocol::incoming::{self, ClientMessage, Request};
+use crate::protocol::event_stream::{EncodedResponse, EventStream, StreamEvent, parse_event_id};
+use crate::protocol::event_streams::{BeginStreamError, EventStreams};
+use crate::protocol::incoming::{self, ClientMessage, ClientRequest};
 use crate::protocol::mirror::HeaderMirror;
 use crate::protocol::trace;
 use crate::server::connection::McpConnection;
 use crate::server::request::RequestOrigin;
 use crate::server::{Server, SessionOwner, convert};
 
-/// The session that a client of 2026-07-28 wants its request to belong to.
-const SESSION: &str = "toolbay-session";
-/// The session of a client up to 2025-11-25.
-const LEGACY_SESSION: &str = "mcp-session-id";
-/// Where a client comes back to.
-const LAST_EVENT: &str = "last-event-id";
-/// Longest name of a session, in bytes.
-const MAX_SESSION: usize = 128;
+/// Header with the session label that a client of 2026-07-28 chooses.
+const SESSION_LABEL_HEADER: &str = "toolbay-session";
+/// Header with the session id of a legacy client.
+const SESSION_ID_HEADER: &str = "mcp-session-id";
+/// Header with the last event id, to resume a stream.
+const LAST_EVENT_ID_HEADER: &str = "last-event-id";
+/// Longest session label, in bytes.
+const MAX_SESSION_LABEL: usize = 128;
 
-type Refusal = Box<Response<Body>>;
+type RefusalResponse = Box<Response<Body>>;
 
-/// Who asks.
-pub(super) struct Dispatch<'a> {
-    pub(super) state: &'a Arc<State>,
-    pub(super) settings: &'a Arc<Settings>,
+/// An authenticated client and its endpoint.
+pub(super) struct Dispatcher<'a> {
+    pub(super) state: &'a Arc<HttpState>,
+    pub(super) settings: &'a Arc<ServeSettings>,
     pub(super) server: &'a Arc<Server>,
-    pub(super) client: Arc<Client>,
-    /// Under which name the client has something for this profile alone.
+    pub(super) client: Arc<ClientState>,
+    /// Name of the client within this profile.
     pub(super) owner: Arc<str>,
-    /// Who it is, if they said.
-    pub(super) agent: Option<String>,
+    /// The name of the authenticated principal.
+    pub(super) agent_id: Option<String>,
     pub(super) validity: CredentialValidity,
 }
 
-/// A request and what is done for it.
-struct Exchange {
+/// A running request and its event stream.
+struct RequestExchange {
     stream: Arc<EventStream>,
-    /// Ends when the request has its answer.
+    /// Ends when the request is answered.
     work: BoxFuture<'static, ()>,
-    keeper: Option<StreamKeeper>,
+    keeper: Option<SessionStreamContext>,
 }
 
-impl Dispatch<'_> {
-    /// The answer to a request whose body is there.
+impl Dispatcher<'_> {
+    /// Responds to a request with a complete body.
     ///
     /// # Errors
-    /// The answer of this server itself.
-    pub(super) async fn answer(
+    /// The request was refused. The error is the response.
+    pub(super) async fn dispatch(
         self,
         parts: Parts,
         body: RequestBody,
         permit: Arc<QuotaPermit>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, RefusalResponse> {
         match parts.method {
-            Method::POST => self.post(&parts.headers, body, permit).await,
-            Method::GET => self.get(&parts.headers),
-            _ => self.delete(&parts.headers),
+            Method::POST => self.handle_post(&parts.headers, body, permit).await,
+            Method::GET => self.handle_get(&parts.headers),
+            _ => self.handle_delete(&parts.headers),
         }
     }
 
-    async fn post(
+    async fn handle_post(
         self,
         headers: &HeaderMap,
         body: RequestBody,
         permit: Arc<QuotaPermit>,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Response<Body>, RefusalResponse> {
         if !headers::accepts(headers, &["application/json", "text/event-stream"]) {
-            let text = "a client takes both: Accept: application/json, text/event-stream";
-            return Err(Box::new(answer::text(StatusCode::NOT_ACCEPTABLE, text)));
+            let text = "the client must accept both types: Accept: application/json, text/event-stream";
+            return Err(Box::new(responses::text(StatusCode::NOT_ACCEPTABLE, text)));
         }
         if !headers::is_json(headers) {
-            let text = "the body is JSON: Content-Type: application/json";
-            return Err(Box::new(answer::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)));
+            let text = "the body must be JSON: Content-Type: application/json";
+            return Err(Box::new(responses::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)));
         }
-        let message = incoming::read(&body.bytes).map_err(|invalid| Box::new(answer::invalid(&invalid)))?;
-        let is_legacy = headers::check(headers, &message, |tool| self.mirror(tool)).map_err(|error| {
-            let id = match &message {
-                ClientMessage::Request(request) => Some(request.id.clone()),
-                ClientMessage::Notification { .. } | ClientMessage::Response { .. } => None,
-            };
-            Box::new(answer::of_error(StatusCode::BAD_REQUEST, &error, id.as_ref()))
-        })?;
-        // What the request takes of the server is its own as long as something is done for it: in a session, it outlives the
-        // connection that it came by.
+        let message = incoming::parse_message(&body.bytes)
+            .map_err(|invalid| Box::new(responses::invalid_message(&invalid)))?;
+        let is_legacy =
+            headers::check_headers(headers, &message, |tool| self.header_mirror(tool)).map_err(|error| {
+                let id = match &message {
+                    ClientMessage::Request(request) => Some(request.id.clone()),
+                    ClientMessage::Notification { .. } | ClientMessage::Response { .. } => None,
+                };
+                Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, id.as_ref()))
+            })?;
+        // The request keeps its quota until its work ends. In a session, it outlives the connection.
         let reserved = (permit, body.permit);
         match message {
             ClientMessage::Request(request) if !is_legacy => {
                 let is_well_formed =
                     request.meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty();
-                let exchange = self.lone_exchange(headers, request, reserved)?;
-                Ok(exchange.respond(|error| headers::status(error, is_well_formed)).await)
+                let exchange = self.stateless_exchange(headers, request, reserved)?;
+                Ok(exchange.respond(|error| headers::status_for(error, is_well_formed)).await)
             }
-            ClientMessage::Request(request) if headers.contains_key(LEGACY_SESSION) => {
-                let session = self.session(headers)?;
-                let exchange = match self.exchange(headers, session, request, reserved) {
+            ClientMessage::Request(request) if headers.contains_key(SESSION_ID_HEADER) => {
+                let session = self.find_session(headers)?;
+                let exchange = match self.session_exchange(headers, session, request, reserved) {
                     Ok(exchange) => exchange,
-                    Err((StreamRefusal::Duplicate, id)) => return Ok(duplicate(&id)),
-                    Err((StreamRefusal::Over, _)) => return Err(no_session()),
+                    Err((BeginStreamError::Duplicate, id)) => return Ok(duplicate_id_response(&id)),
+                    Err((BeginStreamError::Closed, _)) => return Err(unknown_session()),
                 };
                 Ok(exchange.respond(|_| StatusCode::OK).await)
             }
@@ -126,79 +126,79 @@ impl Dispatch<'_> {
                 self.begin_session(headers, request).await
             }
             ClientMessage::Request(_) => Err(session_required()),
-            ClientMessage::Notification { .. } if !is_legacy => Ok(accepted()),
+            ClientMessage::Notification { .. } if !is_legacy => Ok(accepted_response()),
             ClientMessage::Response { .. } if !is_legacy => {
-                let text = "a response belongs to a session, and there is none";
+                let text = "a response requires a session";
                 let error = ErrorData::invalid_request(text, None);
-                Err(Box::new(answer::of_error(StatusCode::BAD_REQUEST, &error, None)))
+                Err(Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, None)))
             }
             ClientMessage::Notification { method, params } => {
-                self.session(headers)?.notice(&method, params.as_deref());
-                Ok(accepted())
+                self.find_session(headers)?.handle_notification(&method, params.as_deref());
+                Ok(accepted_response())
             }
             ClientMessage::Response { id, result } => {
-                self.session(headers)?.connection.resolve(id, result);
-                Ok(accepted())
+                self.find_session(headers)?.connection.resolve(id, result);
+                Ok(accepted_response())
             }
         }
     }
 
-    /// The stream of a session itself, or the rest of one that broke off.
-    fn get(&self, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    /// Opens the stream of a session, or resumes a stream.
+    fn handle_get(&self, headers: &HeaderMap) -> Result<Response<Body>, RefusalResponse> {
         if !headers::accepts(headers, &["text/event-stream"]) {
-            let text = "a client takes events: Accept: text/event-stream";
-            return Err(Box::new(answer::text(StatusCode::NOT_ACCEPTABLE, text)));
+            let text = "the client must accept events: Accept: text/event-stream";
+            return Err(Box::new(responses::text(StatusCode::NOT_ACCEPTABLE, text)));
         }
-        let session = self.session_of_legacy(headers)?;
-        let own = Arc::clone(&session.streams.own);
-        let Some(last) = headers.get(LAST_EVENT) else {
-            let is_resumable = headers::version(headers).is_some_and(knows_resumption);
-            let first = is_resumable.then(|| Event::invitation(Some("0".to_owned()), RETRY));
-            let reader = EventReader::new(own, None, Some(self.keeper(session)));
-            return Ok(events(EventBody::new(Some(reader), first)));
+        let session = self.legacy_session(headers)?;
+        let own = Arc::clone(&session.streams.session_stream);
+        let Some(last) = headers.get(LAST_EVENT_ID_HEADER) else {
+            let is_resumable = headers::version_header(headers).is_some_and(supports_resumption);
+            let first = is_resumable.then(|| StreamEvent::resume_hint(Some("0".to_owned()), STREAM_RETRY));
+            let reader = EventReader::new(own, None, Some(self.stream_context(session)));
+            return Ok(event_response(EventBody::new(Some(reader), first)));
         };
-        let at = last.to_str().ok().and_then(place);
+        let at = last.to_str().ok().and_then(parse_event_id);
         let found = at.and_then(|(after, number)| match number {
-            Some(number) => session.streams.numbered(number).map(|stream| (stream, after)),
+            Some(number) => session.streams.find_by_number(number).map(|stream| (stream, after)),
             None => Some((own, after)),
         });
-        // An error would make a client come back with the same id for ever.
-        let reader =
-            found.map(|(stream, after)| EventReader::new(stream, Some(after), Some(self.keeper(session))));
-        Ok(events(EventBody::new(reader, None)))
+        // An error would make clients retry with the same id forever, so an unknown id gets an empty stream.
+        let reader = found
+            .map(|(stream, after)| EventReader::new(stream, Some(after), Some(self.stream_context(session))));
+        Ok(event_response(EventBody::new(reader, None)))
     }
 
-    fn delete(&self, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
-        self.session_of_legacy(headers)?;
-        let id = headers.get(LEGACY_SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
-        self.state.sessions.end(id);
+    fn handle_delete(&self, headers: &HeaderMap) -> Result<Response<Body>, RefusalResponse> {
+        self.legacy_session(headers)?;
+        let id = headers.get(SESSION_ID_HEADER).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        self.state.sessions.remove(id);
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
     }
 
-    /// The session that a request without a message names.
-    fn session_of_legacy(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, Refusal> {
+    /// The session of a GET or DELETE request.
+    fn legacy_session(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, RefusalResponse> {
         let is_legacy = headers::is_legacy(headers)
-            .map_err(|error| Box::new(answer::of_error(StatusCode::BAD_REQUEST, &error, None)))?;
+            .map_err(|error| Box::new(responses::from_error(StatusCode::BAD_REQUEST, &error, None)))?;
         if !is_legacy {
-            let text = "clients of 2026-07-28 have no session: POST";
-            return Err(Box::new(answer::text(StatusCode::METHOD_NOT_ALLOWED, text)));
+            let text = "2026-07-28 has no sessions: use POST";
+            return Err(Box::new(responses::text(StatusCode::METHOD_NOT_ALLOWED, text)));
         }
-        self.session(headers)
+        self.find_session(headers)
     }
 
-    /// The session that the request names, if it is this client's.
-    fn session(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, Refusal> {
-        let id = headers.get(LEGACY_SESSION).ok_or_else(session_required)?;
+    /// Finds the session that the request names, if it belongs to this client.
+    fn find_session(&self, headers: &HeaderMap) -> Result<Arc<HttpSession>, RefusalResponse> {
+        let id = headers.get(SESSION_ID_HEADER).ok_or_else(session_required)?;
         let limits = &self.settings.serve.limits;
         let sessions = &self.state.sessions;
         let session = id.to_str().ok().and_then(|id| sessions.find(id, &self.owner, &self.validity, limits));
-        session.ok_or_else(no_session)
+        session.ok_or_else(unknown_session)
     }
 
-    fn keeper(&self, session: Arc<HttpSession>) -> StreamKeeper {
-        StreamKeeper {
+    fn stream_context(&self, session: Arc<HttpSession>) -> SessionStreamContext {
+        SessionStreamContext {
             state: Arc::clone(self.state),
             settings: Arc::clone(self.settings),
             client: Arc::clone(&self.client),
@@ -206,10 +206,11 @@ impl Dispatch<'_> {
         }
     }
 
-    fn origin(&self, headers: &HeaderMap) -> RequestOrigin {
+    fn request_origin(&self, headers: &HeaderMap) -> RequestOrigin {
         let mut traces = headers.get_all("traceparent").iter();
         let one = traces.next().filter(|_| traces.next().is_none());
-        let traceparent = one.and_then(|value| trace::parent(value.to_str().ok()?)).map(ToOwned::to_owned);
+        let traceparent =
+            one.and_then(|value| trace::parse_traceparent(value.to_str().ok()?)).map(ToOwned::to_owned);
         RequestOrigin {
             outbox: Arc::clone(&self.client.outbox),
             validity: Some(self.validity.clone()),
@@ -217,20 +218,25 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Begins a session: it is answered at once.
-    async fn begin_session(&self, headers: &HeaderMap, request: Request) -> Result<Response<Body>, Refusal> {
-        let permit = self.state.sessions.seat(self.state, &self.client, &self.settings.serve.limits);
-        let permit = permit.map_err(|full| Box::new(answer::full(full)))?;
-        let retry = request.subject.as_deref().is_some_and(knows_resumption).then_some(RETRY);
+    /// Performs `initialize` and creates the session.
+    async fn begin_session(
+        &self,
+        headers: &HeaderMap,
+        request: ClientRequest,
+    ) -> Result<Response<Body>, RefusalResponse> {
+        let permit =
+            self.state.sessions.acquire_permit(self.state, &self.client, &self.settings.serve.limits);
+        let permit = permit.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        let retry = request.subject.as_deref().is_some_and(supports_resumption).then_some(STREAM_RETRY);
         let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.ends.stop.child_token());
-        let owner = SessionOwner::of_session(self.agent.clone());
+        let owner = SessionOwner::new_session(self.agent_id.clone());
         let connection = self.server.connection(owner, Arc::clone(&streams) as _, closed.clone());
         let session =
             Arc::new(HttpSession { streams, connection: Arc::new(connection), closed: closed.clone() });
-        let admitted = session.connection.admit(request, self.origin(headers), closed.child_token());
+        let admitted = session.connection.admit(request, self.request_origin(headers), closed.child_token());
         let reply = Arc::clone(&session.connection).answer(admitted).await;
         let is_error = reply.error.is_some();
-        let mut response = json(reply, StatusCode::OK);
+        let mut response = json_response(reply, StatusCode::OK);
         if is_error {
             return Ok(response);
         }
@@ -239,139 +245,141 @@ impl Dispatch<'_> {
             owner: Arc::clone(&self.owner),
             validity: self.validity.clone(),
         };
-        let id = self.state.sessions.begin(session, scope, permit);
+        let id = self.state.sessions.insert(session, scope, permit);
         if let Ok(id) = HeaderValue::from_str(&id) {
-            response.headers_mut().insert(HeaderName::from_static(LEGACY_SESSION), id);
+            response.headers_mut().insert(HeaderName::from_static(SESSION_ID_HEADER), id);
         }
         Ok(response)
     }
 
-    /// A request in a session. It continues when its reader leaves.
-    fn exchange<T: Send + 'static>(
+    /// Starts a request in a session. It continues when its reader disconnects.
+    fn session_exchange<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
         session: Arc<HttpSession>,
-        request: Request,
+        request: ClientRequest,
         reserved: T,
-    ) -> Result<Exchange, (StreamRefusal, RequestId)> {
+    ) -> Result<RequestExchange, (BeginStreamError, RequestId)> {
         let (id, cancel) = (request.id.clone(), session.closed.child_token());
         let stream = session.streams.begin(&id, cancel.clone()).map_err(|refusal| (refusal, id.clone()))?;
-        let open = OpenRequest { session: Arc::clone(&session), id };
-        let admitted = session.connection.admit(request, self.origin(headers), cancel);
+        let open = OpenRequestGuard { session: Arc::clone(&session), id };
+        let admitted = session.connection.admit(request, self.request_origin(headers), cancel);
         let connection = Arc::clone(&session.connection);
         let work = Box::pin(async move {
             let reply = connection.answer(admitted).await;
-            open.session.streams.end(&open.id, Some(reply));
+            open.session.streams.finish(&open.id, Some(reply));
             drop((open, reserved));
         });
-        Ok(Exchange { stream, work, keeper: Some(self.keeper(session)) })
+        Ok(RequestExchange { stream, work, keeper: Some(self.stream_context(session)) })
     }
 
-    /// A request without a session. Its client cancels it by leaving.
-    fn lone_exchange<T: Send + 'static>(
+    /// Starts a request without a session. Disconnecting cancels it.
+    fn stateless_exchange<T: Send + 'static>(
         &self,
         headers: &HeaderMap,
-        request: Request,
+        request: ClientRequest,
         reserved: T,
-    ) -> Result<Exchange, Refusal> {
-        // A task outlives its request.
+    ) -> Result<RequestExchange, RefusalResponse> {
+        // Tasks outlive the request, so only the server's shutdown closes the connection.
         let closed = self.state.ends.stop.child_token();
         let cancel = closed.child_token();
-        let stream = Arc::new(EventStream::of_lone_request(cancel.clone()));
+        let stream = Arc::new(EventStream::for_stateless_request(cancel.clone()));
         let connection =
             self.server.connection(self.session_owner(headers)?, Arc::clone(&stream) as _, closed);
-        let connection: Arc<McpConnection> = Arc::new(connection.of_one_request());
-        let admitted = connection.admit(request, self.origin(headers), cancel);
+        let connection: Arc<McpConnection> = Arc::new(connection.for_single_request());
+        let admitted = connection.admit(request, self.request_origin(headers), cancel);
         let answered = Arc::clone(&stream);
         let work = Box::pin(async move {
             let reply = connection.answer(admitted).await;
-            answered.end(Some(reply));
+            answered.finish(Some(reply));
             drop(reserved);
         });
-        Ok(Exchange { stream, work, keeper: None })
+        Ok(RequestExchange { stream, work, keeper: None })
     }
 
-    /// Which arguments of a tool are also in headers.
-    fn mirror(&self, tool: &str) -> HeaderMirror {
-        self.server.view().get_callable(tool).map(|entry| convert::mirror(entry)).unwrap_or_default()
+    /// The arguments of a tool that are mirrored in headers.
+    fn header_mirror(&self, tool: &str) -> HeaderMirror {
+        self.server.view().get_callable(tool).map(|entry| convert::header_mirror(entry)).unwrap_or_default()
     }
 
     /// The owner of a request without a legacy session.
-    fn session_owner(&self, headers: &HeaderMap) -> Result<SessionOwner, Refusal> {
+    fn session_owner(&self, headers: &HeaderMap) -> Result<SessionOwner, RefusalResponse> {
         let mut name = Arc::clone(&self.owner);
-        if let Some(label) = headers.get(SESSION) {
-            let legal = |label: &&str| !label.is_empty() && label.len() <= MAX_SESSION;
+        if let Some(label) = headers.get(SESSION_LABEL_HEADER) {
+            let legal = |label: &&str| !label.is_empty() && label.len() <= MAX_SESSION_LABEL;
             let label = label.to_str().ok().filter(legal).ok_or_else(|| {
-                let text = format!("`{SESSION}` has 1 to {MAX_SESSION} visible ASCII characters");
-                Box::new(answer::error(StatusCode::BAD_REQUEST, ErrorCode::INVALID_REQUEST, text, None))
+                let text = format!(
+                    "`{SESSION_LABEL_HEADER}` must have 1 to {MAX_SESSION_LABEL} visible ASCII characters"
+                );
+                Box::new(responses::error(StatusCode::BAD_REQUEST, ErrorCode::INVALID_REQUEST, text, None))
             })?;
             name = format!("{name}#{label}").into();
         }
         let (state, limits) = (self.state, &self.settings.serve.limits);
-        let session = state.sessions.stateless(&name, state, &self.client, limits);
-        let session = session.map_err(|full| Box::new(answer::full(full)))?;
-        Ok(SessionOwner { session_id: name, agent_id: self.agent.clone(), session })
+        let session = state.sessions.stateless_session(&name, state, &self.client, limits);
+        let session = session.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
+        Ok(SessionOwner { session_id: name, agent_id: self.agent_id.clone(), session })
     }
 }
 
-impl Exchange {
-    /// Works on the request, and answers it: with one body if the answer is all that there is to say, else with events.
-    /// In a session the events begin at once, as their client may have to come back for them.
+impl RequestExchange {
+    /// Runs the request and responds: with one JSON body if the response is the only message, else with events. In a
+    /// session, events begin at once, so that the client gets an id to resume from.
     async fn respond(self, status: impl FnOnce(Option<ErrorCode>) -> StatusCode) -> Response<Body> {
         let Self { stream, mut work, keeper } = self;
         let waits = keeper.is_none();
         let reader = EventReader::new(stream, None, keeper);
-        // Most requests are answered at once; a request that waits continues in its own task.
+        // Most requests are answered at once. Others continue in a task, which ends when the request does.
         if poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await.is_pending() {
             tokio::spawn(work);
         }
         if waits {
-            reader.begun().await;
+            reader.wait_ready().await;
         }
-        match reader.stream.only() {
+        match reader.stream.take_single_response() {
             Some(reply) => {
                 let status = status(reply.error);
-                json(reply, status)
+                json_response(reply, status)
             }
-            None => events(EventBody::new(Some(reader), None)),
+            None => event_response(EventBody::new(Some(reader), None)),
         }
     }
 }
 
-/// A request until it has its answer: its id is taken.
-struct OpenRequest {
+/// Frees the id of a request on drop.
+struct OpenRequestGuard {
     session: Arc<HttpSession>,
     id: RequestId,
 }
 
-impl Drop for OpenRequest {
+impl Drop for OpenRequestGuard {
     fn drop(&mut self) {
-        self.session.streams.end(&self.id, None);
+        self.session.streams.finish(&self.id, None);
     }
 }
 
 impl HttpSession {
-    /// Takes a notification of the client in.
-    fn notice(&self, method: &str, params: Option<&RawValue>) {
+    /// Handles a notification of the client.
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
         if method != "notifications/cancelled" {
-            return self.connection.notice(method);
+            return self.connection.handle_notification(method);
         }
-        if let Some(id) = incoming::cancelled(params) {
+        if let Some(id) = incoming::cancelled_request_id(params) {
             self.streams.cancel(&id);
         }
     }
 }
 
-/// A reply as the body of a response.
-fn json(reply: Reply, status: StatusCode) -> Response<Body> {
+/// A response with one JSON body.
+fn json_response(reply: EncodedResponse, status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::from(reply.line));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// Events as the body of a response.
-fn events(body: EventBody) -> Response<Body> {
+/// A response with a stream of events.
+fn event_response(body: EventBody) -> Response<Body> {
     let mut response = Response::new(Body::new(body));
     for (name, value) in [
         (CONTENT_TYPE, "text/event-stream"),
@@ -383,27 +391,30 @@ fn events(body: EventBody) -> Response<Body> {
     response
 }
 
-fn accepted() -> Response<Body> {
+fn accepted_response() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
     response
 }
 
-/// What is answered to a request that has the id of another.
-fn duplicate(id: &RequestId) -> Response<Body> {
-    let text = "a request of this id is not answered yet; each has an id of its own";
-    answer::of_error(StatusCode::OK, &ErrorData::invalid_request(text, None), Some(id))
+/// The response to a request whose id is in use.
+fn duplicate_id_response(id: &RequestId) -> Response<Body> {
+    let text = "a request with this id is still pending; ids must be unique";
+    responses::from_error(StatusCode::OK, &ErrorData::invalid_request(text, None), Some(id))
 }
 
-fn no_session() -> Refusal {
-    Box::new(answer::text(StatusCode::NOT_FOUND, "there is no such session"))
+fn unknown_session() -> RefusalResponse {
+    Box::new(responses::text(StatusCode::NOT_FOUND, "unknown session"))
 }
 
-fn session_required() -> Refusal {
-    Box::new(answer::text(StatusCode::BAD_REQUEST, "the request needs a session: begin with `initialize`"))
+fn session_required() -> RefusalResponse {
+    Box::new(responses::text(
+        StatusCode::BAD_REQUEST,
+        "the request requires a session: send `initialize` first",
+    ))
 }
 
-/// Whether a client of this version expects that a stream begins with an event that says how to come back to it.
-fn knows_resumption(version: &str) -> bool {
+/// Whether clients of this version expect an initial event with an id and a retry delay.
+fn supports_resumption(version: &str) -> bool {
     version >= ProtocolVersion::V_2025_11_25.as_str()
 }

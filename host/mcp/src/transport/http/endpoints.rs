@@ -1,4 +1,4 @@
-//! The endpoints that there are: one without a profile, and one for each profile of the policy.
+//! The endpoints: one without a profile, and one for each profile of the policy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;
 
-/// What fires when an endpoint is gone, for each that was asked for.
+/// The endpoints that were requested so far, with tokens that fire on their removal.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    /// Fires when all of them end.
+    /// Fires when the server shuts down.
     stop: CancellationToken,
     profiles: Mutex<HashMap<Box<str>, CancellationToken>>,
 }
 
-/// An endpoint: what answers there, and what fires when it is gone.
+/// An endpoint: its server, and the token that fires on its removal.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) server: Arc<Server>,
-    pub(super) gone: CancellationToken,
+    pub(super) removed: CancellationToken,
 }
 
 impl Endpoints {
@@ -28,23 +28,23 @@ impl Endpoints {
         Self { stop, profiles: Mutex::default() }
     }
 
-    /// The endpoint of a profile, if the policy has it.
+    /// The endpoint of a profile. `None` if the policy has no such profile.
     pub(super) fn get(&self, server: &Arc<Server>, profile: Option<&str>) -> Option<Endpoint> {
         let Some(name) = profile else {
-            return Some(Endpoint { server: Arc::clone(server), gone: self.stop.clone() });
+            return Some(Endpoint { server: Arc::clone(server), removed: self.stop.clone() });
         };
-        // Looked for while nobody can end those that are gone: what is found here is told when it goes.
+        // Looked up under the lock of `end_removed`, so that a removal of the profile cannot be missed.
         let mut profiles = self.profiles.lock();
         let server = server.with_profile(profile)?;
         let gone = match profiles.get(name) {
             Some(gone) => gone.clone(),
             None => profiles.entry(name.into()).or_insert(self.stop.child_token()).clone(),
         };
-        Some(Endpoint { server, gone })
+        Some(Endpoint { server, removed: gone })
     }
 
-    /// Ends those that the policy does not have any more.
-    pub(super) fn end_those_gone(&self, server: &Arc<Server>) {
+    /// Ends the endpoints of profiles that the policy no longer has.
+    pub(super) fn end_removed(&self, server: &Arc<Server>) {
         self.profiles.lock().retain(|profile, gone| {
             let is_there = server.with_profile(Some(profile)).is_some();
             if !is_there {

@@ -1,4 +1,4 @@
-//! A stream of events as the body of a response (server-sent events).
+//! A response body of server-sent events.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,33 +9,33 @@ use axum::body::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
-use super::reader::EventReader;
-use crate::protocol::event_stream::Event;
+use super::event_reader::EventReader;
+use crate::protocol::event_stream::StreamEvent;
 
-/// How often something is sent on a stream on which nothing happens: proxies close silent ones.
+/// Interval of comments on an idle stream, since proxies close silent streams.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Longest message that is copied to be sent in one piece with what stands around it, in bytes.
-const SHORT: usize = 4 << 10;
+/// Longest message that is copied into one chunk with its framing, in bytes.
+const MAX_COPIED_MESSAGE: usize = 4 << 10;
 
-/// The events that a reader gets.
+/// The body that sends the events of a reader.
 pub(super) struct EventBody {
-    /// `None`: there is nothing to read.
+    /// `None` if the stream has ended.
     reader: Option<EventReader>,
-    /// What is left of an event.
-    pieces: VecDeque<Bytes>,
+    /// Remaining chunks of the current event.
+    chunks: VecDeque<Bytes>,
     keep_alive: Pin<Box<Sleep>>,
 }
 
 impl EventBody {
-    /// What a reader gets, after a first event, if there is one.
-    pub(super) fn new(reader: Option<EventReader>, first: Option<Event>) -> Self {
+    /// Creates the body for a reader, with an optional first event.
+    pub(super) fn new(reader: Option<EventReader>, first: Option<StreamEvent>) -> Self {
         let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE));
-        Self { reader, pieces: first.map(pieces).unwrap_or_default(), keep_alive }
+        Self { reader, chunks: first.map(encode_event).unwrap_or_default(), keep_alive }
     }
 }
 
-/// An event as bytes: id, time to come back, and message, which is one line.
-fn pieces(event: Event) -> VecDeque<Bytes> {
+/// Encodes an event: its id, its retry delay, and its message, which is one line.
+fn encode_event(event: StreamEvent) -> VecDeque<Bytes> {
     let mut head = String::new();
     if let Some(id) = event.id {
         head += &format!("id: {id}\n");
@@ -44,7 +44,7 @@ fn pieces(event: Event) -> VecDeque<Bytes> {
         head += &format!("retry: {}\n", retry.as_millis());
     }
     match event.message {
-        Some(message) if message.line.len() > SHORT => {
+        Some(message) if message.line.len() > MAX_COPIED_MESSAGE => {
             VecDeque::from([(head + "data: ").into(), message.line, Bytes::from_static(b"\n")])
         }
         Some(message) => VecDeque::from([[head.as_bytes(), b"data: ", &message.line, b"\n"].concat().into()]),
@@ -61,20 +61,20 @@ impl Body for EventBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         loop {
-            if let Some(piece) = self.pieces.pop_front() {
+            if let Some(piece) = self.chunks.pop_front() {
                 self.keep_alive.as_mut().reset(Instant::now() + KEEP_ALIVE);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
-            match reader.poll(context) {
-                Poll::Ready(Some(event)) => self.pieces = pieces(event),
+            match reader.poll_next(context) {
+                Poll::Ready(Some(event)) => self.chunks = encode_event(event),
                 Poll::Ready(None) => {
                     self.reader = None;
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {
                     ready!(self.keep_alive.as_mut().poll(context));
-                    self.pieces.push_back(Bytes::from_static(b":\n\n"));
+                    self.chunks.push_back(Bytes::from_static(b":\n\n"));
                 }
             }
         }

@@ -1,13 +1,13 @@
-//! The address of a request's client, also behind reverse proxies.
+//! Determines the client address of a request, also behind reverse proxies.
 //!
-//! A proxy writes into `Forwarded` (RFC 7239) or `X-Forwarded-For` from whom it had the request, and appends to what is
-//! already there. Anybody can send these headers. They are read only where the connection comes from a proxy that the
-//! policy trusts (`[serve] trusted_proxies`), and from the right: each trusted proxy vouches for the entry that it
-//! appended, so the first address from the right that is no trusted proxy is the client. What stands to the left of it
-//! is whatever that client sent.
+//! A proxy appends the address of its client to `Forwarded` (RFC 7239) or `X-Forwarded-For`. Every client can send
+//! these headers. They are read only if the connection comes from a proxy that the policy trusts (`[serve]
+//! trusted_proxies`), and from the right: each trusted proxy vouches for the entry that it appended. The first address
+//! from the right that is not a trusted proxy is therefore the client. The client itself sent everything to the left of
+//! it.
 //!
-//! Where a trusted proxy names nobody (no header, `unknown`, a name it made up, no address), or the two headers contradict
-//! each other because the proxy passed one of them on unread, the client is the last hop that is certain.
+//! If a trusted proxy provides no address (no header, `unknown`, an obfuscated name), the client is the last certain
+//! hop. The same holds if the two headers contradict each other, because a proxy forwarded one of them unchanged.
 
 use std::net::IpAddr;
 
@@ -17,14 +17,14 @@ use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of the client of a request that came over a connection from `peer`.
+/// The client address of a request on a connection from `peer`.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let peer = peer.to_canonical();
     if !is_trusted(peer, trusted) {
         return peer;
     }
     let standard = hops(headers, &FORWARDED, forwarded_for);
-    let usual = hops(headers, &X_FORWARDED_FOR, |entry| address(entry.trim()));
+    let usual = hops(headers, &X_FORWARDED_FOR, |entry| parse_address(entry.trim()));
     let client = |hops: &[Option<IpAddr>]| last_untrusted(peer, hops, trusted);
     match (standard, usual) {
         (None, None) => peer,
@@ -40,7 +40,7 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|network| network.contains(&address))
 }
 
-/// From the right, the first hop that is no trusted proxy; if all are, the leftmost.
+/// The first hop from the right that is not a trusted proxy, or the leftmost hop if all are trusted.
 fn last_untrusted(peer: IpAddr, hops: &[Option<IpAddr>], trusted: &[IpNet]) -> IpAddr {
     let mut last = peer;
     for hop in hops.iter().rev() {
@@ -53,8 +53,8 @@ fn last_untrusted(peer: IpAddr, hops: &[Option<IpAddr>], trusted: &[IpNet]) -> I
     last
 }
 
-/// The hops that all headers of a name list, from left to right; one that names no address is `None`. `None` without
-/// such a header.
+/// The hops in all headers of a name, from left to right. A hop without an address is `None`. Returns `None` if the
+/// header is absent.
 fn hops(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -64,27 +64,27 @@ fn hops(
     for value in headers.get_all(name) {
         let hops: &mut Vec<Option<IpAddr>> = hops.get_or_insert_default();
         match value.to_str() {
-            Ok(text) => hops.extend(split(text, ',').map(&read)),
+            Ok(text) => hops.extend(split_unquoted(text, ',').map(&read)),
             Err(_) => hops.push(None),
         }
     }
     hops
 }
 
-/// The address in the `for` of one element of `Forwarded`.
+/// The `for` address of one element of `Forwarded`.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let mut named = split(element, ';').filter_map(|pair| {
+    let mut named = split_unquoted(element, ';').filter_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
         name.eq_ignore_ascii_case("for").then_some(value)
     });
     let (Some(value), None) = (named.next(), named.next()) else { return None };
-    // What is quoted beyond that needs no address.
+    // Addresses need no escapes inside the quotes.
     let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
-    address(bare)
+    parse_address(bare)
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`.
-fn address(text: &str) -> Option<IpAddr> {
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` and `[2001:db8::1]:80`.
+fn parse_address(text: &str) -> Option<IpAddr> {
     let without_port = match text.strip_prefix('[') {
         Some(rest) => {
             let (address, port) = rest.split_once(']')?;
@@ -94,7 +94,7 @@ fn address(text: &str) -> Option<IpAddr> {
             address
         }
         None => match text.split_once(':') {
-            // More than one colon: an address of IPv6.
+            // More than one colon: an IPv6 address.
             Some((address, port)) if is_port(port) => address,
             Some(_) | None => text,
         },
@@ -106,8 +106,8 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// Splits at a character that stands outside of quotes.
-fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
+/// Splits at a character outside of quotes.
+fn split_unquoted(text: &str, at: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c: char| {
         if escaped {
@@ -139,13 +139,13 @@ mod tests {
     const F: &str = "forwarded";
 
     #[test]
-    fn only_a_trusted_proxy_is_believed_and_only_for_what_it_appended() {
+    fn only_entries_that_trusted_proxies_appended_count() {
         check("192.0.2.1", &[(X, "203.0.113.5")], "192.0.2.1");
         check("192.0.2.1", &[(F, "for=203.0.113.5")], "192.0.2.1");
         check("10.1.2.3", &[], "10.1.2.3");
         check("10.1.2.3", &[(X, "203.0.113.5")], "203.0.113.5");
         check("::ffff:10.1.2.3", &[(X, "::ffff:203.0.113.5")], "203.0.113.5");
-        // What the client wrote stands to the left.
+        // The client itself sent the entries on the left.
         check("10.1.2.3", &[(X, "1.1.1.1, 203.0.113.5")], "203.0.113.5");
         check("10.1.2.3", &[(X, "1.1.1.1"), (X, "203.0.113.5 ,10.9.9.9")], "203.0.113.5");
         check("10.1.2.3", &[(X, "10.0.0.1, 10.0.0.2")], "10.0.0.1");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn both_headers_are_read_and_what_is_no_address_names_nobody() {
+    fn both_headers_are_read_and_invalid_entries_stop_the_search() {
         for (value, expect) in [
             ("for=203.0.113.5;proto=https;by=10.0.0.1", "203.0.113.5"),
             ("For=\"203.0.113.5:8443\"", "203.0.113.5"),
@@ -161,7 +161,7 @@ mod tests {
             ("for=1.1.1.1, for=203.0.113.5, for=10.0.0.4", "203.0.113.5"),
             ("for=1.1.1.1, for=unknown", "10.1.2.3"),
             ("for=_hidden, for=10.0.0.4", "10.0.0.4"),
-            // A client cannot end a quote that the proxy did not begin.
+            // An unterminated quote of the client swallows the entry of the proxy.
             ("for=\"1.1.1.1, for=203.0.113.5", "10.1.2.3"),
             ("for=\"a\\\", for=1.1.1.1\", for=203.0.113.5", "203.0.113.5"),
             ("for=1.1.1.1;for=2.2.2.2", "10.1.2.3"),
@@ -181,7 +181,7 @@ mod tests {
         ] {
             check("10.1.2.3", &[(X, value)], expect);
         }
-        // A proxy that writes one of them and passes the other on as the client sent it.
+        // A proxy that writes one header and forwards the other unchanged.
         check("10.1.2.3", &[(X, "203.0.113.5"), (F, "for=1.1.1.1")], "10.1.2.3");
         check("10.1.2.3", &[(X, "203.0.113.5"), (F, "for=203.0.113.5")], "203.0.113.5");
     }

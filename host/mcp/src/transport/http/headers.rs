@@ -1,20 +1,20 @@
-//! Headers that say what a message says, so that what stands before a server can route it without reading it (SEP-2243).
-//! They are believed in nothing; where they say something else than the body, the message is refused.
+//! Checks the headers that mirror parts of a message, so that proxies can route it without parsing the body (SEP-2243).
+//! The server never relies on these headers: it refuses a message whose headers contradict the body.
 
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
 use serde_json::Value;
 
-use crate::protocol::incoming::{ClientMessage, Request};
+use crate::protocol::incoming::{ClientMessage, ClientRequest};
 use crate::protocol::lifecycle::missing_metadata;
-use crate::protocol::mirror::{HeaderMirror, decode};
+use crate::protocol::mirror::{HeaderMirror, decode_value};
 
-pub(super) const VERSION: &str = "mcp-protocol-version";
-pub(super) const METHOD: &str = "mcp-method";
-const NAME: &str = "mcp-name";
+pub(super) const VERSION_HEADER: &str = "mcp-protocol-version";
+pub(super) const METHOD_HEADER: &str = "mcp-method";
+const NAME_HEADER: &str = "mcp-name";
 
-/// Whether a client takes both forms that an answer can have, or that of events alone.
+/// Whether the client accepts all of these media types.
 pub(super) fn accepts(headers: &HeaderMap, kinds: &[&str]) -> bool {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<&str> = values.flat_map(|value| value.split(',')).filter_map(accepted_type).collect();
@@ -32,43 +32,43 @@ fn accepted_type(range: &str) -> Option<&str> {
     (!parts.any(is_zero)).then_some(kind)
 }
 
-/// Whether the body is said to be JSON.
+/// Whether `Content-Type` declares JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let essence = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()?.split(';').next());
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The version that the headers name.
-pub(super) fn version(headers: &HeaderMap) -> Option<&str> {
-    headers.get(VERSION).and_then(|version| version.to_str().ok())
+/// The protocol version in the headers.
+pub(super) fn version_header(headers: &HeaderMap) -> Option<&str> {
+    headers.get(VERSION_HEADER).and_then(|version| version.to_str().ok())
 }
 
-/// Whether a request without a message is legacy: of a version before 2026-07-28.
+/// Whether a request without a message has a legacy version, before 2026-07-28.
 ///
 /// # Errors
-/// The version is none that is known.
+/// The version is unknown.
 pub(super) fn is_legacy(headers: &HeaderMap) -> Result<bool, ErrorData> {
     check_version(headers)?;
-    Ok(version(headers).is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str()))
+    Ok(version_header(headers).is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str()))
 }
 
-/// Whether a message is legacy: of a version before 2026-07-28.
+/// Checks the headers of a message. Returns whether it has a legacy version, before 2026-07-28.
 ///
 /// # Errors
-/// The headers say something else than the message.
-pub(super) fn check(
+/// The headers contradict the message.
+pub(super) fn check_headers(
     headers: &HeaderMap,
     message: &ClientMessage,
     mirror: impl FnOnce(&str) -> HeaderMirror,
 ) -> Result<bool, ErrorData> {
     let is_modern_header =
-        version(headers).is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str());
+        version_header(headers).is_some_and(|version| version >= ProtocolVersion::STANDARD_HEADERS.as_str());
     let request = match message {
         ClientMessage::Request(request) => request,
         ClientMessage::Notification { method, .. } => {
             check_version(headers)?;
             if is_modern_header {
-                check_one(headers, METHOD, method)?;
+                check_value(headers, METHOD_HEADER, method)?;
             }
             return Ok(!is_modern_header);
         }
@@ -79,12 +79,12 @@ pub(super) fn check(
     };
     if request.is_handshake() {
         check_initialize(headers, request, is_modern_header)?;
-        // The handshake is legacy, whatever version it names.
+        // A handshake is always legacy, whatever version it requests.
         return Ok(true);
     }
     let named = request.meta.protocol_version();
     match &named {
-        Some(named) => check_one(headers, VERSION, named.as_str())?,
+        Some(named) => check_value(headers, VERSION_HEADER, named.as_str())?,
         None => {
             check_version(headers)?;
             if is_modern_header || request.method == "server/discover" {
@@ -93,10 +93,10 @@ pub(super) fn check(
         }
     }
     if is_modern_header {
-        check_one(headers, METHOD, &request.method)?;
-        // Without a subject it is not what the method takes, which is answered later.
+        check_value(headers, METHOD_HEADER, &request.method)?;
+        // A missing subject makes the parameters invalid, which is reported later.
         if let Some(subject) = &request.subject {
-            check_encoded(headers, NAME, Some(subject))?;
+            check_encoded(headers, NAME_HEADER, Some(subject))?;
             if request.method == "tools/call" {
                 check_arguments(headers, request, &mirror(subject))?;
             }
@@ -110,54 +110,56 @@ fn mismatch(text: String) -> ErrorData {
     ErrorData::header_mismatch(text, None)
 }
 
-/// Refuses a version that nobody here knows.
+/// Refuses an unknown version.
 fn check_version(headers: &HeaderMap) -> Result<(), ErrorData> {
-    let Some(value) = headers.get(VERSION) else { return Ok(()) };
+    let Some(value) = headers.get(VERSION_HEADER) else { return Ok(()) };
     let is_known = ProtocolVersion::KNOWN_VERSIONS.iter().any(|known| value == known.as_str());
-    let text = "the version that `mcp-protocol-version` names is not known";
+    let text = "unknown version in `mcp-protocol-version`";
     if is_known { Ok(()) } else { Err(ErrorData::invalid_request(text, None)) }
 }
 
-/// The handshake needs no headers; those that it has must not contradict it.
-fn check_initialize(headers: &HeaderMap, request: &Request, is_modern: bool) -> Result<(), ErrorData> {
+/// Checks the headers of a handshake. They are optional, but must not contradict the message.
+fn check_initialize(headers: &HeaderMap, request: &ClientRequest, is_modern: bool) -> Result<(), ErrorData> {
     let asked = request.subject.as_deref().unwrap_or_default();
-    if headers.get(VERSION).is_some_and(|version| version != asked) {
+    if headers.get(VERSION_HEADER).is_some_and(|version| version != asked) {
         let text = "`mcp-protocol-version` does not match the `protocolVersion` of `initialize`";
         return Err(ErrorData::invalid_request(text, None));
     }
-    if is_modern && headers.contains_key(METHOD) {
-        check_one(headers, METHOD, &request.method)?;
+    if is_modern && headers.contains_key(METHOD_HEADER) {
+        check_value(headers, METHOD_HEADER, &request.method)?;
     }
     Ok(())
 }
 
-/// The one value of a header, which has to be there.
-fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorData> {
+/// The only value of a header. `None` if the header is absent.
+fn single_value<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ErrorData> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => {
-            let text = value.to_str().map_err(|_| mismatch(format!("the header `{name}` is no text")))?;
+            let text =
+                value.to_str().map_err(|_| mismatch(format!("the header `{name}` is not ASCII text")))?;
             Ok(Some(text))
         }
         (Some(_), Some(_)) => Err(mismatch(format!("the header `{name}` occurs twice"))),
     }
 }
 
-fn check_one(headers: &HeaderMap, name: &str, expected: &str) -> Result<(), ErrorData> {
-    match only(headers, name)? {
+fn check_value(headers: &HeaderMap, name: &str, expected: &str) -> Result<(), ErrorData> {
+    match single_value(headers, name)? {
         Some(value) if value == expected => Ok(()),
         Some(_) => Err(mismatch(format!("the header `{name}` does not match the body"))),
         None => Err(mismatch(format!("the header `{name}` is missing"))),
     }
 }
 
-/// Refuses an encoded header whose value is not that of the body.
+/// Refuses an encoded header that does not match the body.
 fn check_encoded(headers: &HeaderMap, name: &str, expected: Option<&str>) -> Result<(), ErrorData> {
-    let value = match only(headers, name)? {
-        Some(value) => {
-            Some(decode(value).ok_or_else(|| mismatch(format!("the header `{name}` is no base64")))?)
-        }
+    let value = match single_value(headers, name)? {
+        Some(value) => Some(
+            decode_value(value)
+                .ok_or_else(|| mismatch(format!("the header `{name}` is not valid base64")))?,
+        ),
         None => None,
     };
     if value.as_deref() == expected {
@@ -166,7 +168,11 @@ fn check_encoded(headers: &HeaderMap, name: &str, expected: Option<&str>) -> Res
     Err(mismatch(format!("the header `{name}` does not match the body")))
 }
 
-fn check_arguments(headers: &HeaderMap, request: &Request, mirror: &HeaderMirror) -> Result<(), ErrorData> {
+fn check_arguments(
+    headers: &HeaderMap,
+    request: &ClientRequest,
+    mirror: &HeaderMirror,
+) -> Result<(), ErrorData> {
     if mirror.is_empty() {
         return Ok(());
     }
@@ -175,9 +181,8 @@ fn check_arguments(headers: &HeaderMap, request: &Request, mirror: &HeaderMirror
     mirror.values(&arguments).try_for_each(|(name, value)| check_encoded(headers, &name, value.as_deref()))
 }
 
-/// The status of an answer to a request without a session: what could not be done has one of its own where the protocol
-/// says so.
-pub(super) fn status(error: Option<ErrorCode>, is_well_formed: bool) -> StatusCode {
+/// The status of a response to a request without a session. Some errors have a status that the protocol defines.
+pub(super) fn status_for(error: Option<ErrorCode>, is_well_formed: bool) -> StatusCode {
     match error {
         Some(
             ErrorCode::UNSUPPORTED_PROTOCOL_VERSION

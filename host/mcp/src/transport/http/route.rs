@@ -1,4 +1,4 @@
-//! Which path is what.
+//! Routes requests by path.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,63 +7,62 @@ use axum::body::Body;
 use axum::http::header::ALLOW;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use toolbay_policy::serve::Serve;
+use toolbay_policy::serve::ServePolicy;
 
-use super::State;
-use super::connections::{HttpConnection, network};
-use super::refused::RequestSummary;
-use super::{answer, forwarded, request_checks};
+use super::HttpState;
+use super::connections::{HttpConnection, client_network};
+use super::refusals::RequestSummary;
+use super::{forwarded, request_checks, responses};
 
-/// Where the metadata of a protected resource is (RFC 9728); the path of the resource follows.
-const METADATA: &str = "/.well-known/oauth-protected-resource";
+/// Path prefix of protected resource metadata (RFC 9728); the path of the resource follows.
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// From where a request came.
+/// The origin of a request.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
-    /// The other end of the connection.
+pub(super) struct RequestSource {
+    /// The peer address of the connection.
     peer: IpAddr,
-    /// Who that is where nobody is asked.
+    /// Name of the peer with anonymous access.
     anonymous: Arc<str>,
     pub(super) connection: Arc<HttpConnection>,
 }
 
-impl Source {
-    /// What comes over a connection from `peer`.
-    pub(super) fn of(peer: IpAddr, connection: &Arc<HttpConnection>) -> Self {
+impl RequestSource {
+    /// The source of requests on a connection from `peer`.
+    pub(super) fn new(peer: IpAddr, connection: &Arc<HttpConnection>) -> Self {
         let (peer, connection) = (peer.to_canonical(), Arc::clone(connection));
-        Self { peer, anonymous: anonymous(peer), connection }
+        Self { peer, anonymous: anonymous_name(peer), connection }
     }
 
-    /// The address of the client that sent a request with these headers: that of the connection, or what a trusted
-    /// proxy says.
-    pub(super) fn client_address(&self, headers: &HeaderMap, serve: &Serve) -> IpAddr {
+    /// The client address of a request: the peer address, or the one that a trusted proxy reports.
+    pub(super) fn client_address(&self, headers: &HeaderMap, serve: &ServePolicy) -> IpAddr {
         if serve.trusted_proxies.is_empty() {
             return self.peer;
         }
         forwarded::client_address(self.peer, headers, &serve.trusted_proxies)
     }
 
-    /// Who a client at this address is where nobody is asked.
+    /// Name of a client at this address with anonymous access.
     pub(super) fn anonymous(&self, client: IpAddr) -> Arc<str> {
-        if client == self.peer { Arc::clone(&self.anonymous) } else { anonymous(client) }
+        if client == self.peer { Arc::clone(&self.anonymous) } else { anonymous_name(client) }
     }
 }
 
-fn anonymous(address: IpAddr) -> Arc<str> {
-    format!("anonymous:{}", network(address)).into()
+fn anonymous_name(address: IpAddr) -> Arc<str> {
+    format!("anonymous:{}", client_network(address)).into()
 }
 
-/// What is at a path.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum Route {
     Endpoint(Option<String>),
     Health,
     Readiness,
     Metadata(Option<String>),
 }
 
-impl Place {
-    fn at(path: &str) -> Option<Self> {
+impl Route {
+    fn parse(path: &str) -> Option<Self> {
         match path {
             "/mcp" => return Some(Self::Endpoint(None)),
             "/healthz" => return Some(Self::Health),
@@ -71,27 +70,27 @@ impl Place {
             _ => {}
         }
         if let Some(profile) = path.strip_prefix("/mcp/") {
-            return Some(Self::Endpoint(Some(name(profile)?)));
+            return Some(Self::Endpoint(Some(path_segment(profile)?)));
         }
-        match path.strip_prefix(METADATA)? {
+        match path.strip_prefix(METADATA_PATH)? {
             "" | "/mcp" => Some(Self::Metadata(None)),
-            rest => Some(Self::Metadata(Some(name(rest.strip_prefix("/mcp/")?)?))),
+            rest => Some(Self::Metadata(Some(path_segment(rest.strip_prefix("/mcp/")?)?))),
         }
     }
 }
 
-/// The name that is one part of a path.
-fn name(part: &str) -> Option<String> {
+/// Decodes a name that is one path segment.
+fn path_segment(part: &str) -> Option<String> {
     if part.is_empty() || part.contains('/') {
         return None;
     }
     percent_decode_str(part).decode_utf8().ok().map(String::from)
 }
 
-/// The answer to a request. One that refuses it is recorded.
-pub(super) async fn answer(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
+/// Responds to a request, and records refusals.
+pub(super) async fn handle(state: &Arc<HttpState>, request: Request<Body>) -> Response<Body> {
     let client = client_address(state, &request);
-    let summary = RequestSummary::of(&request);
+    let summary = RequestSummary::from_request(&request);
     let response = respond(state, request).await;
     let audit = &**state.server.pipeline.audit();
     let client = || client.map_or_else(String::new, |client| client.to_string());
@@ -99,41 +98,41 @@ pub(super) async fn answer(state: &Arc<State>, request: Request<Body>) -> Respon
     response
 }
 
-/// The address of the client that sent a request.
-fn client_address(state: &State, request: &Request<Body>) -> Option<IpAddr> {
-    let source = request.extensions().get::<Source>()?;
+/// The client address of a request.
+fn client_address(state: &HttpState, request: &Request<Body>) -> Option<IpAddr> {
+    let source = request.extensions().get::<RequestSource>()?;
     Some(source.client_address(request.headers(), &state.settings.load().serve))
 }
 
-async fn respond(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
-    match Place::at(request.uri().path()) {
-        Some(Place::Endpoint(profile)) => request_checks::serve(state, profile.as_deref(), request).await,
-        Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => not_allowed(),
-        Some(Place::Health) => answer::text(StatusCode::OK, "ok"),
-        Some(Place::Readiness) => ready(state),
-        Some(Place::Metadata(profile)) => metadata(state, profile.as_deref(), &request),
-        None => answer::text(StatusCode::NOT_FOUND, "there is nothing here; tools are at /mcp"),
+async fn respond(state: &Arc<HttpState>, request: Request<Body>) -> Response<Body> {
+    match Route::parse(request.uri().path()) {
+        Some(Route::Endpoint(profile)) => request_checks::serve(state, profile.as_deref(), request).await,
+        Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => method_not_allowed(),
+        Some(Route::Health) => responses::text(StatusCode::OK, "ok"),
+        Some(Route::Readiness) => readiness(state),
+        Some(Route::Metadata(profile)) => metadata(state, profile.as_deref(), &request),
+        None => responses::text(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp"),
     }
 }
 
-fn not_allowed() -> Response<Body> {
-    let mut response = answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
+fn method_not_allowed() -> Response<Body> {
+    let mut response = responses::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
     response
 }
 
-/// Whether requests should be sent here: the plugins are loaded, and the end has not begun.
-fn ready(state: &State) -> Response<Body> {
+/// The readiness of the server: plugins are loaded, and no shutdown has begun.
+fn readiness(state: &HttpState) -> Response<Body> {
     if state.ends.drain.is_cancelled() {
-        return answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
+        return responses::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
     if !state.server.is_loaded() {
-        return answer::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
+        return responses::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
     }
     let Some(health) = state.server.pipeline.audit().health() else {
-        return answer::text(StatusCode::OK, "ready");
+        return responses::text(StatusCode::OK, "ready");
     };
-    // Where calls need the audit and it cannot be written, every call is refused.
+    // If the policy requires the audit and it cannot be written, every call is refused.
     let refuses = health.problem.is_some() && state.server.pipeline.requires_audit();
     let (status, ready) = match refuses {
         true => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
@@ -141,18 +140,18 @@ fn ready(state: &State) -> Response<Body> {
     };
     let now =
         health.problem.map(|problem| format!("; it cannot be written now: {problem}")).unwrap_or_default();
-    answer::text(status, format!("{ready}\naudit: {} records are missing{now}", health.lost))
+    responses::text(status, format!("{ready}\naudit: {} records are missing{now}", health.lost))
 }
 
-fn metadata(state: &State, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {
-    request_checks::metadata(state, profile, request.method(), request.uri(), request.headers())
+fn metadata(state: &HttpState, profile: Option<&str>, request: &Request<Body>) -> Response<Body> {
+    request_checks::resource_metadata(state, profile, request.method(), request.uri(), request.headers())
 }
 
-/// The address of the metadata for the endpoint of a profile.
-pub(super) fn metadata_address(base: &str, profile: Option<&str>) -> String {
+/// The URL of the resource metadata for the endpoint of a profile.
+pub(super) fn metadata_url(base: &str, profile: Option<&str>) -> String {
     match profile {
-        Some(profile) => format!("{base}{METADATA}/mcp/{profile}"),
-        None => format!("{base}{METADATA}/mcp"),
+        Some(profile) => format!("{base}{METADATA_PATH}/mcp/{profile}"),
+        None => format!("{base}{METADATA_PATH}/mcp"),
     }
 }
 
@@ -161,19 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_a_place_or_nothing() {
+    fn only_known_paths_are_routed() {
         let named = |name: &str| Some(name.to_owned());
         for (path, expect) in [
-            ("/mcp", Some(Place::Endpoint(None))),
-            ("/mcp/a", Some(Place::Endpoint(named("a")))),
-            ("/mcp/%61%2fb", Some(Place::Endpoint(named("a/b")))),
-            ("/healthz", Some(Place::Health)),
-            ("/readyz", Some(Place::Readiness)),
-            ("/.well-known/oauth-protected-resource", Some(Place::Metadata(None))),
-            ("/.well-known/oauth-protected-resource/mcp", Some(Place::Metadata(None))),
-            ("/.well-known/oauth-protected-resource/mcp/a", Some(Place::Metadata(named("a")))),
+            ("/mcp", Some(Route::Endpoint(None))),
+            ("/mcp/a", Some(Route::Endpoint(named("a")))),
+            ("/mcp/%61%2fb", Some(Route::Endpoint(named("a/b")))),
+            ("/healthz", Some(Route::Health)),
+            ("/readyz", Some(Route::Readiness)),
+            ("/.well-known/oauth-protected-resource", Some(Route::Metadata(None))),
+            ("/.well-known/oauth-protected-resource/mcp", Some(Route::Metadata(None))),
+            ("/.well-known/oauth-protected-resource/mcp/a", Some(Route::Metadata(named("a")))),
         ] {
-            assert_eq!(Place::at(path), expect, "{path}");
+            assert_eq!(Route::parse(path), expect, "{path}");
         }
         for nothing in [
             "",
@@ -190,7 +189,7 @@ mod tests {
             "/.well-known/oauth-protected-resource/mcp/",
             "/.well-known/oauth-protected-resource/other",
         ] {
-            assert_eq!(Place::at(nothing), None, "{nothing}");
+            assert_eq!(Route::parse(nothing), None, "{nothing}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Sessions: of clients up to 2025-11-25, which begin with `initialize` and have an id, and of later ones, which have none
-//! ([`Stateless`]). They are counted together. An id that belongs to another client is as unknown as one that nobody has.
+//! The sessions of HTTP clients. Legacy sessions begin with `initialize` and have an id. Those of 2026-07-28 have none
+//! ([`StatelessSessions`]). Both count against the same quota. The session id of another client is treated as unknown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,85 +11,85 @@ use tokio_util::sync::CancellationToken;
 use toolbay_core::session::Session;
 use toolbay_policy::serve::ServeLimits;
 
-use super::State;
-use super::clients::{Client, QuotaExceeded, QuotaKind, QuotaPermit};
-use super::stateless::Stateless;
+use super::HttpState;
+use super::clients::{ClientState, QuotaExceeded, QuotaKind, QuotaPermit};
+use super::stateless::StatelessSessions;
 use crate::auth::CredentialValidity;
 use crate::protocol::event_streams::EventStreams;
 use crate::server::connection::McpConnection;
 
-/// How long a session must have been silent before another one may take its place.
-const SETTLED: Duration = Duration::from_secs(5);
-/// How long a client is told to wait before it comes back for a stream that broke.
-pub(super) const RETRY: Duration = Duration::from_secs(3);
+/// Shortest idle time after which a session may be evicted for a new one.
+const MIN_IDLE: Duration = Duration::from_secs(5);
+/// Delay before a client reconnects to a broken stream.
+pub(super) const STREAM_RETRY: Duration = Duration::from_secs(3);
 
 /// The sessions of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     with_id: Mutex<HashMap<Arc<str>, SessionEntry>>,
-    pub(super) stateless: Stateless,
+    pub(super) stateless: StatelessSessions,
 }
 
-/// A session of a client up to 2025-11-25.
+/// A legacy session.
 #[derive(Debug)]
 pub(super) struct HttpSession {
     pub(super) streams: Arc<EventStreams>,
     pub(super) connection: Arc<McpConnection>,
-    /// Ends it.
+    /// Ends the session.
     pub(super) closed: CancellationToken,
 }
 
-/// Whose a session is.
+/// The owner of a session.
 #[derive(Debug)]
 pub(super) struct SessionScope {
     pub(super) client: Arc<str>,
-    /// The client under a profile.
+    /// Name of the client within a profile.
     pub(super) owner: Arc<str>,
-    /// Whether the credential counts of the last request in it.
+    /// Validity of the credential of the last request.
     pub(super) validity: CredentialValidity,
 }
 
-/// One of the sessions; it ends when this is dropped.
+/// An entry of the session table. Dropping it ends the session.
 #[derive(Debug)]
 struct SessionEntry {
     session: Arc<HttpSession>,
     scope: SessionScope,
-    begun: Instant,
-    used: Instant,
+    created_at: Instant,
+    last_used: Instant,
     _permit: QuotaPermit,
 }
 
 impl Sessions {
-    /// Takes in a session that has begun; returns its id, which nobody can guess.
-    pub(super) fn begin(
+    /// Adds a new session; returns its unguessable id.
+    pub(super) fn insert(
         &self,
         session: Arc<HttpSession>,
         scope: SessionScope,
         permit: QuotaPermit,
     ) -> Arc<str> {
         let (id, now): (Arc<str>, _) = (uuid::Uuid::new_v4().to_string().into(), Instant::now());
-        let entry = SessionEntry { session, scope, begun: now, used: now, _permit: permit };
+        let entry = SessionEntry { session, scope, created_at: now, last_used: now, _permit: permit };
         self.with_id.lock().insert(Arc::clone(&id), entry);
         id
     }
 
-    /// Ends the session of this id.
-    pub(super) fn end(&self, id: &str) {
+    /// Ends the session with this id.
+    pub(super) fn remove(&self, id: &str) {
         let ended = self.with_id.lock().remove(id);
         drop(ended);
     }
 
-    /// How many have an id.
+    /// Number of legacy sessions.
     pub(super) fn count(&self) -> usize {
         self.with_id.lock().len()
     }
 
-    /// Ends those that nobody can use any more, whatever their clients came with.
+    /// Ends sessions whose credential was revoked.
     pub(super) fn end_revoked(&self) {
         self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked());
     }
 
-    /// Ends those that are too old, and those that nobody can use any more; forgets what was kept in others for too long.
+    /// Ends expired and revoked sessions, and drops expired streams of all others.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
         self.stateless.sweep(limits);
         self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked() && entry.is_fresh(limits));
@@ -97,7 +97,7 @@ impl Sessions {
         sessions.iter().for_each(|session| session.streams.sweep());
     }
 
-    /// The session of this id, if it is this owner's; a request with this credential uses it.
+    /// Finds the session with this id if it belongs to this owner, and marks it as used with this credential.
     pub(super) fn find(
         &self,
         id: &str,
@@ -111,73 +111,74 @@ impl Sessions {
             sessions.remove(id);
             return None;
         }
-        entry.used = Instant::now();
+        entry.last_used = Instant::now();
         entry.scope.validity = validity.clone();
         Some(Arc::clone(&entry.session))
     }
 
-    /// What a request of 2026-07-28 belongs to: the session of this name.
+    /// Finds or creates the session of a 2026-07-28 request.
     ///
     /// # Errors
-    /// It would be a new one, and there is no room for it.
-    pub(super) fn stateless(
+    /// The session is new, and the quota is exceeded.
+    pub(super) fn stateless_session(
         &self,
         name: &Arc<str>,
-        state: &State,
-        client: &Client,
+        state: &HttpState,
+        client: &ClientState,
         limits: &ServeLimits,
     ) -> Result<Arc<Session>, QuotaExceeded> {
         match self.stateless.get(name, limits) {
             Some(session) => Ok(session),
-            None => Ok(self.stateless.begin(name, client, self.seat(state, client, limits)?)),
+            None => Ok(self.stateless.insert(name, client, self.acquire_permit(state, client, limits)?)),
         }
     }
 
-    /// The share of one more session, for which another one may have to go.
+    /// Acquires quota for a new session. May evict another session.
     ///
     /// # Errors
-    /// There is none.
-    pub(super) fn seat(
+    /// The quota is exceeded.
+    pub(super) fn acquire_permit(
         &self,
-        state: &State,
-        client: &Client,
+        state: &HttpState,
+        client: &ClientState,
         limits: &ServeLimits,
     ) -> Result<QuotaPermit, QuotaExceeded> {
-        let share = || state.clients.share(client, QuotaKind::Session, limits);
+        let share = || state.clients.acquire(client, QuotaKind::Session, limits);
         share().or_else(|full| {
-            let of = full.own.then_some(&*client.name);
+            let of = full.per_client.then_some(&*client.name);
             let gone = self.stateless.drop_oldest(of) || self.end_oldest(&client.name);
             if gone { share() } else { Err(full) }
         })
     }
 
-    /// Ends the session with an id that a client has not used for longest. Only one's own: nobody ends another's by
-    /// beginning many.
+    /// Ends the least recently used legacy session of a client. A client can only evict its own sessions by creating
+    /// many.
     fn end_oldest(&self, client: &Arc<str>) -> bool {
         let mut sessions = self.with_id.lock();
-        let silent = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_silent());
-        let oldest = silent.min_by_key(|(_, entry)| entry.used).map(|(id, _)| Arc::clone(id));
+        let silent = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_idle());
+        let oldest = silent.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| Arc::clone(id));
         oldest.and_then(|id| sessions.remove(&id)).is_some()
     }
 }
 
 impl SessionEntry {
-    /// Whether it is not too old, and was used lately or is in use.
+    /// Whether the session is within its maximum age, and in use or used recently.
     fn is_fresh(&self, limits: &ServeLimits) -> bool {
         let streams = &self.session.streams;
-        let is_used =
-            self.used.elapsed() < limits.session_idle || !streams.is_idle() || streams.own.is_read();
-        self.begun.elapsed() < limits.session_age && is_used
+        let is_used = self.last_used.elapsed() < limits.session_idle
+            || !streams.is_idle()
+            || streams.session_stream.has_reader();
+        self.created_at.elapsed() < limits.session_age && is_used
     }
 
-    /// Whether nothing has happened in it for a while, and nothing is waited for.
-    fn is_silent(&self) -> bool {
-        self.session.streams.is_idle() && self.used.elapsed() >= SETTLED
+    /// Whether no request is running and the session was not used recently.
+    fn is_idle(&self) -> bool {
+        self.session.streams.is_idle() && self.last_used.elapsed() >= MIN_IDLE
     }
 }
 
 impl Drop for SessionEntry {
-    /// Nothing new begins in it, and what runs is cancelled.
+    /// Cancels running requests and refuses new ones.
     fn drop(&mut self) {
         self.session.closed.cancel();
         self.session.streams.close();

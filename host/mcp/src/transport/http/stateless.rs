@@ -1,9 +1,8 @@
-//! What requests of 2026-07-28 come back to.
+//! Session state for requests of 2026-07-28.
 //!
-//! Such a request stands alone; what it may come back to (results that were kept, answers of a person, what was spent)
-//! belongs to its client, for each profile apart, until nobody used it for a while (docs/decisions/0020). Two clients never
-//! share any of it. It costs memory only, and losing it costs no more than a question that is asked again: so where there
-//! are as many as may be, that one goes which was used longest ago.
+//! These requests are stateless. Saved outputs, approvals and spent budgets belong to the client and the profile, until
+//! they expire unused (docs/decisions/0020). Two clients never share this state. It costs only memory, and losing it
+//! costs at most a repeated approval. At the limit, the least recently used state is therefore dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,44 +12,44 @@ use tokio::time::Instant;
 use toolbay_core::session::Session;
 use toolbay_policy::serve::ServeLimits;
 
-use super::clients::{Client, QuotaPermit};
+use super::clients::{ClientState, QuotaPermit};
 
-/// The sessions, by their names, each of which one client has.
+/// The sessions by name. Each belongs to one client.
 #[derive(Debug, Default)]
-pub(super) struct Stateless(Mutex<HashMap<Arc<str>, Kept>>);
+pub(super) struct StatelessSessions(Mutex<HashMap<Arc<str>, StatelessEntry>>);
 
 #[derive(Debug)]
-struct Kept {
+struct StatelessEntry {
     session: Arc<Session>,
     client: Arc<str>,
-    begun: Instant,
-    used: Instant,
-    _share: QuotaPermit,
+    created_at: Instant,
+    last_used: Instant,
+    _permit: QuotaPermit,
 }
 
-impl Kept {
+impl StatelessEntry {
     fn is_fresh(&self, limits: &ServeLimits) -> bool {
-        self.used.elapsed() < limits.session_idle && self.begun.elapsed() < limits.session_age
+        self.last_used.elapsed() < limits.session_idle && self.created_at.elapsed() < limits.session_age
     }
 
-    /// Whether no request is answered with it now.
-    fn rests(&self) -> bool {
+    /// Whether no request is using the session.
+    fn is_idle(&self) -> bool {
         Arc::strong_count(&self.session) == 1
     }
 }
 
-impl Stateless {
-    /// How many there are.
+impl StatelessSessions {
+    /// Number of sessions.
     pub(super) fn count(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// The session of this name, if there is one that is not too old.
+    /// The session with this name, if it exists and has not expired.
     pub(super) fn get(&self, name: &str, limits: &ServeLimits) -> Option<Arc<Session>> {
         let mut all = self.0.lock();
         match all.get_mut(name) {
             Some(kept) if kept.is_fresh(limits) => {
-                kept.used = Instant::now();
+                kept.last_used = Instant::now();
                 Some(Arc::clone(&kept.session))
             }
             Some(_) => {
@@ -61,30 +60,30 @@ impl Stateless {
         }
     }
 
-    /// A new session of this name, or that which another request made meanwhile.
-    pub(super) fn begin(&self, name: &Arc<str>, client: &Client, share: QuotaPermit) -> Arc<Session> {
+    /// Creates the session with this name, or returns the one that another request created meanwhile.
+    pub(super) fn insert(&self, name: &Arc<str>, client: &ClientState, share: QuotaPermit) -> Arc<Session> {
         let now = Instant::now();
-        let kept = || Kept {
-            // What is kept of results stays under the name: who comes back a day later still reads what is there.
-            session: Arc::new(Session::named(name)),
+        let kept = || StatelessEntry {
+            // Saved outputs are keyed by the name, so that a client can read them after its session has expired.
+            session: Arc::new(Session::with_name(name)),
             client: Arc::clone(&client.name),
-            begun: now,
-            used: now,
-            _share: share,
+            created_at: now,
+            last_used: now,
+            _permit: share,
         };
         Arc::clone(&self.0.lock().entry(Arc::clone(name)).or_insert_with(kept).session)
     }
 
-    /// Drops the one that was used longest ago, of one client or of all; returns whether there was one.
+    /// Drops the least recently used idle session, of one client or of all. Returns `false` if there was none.
     pub(super) fn drop_oldest(&self, of: Option<&str>) -> bool {
         let mut all = self.0.lock();
         let resting =
-            all.iter().filter(|(_, kept)| of.is_none_or(|client| *kept.client == *client) && kept.rests());
-        let oldest = resting.min_by_key(|(_, kept)| kept.used).map(|(name, _)| Arc::clone(name));
+            all.iter().filter(|(_, kept)| of.is_none_or(|client| *kept.client == *client) && kept.is_idle());
+        let oldest = resting.min_by_key(|(_, kept)| kept.last_used).map(|(name, _)| Arc::clone(name));
         oldest.is_some_and(|name| all.remove(&name).is_some())
     }
 
-    /// Drops those that are too old.
+    /// Drops expired sessions.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
         self.0.lock().retain(|_, kept| kept.is_fresh(limits));
     }
@@ -99,7 +98,7 @@ mod tests {
 
     struct Fixture {
         clients: Clients,
-        kept: Stateless,
+        kept: StatelessSessions,
         limits: ServeLimits,
     }
 
@@ -110,14 +109,18 @@ mod tests {
                 session_age: Duration::from_secs(100),
                 ..ServeLimits::default()
             };
-            Self { clients: Clients::new(OutboxSettings::roomy()), kept: Stateless::default(), limits }
+            Self {
+                clients: Clients::new(OutboxSettings::unlimited()),
+                kept: StatelessSessions::default(),
+                limits,
+            }
         }
 
         fn session(&self, client: &str, name: &str) -> Arc<Session> {
             self.kept.get(name, &self.limits).unwrap_or_else(|| {
-                let client = self.clients.get(&client.into(), &self.limits).unwrap();
-                let share = self.clients.share(&client, QuotaKind::Session, &self.limits).unwrap();
-                self.kept.begin(&name.into(), &client, share)
+                let client = self.clients.get_or_insert(&client.into(), &self.limits).unwrap();
+                let share = self.clients.acquire(&client, QuotaKind::Session, &self.limits).unwrap();
+                self.kept.insert(&name.into(), &client, share)
             })
         }
 
@@ -127,32 +130,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sessions_are_apart_and_end() {
+    async fn sessions_are_separate_and_expire() {
         let fixture = Fixture::new();
         let (one, two) = (fixture.session("a", "1"), fixture.session("a", "2"));
         assert!(Arc::ptr_eq(&one, &fixture.session("a", "1")) && !Arc::ptr_eq(&one, &two));
         tokio::time::advance(Duration::from_secs(50)).await;
         assert!(Arc::ptr_eq(&one, &fixture.session("a", "1")));
         tokio::time::advance(Duration::from_secs(55)).await;
-        assert!(!Arc::ptr_eq(&one, &fixture.session("a", "1")), "too old");
-        // Nobody asks for the other one any more; it is dropped all the same.
+        assert!(!Arc::ptr_eq(&one, &fixture.session("a", "1")), "the session has expired");
+        // The other session is not requested again, and only a sweep drops it.
         assert_eq!(fixture.counts(), (2, 2));
         fixture.kept.sweep(&fixture.limits);
         assert_eq!(fixture.counts(), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_one_goes_that_was_used_longest_ago_and_rests() {
+    async fn the_least_recently_used_idle_session_is_dropped() {
         let fixture = Fixture::new();
         let used = fixture.session("a", "a1");
         for (client, name) in [("b", "b1"), ("a", "a2"), ("b", "b2")] {
             tokio::time::advance(Duration::from_secs(1)).await;
             drop(fixture.session(client, name));
         }
-        assert!(fixture.kept.drop_oldest(Some("a")), "a2: a1 is in use");
+        assert!(fixture.kept.drop_oldest(Some("a")), "drops `a2`, since `a1` is in use");
         assert!(Arc::ptr_eq(&used, &fixture.session("a", "a1")));
         assert!(!fixture.kept.drop_oldest(Some("a")));
-        assert!(fixture.kept.drop_oldest(None), "b1");
+        assert!(fixture.kept.drop_oldest(None), "drops `b1`");
         assert!(
             fixture.kept.get("b1", &fixture.limits).is_none()
                 && fixture.kept.get("b2", &fixture.limits).is_some()
@@ -161,12 +164,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn two_requests_that_begin_one_have_the_same() {
+    async fn concurrent_requests_share_a_new_session() {
         let fixture = Fixture::new();
         let one = fixture.session("a", "1");
-        let client = fixture.clients.get(&"a".into(), &fixture.limits).unwrap();
-        let share = fixture.clients.share(&client, QuotaKind::Session, &fixture.limits).unwrap();
-        assert!(Arc::ptr_eq(&one, &fixture.kept.begin(&"1".into(), &client, share)));
+        let client = fixture.clients.get_or_insert(&"a".into(), &fixture.limits).unwrap();
+        let share = fixture.clients.acquire(&client, QuotaKind::Session, &fixture.limits).unwrap();
+        assert!(Arc::ptr_eq(&one, &fixture.kept.insert(&"1".into(), &client, share)));
         assert_eq!(fixture.counts(), (1, 1));
     }
 }

@@ -73,7 +73,7 @@ const METADATA_NAMES: [&str; 10] = [
 
 /// Why an address may not be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotPublic {
+pub enum AddressError {
     /// It is in a special block.
     #[error("{0} is not a public address ({1}); grants of `net_private` name such addresses")]
     Special(IpAddr, &'static str),
@@ -89,15 +89,15 @@ pub enum NotPublic {
 ///
 /// # Errors
 /// It may not be connected to.
-pub fn judge(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(), NotPublic> {
-    let meant = unmapped(address);
+pub fn check_address(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(), AddressError> {
+    let meant = unmap_ipv4(address);
     let exact = IpNet::from(meant);
     if is_metadata(host, meant) {
-        return if private.contains(&exact) { Ok(()) } else { Err(NotPublic::Metadata(address)) };
+        return if private.contains(&exact) { Ok(()) } else { Err(AddressError::Metadata(address)) };
     }
-    match special(address) {
+    match special_purpose(address) {
         Some(what) if !private.iter().any(|net| net.contains(&meant)) => {
-            Err(NotPublic::Special(address, what))
+            Err(AddressError::Special(address, what))
         }
         _ => Ok(()),
     }
@@ -105,7 +105,7 @@ pub fn judge(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(), NotPu
 
 /// What a special address is for; `None`: it is public.
 #[must_use]
-pub fn special(address: IpAddr) -> Option<&'static str> {
+pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) => special_v4(v4),
         IpAddr::V6(v6) => special_v6(v6),
@@ -114,7 +114,7 @@ pub fn special(address: IpAddr) -> Option<&'static str> {
 
 /// The IPv4 address behind a mapped IPv6 one, which the system connects to as to the former.
 #[must_use]
-pub fn unmapped(address: IpAddr) -> IpAddr {
+pub fn unmap_ipv4(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
@@ -133,7 +133,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
     let bits = address.to_bits();
     if bits >> 125 != 1 {
-        return Some(outside(address));
+        return Some(non_global_block(address));
     }
     if isatap(address).is_some() {
         return Some("ISATAP");
@@ -143,7 +143,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
 }
 
 /// Names a block outside of `2000::/3`, for the message.
-fn outside(address: Ipv6Addr) -> &'static str {
+fn non_global_block(address: Ipv6Addr) -> &'static str {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => "unspecified",
         [0, 0, 0, 0, 0, 0, 0, 1] => "loopback",
@@ -161,25 +161,25 @@ fn outside(address: Ipv6Addr) -> &'static str {
 
 /// Whether a host bears the name of a cloud's metadata service, whatever that leads to.
 #[must_use]
-pub fn names_metadata(host: &str) -> bool {
+pub fn is_metadata_name(host: &str) -> bool {
     METADATA_NAMES.contains(&host)
 }
 
 /// Whether a host is a cloud's metadata service, by its name or by its address in any disguise.
 fn is_metadata(host: &str, address: IpAddr) -> bool {
-    if names_metadata(host) {
+    if is_metadata_name(host) {
         return true;
     }
     match address {
         IpAddr::V4(v4) => METADATA_V4.contains(&v4),
         IpAddr::V6(v6) => {
-            METADATA_V6.contains(&v6) || hidden(v6).iter().flatten().any(|v4| METADATA_V4.contains(v4))
+            METADATA_V6.contains(&v6) || embedded_ipv4(v6).iter().flatten().any(|v4| METADATA_V4.contains(v4))
         }
     }
 }
 
 /// Every IPv4 address that some translator would find in an IPv6 one.
-fn hidden(address: Ipv6Addr) -> [Option<Ipv4Addr>; 6] {
+fn embedded_ipv4(address: Ipv6Addr) -> [Option<Ipv4Addr>; 6] {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let tail = Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h));
     let compatible = ([a, b, c, d, e, f] == [0; 6]).then_some(tail);
@@ -237,10 +237,10 @@ mod tests {
     #[test]
     fn the_table_of_addresses() {
         for text in PUBLIC.split_whitespace() {
-            assert_eq!(special(address(text)), None, "{text}");
+            assert_eq!(special_purpose(address(text)), None, "{text}");
         }
         for text in SPECIAL.split_whitespace() {
-            assert!(special(address(text)).is_some(), "{text}");
+            assert!(special_purpose(address(text)).is_some(), "{text}");
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
             ("64:ff9b::10.1.0.1", false),
             ("8.8.8.8", true),
         ] {
-            assert_eq!(judge("x", address(text), &private).is_ok(), allowed, "{text}");
+            assert_eq!(check_address("x", address(text), &private).is_ok(), allowed, "{text}");
         }
     }
 
@@ -279,13 +279,13 @@ mod tests {
             "168.63.129.16",
             "169.254.170.2",
         ] {
-            let found = judge("x", address(text), &wide);
-            assert!(matches!(found, Err(NotPublic::Metadata(_))), "{text}: {found:?}");
+            let found = check_address("x", address(text), &wide);
+            assert!(matches!(found, Err(AddressError::Metadata(_))), "{text}: {found:?}");
         }
-        assert_eq!(judge("x", address("169.254.1.1"), &wide), Ok(()));
-        assert_eq!(judge("x", address("169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
-        assert_eq!(judge("x", address("::ffff:169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
-        assert!(judge("metadata.google.internal", address("8.8.8.8"), &wide).is_err());
-        assert_eq!(judge("metadata.google.internal", address("10.0.0.1"), &nets(&["10.0.0.1/32"])), Ok(()));
+        assert_eq!(check_address("x", address("169.254.1.1"), &wide), Ok(()));
+        assert_eq!(check_address("x", address("169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
+        assert_eq!(check_address("x", address("::ffff:169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
+        assert!(check_address("metadata.google.internal", address("8.8.8.8"), &wide).is_err());
+        assert_eq!(check_address("metadata.google.internal", address("10.0.0.1"), &nets(&["10.0.0.1/32"])), Ok(()));
     }
 }

@@ -19,10 +19,10 @@ const MAX_SEGMENTS: usize = 256;
 
 /// A pattern. A `*` that is the last segment stands for one or more segments, elsewhere for one that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PathPattern(Vec<Segment>);
+pub struct PathPattern(Vec<PathSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Segment {
+enum PathSegment {
     Literal(String),
     Any,
 }
@@ -39,13 +39,13 @@ impl PathPattern {
         if url.path().split('/').count() != text.split('/').count() {
             return wrong("has a `.` or `..` in it");
         }
-        let path = checked(url.path())?;
+        let path = normalized_segments(url.path())?;
         let segments = path.into_iter().map(|segment| match segment.as_str() {
-            "*" => Ok(Segment::Any),
+            "*" => Ok(PathSegment::Any),
             part if part.contains('*') => {
                 Err(format!("the path `{text}`: a `*` stands for a whole segment, `/repos/*`"))
             }
-            _ => Ok(Segment::Literal(segment)),
+            _ => Ok(PathSegment::Literal(segment)),
         });
         segments.collect::<Result<_, _>>().map(Self)
     }
@@ -58,7 +58,7 @@ impl PathPattern {
             match (left, right) {
                 ([], []) => return Some(Self(both)),
                 ([], _) | (_, []) => return None,
-                ([Segment::Any], rest) | (rest, [Segment::Any]) => {
+                ([PathSegment::Any], rest) | (rest, [PathSegment::Any]) => {
                     both.extend_from_slice(rest);
                     return Some(Self(both));
                 }
@@ -77,17 +77,17 @@ impl PathPattern {
         while let Some(segment) = pattern.next() {
             let Some(part) = left.next() else { return false };
             match segment {
-                Segment::Any if pattern.peek().is_none() => return true,
-                Segment::Any if part.is_empty() => return false,
-                Segment::Literal(literal) if literal != part => return false,
-                Segment::Any | Segment::Literal(_) => {}
+                PathSegment::Any if pattern.peek().is_none() => return true,
+                PathSegment::Any if part.is_empty() => return false,
+                PathSegment::Literal(literal) if literal != part => return false,
+                PathSegment::Any | PathSegment::Literal(_) => {}
             }
         }
         left.next().is_none()
     }
 }
 
-impl Segment {
+impl PathSegment {
     fn meet(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Any, Self::Literal(text)) | (Self::Literal(text), Self::Any) if text.is_empty() => None,
@@ -101,8 +101,8 @@ impl std::fmt::Display for PathPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for segment in &self.0 {
             match segment {
-                Segment::Literal(text) => write!(f, "/{text}")?,
-                Segment::Any => f.write_str("/*")?,
+                PathSegment::Literal(text) => write!(f, "/{text}")?,
+                PathSegment::Any => f.write_str("/*")?,
             }
         }
         Ok(())
@@ -123,7 +123,7 @@ impl RequestPath {
 
     /// What patterns are compared with: see [`checked`].
     pub(super) fn segments(&self) -> Result<&[String], String> {
-        match self.segments.get_or_init(|| checked(&self.text)) {
+        match self.segments.get_or_init(|| normalized_segments(&self.text)) {
             Ok(segments) => Ok(segments),
             Err(problem) => Err(problem.clone()),
         }
@@ -143,7 +143,7 @@ impl Eq for RequestPath {}
 ///
 /// # Errors
 /// The path has a segment that some server reads as several, or as a step up.
-pub(super) fn checked(path: &str) -> Result<Vec<String>, String> {
+pub(super) fn normalized_segments(path: &str) -> Result<Vec<String>, String> {
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     if segments.len() > MAX_SEGMENTS {
         return Err(format!("the path has more than {MAX_SEGMENTS} segments"));
@@ -156,7 +156,7 @@ pub(super) fn checked(path: &str) -> Result<Vec<String>, String> {
             );
         }
     }
-    Ok(segments.into_iter().map(normal).collect())
+    Ok(segments.into_iter().map(normalize_escapes).collect())
 }
 
 /// Whether a segment could be more than one, or `..`, once decoded, however often a server decodes it.
@@ -181,7 +181,7 @@ pub fn is_ambiguous(segment: &str) -> bool {
     true
 }
 
-fn normal(segment: &str) -> String {
+fn normalize_escapes(segment: &str) -> String {
     let mut out = String::with_capacity(segment.len());
     let mut rest = segment;
     while let Some(at) = rest.find('%') {
@@ -219,7 +219,7 @@ mod tests {
             ("%g1", "%25g1"),
             ("%-1", "%25-1"),
         ] {
-            assert_eq!(normal(segment), text);
+            assert_eq!(normalize_escapes(segment), text);
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
             ("/a%2Ab", "/a%2ab", true),
         ] {
             let url = Url::parse(&format!("https://x{path}")).unwrap();
-            let found = PathPattern::parse(pattern).unwrap().matches(&checked(url.path()).unwrap());
+            let found = PathPattern::parse(pattern).unwrap().matches(&normalized_segments(url.path()).unwrap());
             assert_eq!(found, matches, "{pattern} {path}");
         }
         for pattern in
@@ -273,7 +273,7 @@ mod tests {
             "/repos/%2525252525252525252e",
         ] {
             let url = Url::parse(&format!("https://x{path}")).unwrap();
-            assert!(checked(url.path()).is_err(), "{path}");
+            assert!(normalized_segments(url.path()).is_err(), "{path}");
         }
         for (path, stays) in
             [("/repos/../admin", "/admin"), ("/repos/%2e%2e/admin", "/admin"), ("/a\\..\\b", "/b")]

@@ -1,27 +1,27 @@
 //! A pattern for a whole list of arguments, and how it is written.
 
-use super::word::{Symbol, Word};
+use super::word::{WordSymbol, WordPattern};
 
 /// Stands for one argument that is no option.
-const PLAIN: &str = "<arg>";
+const OPERAND: &str = "<arg>";
 /// Stands for any number of them, at the end.
-const PLAINS: &str = "<args>";
+const OPERANDS: &str = "<args>";
 /// Separates patterns that must all match.
 const AND: &str = "&";
 
 /// A pattern for one argument.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Argument {
+enum ArgumentPattern {
     /// This word.
-    Word(Word),
+    Word(WordPattern),
     /// Any word that is not empty and does not begin with `-`.
-    Plain,
+    Operand,
 }
 
 /// What may follow the arguments that are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rest {
-    Nothing,
+enum TrailingArguments {
+    None,
     /// Arguments that are no options.
     Plain,
     /// Whatever.
@@ -30,34 +30,34 @@ enum Rest {
 
 /// A pattern for a whole list of arguments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pattern {
-    arguments: Vec<Argument>,
-    rest: Rest,
+pub(super) struct ArgumentListPattern {
+    arguments: Vec<ArgumentPattern>,
+    rest: TrailingArguments,
 }
 
-impl Pattern {
+impl ArgumentListPattern {
     /// Any arguments.
     pub(super) fn any() -> Self {
-        Self { arguments: Vec::new(), rest: Rest::Any }
+        Self { arguments: Vec::new(), rest: TrailingArguments::Any }
     }
 
     /// These arguments and no others.
     pub(super) fn exact<S: AsRef<str>>(arguments: &[S]) -> Self {
-        let word = |text: &S| Argument::Word(Word::exact(text.as_ref()));
-        Self { arguments: arguments.iter().map(word).collect(), rest: Rest::Nothing }
+        let word = |text: &S| ArgumentPattern::Word(WordPattern::exact(text.as_ref()));
+        Self { arguments: arguments.iter().map(word).collect(), rest: TrailingArguments::None }
     }
 
     /// Whether it is: no arguments.
     pub(super) fn is_empty(&self) -> bool {
-        self.arguments.is_empty() && self.rest == Rest::Nothing
+        self.arguments.is_empty() && self.rest == TrailingArguments::None
     }
 
     pub(super) fn matches(&self, arguments: &[String]) -> bool {
         let more = arguments.get(self.arguments.len()..);
         more.is_some_and(|more| match self.rest {
-            Rest::Nothing => more.is_empty(),
-            Rest::Plain => more.iter().all(|text| Argument::Plain.matches(text)),
-            Rest::Any => true,
+            TrailingArguments::None => more.is_empty(),
+            TrailingArguments::Plain => more.iter().all(|text| ArgumentPattern::Operand.matches(text)),
+            TrailingArguments::Any => true,
         }) && self.arguments.iter().zip(arguments).all(|(pattern, text)| pattern.matches(text))
     }
 
@@ -65,9 +65,9 @@ impl Pattern {
     pub(super) fn covers(&self, inner: &Self) -> bool {
         let Some(more) = inner.arguments.get(self.arguments.len()..) else { return false };
         let rest = match (self.rest, inner.rest) {
-            (Rest::Nothing, rest) => more.is_empty() && rest == Rest::Nothing,
-            (Rest::Plain, rest) => rest != Rest::Any && more.iter().all(|one| Argument::Plain.covers(one)),
-            (Rest::Any, _) => true,
+            (TrailingArguments::None, rest) => more.is_empty() && rest == TrailingArguments::None,
+            (TrailingArguments::Plain, rest) => rest != TrailingArguments::Any && more.iter().all(|one| ArgumentPattern::Operand.covers(one)),
+            (TrailingArguments::Any, _) => true,
         };
         rest && self.arguments.iter().zip(&inner.arguments).all(|(outer, inner)| outer.covers(inner))
     }
@@ -76,9 +76,9 @@ impl Pattern {
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let goes_on = |short: &Self, long: &Self| {
             long.arguments.get(short.arguments.len()..).is_none_or(|more| match short.rest {
-                Rest::Nothing => more.is_empty(),
-                Rest::Plain => more.iter().all(|one| Argument::Plain.overlaps(one)),
-                Rest::Any => true,
+                TrailingArguments::None => more.is_empty(),
+                TrailingArguments::Plain => more.iter().all(|one| ArgumentPattern::Operand.overlaps(one)),
+                TrailingArguments::Any => true,
             })
         };
         goes_on(self, other)
@@ -91,55 +91,55 @@ impl Pattern {
         for argument in &self.arguments {
             out.push(' ');
             match argument {
-                Argument::Word(word) => show_word(word, out),
-                Argument::Plain => out.push_str(PLAIN),
+                ArgumentPattern::Word(word) => show_word(word, out),
+                ArgumentPattern::Operand => out.push_str(OPERAND),
             }
         }
         match self.rest {
-            Rest::Nothing => {}
-            Rest::Plain => out.push_str(&format!(" {PLAINS}")),
-            Rest::Any => out.push_str(" *"),
+            TrailingArguments::None => {}
+            TrailingArguments::Plain => out.push_str(&format!(" {OPERANDS}")),
+            TrailingArguments::Any => out.push_str(" *"),
         }
     }
 }
 
-impl Argument {
+impl ArgumentPattern {
     fn matches(&self, text: &str) -> bool {
         match self {
             Self::Word(word) => word.matches(text),
-            Self::Plain => !text.is_empty() && !text.starts_with('-'),
+            Self::Operand => !text.is_empty() && !text.starts_with('-'),
         }
     }
 
     fn covers(&self, inner: &Self) -> bool {
         match (self, inner) {
-            (Self::Plain, Self::Plain) => true,
-            (Self::Plain, Self::Word(word)) => word.is_plain(),
+            (Self::Operand, Self::Operand) => true,
+            (Self::Operand, Self::Word(word)) => word.is_operand(),
             (Self::Word(outer), Self::Word(inner)) => outer.covers(inner),
             // No word pattern has every name and nothing with `-`: `*` alone is no argument.
-            (Self::Word(_), Self::Plain) => false,
+            (Self::Word(_), Self::Operand) => false,
         }
     }
 
     fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Plain, Self::Plain) => true,
-            (Self::Plain, Self::Word(word)) | (Self::Word(word), Self::Plain) => word.may_be_plain(),
+            (Self::Operand, Self::Operand) => true,
+            (Self::Operand, Self::Word(word)) | (Self::Word(word), Self::Operand) => word.may_be_operand(),
             (Self::Word(left), Self::Word(right)) => left.overlaps(right),
         }
     }
 }
 
 /// Reads what stands behind a program's name: patterns separated by `&`.
-pub(super) fn parse(text: &str) -> Result<Vec<Pattern>, String> {
+pub(super) fn parse(text: &str) -> Result<Vec<ArgumentListPattern>, String> {
     let mut patterns = Vec::new();
-    let mut present = Pattern::exact::<&str>(&[]);
+    let mut present = ArgumentListPattern::exact::<&str>(&[]);
     let mut left = text.trim_start_matches(is_space);
     while !left.is_empty() {
-        let token = Token::read(left)?;
+        let token = PatternToken::read(left)?;
         left = token.after.trim_start_matches(is_space);
         if token.bare == Some(AND) {
-            patterns.push(std::mem::replace(&mut present, Pattern::exact::<&str>(&[])));
+            patterns.push(std::mem::replace(&mut present, ArgumentListPattern::exact::<&str>(&[])));
         } else {
             present.push(token)?;
         }
@@ -148,20 +148,20 @@ pub(super) fn parse(text: &str) -> Result<Vec<Pattern>, String> {
     Ok(patterns)
 }
 
-impl Pattern {
-    fn push(&mut self, token: Token<'_>) -> Result<(), String> {
-        if self.rest != Rest::Nothing {
-            return Err(format!("`*` and `{PLAINS}` stand for all that follows: write them last"));
+impl ArgumentListPattern {
+    fn push(&mut self, token: PatternToken<'_>) -> Result<(), String> {
+        if self.rest != TrailingArguments::None {
+            return Err(format!("`*` and `{OPERANDS}` stand for all that follows: write them last"));
         }
         match token.bare {
-            Some(PLAIN) => self.arguments.push(Argument::Plain),
-            Some(PLAINS) => self.rest = Rest::Plain,
+            Some(OPERAND) => self.arguments.push(ArgumentPattern::Operand),
+            Some(OPERANDS) => self.rest = TrailingArguments::Plain,
             Some(bare) if bare.starts_with('<') && bare.ends_with('>') => {
-                return Err(format!("`{bare}`: write `{PLAIN}`, `{PLAINS}`, or put it in quotes"));
+                return Err(format!("`{bare}`: write `{OPERAND}`, `{OPERANDS}`, or put it in quotes"));
             }
-            _ => match Word::new(token.symbols) {
-                word if word.is_any() => self.rest = Rest::Any,
-                word => self.arguments.push(Argument::Word(word)),
+            _ => match WordPattern::new(token.symbols) {
+                word if word.is_any() => self.rest = TrailingArguments::Any,
+                word => self.arguments.push(ArgumentPattern::Word(word)),
             },
         }
         Ok(())
@@ -169,15 +169,15 @@ impl Pattern {
 }
 
 /// One piece of a line between white space.
-struct Token<'a> {
-    symbols: Vec<Symbol>,
+struct PatternToken<'a> {
+    symbols: Vec<WordSymbol>,
     /// The text, if no part of it was quoted.
     bare: Option<&'a str>,
     /// What follows.
     after: &'a str,
 }
 
-impl<'a> Token<'a> {
+impl<'a> PatternToken<'a> {
     /// Reads one; `text` begins with it. Quotes of either kind take what is in them literally; in double quotes a
     /// backslash stands before `"`, `\`, `n`, `r` and `t`.
     fn read(text: &'a str) -> Result<Self, String> {
@@ -196,8 +196,8 @@ impl<'a> Token<'a> {
                 }
                 '\\' => return Err("a backslash stands in quotes only".to_owned()),
                 '\0' => return Err("no argument can hold a zero byte".to_owned()),
-                '*' => symbols.push(Symbol::Any),
-                c => symbols.push(Symbol::Char(c)),
+                '*' => symbols.push(WordSymbol::Any),
+                c => symbols.push(WordSymbol::Char(c)),
             }
         }
         Ok(Self { symbols, bare: (!quoted).then_some(text), after: "" })
@@ -207,7 +207,7 @@ impl<'a> Token<'a> {
 fn read_quoted(
     quote: char,
     chars: &mut impl Iterator<Item = char>,
-    symbols: &mut Vec<Symbol>,
+    symbols: &mut Vec<WordSymbol>,
 ) -> Result<(), String> {
     loop {
         let c = match chars.next() {
@@ -223,23 +223,23 @@ fn read_quoted(
             },
             Some(c) => c,
         };
-        symbols.push(Symbol::Char(c));
+        symbols.push(WordSymbol::Char(c));
     }
 }
 
 /// Writes one argument: bare if it reads back as the same, otherwise with its text in quotes and its `*` outside.
-fn show_word(word: &Word, out: &mut String) {
+fn show_word(word: &WordPattern, out: &mut String) {
     let symbols = word.symbols();
-    let special = |symbol: &Symbol| match symbol {
-        Symbol::Any => false,
-        Symbol::Char(c) => is_space(*c) || matches!(c, '*' | '"' | '\'' | '\\'),
+    let special = |symbol: &WordSymbol| match symbol {
+        WordSymbol::Any => false,
+        WordSymbol::Char(c) => is_space(*c) || matches!(c, '*' | '"' | '\'' | '\\'),
     };
     let first = symbols.first();
-    let name = symbols == [Symbol::Char('&')] || first == Some(&Symbol::Char('<'));
+    let name = symbols == [WordSymbol::Char('&')] || first == Some(&WordSymbol::Char('<'));
     if !name && !symbols.is_empty() && !symbols.iter().any(special) {
         out.extend(symbols.iter().map(|symbol| match symbol {
-            Symbol::Any => '*',
-            Symbol::Char(c) => *c,
+            WordSymbol::Any => '*',
+            WordSymbol::Char(c) => *c,
         }));
         return;
     }
@@ -248,14 +248,14 @@ fn show_word(word: &Word, out: &mut String) {
         out.push('"');
     }
     for symbol in symbols {
-        let wild = *symbol == Symbol::Any;
+        let wild = *symbol == WordSymbol::Any;
         if wild == open {
             out.push('"');
             open = !open;
         }
         match symbol {
-            Symbol::Any => out.push('*'),
-            Symbol::Char(c) => show_char(*c, out),
+            WordSymbol::Any => out.push('*'),
+            WordSymbol::Char(c) => show_char(*c, out),
         }
     }
     if open {

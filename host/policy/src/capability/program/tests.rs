@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rule::{covers, meet_all};
+use crate::rule::{covers, intersect_lists};
 
 fn workspace() -> &'static Path {
     Path::new("/w")
@@ -101,14 +101,14 @@ fn what_can_not_be_read_is_refused_with_the_reason() {
 
 #[test]
 fn a_declaration_of_a_name_asks_for_all_arguments() {
-    let wish = |text: &str| ProgramRule::parse_wish(text, workspace()).unwrap();
+    let wish = |text: &str| ProgramRule::parse_declared(text, workspace()).unwrap();
     assert_eq!(wish("git"), rule("git *"));
     assert_eq!(wish("*"), rule("* *"));
     assert_eq!(wish("git status"), rule("git status"));
-    assert_eq!(rule("* --version").meet(&rule("git *")), Some(rule("git --version")));
+    assert_eq!(rule("* --version").intersect(&rule("git *")), Some(rule("git --version")));
     // What an operator is shown is a line that a policy can hold.
-    assert_eq!(rule(&wish("*").ask_for(workspace())).program(), "PROGRAM");
-    assert_eq!(wish("git").ask_for(workspace()), "git *");
+    assert_eq!(rule(&wish("*").proposed_line(workspace())).program(), "PROGRAM");
+    assert_eq!(wish("git").proposed_line(workspace()), "git *");
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn the_intersection_is_the_narrower_one_where_there_is_one() {
         ("cc *a*b*", "cc *b*a*", Some("cc *a*b* & *b*a*")),
         ("cc \"\"", "cc <arg>", None),
     ] {
-        let met = rule(left).meet(&rule(right));
+        let met = rule(left).intersect(&rule(right));
         assert_eq!(met, both.map(rule), "{left} and {right}");
-        assert_eq!(met, rule(right).meet(&rule(left)), "{left} and {right}");
+        assert_eq!(met, rule(right).intersect(&rule(left)), "{left} and {right}");
     }
 }
 
@@ -186,17 +186,17 @@ proptest! {
 
     #[test]
     fn the_laws_of_rules_hold(a in a_rule(), b in a_rule(), c in a_rule()) {
-        prop_assert_eq!(a.meet(&a), Some(a.clone()));
-        prop_assert_eq!(a.meet(&b), b.meet(&a));
-        if let Some(both) = a.meet(&b) {
+        prop_assert_eq!(a.intersect(&a), Some(a.clone()));
+        prop_assert_eq!(a.intersect(&b), b.intersect(&a));
+        if let Some(both) = a.intersect(&b) {
             prop_assert!(covers(&a, &both) && covers(&b, &both), "{:?}", both);
             // An intersection of three is empty in any order, or the same in any order.
-            let left = both.meet(&c);
-            let right = b.meet(&c).and_then(|right| a.meet(&right));
+            let left = both.intersect(&c);
+            let right = b.intersect(&c).and_then(|right| a.intersect(&right));
             prop_assert_eq!(left, right);
         }
-        prop_assert_eq!(covers(&a, &b), a.meet(&b).as_ref() == Some(&b), "{:?} {:?}", a, b);
-        let all = meet_all(&[a.clone(), b.clone()], std::slice::from_ref(&c));
+        prop_assert_eq!(covers(&a, &b), a.intersect(&b).as_ref() == Some(&b), "{:?} {:?}", a, b);
+        let all = intersect_lists(&[a.clone(), b.clone()], std::slice::from_ref(&c));
         prop_assert!(all.iter().all(|one| covers(&c, one)));
     }
 
@@ -208,7 +208,7 @@ proptest! {
     #[test]
     fn a_rule_allows_what_both_sides_allow(a in a_rule(), b in a_rule(), line in proptest::collection::vec(an_argument(), 0..5)) {
         for program in ["git", "make"] {
-            let both = a.meet(&b).is_some_and(|both| both.allows(program, &line));
+            let both = a.intersect(&b).is_some_and(|both| both.allows(program, &line));
             prop_assert_eq!(both, a.allows(program, &line) && b.allows(program, &line), "{} {:?}", program, line);
         }
         if covers(&a, &b) && b.allows("git", &line) {

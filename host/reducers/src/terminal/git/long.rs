@@ -1,18 +1,18 @@
-//! The format for people.
+//! The long format of `git status`.
 
-use super::Status;
+use super::StatusSummary;
 
-/// Headings of the lists, with what is in them.
-const LISTS: [(&str, List); 5] = [
-    ("Changes to be committed:", List::Staged),
-    ("Changes not staged for commit:", List::Unstaged),
-    ("Unmerged paths:", List::Conflicts),
-    ("Untracked files:", List::Untracked),
-    ("Ignored files:", List::Ignored),
+/// The headings of the lists.
+const LISTS: [(&str, StatusList); 5] = [
+    ("Changes to be committed:", StatusList::Staged),
+    ("Changes not staged for commit:", StatusList::Unstaged),
+    ("Unmerged paths:", StatusList::Conflicts),
+    ("Untracked files:", StatusList::Untracked),
+    ("Ignored files:", StatusList::Ignored),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum List {
+enum StatusList {
     Staged,
     Unstaged,
     Conflicts,
@@ -20,7 +20,7 @@ enum List {
     Ignored,
 }
 
-/// What a file's entry begins with, and its letters in the short format.
+/// The labels of entries, and their letters in the short format.
 const LABELS: [(&str, char); 8] = [
     ("new file:", 'A'),
     ("modified:", 'M'),
@@ -42,7 +42,7 @@ const CONFLICTS: [(&str, [char; 2]); 7] = [
     ("deleted by them:", ['U', 'D']),
 ];
 
-/// How the first line begins; the rest of it is the branch, or says why there is none.
+/// The starts of the first line. The rest names the branch, or the reason why there is none.
 const FIRST: [&str; 6] = [
     "On branch ",
     "HEAD detached ",
@@ -52,11 +52,11 @@ const FIRST: [&str; 6] = [
     "You are ",
 ];
 
-/// Lines that say there is nothing. Each may go on with advice.
+/// Lines that say that nothing changed. Advice may follow on the line.
 const CLEAN: [&str; 2] =
     ["nothing to commit, working tree clean", "nothing to commit, working directory clean"];
 
-/// Lines that say again what the lists say.
+/// Lines that repeat the lists.
 const REPEATED: [&str; 6] = [
     "nothing added to commit but untracked files present",
     "no changes added to commit",
@@ -66,9 +66,9 @@ const REPEATED: [&str; 6] = [
     "Untracked files not listed",
 ];
 
-/// Reads a status; nothing if one of its lines is not of a status.
-pub(super) fn parse(text: &str) -> Option<Status<'_>> {
-    let mut status = Status::default();
+/// Parses a status; `None` if one of its lines does not belong to a status.
+pub(super) fn parse(text: &str) -> Option<StatusSummary<'_>> {
+    let mut status = StatusSummary::default();
     let mut list = None;
     let mut lines = text.lines().skip_while(|line| line.is_empty());
     let first = lines.next()?;
@@ -94,7 +94,7 @@ pub(super) fn parse(text: &str) -> Option<Status<'_>> {
             if line.starts_with(['\u{20}', '-', '+', '@']) && !line.starts_with("   ")
                 || line.starts_with("diff ")
             {
-                // The patch of `git status -v`, or nothing of git's.
+                // The patch of `git status -v`, or text of another program.
                 return None;
             }
             status.notes.push(line);
@@ -103,16 +103,16 @@ pub(super) fn parse(text: &str) -> Option<Status<'_>> {
     Some(status)
 }
 
-fn add(list: List, entry: &str, status: &mut Status<'_>) -> Option<()> {
+fn add(list: StatusList, entry: &str, status: &mut StatusSummary<'_>) -> Option<()> {
     let rest = |label: &str| entry.strip_prefix(label).map(str::trim_start).filter(|path| !path.is_empty());
     match list {
-        List::Untracked => status.add('?', '?', entry),
-        List::Ignored => status.add('!', '!', entry),
-        List::Staged | List::Unstaged => {
+        StatusList::Untracked => status.add('?', '?', entry),
+        StatusList::Ignored => status.add('!', '!', entry),
+        StatusList::Staged | StatusList::Unstaged => {
             let (path, letter) = LABELS.iter().find_map(|(label, letter)| Some((rest(label)?, *letter)))?;
-            if list == List::Staged { status.add(letter, ' ', path) } else { status.add(' ', letter, path) }
+            if list == StatusList::Staged { status.add(letter, ' ', path) } else { status.add(' ', letter, path) }
         }
-        List::Conflicts => {
+        StatusList::Conflicts => {
             let (path, [x, y]) =
                 CONFLICTS.iter().find_map(|(label, letters)| Some((rest(label)?, *letters)))?;
             status.add(x, y, path)
@@ -120,7 +120,7 @@ fn add(list: List, entry: &str, status: &mut Status<'_>) -> Option<()> {
     }
 }
 
-/// `Your branch is ahead of 'origin/main' by 2 commits.` and its kin.
+/// Parses `Your branch is ahead of 'origin/main' by 2 commits.` and similar lines.
 fn upstream(line: &str, diverged: &mut Option<String>) -> Option<String> {
     if let Some(name) =
         line.strip_prefix("Your branch and '").and_then(|rest| rest.strip_suffix("' have diverged,"))

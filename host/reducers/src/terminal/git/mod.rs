@@ -1,4 +1,4 @@
-//! `git status`, in every format that it prints.
+//! `git status` in every format.
 //!
 //! ```text
 //! On branch main                                  git status: on main, ahead 1, behind 1 of origin/main; 1 staged,
@@ -10,7 +10,7 @@
 //!     a1
 //! ```
 //!
-//! A text is a status only if every line of it is understood; `clean` is said only if git said so, or printed a branch
+//! A text is a status only if every line is understood. The result says `clean` only if git said so, or printed a branch
 //! and nothing else. Letters are those of the short format (`git help status`, "Short Format").
 
 mod long;
@@ -18,38 +18,38 @@ mod porcelain;
 
 use crate::cut::{clip, count};
 
-/// Files named of each kind; the others are counted.
+/// How many files of each kind are named. The others are counted.
 const NAMED: usize = 10;
 
-/// A path, or a state in words, that is longer is cut.
+/// Longer paths and state descriptions are cut.
 const PATH_CHARS: usize = 300;
 
-/// What a status says.
+/// The parsed status.
 #[derive(Debug, Default)]
-pub(super) struct Status<'a> {
-    /// The branch, or what git says in its place.
+pub(super) struct StatusSummary<'a> {
+    /// The branch, or git's text instead.
     branch: Option<String>,
     /// `ahead 1, behind 2 of origin/main`.
     upstream: Option<String>,
-    /// What else git says, such as a rebase that is in progress.
+    /// Other lines of git, such as a rebase in progress.
     notes: Vec<&'a str>,
-    staged: Files,
-    unstaged: Files,
-    conflicts: Files,
-    untracked: Files,
-    ignored: Files,
-    /// Git said that there is nothing.
+    staged: FileNames,
+    unstaged: FileNames,
+    conflicts: FileNames,
+    untracked: FileNames,
+    ignored: FileNames,
+    /// Git said that nothing changed.
     clean: bool,
 }
 
 /// The files of one kind.
 #[derive(Debug, Default)]
-struct Files {
+struct FileNames {
     number: usize,
     named: Vec<String>,
 }
 
-impl Files {
+impl FileNames {
     fn add(&mut self, shown: impl FnOnce() -> String) {
         self.number += 1;
         if self.number <= NAMED {
@@ -58,8 +58,8 @@ impl Files {
     }
 }
 
-impl Status<'_> {
-    /// Adds what the two letters of the short format say about a path.
+impl StatusSummary<'_> {
+    /// Adds a path with its two letters of the short format.
     fn add(&mut self, x: char, y: char, path: &str) -> Option<()> {
         match (x, y) {
             ('?', '?') => self.untracked.add(|| path.to_owned()),
@@ -76,7 +76,7 @@ impl Status<'_> {
                 }
                 match y {
                     ' ' => {}
-                    // Small letters are of submodules.
+                    // Lower-case letters describe submodules.
                     'M' | 'T' | 'A' | 'D' | 'R' | 'C' | 'm' | '?' => {
                         self.unstaged.add(|| format!("{y} {path}"));
                     }
@@ -87,7 +87,7 @@ impl Status<'_> {
         Some(())
     }
 
-    fn kinds(&self) -> [(&'static str, &Files); 5] {
+    fn kinds(&self) -> [(&'static str, &FileNames); 5] {
         [
             ("staged", &self.staged),
             ("unstaged", &self.unstaged),
@@ -106,7 +106,7 @@ impl Status<'_> {
             });
         }
         if counts.is_empty() {
-            // A status that says neither what there is nor that there is nothing was not understood.
+            // A status without changes that does not say so was not understood.
             counts.push(self.clean.then(|| "clean".to_owned())?);
         }
         let place: Vec<String> = self.branch.iter().chain(&self.upstream).cloned().collect();
@@ -125,7 +125,7 @@ impl Status<'_> {
     }
 }
 
-/// Shortens a status. `text` is without the pointer to spilled output.
+/// Shortens a status. `text` does not contain the pointer to saved output.
 pub(super) fn status(text: &str) -> Option<String> {
     let status = if text.contains('\0') {
         porcelain::nul_separated(text)

@@ -1,25 +1,25 @@
-//! The formats for programs: short, porcelain v1 and v2, with lines or with NUL.
+//! The short format, and porcelain v1 and v2, with lines or with NUL.
 
-use super::Status;
+use super::StatusSummary;
 
-/// A status of lines.
-pub(super) fn lines(text: &str) -> Option<Status<'_>> {
-    read(text.lines().filter(|line| !line.is_empty()), Renames::InLine)
+/// Parses a status of lines.
+pub(super) fn lines(text: &str) -> Option<StatusSummary<'_>> {
+    read(text.lines().filter(|line| !line.is_empty()), RenameFormat::InLine)
 }
 
-/// A status of `-z`: the old name of a renamed file is an entry of its own.
-pub(super) fn nul_separated(text: &str) -> Option<Status<'_>> {
-    read(text.split('\0').filter(|entry| !entry.trim().is_empty()), Renames::NextEntry)
+/// Parses a status of `-z`: the old name of a renamed file is a separate entry.
+pub(super) fn nul_separated(text: &str) -> Option<StatusSummary<'_>> {
+    read(text.split('\0').filter(|entry| !entry.trim().is_empty()), RenameFormat::NextEntry)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Renames {
+enum RenameFormat {
     InLine,
     NextEntry,
 }
 
-fn read<'a>(entries: impl Iterator<Item = &'a str>, renames: Renames) -> Option<Status<'a>> {
-    let mut status = Status::default();
+fn read<'a>(entries: impl Iterator<Item = &'a str>, renames: RenameFormat) -> Option<StatusSummary<'a>> {
+    let mut status = StatusSummary::default();
     let mut entries = entries.peekable();
     let v2 = entries.peek()?.starts_with(['#', '1', '2', 'u']) && !entries.peek()?.starts_with("##")
         || entries.peek()?.starts_with("? ")
@@ -33,8 +33,8 @@ fn read<'a>(entries: impl Iterator<Item = &'a str>, renames: Renames) -> Option<
         } else {
             files += 1;
             let old = |entries: &mut dyn Iterator<Item = &'a str>| match renames {
-                Renames::NextEntry => entries.next(),
-                Renames::InLine => None,
+                RenameFormat::NextEntry => entries.next(),
+                RenameFormat::InLine => None,
             };
             match v2 {
                 true => entry_v2(entry, &mut status, || old(&mut entries))?,
@@ -48,14 +48,14 @@ fn read<'a>(entries: impl Iterator<Item = &'a str>, renames: Renames) -> Option<
 
 fn entry_v1<'a>(
     entry: &str,
-    status: &mut Status<'_>,
-    renames: Renames,
+    status: &mut StatusSummary<'_>,
+    renames: RenameFormat,
     old: impl FnOnce() -> Option<&'a str>,
 ) -> Option<()> {
     let mut letters = entry.chars();
     let (x, y) = (letters.next()?, letters.next()?);
     let path = letters.as_str().strip_prefix(' ').filter(|path| !path.is_empty())?;
-    let moved = renames == Renames::NextEntry && (matches!(x, 'R' | 'C') || matches!(y, 'R' | 'C'));
+    let moved = renames == RenameFormat::NextEntry && (matches!(x, 'R' | 'C') || matches!(y, 'R' | 'C'));
     if moved {
         return status.add(x, y, &format!("{} -> {path}", old()?));
     }
@@ -64,7 +64,7 @@ fn entry_v1<'a>(
 
 /// `1 XY sub mH mI mW hH hI path`, `2 XY sub mH mI mW hH hI Xscore path<sep>old`, `u XY sub m1 m2 m3 mW h1 h2 h3 path`,
 /// `? path`, `! path` (`git help status`, "Porcelain Format Version 2").
-fn entry_v2<'a>(entry: &str, status: &mut Status<'_>, old: impl FnOnce() -> Option<&'a str>) -> Option<()> {
+fn entry_v2<'a>(entry: &str, status: &mut StatusSummary<'_>, old: impl FnOnce() -> Option<&'a str>) -> Option<()> {
     let (kind, rest) = entry.split_once(' ')?;
     let fields = match kind {
         "?" if !rest.is_empty() => return status.add('?', '?', rest),
@@ -90,7 +90,7 @@ fn entry_v2<'a>(entry: &str, status: &mut Status<'_>, old: impl FnOnce() -> Opti
     status.add(x, y, &format!("{path}{}", changes_inside(submodule)))
 }
 
-/// What changed inside of a submodule, in the words of the long format.
+/// The changes inside a submodule, in the words of the long format.
 fn changes_inside(submodule: &str) -> String {
     let what: Vec<&str> = [('C', "new commits"), ('M', "modified content"), ('U', "untracked content")]
         .into_iter()
@@ -100,7 +100,7 @@ fn changes_inside(submodule: &str) -> String {
     if what.is_empty() { String::new() } else { format!(" ({})", what.join(", ")) }
 }
 
-fn header<'a>(entry: &'a str, status: &mut Status<'a>) -> Option<()> {
+fn header<'a>(entry: &'a str, status: &mut StatusSummary<'a>) -> Option<()> {
     let (key, value) = entry.strip_prefix("# ")?.split_once(' ')?;
     match key {
         "branch.oid" => {}
@@ -128,8 +128,8 @@ fn distance(ahead: &str, behind: &str, upstream: &str) -> String {
     }
 }
 
-/// What follows `## `: `main...origin/main [ahead 1, behind 2]`, `HEAD (no branch)`, `No commits yet on main`.
-fn branch_line(line: &str, status: &mut Status<'_>) {
+/// The text after `## `: `main...origin/main [ahead 1, behind 2]`, `HEAD (no branch)`, `No commits yet on main`.
+fn branch_line(line: &str, status: &mut StatusSummary<'_>) {
     if line == "HEAD (no branch)" {
         status.branch = Some("no branch".to_owned());
     } else if let Some(branch) = line.strip_prefix("No commits yet on ") {

@@ -1,9 +1,9 @@
-//! Opening what lies below a folder's handle, without ever following a link unseen.
+//! Opens paths below a folder's handle without following a link unchecked.
 //!
-//! Every path is opened as it is written, and the kernel refuses it when a name on the way is a link (`openat2` with
-//! `RESOLVE_NO_SYMLINKS`; elsewhere each name by itself with `O_NOFOLLOW`). Only then are the links read, by
-//! [`resolve`], as text; the caller decides about the path that comes out, and opens that one in the same way. So what
-//! is opened is always what was decided about, however fast somebody swaps folders for links.
+//! A path is opened as written, and the open fails when a component is a link (`openat2` with `RESOLVE_NO_SYMLINKS`;
+//! elsewhere `O_NOFOLLOW` for each component). Only then does [`resolve`] read the links, as text. The caller checks
+//! the resulting path and opens it in the same way. The opened path is therefore always a checked one, even when
+//! another process swaps folders for links.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,38 +14,38 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// Links that are followed in one path, as many as Linux follows.
+/// Maximum number of links in one path, as in Linux.
 const MAX_LINKS: usize = 40;
-/// How often a path is opened anew while others rename folders on it.
+/// Retries while other processes rename folders on the path.
 #[cfg(target_os = "linux")]
 const MAX_RACES: usize = 8;
 
-/// Where a path leads when its links are followed.
+/// The target of a path after its links are followed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// There, below the folder; nothing need be there. Whether a link was followed.
+pub(super) enum LinkTarget {
+    /// A path below the folder, which need not exist, and whether a link was followed.
     Inside(PathBuf, bool),
-    /// Out of the folder.
+    /// A path outside the folder.
     Outside,
 }
 
-/// Opens a path below `root`; `ELOOP` when a name of it is a link.
+/// Opens a path below `root`; `ELOOP` when a component is a link.
 pub(super) fn open(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
-            // Before Linux 5.6, or where a sandbox does not know the call.
+            // `openat2` needs Linux 5.6, and some sandboxes block it.
             Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {}
             done => return done,
         }
     }
-    walk(root, path, flags)
+    open_by_component(root, path, flags)
 }
 
-/// Opens a path below `root` behind its links, which may not lead out of it (`EXDEV`). A link at its end is followed if
-/// `follow` says so. For plain WASI files, whose folders are granted whole.
+/// Opens a path below `root` and follows its links, which must not lead out (`EXDEV`). A final link is followed if
+/// `follow` is set. For plain WASI files, where whole folders are granted.
 pub(crate) fn open_inside(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -58,22 +58,22 @@ pub(crate) fn open_inside(
     {
         use rustix::fs::ResolveFlags;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        // `EAGAIN`: something was renamed meanwhile.
+        // `EAGAIN`: a component was renamed meanwhile.
         for _ in 0..MAX_RACES {
             match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, how) {
                 Err(Errno::AGAIN) => {}
-                Err(Errno::NOSYS) => return open_by_hand(root, path, flags, mode, follow),
+                Err(Errno::NOSYS) => return open_inside_without_openat2(root, path, flags, mode, follow),
                 done => return done,
             }
         }
         Err(Errno::AGAIN)
     }
     #[cfg(not(target_os = "linux"))]
-    open_by_hand(root, path, flags, mode, follow)
+    open_inside_without_openat2(root, path, flags, mode, follow)
 }
 
-/// [`open_inside`] without the kernel's help: the links are followed as text, and what comes out is opened without any.
-fn open_by_hand(
+/// [`open_inside`] without `openat2`: resolves the links as text and opens the result without links.
+fn open_inside_without_openat2(
     root: BorrowedFd<'_>,
     path: &Path,
     flags: OFlags,
@@ -89,12 +89,12 @@ fn open_by_hand(
     let flags = if path.as_os_str().as_bytes().ends_with(b"/") { flags | OFlags::DIRECTORY } else { flags };
     let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     match resolve(root, &plain, follow)? {
-        Target::Inside(target, _) => walk_with(root, &target, flags, mode),
-        Target::Outside => Err(Errno::XDEV),
+        LinkTarget::Inside(target, _) => open_by_component_with_mode(root, &target, flags, mode),
+        LinkTarget::Outside => Err(Errno::XDEV),
     }
 }
 
-/// Opens a path below `root` if that takes neither a link, nor a look at the disk, nor another file system.
+/// Opens a path below `root` only if that needs no link, no disk access and no other file system.
 #[cfg(target_os = "linux")]
 pub(super) fn open_cached(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Option<OwnedFd> {
     use rustix::fs::ResolveFlags;
@@ -103,14 +103,14 @@ pub(super) fn open_cached(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> O
     rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), how).ok()
 }
 
-/// Opens the folder that holds the last name of a path; the path is not the root's.
-pub(super) fn parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
+/// Opens the parent folder of a path that is not the root itself.
+pub(super) fn open_parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // `O_PATH` would do where it exists, and would not ask for the right to list.
+    // `O_PATH` needs no permission to list the folder; other systems lack it.
     #[cfg(target_os = "linux")]
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     #[cfg(not(target_os = "linux"))]
@@ -118,32 +118,32 @@ pub(super) fn parent<'a>(root: BorrowedFd<'_>, path: &'a Path) -> Result<(OwnedF
     Ok((open(root, folder, flags)?, name))
 }
 
-/// What a path is; a link at its end is not followed.
-pub(super) fn look(root: BorrowedFd<'_>, path: &Path) -> Result<Stat, Errno> {
+/// Returns the status of a path; a final link is not followed.
+pub(super) fn stat_no_follow(root: BorrowedFd<'_>, path: &Path) -> Result<Stat, Errno> {
     if path == Path::new(".") {
         return rustix::fs::fstat(root);
     }
-    let (folder, name) = parent(root, path)?;
+    let (folder, name) = open_parent(root, path)?;
     rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Follows the links of a path by hand. A link at its end is followed if `last` says so.
-pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, last: bool) -> Result<Target, Errno> {
+/// Resolves the links of a path as text. A final link is followed if `last` is set.
+pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, last: bool) -> Result<LinkTarget, Errno> {
     let mut done = PathBuf::new();
     let mut todo: VecDeque<OsString> = path.iter().map(ToOwned::to_owned).collect();
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
         if name == ".." {
             if !done.pop() {
-                return Ok(Target::Outside);
+                return Ok(LinkTarget::Outside);
             }
             continue;
         }
         let here = done.join(&name);
         if todo.is_empty() && !last {
-            return Ok(Target::Inside(here, links > 0));
+            return Ok(LinkTarget::Inside(here, links > 0));
         }
-        match link(root, &here) {
+        match read_link(root, &here) {
             Ok(None) => done = here,
             Ok(Some(target)) => {
                 links += 1;
@@ -155,14 +155,14 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, last: bool) -> Result<T
                         Component::Normal(name) => todo.push_front(name.to_owned()),
                         Component::ParentDir => todo.push_front("..".into()),
                         Component::CurDir => {}
-                        // An absolute link is no path of this folder, wherever it leads.
-                        Component::RootDir | Component::Prefix(_) => return Ok(Target::Outside),
+                        // An absolute link leaves the folder, whatever its target.
+                        Component::RootDir | Component::Prefix(_) => return Ok(LinkTarget::Outside),
                     }
                 }
             }
-            // Nothing is there: what would be behind it is where its names say.
+            // The path does not exist from here on, so the remaining components are taken literally.
             Err(Errno::NOENT) if todo.iter().all(|name| name != "..") => {
-                return Ok(Target::Inside(here.join(todo.iter().collect::<PathBuf>()), links > 0));
+                return Ok(LinkTarget::Inside(here.join(todo.iter().collect::<PathBuf>()), links > 0));
             }
             Err(error) => return Err(error),
         }
@@ -170,12 +170,12 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &Path, last: bool) -> Result<T
     if done.as_os_str().is_empty() {
         done.push(".");
     }
-    Ok(Target::Inside(done, links > 0))
+    Ok(LinkTarget::Inside(done, links > 0))
 }
 
-/// What a link says; `None` if the path is no link. The names before the last are no links.
-fn link(root: BorrowedFd<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
-    let (folder, name) = parent(root, path)?;
+/// Reads a link; `None` if the path is not a link. The earlier components must not be links.
+fn read_link(root: BorrowedFd<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
+    let (folder, name) = open_parent(root, path)?;
     match rustix::fs::readlinkat(&folder, name, Vec::new()) {
         Ok(target) => Ok(Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))),
         Err(Errno::INVAL) => Ok(None),
@@ -183,13 +183,18 @@ fn link(root: BorrowedFd<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
     }
 }
 
-/// Opens name by name.
-fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-    walk_with(root, path, flags, Mode::empty())
+/// Opens component by component.
+fn open_by_component(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    open_by_component_with_mode(root, path, flags, Mode::empty())
 }
 
-/// [`walk`], with the mode of a file that is made.
-fn walk_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+/// [`open_by_component`] with the mode of a created file.
+fn open_by_component_with_mode(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
     let mut folder: Option<OwnedFd> = None;
     let mut names = path.iter().peekable();
     while let Some(name) = names.next() {
@@ -204,7 +209,7 @@ fn walk_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Re
                 Ok(stat) if is_link(&stat) => Errno::LOOP,
                 _ => error,
             })?;
-        // With `O_PATH` a link opens itself.
+        // With `O_PATH` the open succeeds on a link.
         if rustix::fs::fstat(&opened).is_ok_and(|stat| is_link(&stat)) {
             return Err(Errno::LOOP);
         }
@@ -249,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn links_are_never_followed_unseen() {
+    fn a_path_with_a_link_is_not_opened() {
         let (_dir, root) = tree();
-        for open in [open, walk] {
+        for open in [open, open_by_component] {
             for path in ["file", "folder/a", "twice", "out", "absolute", "loop", "up/secret", "dangling"] {
                 let opened = open(root.as_fd(), Path::new(path), OFlags::RDONLY);
                 assert_eq!(opened.map(drop), Err(Errno::LOOP), "{path}");
@@ -264,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn where_links_lead() {
+    fn links_are_resolved_inside_the_folder() {
         let (_dir, root) = tree();
-        let inside = |path: &str| Ok(Target::Inside(path.into(), true));
+        let inside = |path: &str| Ok(LinkTarget::Inside(path.into(), true));
         for (path, target) in [
             ("file", inside("deep/a")),
             ("folder/a", inside("deep/a")),
@@ -275,18 +280,21 @@ mod tests {
             ("folder", inside("deep")),
             ("folder/new/er", inside("deep/new/er")),
             ("dangling", inside("nothing")),
-            ("deep/a", Ok(Target::Inside("deep/a".into(), false))),
-            ("out", Ok(Target::Outside)),
-            ("out-later", Ok(Target::Outside)),
-            ("absolute", Ok(Target::Outside)),
-            ("up", Ok(Target::Outside)),
-            ("up/in/deep/a", Ok(Target::Outside)),
+            ("deep/a", Ok(LinkTarget::Inside("deep/a".into(), false))),
+            ("out", Ok(LinkTarget::Outside)),
+            ("out-later", Ok(LinkTarget::Outside)),
+            ("absolute", Ok(LinkTarget::Outside)),
+            ("up", Ok(LinkTarget::Outside)),
+            ("up/in/deep/a", Ok(LinkTarget::Outside)),
             ("loop", Err(Errno::LOOP)),
             ("through-nothing", Err(Errno::NOENT)),
         ] {
             assert_eq!(resolve(root.as_fd(), Path::new(path), true), target, "{path}");
         }
         assert_eq!(resolve(root.as_fd(), Path::new("folder/file"), false), inside("deep/file"));
-        assert_eq!(resolve(root.as_fd(), Path::new("out"), false), Ok(Target::Inside("out".into(), false)));
+        assert_eq!(
+            resolve(root.as_fd(), Path::new("out"), false),
+            Ok(LinkTarget::Inside("out".into(), false))
+        );
     }
 }

@@ -1,46 +1,46 @@
-//! Which parts of the file system a tool may reach, each with the handle that was opened at load.
+//! The path grants of a tool, each with the folder handle that was opened at load.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt};
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
-use toolbay_policy::capability::floor::{Floor, Keep};
-use toolbay_policy::capability::reach::{self, Reach};
+use toolbay_policy::capability::path_rule::{self, PathRule};
+use toolbay_policy::capability::protected_paths::{ProtectedPaths, Protection};
 use toolbay_policy::capability::secret::SecretSource;
-use toolbay_policy::limits::Limits;
+use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::refusal::Refusal;
-use toolbay_policy::rule::Rule;
-use toolbay_policy::{Grants, Key, Policy};
+use toolbay_policy::refusal::PolicyRefusal;
+use toolbay_policy::rule::GrantRule;
+use toolbay_policy::{GrantKey, Grants, Policy};
 
 use super::beneath;
-use super::operations::Operation;
-use super::quota::Meter;
-use super::reads::{ReadLog, Reader};
+use super::locks::{FileLocks, FileLocksByDevice};
+use super::operations::FileOperation;
+use super::quota::FileUsage;
+use super::reads::{ReadLog, ReadTracker};
 use crate::engine::bindings::host::files::FileError;
 
-/// Longest path of a guest, in bytes: what Linux takes.
+/// Longest path of a guest, in bytes: `PATH_MAX` of Linux.
 const MAX_PATH: usize = 4096;
 
-/// What an operation does to the file system.
+/// The access of a file operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum FileAccess {
     Read,
     Write,
 }
 
-impl Access {
-    pub(super) const fn key(self) -> Key {
+impl FileAccess {
+    pub(super) const fn key(self) -> GrantKey {
         match self {
-            Self::Read => Key::FsRead,
-            Self::Write => Key::FsWrite,
+            Self::Read => GrantKey::FsRead,
+            Self::Write => GrantKey::FsWrite,
         }
     }
 
@@ -52,146 +52,136 @@ impl Access {
     }
 }
 
-/// How much of a path has to be granted.
+/// How a path must be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum PathScope {
     /// The path itself.
     Path,
-    /// The path, or something below it: enough to look at a folder and to list it.
+    /// The path or a path below it, which suffices to examine and list a folder.
     Below,
 }
 
-/// One opened folder.
+/// An opened folder.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct OpenedFolder {
     /// The folder as the policy names it.
     pub(crate) path: PathBuf,
-    /// Where it is, behind all links.
+    /// Its path with all links resolved.
     pub(super) real: PathBuf,
     pub(crate) dir: Dir,
-    /// With which flags to read what is in memory, without waiting; `None`: that cannot be done here.
-    pub(super) now: Option<ReadWriteFlags>,
-    turns: Arc<AllTurns>,
+    /// The flags of a non-blocking read from the page cache; `None` if the file system has no such read.
+    pub(super) nonblocking_read: Option<ReadWriteFlags>,
+    locks: Arc<FileLocksByDevice>,
 }
 
-impl Root {
+impl OpenedFolder {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Whether something is there under a name inside of it.
-    pub(super) fn has(&self, path: &Path) -> bool {
+    /// Whether a path inside the folder exists.
+    pub(super) fn contains(&self, path: &Path) -> bool {
         path.strip_prefix(&self.path).is_ok_and(|name| self.dir.symlink_metadata(name).is_ok())
     }
 
-    /// Whether it is another folder or below it, by its name and where it really is: a handle leads behind links, which
-    /// the other's name says nothing about.
-    fn lies_in(&self, other: &Self) -> bool {
+    /// Whether the folder equals `other` or lies below it, both by name and with links resolved: the name alone does
+    /// not say where a handle leads.
+    fn is_inside(&self, other: &Self) -> bool {
         self.path.starts_with(&other.path) && self.real.starts_with(&other.real)
     }
 
-    /// Writers of one file take turns, whichever folders they reach it by: the stale-write check and the
-    /// replacement are one step. These are the turns of the file system on which `folder` lies, and no lock is held while
-    /// it is asked which one that is.
-    pub(super) fn turns(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<Turns>> {
+    /// The locks of the file system of `folder`. Writers of one file hold its lock, whichever folder they rule it
+    /// through: the stale-write check and the replacement are one step. No lock is held while the device is queried.
+    pub(super) fn locks_for(&self, folder: BorrowedFd<'_>) -> rustix::io::Result<Arc<FileLocks>> {
         let device = rustix::fs::fstat(folder)?.st_dev;
-        let mut all = self.turns.lock();
+        let mut all = self.locks.lock();
         Ok(Arc::clone(all.entry(device).or_default()))
     }
 }
 
-/// The turns of each file system, as many as are mounted: one that hangs stops no writer of another.
-type AllTurns = Mutex<HashMap<rustix::fs::Dev, Arc<Turns>>>;
-
-/// Locks for files, far fewer than files: two that share one wait for each other now and then.
+/// The folders that a host has opened, each once however many tools were granted it, and the protected paths.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    hash: RandomState,
-    locks: [Mutex<()>; 32],
+pub(crate) struct FolderHandles {
+    by_path: Mutex<HashMap<PathBuf, Arc<OpenedFolder>>>,
+    locks: Arc<FileLocksByDevice>,
+    protected: SharedProtectedPaths,
 }
 
-impl Turns {
-    pub(super) fn of(&self, file: &Path) -> MutexGuard<'_, ()> {
-        let (first, rest) = (&self.locks[0], &self.locks);
-        let at = usize::try_from(self.hash.hash_one(file) % rest.len() as u64).unwrap_or(0);
-        rest.get(at).unwrap_or(first).lock()
-    }
-}
-
-/// The folders that a host has opened, each once, however many tools were granted it; and the places it opens for
-/// nobody.
-#[derive(Debug, Default)]
-pub(crate) struct Folders {
-    open: Mutex<HashMap<PathBuf, Arc<Root>>>,
-    turns: Arc<AllTurns>,
-    floor: Kept,
-}
-
-/// What the host keeps from plugins, wherever it is asked about.
+/// The protected paths of a host, shared by all that check them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Kept(Arc<RwLock<Floor>>);
+pub(crate) struct SharedProtectedPaths(Arc<RwLock<ProtectedPaths>>);
 
-impl Kept {
-    fn read(&self) -> RwLockReadGuard<'_, Floor> {
+impl SharedProtectedPaths {
+    fn read(&self) -> RwLockReadGuard<'_, ProtectedPaths> {
         self.0.read()
     }
 
-    /// The place that a folder or file is, lies in or holds, by its name or behind links. What is below and not there is
-    /// only kept from writers, who could make it.
-    pub(crate) fn touches(&self, path: &Path, writing: bool) -> Option<PathBuf> {
-        let floor = self.read();
-        let there = |place: &&Path| writing || place.symlink_metadata().is_ok();
-        std::iter::once(path.to_path_buf()).chain(real(path)).find_map(|path| {
-            let below = || floor.below(&path, writing).find(there).map(Path::to_path_buf);
-            floor.over(&path, writing).map(Path::to_path_buf).or_else(below)
+    /// Returns a protected path that equals, contains or lies below `path`, by name or with links resolved. A
+    /// protected path below `path` that does not exist matters only to writers, which could create it.
+    pub(crate) fn find_overlap(&self, path: &Path, writing: bool) -> Option<PathBuf> {
+        let protected = self.read();
+        let there = |path: &&Path| writing || path.symlink_metadata().is_ok();
+        std::iter::once(path.to_path_buf()).chain(canonicalize_existing(path)).find_map(|path| {
+            let below = || protected.protected_below(&path, writing).find(there).map(Path::to_path_buf);
+            protected.protected_ancestor(&path, writing).map(Path::to_path_buf).or_else(below)
         })
     }
 }
 
-impl Folders {
-    pub(crate) fn new(floor: Floor) -> Self {
-        Self { floor: Kept(Arc::new(RwLock::new(floor.also(real)))), ..Self::default() }
-    }
-
-    /// What is kept from plugins, now and later.
-    pub(crate) fn kept(&self) -> Kept {
-        self.floor.clone()
-    }
-
-    /// Keeps a place from whoever is granted files from now on.
-    pub(crate) fn keep(&self, place: &Path, from: Keep) {
-        let mut floor = self.floor.0.write();
-        for name in std::path::absolute(place).ok().into_iter().chain(real(place)) {
-            floor.keep(name, from);
+impl FolderHandles {
+    pub(crate) fn new(protected: ProtectedPaths) -> Self {
+        Self {
+            protected: SharedProtectedPaths(Arc::new(RwLock::new(
+                protected.with_aliases(canonicalize_existing),
+            ))),
+            ..Self::default()
         }
     }
 
-    /// Closes the folders that no plugin was granted any more.
+    /// The protected paths, including those added later.
+    pub(crate) fn protected(&self) -> SharedProtectedPaths {
+        self.protected.clone()
+    }
+
+    /// Protects a path from all later grants.
+    pub(crate) fn protect(&self, path: &Path, from: Protection) {
+        let mut protected = self.protected.0.write();
+        for name in std::path::absolute(path).ok().into_iter().chain(canonicalize_existing(path)) {
+            protected.protect(name, from);
+        }
+    }
+
+    /// Closes the folders that no plugin uses.
     pub(crate) fn release_unused(&self) {
-        let mut open = self.open.lock();
+        let mut open = self.by_path.lock();
         open.retain(|_, root| Arc::strong_count(root) > 1);
     }
 
-    /// Keeps the files that a policy's secrets come from: whoever reads one has the value in the clear, and whoever writes
-    /// it chooses what is sent as a credential.
-    pub(crate) fn keep_secrets(&self, policy: &Policy) {
+    /// Protects the files that hold a policy's secrets: a reader would get the value, and a writer could choose the
+    /// credential that is sent.
+    pub(crate) fn protect_secret_files(&self, policy: &Policy) {
         for (_, secret) in policy.secrets() {
             if let SecretSource::File(path) = &secret.from {
-                self.keep(path, Keep::FromAll);
+                self.protect(path, Protection::ReadAndWrite);
             }
         }
     }
 
-    /// Opens the folder of a reach; where that is a file, or is to be written and not there yet, the folder it lies in.
-    /// Only the reach itself is granted then, as before: a new file can be granted by its own name.
-    fn open(&self, reach: &Reach, access: Access, workspace: &Path) -> std::io::Result<Arc<Root>> {
+    /// Opens the folder of a rule; for a file, or a path that a write grant can create, its parent folder. Only the
+    /// rule itself is granted, so a new file can be granted by its own name.
+    fn open_rule(
+        &self,
+        rule: &PathRule,
+        access: FileAccess,
+        workspace: &Path,
+    ) -> std::io::Result<Arc<OpenedFolder>> {
         use std::io::ErrorKind;
-        match self.open_folder(reach.folder(), workspace) {
+        match self.open_folder(rule.folder(), workspace) {
             Err(error)
                 if error.kind() == ErrorKind::NotADirectory
-                    || (error.kind() == ErrorKind::NotFound && access == Access::Write) =>
+                    || (error.kind() == ErrorKind::NotFound && access == FileAccess::Write) =>
             {
-                let parent = reach.folder().parent();
+                let parent = rule.folder().parent();
                 let opened = parent.and_then(|parent| self.open_folder(parent, workspace).ok());
                 opened.ok_or(error)
             }
@@ -199,71 +189,82 @@ impl Folders {
         }
     }
 
-    fn open_folder(&self, folder: &Path, workspace: &Path) -> std::io::Result<Arc<Root>> {
-        let mut open = self.open.lock();
-        // A folder of the workspace is found from the workspace, and by no link: what is in the workspace others may
-        // have written, and a link could lead out of it, or to what the same list excludes under its own name.
+    fn open_folder(&self, folder: &Path, workspace: &Path) -> std::io::Result<Arc<OpenedFolder>> {
+        let mut open = self.by_path.lock();
+        // A folder in the workspace is opened from the workspace without following links: others may have written the
+        // workspace, and a link could lead out of it, or to a path that the same list excludes.
         let dir = match folder.strip_prefix(workspace) {
             Ok(inside) if !inside.as_os_str().is_empty() => {
                 let workspace = Dir::open_ambient_dir(workspace, ambient_authority())?;
                 let opened = beneath::open(workspace.as_fd(), inside, OFlags::RDONLY | OFlags::DIRECTORY);
                 let opened = opened.map_err(|error| match error {
-                    Errno::LOOP => std::io::Error::other("is a link, or behind one: grant what it leads to"),
+                    Errno::LOOP => std::io::Error::other(
+                        "is a symbolic link or lies behind one: grant the target of the link",
+                    ),
                     error => error.into(),
                 });
                 Dir::from_std_file(opened?.into())
             }
             _ => Dir::open_ambient_dir(folder, ambient_authority())?,
         };
-        // The same folder keeps its handle; one that was made anew gets another.
+        // The same folder keeps its handle; a recreated one gets a new handle.
         if let Some(root) = open.get(folder) {
             let (old, new) = (root.dir.dir_metadata()?, dir.dir_metadata()?);
             if (old.dev(), old.ino()) == (new.dev(), new.ino()) {
                 return Ok(Arc::clone(root));
             }
         }
-        let root = Arc::new(Root {
+        let root = Arc::new(OpenedFolder {
             path: folder.to_path_buf(),
-            real: place_of(&dir, folder)?,
-            now: how_to_read_now(&dir),
+            real: real_path_of(&dir, folder)?,
+            nonblocking_read: nonblocking_read_flags(&dir),
             dir,
-            turns: Arc::clone(&self.turns),
+            locks: Arc::clone(&self.locks),
         });
         open.insert(folder.to_path_buf(), Arc::clone(&root));
         Ok(root)
     }
 
-    /// Cuts the floor out of what is reached; says why nothing is to be reached at all.
-    fn cut(&self, reach: &Reach, root: &Root, access: Access) -> Result<Reach, Refusal> {
-        let floor = self.floor.read();
-        let writing = access == Access::Write;
-        let inside = reach.folder().strip_prefix(&root.path).unwrap_or(Path::new(""));
+    /// Excludes the protected paths from a rule; refuses a rule that lies in one.
+    fn exclude_protected(
+        &self,
+        rule: &PathRule,
+        root: &OpenedFolder,
+        access: FileAccess,
+    ) -> Result<PathRule, PolicyRefusal> {
+        let protected = self.protected.read();
+        let writing = access == FileAccess::Write;
+        let inside = rule.folder().strip_prefix(&root.path).unwrap_or(Path::new(""));
         let behind = root.real.join(inside);
-        let refused = |place: &Path| {
-            let folder = text(reach.folder());
-            let (key, place) = (access.key().name(), text(place));
+        let refused = |protected: &Path| {
+            let folder = shown_path(rule.folder());
+            let (key, protected) = (access.key().name(), shown_path(protected));
             let hint = format!(
-                "`{folder}` is granted by `{key}`, and lies in `{place}`, which the host keeps from plugins; only `--allow-protected-path {folder}` on the command line opens it"
+                "`{key}` grants `{folder}`, which lies in the protected path `{protected}`; only \
+                 `--allow-protected-path {folder}` on the command line allows it"
             );
-            Refusal::new("a folder that it was granted is one that the host keeps from plugins", hint)
+            PolicyRefusal::new("a granted folder is a protected path of the host", hint)
         };
-        if let Some(place) = floor.over(reach.folder(), writing).or_else(|| floor.over(&behind, writing)) {
-            return Err(refused(place));
+        if let Some(path) = protected
+            .protected_ancestor(rule.folder(), writing)
+            .or_else(|| protected.protected_ancestor(&behind, writing))
+        {
+            return Err(refused(path));
         }
-        let mut cut = reach.clone();
-        for place in floor.below(&root.path, writing) {
-            cut = cut.excluding(place).ok_or_else(|| refused(place))?;
+        let mut cut = rule.clone();
+        for path in protected.protected_below(&root.path, writing) {
+            cut = cut.without_path(path).ok_or_else(|| refused(path))?;
         }
-        for place in floor.below(&root.real, writing) {
-            let named = root.path.join(place.strip_prefix(&root.real).unwrap_or(place));
-            cut = cut.excluding(&named).ok_or_else(|| refused(place))?;
+        for path in protected.protected_below(&root.real, writing) {
+            let named = root.path.join(path.strip_prefix(&root.real).unwrap_or(path));
+            cut = cut.without_path(&named).ok_or_else(|| refused(path))?;
         }
         Ok(cut)
     }
 }
 
-/// Where a path is, behind all links; what of it is not there yet, is where its names say.
-fn real(path: &Path) -> Option<PathBuf> {
+/// Resolves the links of a path; components that do not exist are kept as they are.
+fn canonicalize_existing(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;
         let above = above.canonicalize().ok()?;
@@ -271,20 +272,20 @@ fn real(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Where an opened folder is, behind all links.
-fn place_of(dir: &Dir, folder: &Path) -> std::io::Result<PathBuf> {
+/// The path of an opened folder with all links resolved.
+fn real_path_of(dir: &Dir, folder: &Path) -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") {
         use std::os::fd::AsRawFd;
-        // The handle's own place, not the one that its name leads to by now.
+        // The path of the handle itself, not of what its name leads to by now.
         return std::fs::read_link(format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd()))
             .or_else(|_| folder.canonicalize());
     }
     folder.canonicalize()
 }
 
-/// Opening a file waits for nobody on these file systems, which a server or another process may hold up on others, and
-/// they know how to read without waiting, or have everything in memory anyway.
-fn how_to_read_now(dir: &Dir) -> Option<ReadWriteFlags> {
+/// File systems on which opening never waits for a server or another process, and which can read without blocking or
+/// hold everything in memory.
+fn nonblocking_read_flags(dir: &Dir) -> Option<ReadWriteFlags> {
     #[cfg(target_os = "linux")]
     {
         // From `linux/magic.h`: ext2 to ext4, XFS, Btrfs, F2FS; then tmpfs.
@@ -301,267 +302,288 @@ fn how_to_read_now(dir: &Dir) -> Option<ReadWriteFlags> {
     }
 }
 
-fn text(path: &Path) -> String {
-    reach::shown(&path.to_string_lossy())
+fn shown_path(path: &Path) -> String {
+    path_rule::printable_path(&path.to_string_lossy())
 }
 
-/// One reach of a tool with the folder it lies in.
+/// One path rule of a tool with the folder it lies in.
 #[derive(Debug)]
-pub(super) struct Area {
-    /// As the policy grants it.
-    granted: Reach,
-    /// Without what the host keeps.
-    reach: Reach,
-    pub(super) root: Arc<Root>,
-    /// Its folder was not there when the plugin was loaded, and the one above it was opened.
-    absent: bool,
+pub(super) struct PathGrant {
+    /// The rule as the policy grants it.
+    rule: PathRule,
+    /// The rule without the protected paths.
+    effective_rule: PathRule,
+    pub(super) root: Arc<OpenedFolder>,
+    /// Whether its folder did not exist at load, so that the parent was opened.
+    folder_missing: bool,
 }
 
-impl Area {
-    fn holds(&self, path: &Path, need: Need) -> bool {
-        self.reach.allows(path) || (need == Need::Below && self.reach.enters(path))
+impl PathGrant {
+    fn covers(&self, path: &Path, scope: PathScope) -> bool {
+        self.effective_rule.allows(path)
+            || (scope == PathScope::Below && self.effective_rule.allows_at_or_below(path))
     }
 
-    /// Whether it is a whole folder, as plain WASI files need it.
-    fn is_folder(&self) -> bool {
-        self.reach.is_whole() && self.reach.folder() == self.root.path
+    /// Whether the grant is a whole folder, as plain WASI files scope.
+    fn is_whole_folder(&self) -> bool {
+        self.effective_rule.is_whole() && self.effective_rule.folder() == self.root.path
     }
 }
 
-/// What one tool was granted.
+/// The path grants of one tool.
 #[derive(Debug)]
-pub(super) struct Areas {
+pub(super) struct PathGrants {
     policy: Arc<Policy>,
     plugin: PluginId,
-    read: Vec<Area>,
-    write: Vec<Area>,
-    /// What was granted and could not be opened.
-    lost: Vec<(Access, Reach)>,
+    read: Vec<PathGrant>,
+    write: Vec<PathGrant>,
+    /// Grants whose folder could not be opened.
+    unopened: Vec<(FileAccess, PathRule)>,
 }
 
-/// Why a path leads to nothing that was granted.
+/// The error of a path that no grant covers.
 #[derive(Debug)]
-pub(crate) enum Unresolved {
-    /// What the guest is answered.
-    Answer(FileError),
-    /// It is refused for a reason of its own.
-    Refused(Refusal),
-    /// No grant holds it: the text, and the path in full.
-    Outside(String, PathBuf),
+pub(crate) enum ResolveError {
+    /// The path is invalid; the error for the guest.
+    Invalid(FileError),
+    /// The path is refused for a specific reason.
+    Refused(PolicyRefusal),
+    /// No grant covers the path: the text, and the absolute path.
+    NotGranted(String, PathBuf),
 }
 
-impl Areas {
-    fn of(&self, access: Access) -> &[Area] {
+impl PathGrants {
+    fn for_access(&self, access: FileAccess) -> &[PathGrant] {
         match access {
-            Access::Read => &self.read,
-            Access::Write => &self.write,
+            FileAccess::Read => &self.read,
+            FileAccess::Write => &self.write,
         }
     }
 
-    fn weight(&self, access: Access) -> usize {
-        self.of(access).iter().map(|area| area.reach.weight()).sum()
+    fn comparison_cost(&self, access: FileAccess) -> usize {
+        self.for_access(access).iter().map(|grant| grant.effective_rule.weight()).sum()
     }
 
-    /// Whether a path, which is behind all links, is granted.
-    pub(super) fn hold(&self, path: &Path, access: Access, need: Need) -> bool {
-        self.of(access).iter().any(|area| area.holds(path, need))
+    /// Whether a path with resolved links is granted.
+    pub(super) fn cover(&self, path: &Path, access: FileAccess, scope: PathScope) -> bool {
+        self.for_access(access).iter().any(|grant| grant.covers(path, scope))
     }
 
-    /// Why a path is not granted.
-    fn refusal(&self, path: PathBuf, shown: &str, access: Access) -> Unresolved {
-        let (areas, workspace, key) = (self.of(access), self.policy.workspace(), access.key().name());
-        let named = areas.iter().find_map(|area| area.granted.excluded_by(&path, workspace));
+    /// The error for a path that is not granted.
+    fn refusal(&self, path: PathBuf, shown: &str, access: FileAccess) -> ResolveError {
+        let (path_grants, workspace, key) =
+            (self.for_access(access), self.policy.workspace(), access.key().name());
+        let named = path_grants.iter().find_map(|grant| grant.rule.excluded_by(&path, workspace));
         if let Some(line) = named {
             let text = format!("`{shown}` is excluded by the policy");
-            let hint = format!("`{}` in `{key}` of the policy excludes it.", reach::shown(&line));
-            return Unresolved::Refused(Refusal::new(text, hint));
+            let hint =
+                format!("`{}` in `{key}` of the policy excludes it.", path_rule::printable_path(&line));
+            return ResolveError::Refused(PolicyRefusal::new(text, hint));
         }
-        if areas.iter().any(|area| area.reach.excluded_by(&path, workspace).is_some()) {
-            return Unresolved::Refused(kept(shown, &path));
+        if path_grants.iter().any(|grant| grant.effective_rule.excluded_by(&path, workspace).is_some()) {
+            return ResolveError::Refused(protected_refusal(shown, &path));
         }
-        if let Some((_, reach)) = self.lost.iter().find(|(of, reach)| *of == access && reach.allows(&path)) {
-            return Unresolved::Refused(absent(shown, reach.folder(), access));
+        if let Some((_, rule)) = self.unopened.iter().find(|(of, rule)| *of == access && rule.allows(&path)) {
+            return ResolveError::Refused(missing_folder_refusal(shown, rule.folder(), access));
         }
         let text = format!("`{shown}` is outside of what this tool may {}", access.verb());
-        Unresolved::Outside(text, path)
+        ResolveError::NotGranted(text, path)
     }
 }
 
-/// The refusal of a path in a place that no policy opens.
-pub(super) fn kept(shown: &str, place: &Path) -> Refusal {
+/// The refusal of a protected path.
+pub(super) fn protected_refusal(shown: &str, path: &Path) -> PolicyRefusal {
     let hint = format!(
-        "No line of the policy opens it; only `--allow-protected-path {}` on the command line does.",
-        text(place)
+        "The policy cannot allow it; only `--allow-protected-path {}` on the command line can.",
+        shown_path(path)
     );
-    Refusal::new(format!("`{shown}` is kept from plugins by the host"), hint)
+    PolicyRefusal::new(format!("`{shown}` is a protected path of the host"), hint)
 }
 
-/// The refusal of a path in a granted folder that is not there.
-pub(super) fn absent(shown: &str, folder: &Path, access: Access) -> Refusal {
-    let (folder, key) = (text(folder), access.key().name());
+/// The refusal of a path in a granted folder that does not exist.
+pub(super) fn missing_folder_refusal(shown: &str, folder: &Path, access: FileAccess) -> PolicyRefusal {
+    let (folder, key) = (shown_path(folder), access.key().name());
     let hint = format!("Create the folder `{folder}`: `{key}` grants it, and it does not exist.");
-    Refusal::new(format!("`{shown}`: the folder that is granted there does not exist"), hint)
+    PolicyRefusal::new(format!("`{shown}`: the granted folder does not exist"), hint)
 }
 
-/// What one tool was granted, on behalf of one call.
+/// The path grants of one tool on behalf of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct FileGrants {
-    areas: Arc<Areas>,
-    reader: Reader,
-    pub(crate) meter: Arc<Meter>,
+    path_grants: Arc<PathGrants>,
+    read_tracker: ReadTracker,
+    pub(crate) usage: Arc<FileUsage>,
 }
 
 impl FileGrants {
-    /// Opens what was granted. A folder that cannot be opened is left out and told to `problem`.
+    /// Opens the granted folders. Reports a folder that cannot be opened to `problem` and leaves it out.
     ///
     /// # Errors
-    /// When something was granted that the host keeps from plugins.
+    /// When a grant covers a protected path.
     pub(crate) fn open(
         grants: &Grants,
         policy: &Arc<Policy>,
         plugin: &PluginId,
-        folders: &Folders,
+        folders: &FolderHandles,
         mut problem: impl FnMut(String),
-    ) -> Result<Option<Self>, Refusal> {
-        let mut lost = Vec::new();
-        let mut open = |reaches: &[Reach], access: Access| -> Result<Vec<Area>, Refusal> {
-            let mut areas = Vec::new();
-            for granted in reaches {
-                match folders.open(granted, access, policy.workspace()) {
+    ) -> Result<Option<Self>, PolicyRefusal> {
+        let mut unopened = Vec::new();
+        let mut open = |rules: &[PathRule], access: FileAccess| -> Result<Vec<PathGrant>, PolicyRefusal> {
+            let mut path_grants = Vec::new();
+            for granted in rules {
+                match folders.open_rule(granted, access, policy.workspace()) {
                     Ok(root) => {
-                        let reach = folders.cut(granted, &root, access)?;
-                        let absent = root.path != reach.folder() && !root.has(reach.folder());
-                        if absent {
+                        let rule = folders.exclude_protected(granted, &root, access)?;
+                        let missing = root.path != rule.folder() && !root.contains(rule.folder());
+                        if missing {
                             let folder = granted.folder().display();
                             problem(format!("granted folder `{folder}`: it does not exist"));
                         }
-                        areas.push(Area { granted: granted.clone(), reach, root, absent });
+                        path_grants.push(PathGrant {
+                            rule: granted.clone(),
+                            effective_rule: rule,
+                            root,
+                            folder_missing: missing,
+                        });
                     }
                     Err(error) => {
                         problem(format!("granted folder `{}`: {error}", granted.folder().display()));
-                        lost.push((access, granted.clone()));
+                        unopened.push((access, granted.clone()));
                     }
                 }
             }
-            Ok(areas)
+            Ok(path_grants)
         };
-        let (read, write) = (open(&grants.fs_read, Access::Read)?, open(&grants.fs_write, Access::Write)?);
+        let (read, write) =
+            (open(&grants.fs_read, FileAccess::Read)?, open(&grants.fs_write, FileAccess::Write)?);
         if read.is_empty() && write.is_empty() {
             return Ok(None);
         }
-        let areas = Areas { policy: Arc::clone(policy), plugin: plugin.clone(), read, write, lost };
+        let path_grants =
+            PathGrants { policy: Arc::clone(policy), plugin: plugin.clone(), read, write, unopened };
         Ok(Some(Self {
-            areas: Arc::new(areas),
-            reader: Reader::new(&Arc::default(), None),
-            meter: Arc::new(Meter::new(plugin, &Arc::default())),
+            path_grants: Arc::new(path_grants),
+            read_tracker: ReadTracker::new(&Arc::default(), None),
+            usage: Arc::new(FileUsage::new(plugin, &Arc::default())),
         }))
     }
 
-    /// The same grants on behalf of one call, with its session, whose reads the stale-write guard remembers, and its
-    /// limits.
-    pub(crate) fn for_call(&self, log: &Arc<ReadLog>, session: Option<&str>, limits: &Arc<Limits>) -> Self {
+    /// The same grants for one call, with its limits and its session, for the stale-write guard.
+    pub(crate) fn for_call(
+        &self,
+        log: &Arc<ReadLog>,
+        session: Option<&str>,
+        limits: &Arc<CallLimits>,
+    ) -> Self {
         Self {
-            areas: Arc::clone(&self.areas),
-            reader: Reader::new(log, session),
-            meter: Arc::new(Meter::new(&self.areas.plugin, limits)),
+            path_grants: Arc::clone(&self.path_grants),
+            read_tracker: ReadTracker::new(log, session),
+            usage: Arc::new(FileUsage::new(&self.path_grants.plugin, limits)),
         }
     }
 
-    /// How much there is to compare a path with.
-    pub(super) fn weight(&self, access: Access) -> usize {
-        self.areas.weight(access)
+    /// The cost of comparing a path with the grants, in pattern parts.
+    pub(super) fn comparison_cost(&self, access: FileAccess) -> usize {
+        self.path_grants.comparison_cost(access)
     }
 
     pub(crate) fn workspace(&self) -> &Path {
-        self.areas.policy.workspace()
+        self.path_grants.policy.workspace()
     }
 
-    /// The whole folders with what may be done below each, for plain WASI files: a folder that may be read, and
-    /// written if a write grant covers it by its name and behind all links; and each narrower folder inside one that may also be written. What is
-    /// granted by patterns or with exclusions is not among them: there, only whole folders can be granted.
-    pub(crate) fn preopens(&self) -> impl Iterator<Item = (&Root, Access)> {
-        fn whole(areas: &[Area]) -> impl Iterator<Item = &Root> {
-            areas.iter().filter(|area| area.is_folder()).map(|area| &*area.root)
+    /// The whole folders with their access, for plain WASI files: each readable folder, writable if a write grant
+    /// covers it by name and with links resolved, and each writable folder inside one of them. Grants with patterns
+    /// or exclusions are left out, because WASI can only preopen whole folders.
+    pub(crate) fn preopens(&self) -> impl Iterator<Item = (&OpenedFolder, FileAccess)> {
+        fn whole(path_grants: &[PathGrant]) -> impl Iterator<Item = &OpenedFolder> {
+            path_grants.iter().filter(|grant| grant.is_whole_folder()).map(|grant| &*grant.root)
         }
-        let (read, write) = (&self.areas.read, &self.areas.write);
-        let covered = |root: &Root, by| whole(by).any(|other| root.lies_in(other));
+        let (read, write) = (&self.path_grants.read, &self.path_grants.write);
+        let covered = |root: &OpenedFolder, by| whole(by).any(|other| root.is_inside(other));
         let readable = whole(read)
-            .map(move |root| (root, if covered(root, write) { Access::Write } else { Access::Read }));
+            .map(move |root| (root, if covered(root, write) { FileAccess::Write } else { FileAccess::Read }));
         let inner = whole(write)
             .filter(move |root| covered(root, read) && !whole(read).any(|known| known.path == root.path));
-        readable.chain(inner.map(|root| (root, Access::Write)))
+        readable.chain(inner.map(|root| (root, FileAccess::Write)))
     }
 
-    /// Tells what is granted and cannot be had as plain WASI files.
-    pub(crate) fn without_preopen(&self) -> Option<String> {
-        let workspace = self.areas.policy.workspace();
-        let all = [(Access::Read, &self.areas.read), (Access::Write, &self.areas.write)];
+    /// Describes the grants that are not preopened.
+    pub(crate) fn not_preopened(&self) -> Option<String> {
+        let workspace = self.path_grants.policy.workspace();
+        let all = [(FileAccess::Read, &self.path_grants.read), (FileAccess::Write, &self.path_grants.write)];
         let lines: Vec<String> = all
             .iter()
-            .flat_map(|(access, areas)| areas.iter().map(move |area| (access, area)))
-            .filter(|(_, area)| !area.is_folder())
-            .map(|(access, area)| format!("`{}` of `{}`", access.key().name(), area.granted.show(workspace)))
+            .flat_map(|(access, path_grants)| path_grants.iter().map(move |grant| (access, grant)))
+            .filter(|(_, grant)| !grant.is_whole_folder())
+            .map(|(access, grant)| format!("`{}` of `{}`", access.key().name(), grant.rule.show(workspace)))
             .collect();
         (!lines.is_empty()).then(|| {
             format!(
-                "{} can be had through the interface `files` only: plain WASI files know whole folders, without patterns, exclusions and what the host keeps",
+                "{} can be used only through the interface `files`: plain WASI files support only whole folders, \
+                 without patterns, exclusions and protected paths",
                 lines.join(", ")
             )
         })
     }
 
-    /// The folders that were opened for one kind of access, for what is confined by the kernel: programs. Whole ones
-    /// only, since the kernel knows neither patterns nor exclusions.
-    pub(crate) fn opened(&self, access: Access) -> impl Iterator<Item = (&Path, &Dir)> {
-        let whole = self.areas.of(access).iter().filter(|area| area.is_folder());
-        whole.map(|area| (area.root.path.as_path(), &area.root.dir))
+    /// The whole folders with this access, for programs in the kernel's sandbox, which supports neither patterns nor
+    /// exclusions.
+    pub(crate) fn whole_folders(&self, access: FileAccess) -> impl Iterator<Item = (&Path, &Dir)> {
+        let whole = self.path_grants.for_access(access).iter().filter(|grant| grant.is_whole_folder());
+        whole.map(|grant| (grant.root.path.as_path(), &grant.root.dir))
     }
 
-    /// Where a guest sees a folder: inside the workspace relative to it, elsewhere at its own path.
-    pub(crate) fn guest_path(&self, root: &Root) -> String {
-        match root.path.strip_prefix(self.areas.policy.workspace()) {
+    /// The guest's path of a folder: relative inside the workspace, absolute elsewhere.
+    pub(crate) fn guest_path(&self, root: &OpenedFolder) -> String {
+        match root.path.strip_prefix(self.path_grants.policy.workspace()) {
             Ok(rest) if rest.as_os_str().is_empty() => ".".to_owned(),
             Ok(rest) => rest.display().to_string(),
             Err(_) => root.path.display().to_string(),
         }
     }
 
-    /// Finds the granted folder above a path.
-    pub(super) fn resolve(&self, path: &str, access: Access, need: Need) -> Result<Operation, Unresolved> {
-        let shown = || reach::shown(path);
-        let full = full_path(path, self.areas.policy.workspace()).map_err(Unresolved::Answer)?;
-        // The deepest folder that covers the path: its handle is the narrowest.
-        let areas = self.areas.of(access).iter().filter(|area| area.holds(&full, need));
-        let Some(area) = areas.max_by_key(|area| area.root.path.as_os_str().len()) else {
-            return Err(self.areas.refusal(full, &shown(), access));
+    /// Resolves a path to the operation below its granted folder.
+    pub(super) fn resolve(
+        &self,
+        path: &str,
+        access: FileAccess,
+        scope: PathScope,
+    ) -> Result<FileOperation, ResolveError> {
+        let shown = || path_rule::printable_path(path);
+        let full = full_path(path, self.path_grants.policy.workspace()).map_err(ResolveError::Invalid)?;
+        // The deepest folder that covers the path has the narrowest handle.
+        let path_grants =
+            self.path_grants.for_access(access).iter().filter(|grant| grant.covers(&full, scope));
+        let Some(grant) = path_grants.max_by_key(|grant| grant.root.path.as_os_str().len()) else {
+            return Err(self.path_grants.refusal(full, &shown(), access));
         };
-        Ok(Operation {
-            absent: area.absent.then(|| area.granted.folder().to_path_buf()),
-            root: Arc::clone(&area.root),
-            areas: Arc::clone(&self.areas),
+        Ok(FileOperation {
+            missing_folder: grant.folder_missing.then(|| grant.rule.folder().to_path_buf()),
+            root: Arc::clone(&grant.root),
+            path_grants: Arc::clone(&self.path_grants),
             access,
-            need,
-            folder: path.ends_with('/') || path.ends_with("/."),
-            relative: match full.strip_prefix(&area.root.path) {
+            scope: scope,
+            expects_folder: path.ends_with('/') || path.ends_with("/."),
+            relative: match full.strip_prefix(&grant.root.path) {
                 Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),
                 _ => PathBuf::from("."),
             },
-            written: path.to_owned(),
-            reader: self.reader.clone(),
-            meter: Arc::clone(&self.meter),
+            guest_path: path.to_owned(),
+            read_tracker: self.read_tracker.clone(),
+            usage: Arc::clone(&self.usage),
         })
     }
 }
 
-/// The absolute path that a guest means.
+/// The absolute path of a guest's path.
 pub(super) fn full_path(path: &str, workspace: &Path) -> Result<PathBuf, FileError> {
-    let shown = || reach::shown(path);
+    let shown = || path_rule::printable_path(path);
     if path.is_empty() || path.contains('\0') {
         return Err(FileError::Other(format!("`{}` is not a path", shown())));
     }
     if path.len() > MAX_PATH {
         return Err(FileError::Other(format!("`{}` has more than {MAX_PATH} bytes", shown())));
     }
-    reach::normalise(&workspace.join(path))
+    path_rule::normalize(&workspace.join(path))
         .ok_or_else(|| FileError::Denied(format!("`{}` leads above the root", shown())))
 }

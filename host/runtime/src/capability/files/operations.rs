@@ -1,4 +1,4 @@
-//! What is done below one granted folder, by the handle that was opened at load.
+//! File operations below one granted folder, through the handle that was opened at load.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -11,121 +11,127 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
-use toolbay_policy::capability::reach;
+use toolbay_policy::capability::path_rule;
 
-use super::beneath::{self, Target};
-use super::grants::{self, Access, Areas, Need, Root};
-use super::quota::Meter;
-use super::reads::Reader;
+use super::beneath::{self, LinkTarget};
+use super::grants::{self, FileAccess, OpenedFolder, PathGrants, PathScope};
+use super::quota::FileUsage;
+use super::reads::ReadTracker;
 use crate::engine::bindings::host::files::{DirEntry, FileData, FileError, FileKind, FileStat};
 
-/// Most bytes that one read returns; a larger file is read in parts.
+/// Maximum number of bytes of one read; larger files are read in parts.
 const MAX_READ: u64 = 8 << 20;
-/// Most bytes that are read on an async thread: about 100 microseconds.
+/// Maximum number of bytes read on an async thread: about 100 µs.
 #[cfg(target_os = "linux")]
-const MAX_READ_NOW: u64 = 1 << 20;
-/// Most entries that a listing returns.
+const MAX_CACHED_READ: u64 = 1 << 20;
+/// Maximum number of entries of a listing.
 const MAX_ENTRIES: usize = 10_000;
-/// Entries of a folder after which it is looked whether the call still waits.
-const LOOK_UP: usize = 256;
-/// How often a path is tried anew whose links change while it is opened.
-const MAX_TRIES: usize = 8;
+/// A listing checks for cancellation after this many entries.
+const CANCELLATION_INTERVAL: usize = 256;
+/// Retries of a path whose links change while it is opened.
+const MAX_RETRIES: usize = 8;
 
-/// One operation on one path, resolved to the granted folder above it.
+/// An operation on one path, resolved to the granted folder above it.
 #[derive(Debug)]
-pub(crate) struct Operation {
-    pub(super) root: Arc<Root>,
-    pub(super) areas: Arc<Areas>,
-    pub(super) access: Access,
-    pub(super) need: Need,
-    /// The path is written as a folder's: `name/`.
-    pub(super) folder: bool,
+pub(crate) struct FileOperation {
+    pub(super) root: Arc<OpenedFolder>,
+    pub(super) path_grants: Arc<PathGrants>,
+    pub(super) access: FileAccess,
+    pub(super) scope: PathScope,
+    /// Whether the guest wrote the path as a folder: `name/`.
+    pub(super) expects_folder: bool,
     pub(super) relative: PathBuf,
-    /// As the guest wrote it.
-    pub(super) written: String,
-    pub(super) reader: Reader,
-    pub(super) meter: Arc<Meter>,
-    /// The granted folder it is in, if that was not there when the plugin was loaded.
-    pub(super) absent: Option<PathBuf>,
+    /// The path as the guest wrote it.
+    pub(super) guest_path: String,
+    pub(super) read_tracker: ReadTracker,
+    pub(super) usage: Arc<FileUsage>,
+    /// The granted folder of the path, if it did not exist at load.
+    pub(super) missing_folder: Option<PathBuf>,
 }
 
-/// Why an operation did not succeed, before it is told in the words of the contract.
-enum Stop {
+/// The error of an operation before its conversion to the contract.
+enum OperationError {
     System(Errno),
-    Told(FileError),
+    Guest(FileError),
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for OperationError {
     fn from(error: Errno) -> Self {
         Self::System(error)
     }
 }
 
-impl From<FileError> for Stop {
+impl From<FileError> for OperationError {
     fn from(error: FileError) -> Self {
-        Self::Told(error)
+        Self::Guest(error)
     }
 }
 
-type Step<T> = Result<T, Stop>;
+type OperationResult<T> = Result<T, OperationError>;
 
-impl Operation {
-    /// The path in the policy's words.
-    fn full(&self, at: &Path) -> PathBuf {
+impl FileOperation {
+    /// The path as the policy names it.
+    fn policy_path(&self, at: &Path) -> PathBuf {
         if at == Path::new(".") { self.root.path.clone() } else { self.root.path.join(at) }
     }
 
-    /// The path behind all links.
-    fn real(&self, at: &Path) -> PathBuf {
+    /// The path with all links resolved.
+    fn real_path(&self, at: &Path) -> PathBuf {
         if at == Path::new(".") { self.root.real.clone() } else { self.root.real.join(at) }
     }
 
     fn shown(&self) -> String {
-        reach::shown(&self.written)
+        path_rule::printable_path(&self.guest_path)
     }
 
-    fn other<T>(&self, what: &str) -> Step<T> {
+    fn other_error<T>(&self, what: &str) -> OperationResult<T> {
         Err(FileError::Other(format!("`{}` {what}", self.shown())).into())
     }
 
-    fn denied<T>(&self, what: &str) -> Step<T> {
+    fn denied_error<T>(&self, what: &str) -> OperationResult<T> {
         Err(FileError::Denied(format!("`{}` {what}", self.shown())).into())
     }
 
-    /// Does something at the path, behind its links. `act` answers `ELOOP` where a name of the path is a link; then
-    /// the links are followed, and what they lead to has to be granted as well.
-    fn at<T>(&self, last: bool, act: impl Fn(&Path) -> Step<T>) -> Result<T, FileError> {
+    /// Runs `act` on the path with its links resolved. When `act` returns `ELOOP`, a component is a link: the links
+    /// are resolved, and the target must be granted as well.
+    fn with_resolved_path<T>(
+        &self,
+        last: bool,
+        act: impl Fn(&Path) -> OperationResult<T>,
+    ) -> Result<T, FileError> {
         let mut at = self.relative.clone();
-        let mut tries = 0..MAX_TRIES;
+        let mut tries = 0..MAX_RETRIES;
         let done = loop {
             match act(&at) {
-                Err(Stop::System(Errno::LOOP)) if tries.next().is_some() => {}
+                Err(OperationError::System(Errno::LOOP)) if tries.next().is_some() => {}
                 done => break done,
             }
             at = match beneath::resolve(self.root.fd(), &at, last) {
-                Ok(Target::Inside(target, _))
-                    if self.areas.hold(&self.full(&target), self.access, self.need) =>
+                Ok(LinkTarget::Inside(target, _))
+                    if self.path_grants.cover(&self.policy_path(&target), self.access, self.scope) =>
                 {
                     target
                 }
-                // Where it leads is not told.
-                Ok(Target::Inside(..) | Target::Outside) => {
-                    break self.denied("leads by a link to what is not granted");
+                // The target is not revealed.
+                Ok(LinkTarget::Inside(..) | LinkTarget::Outside) => {
+                    break self.denied_error("leads through a link to a path that is not granted");
                 }
-                Err(Errno::LOOP) => break self.other("has too many links"),
+                Err(Errno::LOOP) => break self.other_error("has too many links"),
                 Err(error) => break Err(error.into()),
             };
         };
         done.map_err(|stop| match stop {
-            Stop::Told(error) => error,
-            Stop::System(Errno::NOENT) => match &self.absent {
-                Some(folder) if self.access == Access::Write && !self.root.has(folder) => {
-                    FileError::Denied(grants::absent(&self.shown(), folder, self.access).text)
+            OperationError::Guest(error) => error,
+            OperationError::System(Errno::NOENT) => match &self.missing_folder {
+                Some(folder) if self.access == FileAccess::Write && !self.root.contains(folder) => {
+                    FileError::Denied(grants::missing_folder_refusal(&self.shown(), folder, self.access).text)
                 }
                 _ => FileError::NotFound,
             },
-            Stop::System(Errno::LOOP) => FileError::Other(format!("`{}` keeps changing", self.shown())),
-            Stop::System(error) => match std::io::Error::from(error) {
+            OperationError::System(Errno::LOOP) => {
+                FileError::Other(format!("`{}` keeps changing", self.shown()))
+            }
+            OperationError::System(error) => match std::io::Error::from(error) {
                 error if error.kind() == ErrorKind::PermissionDenied => {
                     FileError::Denied(format!("`{}`: {error}", self.shown()))
                 }
@@ -134,33 +140,36 @@ impl Operation {
         })
     }
 
-    /// What the path is, if that may be known.
-    fn look(&self, at: &Path) -> Step<Stat> {
-        let allowed = || self.areas.hold(&self.full(at), self.access, Need::Path);
-        match beneath::look(self.root.fd(), at) {
+    /// Returns the status of the path, if the tool may know it.
+    fn stat_path(&self, at: &Path) -> OperationResult<Stat> {
+        let allowed = || self.path_grants.cover(&self.policy_path(at), self.access, PathScope::Path);
+        match beneath::stat_no_follow(self.root.fd(), at) {
             Ok(stat) if kind_of(&stat) == FileType::Symlink => Err(Errno::LOOP.into()),
             Ok(stat) if kind_of(&stat) == FileType::Directory || allowed() => Ok(stat),
-            // Of what is granted only if it is a folder, it is not told whether it is there.
-            Ok(_) | Err(Errno::NOENT) if !allowed() => self.denied("is not granted"),
+            // A path that is granted only as the parent of a grant may be a folder; for anything else, its existence
+            // is not revealed.
+            Ok(_) | Err(Errno::NOENT) if !allowed() => self.denied_error("is not granted"),
             Ok(stat) => Ok(stat),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn must_be_file(&self, stat: &Stat) -> Step<()> {
+    fn must_be_file(&self, stat: &Stat) -> OperationResult<()> {
         match kind_of(stat) {
-            FileType::RegularFile if self.folder => self.other("is a file, and is written as a folder"),
+            FileType::RegularFile if self.expects_folder => {
+                self.other_error("is a file, but is written as a folder")
+            }
             FileType::RegularFile => Ok(()),
-            FileType::Directory => self.other("is a folder, not a file"),
+            FileType::Directory => self.other_error("is a folder, not a file"),
             FileType::Symlink => Err(Errno::LOOP.into()),
-            _ => self.other("is a special file"),
+            _ => self.other_error("is a special file"),
         }
     }
 
-    /// Opens a regular file. Looked at before it is opened and again after: nothing else is ever opened to be read,
-    /// unless it was swapped in between, and then nothing is waited for.
-    fn open(&self, at: &Path) -> Step<(OwnedFd, Stat)> {
-        self.must_be_file(&self.look(at)?)?;
+    /// Opens a regular file. Its type is checked before and after the open: another type is opened only if the path
+    /// was swapped in between, and `O_NONBLOCK` then keeps the open from blocking.
+    fn open_file(&self, at: &Path) -> OperationResult<(OwnedFd, Stat)> {
+        self.must_be_file(&self.stat_path(at)?)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = beneath::open(self.root.fd(), at, flags)?;
         let stat = rustix::fs::fstat(&file)?;
@@ -169,9 +178,9 @@ impl Operation {
     }
 
     pub(crate) fn read(&self, offset: u64, max_bytes: Option<u64>) -> Result<FileData, FileError> {
-        self.at(true, |at| {
-            let (file, stat) = self.open(at)?;
-            let wanted = wanted(&stat, offset, max_bytes)?;
+        self.with_resolved_path(true, |at| {
+            let (file, stat) = self.open_file(at)?;
+            let wanted = read_length(&stat, offset, max_bytes)?;
             let mut data = Vec::with_capacity(wanted);
             while data.len() < wanted {
                 let from = offset.saturating_add(data.len() as u64);
@@ -182,63 +191,64 @@ impl Operation {
                 }
             }
             data.truncate(wanted);
-            Ok(self.saw(at, &stat, data))
+            Ok(self.record_read(at, &stat, data))
         })
     }
 
-    fn saw(&self, at: &Path, stat: &Stat, data: Vec<u8>) -> FileData {
-        let stat = stat_of(stat);
-        self.reader.saw(&self.real(at), Some(&stat.version));
+    fn record_read(&self, at: &Path, stat: &Stat, data: Vec<u8>) -> FileData {
+        let stat = to_file_stat(stat);
+        self.read_tracker.record(&self.real_path(at), Some(&stat.version));
         FileData { data, stat }
     }
 
-    /// Reads what is in memory already, by a path without links: takes microseconds and never waits. `None`: ask
-    /// [`Operation::read`].
+    /// Reads from the page cache, by a path without links: takes microseconds and never blocks. `None`: use
+    /// [`FileOperation::read`].
     #[cfg(target_os = "linux")]
-    pub(crate) fn read_now(&self, offset: u64, max_bytes: Option<u64>) -> Option<FileData> {
-        let how = self.root.now?;
-        let look = beneath::open_cached(self.root.fd(), &self.relative, OFlags::PATH | OFlags::NOFOLLOW)?;
-        self.must_be_file(&rustix::fs::fstat(&look).ok()?).ok()?;
+    pub(crate) fn try_read_cached(&self, offset: u64, max_bytes: Option<u64>) -> Option<FileData> {
+        let how = self.root.nonblocking_read?;
+        let handle = beneath::open_cached(self.root.fd(), &self.relative, OFlags::PATH | OFlags::NOFOLLOW)?;
+        self.must_be_file(&rustix::fs::fstat(&handle).ok()?).ok()?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = beneath::open_cached(self.root.fd(), &self.relative, flags)?;
         let stat = rustix::fs::fstat(&file).ok()?;
         self.must_be_file(&stat).ok()?;
-        let wanted = wanted(&stat, offset, max_bytes).ok().filter(|wanted| *wanted as u64 <= MAX_READ_NOW)?;
+        let wanted =
+            read_length(&stat, offset, max_bytes).ok().filter(|wanted| *wanted as u64 <= MAX_CACHED_READ)?;
         let mut data = vec![0; wanted];
         if wanted > 0 {
             let mut parts = [std::io::IoSliceMut::new(&mut data)];
             let read = rustix::io::preadv2(&file, &mut parts, offset, how);
             read.ok().filter(|read| *read == wanted)?;
         }
-        Some(self.saw(&self.relative, &stat, data))
+        Some(self.record_read(&self.relative, &stat, data))
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn read_now(&self, _: u64, _: Option<u64>) -> Option<FileData> {
+    pub(crate) fn try_read_cached(&self, _: u64, _: Option<u64>) -> Option<FileData> {
         None
     }
 
     pub(crate) fn stat(&self) -> Result<FileStat, FileError> {
-        self.at(true, |at| {
-            let stat = self.look(at)?;
-            if self.folder && kind_of(&stat) != FileType::Directory {
-                return self.other("is no folder");
+        self.with_resolved_path(true, |at| {
+            let stat = self.stat_path(at)?;
+            if self.expects_folder && kind_of(&stat) != FileType::Directory {
+                return self.other_error("is not a folder");
             }
-            Ok(stat_of(&stat))
+            Ok(to_file_stat(&stat))
         })
     }
 
-    /// Lists what may be known of a folder. A listing that nobody waits for any more ends.
+    /// Lists the visible entries of a folder. Stops when the call has ended.
     pub(crate) fn read_dir(&self, stop: &CancellationToken) -> Result<Vec<DirEntry>, FileError> {
-        self.at(true, |at| {
-            if kind_of(&self.look(at)?) != FileType::Directory {
-                return self.other("is no folder");
+        self.with_resolved_path(true, |at| {
+            if kind_of(&self.stat_path(at)?) != FileType::Directory {
+                return self.other_error("is not a folder");
             }
             let fd = beneath::open(self.root.fd(), at, OFlags::RDONLY | OFlags::DIRECTORY)?;
-            let folder = self.full(at);
+            let folder = self.policy_path(at);
             let mut entries = Vec::new();
             for (n, entry) in rustix::fs::Dir::new(fd.try_clone().map_err(|_| Errno::MFILE)?)?.enumerate() {
-                if n % LOOK_UP == 0 && stop.is_cancelled() {
+                if n % CANCELLATION_INTERVAL == 0 && stop.is_cancelled() {
                     return Err(Errno::CANCELED.into());
                 }
                 let entry = entry?;
@@ -246,11 +256,11 @@ impl Operation {
                 if name == "." || name == ".." {
                     continue;
                 }
-                let Some(kind) = self.seen(fd.as_fd(), &folder.join(name), &entry) else { continue };
+                let Some(kind) = self.visible_kind(fd.as_fd(), &folder.join(name), &entry) else { continue };
                 if entries.len() == MAX_ENTRIES {
                     return Err(FileError::TooLarge(MAX_ENTRIES as u64).into());
                 }
-                // A name that is no text cannot be asked for: it is shown, and as nothing to open.
+                // A guest cannot pass a name that is not UTF-8, so the entry is listed as `other`.
                 let kind = if name.to_str().is_some() { kind } else { FileKind::Other };
                 entries.push(DirEntry { name: name.to_string_lossy().into_owned(), kind });
             }
@@ -259,75 +269,80 @@ impl Operation {
         })
     }
 
-    /// What kind an entry is; `None` if it is not to be seen.
-    fn seen(&self, folder: BorrowedFd<'_>, path: &Path, entry: &rustix::fs::DirEntry) -> Option<FileKind> {
-        let allowed = self.areas.hold(path, self.access, Need::Path);
-        if !allowed && !self.areas.hold(path, self.access, Need::Below) {
+    /// Returns the kind of an entry; `None` if the tool may not see it.
+    fn visible_kind(
+        &self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        entry: &rustix::fs::DirEntry,
+    ) -> Option<FileKind> {
+        let allowed = self.path_grants.cover(path, self.access, PathScope::Path);
+        if !allowed && !self.path_grants.cover(path, self.access, PathScope::Below) {
             return None;
         }
         let kind = match entry.file_type() {
-            // Some file systems do not say.
+            // Some file systems do not report it.
             FileType::Unknown => {
                 kind_of(&rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).ok()?)
             }
             kind => kind,
         };
-        (allowed || kind == FileType::Directory).then_some(told(kind))
+        (allowed || kind == FileType::Directory).then_some(to_file_kind(kind))
     }
 
     pub(crate) fn make_dir(&self) -> Result<(), FileError> {
-        self.at(false, |at| {
-            let (folder, name) = self.parent(at)?;
+        self.with_resolved_path(false, |at| {
+            let (folder, name) = self.open_parent(at)?;
             match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => return Err(Errno::EXIST.into()),
-                Err(Errno::NOENT) => self.meter.make().map_err(FileError::Denied)?,
+                Err(Errno::NOENT) => self.usage.count_entry().map_err(FileError::Denied)?,
                 Err(error) => return Err(error.into()),
             }
             Ok(rustix::fs::mkdirat(&folder, name, Mode::from_raw_mode(0o777))?)
         })
     }
 
-    fn parent<'a>(&self, at: &'a Path) -> Step<(OwnedFd, &'a std::ffi::OsStr)> {
+    fn open_parent<'a>(&self, at: &'a Path) -> OperationResult<(OwnedFd, &'a std::ffi::OsStr)> {
         if at == Path::new(".") {
-            return self.denied("is the granted folder itself");
+            return self.denied_error("is the granted folder itself");
         }
-        Ok(beneath::parent(self.root.fd(), at)?)
+        Ok(beneath::open_parent(self.root.fd(), at)?)
     }
 
-    /// Removes a file, a link or an empty folder; not the granted folder itself.
+    /// Removes a file, a link or an empty folder, but not the granted folder itself.
     pub(crate) fn remove(&self) -> Result<(), FileError> {
-        self.at(false, |at| {
-            let (folder, name) = self.parent(at)?;
-            let real = self.real(at);
-            let turns = self.root.turns(folder.as_fd())?;
-            let _turn = turns.of(&real);
+        self.with_resolved_path(false, |at| {
+            let (folder, name) = self.open_parent(at)?;
+            let real = self.real_path(at);
+            let locks = self.root.locks_for(folder.as_fd())?;
+            let _lock = locks.lock(&real);
             let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             let flags = match kind_of(&stat) {
                 FileType::Directory => AtFlags::REMOVEDIR,
-                _ if self.folder => return self.other("is no folder"),
+                _ if self.expects_folder => return self.other_error("is not a folder"),
                 _ => AtFlags::empty(),
             };
             rustix::fs::unlinkat(&folder, name, flags)?;
-            self.reader.saw(&real, None);
+            self.read_tracker.record(&real, None);
             Ok(())
         })
     }
 
-    /// Replaces a file's content in one step, unless it is not what the writer last saw.
+    /// Replaces a file atomically, unless it changed since the writer last read it.
     pub(crate) fn write(&self, data: &[u8], expected: Option<&str>) -> Result<FileStat, FileError> {
-        self.at(true, |at| {
-            if self.folder {
-                return self.other("is written as a folder");
+        self.with_resolved_path(true, |at| {
+            if self.expects_folder {
+                return self.other_error("is written as a folder");
             }
             if at == Path::new(".") {
-                return self.other("is a folder, not a file");
+                return self.other_error("is a folder, not a file");
             }
-            let (folder, name) = beneath::parent(self.root.fd(), at)?;
-            let real = self.real(at);
-            let turns = self.root.turns(folder.as_fd())?;
-            let _turn = turns.of(&real);
+            let (folder, name) = beneath::open_parent(self.root.fd(), at)?;
+            let real = self.real_path(at);
+            let locks = self.root.locks_for(folder.as_fd())?;
+            let _lock = locks.lock(&real);
             let old = match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) if kind_of(&stat) == FileType::Symlink => return self.through_link(at),
+                Ok(stat) if kind_of(&stat) == FileType::Symlink => return self.refuse_dangling_link(at),
                 Ok(stat) => Some(stat),
                 Err(Errno::NOENT) => None,
                 Err(error) => return Err(error.into()),
@@ -336,38 +351,43 @@ impl Operation {
             let version = old.as_ref().map(version_of);
             let fresh = match expected {
                 Some(expected) => version.as_deref() == Some(expected),
-                None => self.reader.is_fresh(&real, version.as_deref()),
+                None => self.read_tracker.is_fresh(&real, version.as_deref()),
             };
             if !fresh {
                 return Err(FileError::Stale.into());
             }
-            self.meter.write(data.len() as u64).map_err(FileError::Denied)?;
+            self.usage.count_bytes(data.len() as u64).map_err(FileError::Denied)?;
             if old.is_none() {
-                self.meter.make().map_err(FileError::Denied)?;
+                self.usage.count_entry().map_err(FileError::Denied)?;
             }
-            let stat = stat_of(&replace(folder.as_fd(), name, data, old.as_ref())?);
-            self.reader.saw(&real, Some(&stat.version));
+            let stat = to_file_stat(&replace(folder.as_fd(), name, data, old.as_ref())?);
+            self.read_tracker.record(&real, Some(&stat.version));
             Ok(stat)
         })
     }
 
-    /// A link to nothing would be made to something elsewhere than it looks.
-    fn through_link<T>(&self, at: &Path) -> Step<T> {
-        if let Target::Inside(target, true) = beneath::resolve(self.root.fd(), at, true)?
-            && let Err(Errno::NOENT) = beneath::look(self.root.fd(), &target)
+    /// Refuses a dangling link: a write would create a file elsewhere than the path says.
+    fn refuse_dangling_link<T>(&self, at: &Path) -> OperationResult<T> {
+        if let LinkTarget::Inside(target, true) = beneath::resolve(self.root.fd(), at, true)?
+            && let Err(Errno::NOENT) = beneath::stat_no_follow(self.root.fd(), &target)
         {
-            return self.denied("is a link to nothing");
+            return self.denied_error("is a link to nothing");
         }
         Err(Errno::LOOP.into())
     }
 }
 
-/// Writes beside the target and renames over it: a reader sees the old content or the new, never a part, and so does
-/// whoever comes after a power failure, for the content is on the disk before it gets its name.
-fn replace(folder: BorrowedFd<'_>, name: &std::ffi::OsStr, data: &[u8], old: Option<&Stat>) -> Step<Stat> {
+/// Writes a temporary file and renames it over the target. A reader sees the old or the new content, never a part,
+/// also after a power failure: the content is synced before the rename.
+fn replace(
+    folder: BorrowedFd<'_>,
+    name: &std::ffi::OsStr,
+    data: &[u8],
+    old: Option<&Stat>,
+) -> OperationResult<Stat> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let temporary = format!(".toolbay-{}-{}.tmp", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let mut file = make(folder, &temporary, old)?;
+    let mut file = create_replacement(folder, &temporary, old)?;
     let mut write = || {
         file.write_all(data).map_err(errno)?;
         file.sync_data().map_err(errno)?;
@@ -376,20 +396,24 @@ fn replace(folder: BorrowedFd<'_>, name: &std::ffi::OsStr, data: &[u8], old: Opt
     };
     let done = write();
     if done.is_err() {
-        // What is left of a failed write is ours to remove; if even that fails, the first error says more.
+        // Best effort: the first error says more.
         rustix::fs::unlinkat(folder, &temporary, AtFlags::empty()).ok();
     }
     Ok(done?)
 }
 
-/// Makes the file that is to take the place of `old`, with its mode before anything is in it: what others may not read
-/// there they may not read here either, not even if the host is ended before it is done.
-fn make(folder: BorrowedFd<'_>, name: &str, old: Option<&Stat>) -> Step<std::fs::File> {
+/// Creates the replacement of `old` with its mode before it has content: users who cannot read the old file must not
+/// read the new one either, not even when the host is killed half-way.
+fn create_replacement(
+    folder: BorrowedFd<'_>,
+    name: &str,
+    old: Option<&Stat>,
+) -> OperationResult<std::fs::File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(mode))?;
     if let Some(old) = old {
-        // Not what makes a program run as somebody else.
+        // Without setuid and setgid.
         let done = rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777));
         if let Err(error) = done {
             rustix::fs::unlinkat(folder, name, AtFlags::empty()).ok();
@@ -404,8 +428,8 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// How many bytes a read is to return.
-fn wanted(stat: &Stat, offset: u64, max_bytes: Option<u64>) -> Result<usize, FileError> {
+/// The number of bytes that a read returns.
+fn read_length(stat: &Stat, offset: u64, max_bytes: Option<u64>) -> Result<usize, FileError> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let left = size.saturating_sub(offset);
     if max_bytes.is_none() && left > MAX_READ {
@@ -414,21 +438,21 @@ fn wanted(stat: &Stat, offset: u64, max_bytes: Option<u64>) -> Result<usize, Fil
     Ok(usize::try_from(max_bytes.unwrap_or(MAX_READ).min(MAX_READ).min(left)).unwrap_or(0))
 }
 
-fn stat_of(stat: &Stat) -> FileStat {
+fn to_file_stat(stat: &Stat) -> FileStat {
     let modified = i128::from(stat.st_mtime) * 1000 + i128::from(stat.st_mtime_nsec) / 1_000_000;
     FileStat {
-        kind: told(kind_of(stat)),
+        kind: to_file_kind(kind_of(stat)),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         modified_ms: u64::try_from(modified.max(0)).unwrap_or(u64::MAX),
         version: version_of(stat),
     }
 }
 
-/// Changes with every replacement (another inode) and every write in place (size and times). The time of the inode's
-/// last change is in it, which nobody can set back as the time of the last write can be.
+/// The version of a file. It changes with every replacement (inode) and every write in place (size and times). It
+/// includes the inode's change time, which cannot be set back like the modification time.
 fn version_of(stat: &Stat) -> String {
     let mut out = String::with_capacity(80);
-    // A `String` takes everything.
+    // Writing to a `String` cannot fail.
     write!(
         out,
         "{:x}-{:x}-{:x}-{:x}.{:x}-{:x}.{:x}",
@@ -448,7 +472,7 @@ fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn told(kind: FileType) -> FileKind {
+fn to_file_kind(kind: FileType) -> FileKind {
     match kind {
         FileType::RegularFile => FileKind::File,
         FileType::Directory => FileKind::Directory,
@@ -465,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_as_private_as_the_one_it_replaces_before_anything_is_in_it() {
+    fn a_replacement_has_the_mode_of_the_old_file_before_it_has_content() {
         let dir = tempfile::tempdir().unwrap();
         let folder = std::fs::File::open(dir.path()).unwrap();
         for mode in [0o600, 0o640, 0o400, 0o755] {
@@ -473,7 +497,8 @@ mod tests {
             std::fs::write(&old, "private").unwrap();
             std::fs::set_permissions(&old, std::fs::Permissions::from_mode(mode)).unwrap();
             let stat = rustix::fs::stat(&old).unwrap();
-            let file = make(folder.as_fd(), "new", Some(&stat)).unwrap_or_else(|_| panic!("{mode:o}"));
+            let file =
+                create_replacement(folder.as_fd(), "new", Some(&stat)).unwrap_or_else(|_| panic!("{mode:o}"));
             let meta = file.metadata().unwrap();
             assert_eq!((meta.permissions().mode() & 0o777, meta.len()), (mode, 0));
             std::fs::remove_file(&old).unwrap();

@@ -1,64 +1,64 @@
-//! What one call may still write and make.
+//! The file quota of a call: bytes written, and files and folders created.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use toolbay_core::call::fault::{Fault, FaultKind};
-use toolbay_policy::limits::{Limit, Limits};
+use toolbay_policy::limits::{CallLimits, Limit};
 use toolbay_policy::name::PluginId;
 
-/// What one call has written and made so far. What was begun counts, whether or not it came to an end.
+/// The files and bytes that one call has written. An operation that failed half-way counts.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct FileUsage {
     plugin: PluginId,
-    limits: Arc<Limits>,
+    limits: Arc<CallLimits>,
     bytes: AtomicU64,
     entries: AtomicU64,
-    told: AtomicBool,
+    warned: AtomicBool,
     hint: OnceLock<String>,
 }
 
-impl Meter {
-    pub(crate) fn new(plugin: &PluginId, limits: &Arc<Limits>) -> Self {
+impl FileUsage {
+    pub(crate) fn new(plugin: &PluginId, limits: &Arc<CallLimits>) -> Self {
         Self {
             plugin: plugin.clone(),
             limits: Arc::clone(limits),
             bytes: AtomicU64::new(0),
             entries: AtomicU64::new(0),
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             hint: OnceLock::new(),
         }
     }
 
-    /// What raises the limit that was hit first, for the operator.
+    /// The policy line that raises the limit hit first, for the operator.
     pub(crate) fn hint(&self) -> Option<&String> {
         self.hint.get()
     }
 
-    /// Counts bytes that are about to be written.
+    /// Counts bytes before they are written.
     ///
     /// # Errors
-    /// Names the limit; then nothing is counted.
-    pub(crate) fn write(&self, bytes: u64) -> Result<(), String> {
-        take(&self.bytes, bytes, self.limits.file_bytes)
-            .ok_or_else(|| self.over("no more may be written", Limit::FileBytes))
+    /// When the limit is exceeded; the bytes are then not counted.
+    pub(crate) fn count_bytes(&self, bytes: u64) -> Result<(), String> {
+        try_add(&self.bytes, bytes, self.limits.file_bytes)
+            .ok_or_else(|| self.limit_error("no more bytes can be written", Limit::FileBytes))
     }
 
-    /// Counts a file or a folder that is about to be made.
+    /// Counts a file or folder before it is created.
     ///
     /// # Errors
-    /// Names the limit; then nothing is counted.
-    pub(crate) fn make(&self) -> Result<(), String> {
+    /// When the limit is exceeded; the entry is then not counted.
+    pub(crate) fn count_entry(&self) -> Result<(), String> {
         let most = u64::from(self.limits.file_entries);
-        take(&self.entries, 1, most)
-            .ok_or_else(|| self.over("no more files and folders may be made", Limit::FileEntries))
+        try_add(&self.entries, 1, most)
+            .ok_or_else(|| self.limit_error("no more files and folders can be created", Limit::FileEntries))
     }
 
-    fn over(&self, what: &str, limit: Limit) -> String {
+    fn limit_error(&self, what: &str, limit: Limit) -> String {
         let hit = self.limits.hit(limit, &self.plugin);
         let fault = Fault::by_limit(FaultKind::OutputTooLarge, what, hit);
-        // Plain WASI files have no words for it.
-        if !self.told.swap(true, Ordering::Relaxed) {
+        // WASI has no error that names the limit, so the log does.
+        if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(target: "toolbay::guest", plugin = %self.plugin, "{}", fault.for_operator());
         }
         match fault.hint() {
@@ -71,7 +71,7 @@ impl Meter {
     }
 }
 
-fn take(used: &AtomicU64, more: u64, most: u64) -> Option<()> {
+fn try_add(used: &AtomicU64, more: u64, most: u64) -> Option<()> {
     let add = |used: u64| used.checked_add(more).filter(|sum| *sum <= most);
     used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(drop)
 }
@@ -81,15 +81,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_up_is_refused_with_the_line() {
-        let limits = Limits { file_bytes: 10, file_entries: 1, ..Limits::default() };
-        let meter = Meter::new(&PluginId::new("p").unwrap(), &Arc::new(limits));
-        assert_eq!(meter.write(6), Ok(()));
-        assert!(meter.write(5).unwrap_err().contains("the limit `file_bytes` is 10"));
+    fn an_exhausted_quota_names_its_policy_line() {
+        let limits = CallLimits { file_bytes: 10, file_entries: 1, ..CallLimits::default() };
+        let meter = FileUsage::new(&PluginId::new("p").unwrap(), &Arc::new(limits));
+        assert_eq!(meter.count_bytes(6), Ok(()));
+        assert!(meter.count_bytes(5).unwrap_err().contains("the limit `file_bytes` is 10"));
         assert!(meter.hint().unwrap().contains("[plugins.p.limits] file_bytes"));
-        assert!(meter.write(u64::MAX).is_err());
-        assert_eq!(meter.write(4), Ok(()));
-        assert_eq!((meter.write(0), meter.make()), (Ok(()), Ok(())));
-        assert!(meter.make().unwrap_err().contains("the limit `file_entries` is 1"));
+        assert!(meter.count_bytes(u64::MAX).is_err());
+        assert_eq!(meter.count_bytes(4), Ok(()));
+        assert_eq!((meter.count_bytes(0), meter.count_entry()), (Ok(()), Ok(())));
+        assert!(meter.count_entry().unwrap_err().contains("the limit `file_entries` is 1"));
     }
 }

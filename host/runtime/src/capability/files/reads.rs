@@ -1,9 +1,9 @@
-//! Which version of a file a session saw last: the memory of the stale-write guard.
+//! The file versions that sessions have read, for the stale-write guard.
 //!
-//! A file is known by its path behind all links, so that a read through a link guards what it led to, and a file that
-//! was replaced is the same file at another version. A call first knows what it read itself: of two calls of one
-//! session that read the same version and both write, the second is refused, although the session saw the first one's
-//! write.
+//! A file is identified by its path with all links resolved: a read through a link guards the target, and a replaced
+//! file is the same file at another version. A call's own reads take precedence over its session's: when two calls of
+//! a session read the same version and both write, the second write is refused although the session knows of the
+//! first.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,78 +12,78 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Most sessions that are remembered; the ones that read or wrote longest ago are forgotten, half of them at once.
+/// Maximum number of sessions. When it is reached, the least recently used half is forgotten.
 const MAX_SESSIONS: usize = 256;
-/// Most files that are remembered of one session, likewise. A write to a file that is not remembered is not guarded.
+/// Maximum number of files of one session, with the same eviction. A write to a forgotten file is not guarded.
 const MAX_FILES: usize = 2048;
 
-/// Things by the time they were used last. Paths and versions are kept as hashes under a key of this process: the
-/// memory is bounded whatever their length, and nobody can choose two that collide.
+/// A map that evicts the least recently used entries. Keys and versions are stored as hashes with a key of this
+/// process: memory is bounded whatever their length, and a guest cannot choose colliding ones.
 #[derive(Debug)]
-struct Recent<V> {
-    things: HashMap<u64, (u64, V)>,
+struct RecentMap<V> {
+    entries: HashMap<u64, (u64, V)>,
     clock: u64,
-    most: usize,
+    capacity: usize,
 }
 
-impl<V> Recent<V> {
+impl<V> RecentMap<V> {
     fn new(most: usize) -> Self {
-        Self { things: HashMap::new(), clock: 0, most }
+        Self { entries: HashMap::new(), clock: 0, capacity: most }
     }
 
-    /// The thing under a key, made if it is not there; it is now the latest.
+    /// Returns the value of a key, inserting it if absent, and marks it as most recently used.
     fn touch(&mut self, key: u64, make: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
-        if self.things.len() >= self.most && !self.things.contains_key(&key) {
-            let mut times: Vec<u64> = self.things.values().map(|(time, _)| *time).collect();
+        if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
+            let mut times: Vec<u64> = self.entries.values().map(|(time, _)| *time).collect();
             let middle = times.len() / 2;
             let oldest_kept = *times.select_nth_unstable(middle).1;
-            self.things.retain(|_, (time, _)| *time >= oldest_kept);
+            self.entries.retain(|_, (time, _)| *time >= oldest_kept);
         }
-        let thing = self.things.entry(key).or_insert_with(|| (0, make()));
+        let thing = self.entries.entry(key).or_insert_with(|| (0, make()));
         thing.0 = self.clock;
         &mut thing.1
     }
 
     fn get(&self, key: u64) -> Option<&V> {
-        self.things.get(&key).map(|(_, thing)| thing)
+        self.entries.get(&key).map(|(_, thing)| thing)
     }
 }
 
-type Versions = Recent<u64>;
+type Versions = RecentMap<u64>;
 
-/// What all sessions of a host have read.
+/// The reads of all sessions of a host.
 #[derive(Debug)]
 pub(crate) struct ReadLog {
     hash: RandomState,
-    sessions: Mutex<Recent<Versions>>,
+    sessions: Mutex<RecentMap<Versions>>,
 }
 
 impl Default for ReadLog {
     fn default() -> Self {
-        Self { hash: RandomState::new(), sessions: Mutex::new(Recent::new(MAX_SESSIONS)) }
+        Self { hash: RandomState::new(), sessions: Mutex::new(RecentMap::new(MAX_SESSIONS)) }
     }
 }
 
-/// The log from the side of one call.
+/// The reads of one call, on top of those of its session.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader {
+pub(crate) struct ReadTracker {
     log: Arc<ReadLog>,
-    /// `None`: a call without a session remembers by itself only.
+    /// `None`: a call without a session remembers only its own reads.
     session: Option<u64>,
-    own: Arc<Mutex<Versions>>,
+    call_reads: Arc<Mutex<Versions>>,
 }
 
-impl Reader {
+impl ReadTracker {
     pub(crate) fn new(log: &Arc<ReadLog>, session: Option<&str>) -> Self {
         let session = session.map(|session| log.hash.hash_one(session));
-        Self { log: Arc::clone(log), session, own: Arc::new(Mutex::new(Recent::new(MAX_FILES))) }
+        Self { log: Arc::clone(log), session, call_reads: Arc::new(Mutex::new(RecentMap::new(MAX_FILES))) }
     }
 
-    /// Whether `version` (`None`: there is no file) is the one that was seen last, or none was.
+    /// Whether `version` (`None`: the file does not exist) is the version read last, or the file was never read.
     pub(crate) fn is_fresh(&self, path: &Path, version: Option<&str>) -> bool {
         let key = self.log.hash.hash_one(path);
-        let own = self.own.lock().get(key).copied();
+        let own = self.call_reads.lock().get(key).copied();
         let seen = own.or_else(|| {
             let sessions = self.log.sessions.lock();
             sessions.get(self.session?)?.get(key).copied()
@@ -91,13 +91,13 @@ impl Reader {
         seen.is_none_or(|seen| seen == self.version(version))
     }
 
-    /// Remembers a version; `None`: that there is no file.
-    pub(crate) fn saw(&self, path: &Path, version: Option<&str>) {
+    /// Records a version; `None` records that the file does not exist.
+    pub(crate) fn record(&self, path: &Path, version: Option<&str>) {
         let (key, version) = (self.log.hash.hash_one(path), self.version(version));
-        *self.own.lock().touch(key, || version) = version;
+        *self.call_reads.lock().touch(key, || version) = version;
         if let Some(session) = self.session {
             let mut sessions = self.log.sessions.lock();
-            *sessions.touch(session, || Recent::new(MAX_FILES)).touch(key, || version) = version;
+            *sessions.touch(session, || RecentMap::new(MAX_FILES)).touch(key, || version) = version;
         }
     }
 
@@ -110,23 +110,23 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn readers() -> (Arc<ReadLog>, impl Fn(Option<&str>) -> Reader) {
+    fn readers() -> (Arc<ReadLog>, impl Fn(Option<&str>) -> ReadTracker) {
         let log = Arc::new(ReadLog::default());
-        (Arc::clone(&log), move |session| Reader::new(&log, session))
+        (Arc::clone(&log), move |session| ReadTracker::new(&log, session))
     }
 
     #[test]
     fn sessions_share_nothing() {
         let (_, reader) = readers();
         let path = Path::new("/x");
-        reader(Some("a")).saw(path, Some("1"));
-        reader(None).saw(path, Some("9"));
+        reader(Some("a")).record(path, Some("1"));
+        reader(None).record(path, Some("9"));
         assert!(!reader(Some("a")).is_fresh(path, Some("2")));
-        assert!(!reader(Some("a")).is_fresh(path, None), "it is gone");
+        assert!(!reader(Some("a")).is_fresh(path, None), "the file was removed");
         assert!(reader(Some("a")).is_fresh(path, Some("1")));
         assert!(reader(Some("b")).is_fresh(path, Some("2")) && reader(None).is_fresh(path, Some("2")));
-        reader(Some("a")).saw(path, None);
-        assert!(!reader(Some("a")).is_fresh(path, Some("1")), "it was made again by somebody else");
+        reader(Some("a")).record(path, None);
+        assert!(!reader(Some("a")).is_fresh(path, Some("1")), "another writer created it again");
     }
 
     #[test]
@@ -134,9 +134,9 @@ mod tests {
         let (_, reader) = readers();
         let path = Path::new("/x");
         let (one, two) = (reader(Some("a")), reader(Some("a")));
-        one.saw(path, Some("1"));
-        two.saw(path, Some("1"));
-        two.saw(path, Some("2"));
+        one.record(path, Some("1"));
+        two.record(path, Some("1"));
+        two.record(path, Some("2"));
         assert!(!one.is_fresh(path, Some("2")), "the other call wrote in between");
         assert!(two.is_fresh(path, Some("2")) && reader(Some("a")).is_fresh(path, Some("2")));
     }
@@ -146,19 +146,22 @@ mod tests {
         let (log, reader) = readers();
         let flood = reader(Some("flood"));
         let quiet = reader(Some("quiet"));
-        quiet.saw(Path::new("/kept"), Some("1"));
+        quiet.record(Path::new("/kept"), Some("1"));
         for n in 0..3 * MAX_FILES {
-            flood.saw(Path::new(&format!("/{n}")), Some("2"));
+            flood.record(Path::new(&format!("/{n}")), Some("2"));
         }
-        assert!(!reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "no other session pays");
+        assert!(
+            !reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")),
+            "other sessions keep their entries"
+        );
         assert!(!reader(Some("flood")).is_fresh(Path::new(&format!("/{}", 3 * MAX_FILES - 1)), Some("3")));
         let count = |log: &ReadLog| {
             let sessions = log.sessions.lock();
-            (sessions.things.len(), sessions.things.values().map(|(_, s)| s.things.len()).max().unwrap())
+            (sessions.entries.len(), sessions.entries.values().map(|(_, s)| s.entries.len()).max().unwrap())
         };
         assert!(count(&log).1 <= MAX_FILES);
         for n in 0..3 * MAX_SESSIONS {
-            reader(Some(&n.to_string())).saw(Path::new("/x"), Some("1"));
+            reader(Some(&n.to_string())).record(Path::new("/x"), Some("1"));
         }
         assert!(count(&log).0 <= MAX_SESSIONS);
         assert!(reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "the oldest are forgotten");

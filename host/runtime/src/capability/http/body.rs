@@ -1,4 +1,4 @@
-//! Bodies, counted while they pass: nothing is read that nobody will pay for.
+//! Request and response bodies, counted against the limits of the call while they are read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,50 +15,50 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_util::io::StreamReader;
 use toolbay_policy::limits::Limit;
 
-use super::connect::{Connection, Key, Pool};
-use super::session::{Lease, NetError, Session};
-use super::{dispatch, seam};
+use super::call_network::{CallNetwork, NetError, OpenConnectionGuard};
+use super::connect::{ConnectionKey, ConnectionPool, OutboundConnection};
+use super::{dispatch, secret_injection};
 
-/// A response's body with all that it keeps open. Read to its end, the connection can be used again; dropped before,
-/// it is closed.
-pub(super) struct Inbound {
+/// The body of a response, with its connection. A body that is read to its end returns the connection to the pool;
+/// one that is dropped earlier closes it.
+pub(super) struct ResponseBody {
     body: Either<Incoming, Full<Bytes>>,
-    connection: Option<(Key, Connection, Arc<Pool>)>,
-    _lease: Lease,
+    connection: Option<(ConnectionKey, OutboundConnection, Arc<ConnectionPool>)>,
+    _guard: OpenConnectionGuard,
 }
 
-impl Inbound {
-    /// One that is in memory.
-    pub(super) fn replayed(body: Bytes, lease: Lease) -> Self {
-        Self { body: Either::Right(Full::new(body)), connection: None, _lease: lease }
+impl ResponseBody {
+    /// Creates a body from bytes in memory.
+    pub(super) fn replayed(body: Bytes, guard: OpenConnectionGuard) -> Self {
+        Self { body: Either::Right(Full::new(body)), connection: None, _guard: guard }
     }
 
     pub(super) fn new(
         body: Incoming,
-        key: Key,
-        connection: Connection,
-        pool: Arc<Pool>,
-        lease: Lease,
+        key: ConnectionKey,
+        connection: OutboundConnection,
+        pool: Arc<ConnectionPool>,
+        guard: OpenConnectionGuard,
     ) -> Self {
-        Self { body: Either::Left(body), connection: Some((key, connection, pool)), _lease: lease }
+        Self { body: Either::Left(body), connection: Some((key, connection, pool)), _guard: guard }
     }
 
-    fn end(&mut self) {
+    fn release_connection(&mut self) {
         if let Some((key, connection, pool)) = self.connection.take() {
             pool.put(key, connection);
         }
     }
 }
 
-impl Drop for Inbound {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
         if self.is_end_stream() {
-            self.end();
+            self.release_connection();
         }
     }
 }
 
-impl Body for Inbound {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -68,7 +68,7 @@ impl Body for Inbound {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
-            None => self.end(),
+            None => self.release_connection(),
             Some(Err(_)) => self.connection = None,
             Some(Ok(_)) => {}
         }
@@ -84,31 +84,31 @@ impl Body for Inbound {
     }
 }
 
-/// Bytes that are made room for because a peer says that they come.
-const AHEAD: u64 = 1 << 20;
+/// Maximum buffer reserved because of a peer's `content-length`.
+const MAX_PREALLOCATION: u64 = 1 << 20;
 
-/// How a response's body is written.
+/// The content coding of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
+enum ContentCoding {
     Gzip,
     Deflate,
     Brotli,
 }
 
-/// The coding of a body, if it is one that is decoded here. Several on top of each other are left as they are.
-fn coding(headers: &HeaderMap) -> Option<Coding> {
+/// The coding of a body, if it can be decoded here. A stack of several codings is left as it is.
+fn content_coding(headers: &HeaderMap) -> Option<ContentCoding> {
     let mut values = headers.get_all(CONTENT_ENCODING).iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };
     match value.to_str().ok()?.trim().to_ascii_lowercase().as_str() {
-        "gzip" | "x-gzip" => Some(Coding::Gzip),
-        "deflate" => Some(Coding::Deflate),
-        "br" => Some(Coding::Brotli),
+        "gzip" | "x-gzip" => Some(ContentCoding::Gzip),
+        "deflate" => Some(ContentCoding::Deflate),
+        "br" => Some(ContentCoding::Brotli),
         _ => None,
     }
 }
 
-/// Whether a body is written in any coding.
-pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+/// Whether a body has a content coding other than `identity`.
+pub(super) fn has_content_coding(headers: &HeaderMap) -> bool {
     let plain = |value: &str| value.split(',').all(|one| matches!(one.trim(), "" | "identity"));
     headers
         .get_all(CONTENT_ENCODING)
@@ -116,52 +116,57 @@ pub(super) fn is_coded(headers: &HeaderMap) -> bool {
         .any(|value| !value.to_str().is_ok_and(|value| plain(&value.to_ascii_lowercase())))
 }
 
-/// Why a body is not handed over in which no secret could be found.
-pub(super) fn unreadable() -> NetError {
+/// The error for a response body that cannot be searched for secrets.
+pub(super) fn unsearchable_coding() -> NetError {
     NetError::Transport(
-        "the response is in a coding that nobody asked for, and a call that got a secret takes none that cannot be \
-         searched for it"
+        "the response has a content coding that was not requested; a call that uses a secret accepts only bodies \
+         that can be searched for it"
             .to_owned(),
     )
 }
 
-/// Reads a whole body, decoded and without the values of the call's secrets. `asked` is where the guest wants it cut. Takes out of `headers` what describes the
-/// body as it was. Says whether it was cut.
+/// Reads a whole body, decoded and with the secrets of the call redacted. `asked` is the guest's maximum. Removes the
+/// headers that describe the encoded body. Returns whether the body was truncated.
 pub(super) async fn collect(
-    session: &Session,
+    network: &CallNetwork,
     headers: &mut HeaderMap,
-    mut body: Inbound,
+    mut body: ResponseBody,
     asked: Option<u64>,
 ) -> Result<(Vec<u8>, bool), NetError> {
-    let (left, limit) = session.bytes_left();
+    let (left, limit) = network.bytes_left();
     let most = asked.unwrap_or(u64::MAX).min(left);
-    let coding = if body.is_end_stream() { None } else { coding(headers) };
-    if coding.is_none() && !body.is_end_stream() && is_coded(headers) && session.tokens.any() {
-        return Err(unreadable());
+    let coding = if body.is_end_stream() { None } else { content_coding(headers) };
+    if coding.is_none()
+        && !body.is_end_stream()
+        && has_content_coding(headers)
+        && network.placeholders.has_any()
+    {
+        return Err(unsearchable_coding());
     }
-    // A value may stand across the place where the body is cut: it is read on for as long as one can be.
-    let ahead = most.saturating_add(session.tokens.reach() as u64);
-    let expected = if coding.is_none() { body.size_hint().lower().min(most).min(AHEAD) } else { 0 };
+    // A secret can lie across the cut, so the read continues by the longest possible value.
+    let ahead = most.saturating_add(network.placeholders.longest_match() as u64);
+    let expected =
+        if coding.is_none() { body.size_hint().lower().min(most).min(MAX_PREALLOCATION) } else { 0 };
     let read = match coding {
-        None => pieces(&mut body, ahead, expected).await,
-        // Decoders are large, and most bodies need none.
-        Some(coding) => Box::pin(decoded(body, coding, ahead, left)).await,
+        None => read_plain(&mut body, ahead, expected).await,
+        // Boxed: decoders are large, and most bodies need none.
+        Some(coding) => Box::pin(read_decoded(body, coding, ahead, left)).await,
     };
-    let (bytes, more) = read.map_err(|error| refused(session, &error, limit))?;
+    let (bytes, more) = read.map_err(|error| body_error(network, &error, limit))?;
     if coding.is_some() {
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
     }
     let more = more || bytes.len() as u64 > most;
     if more && most == left && asked != Some(most) {
-        return Err(NetError::Denied(session.limit(limit)));
+        return Err(NetError::Denied(network.limit_error(limit)));
     }
-    session.count_bytes(bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX)))?;
-    Ok((seam::scrub_start(session, bytes, most), more))
+    network.count_bytes(bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX)))?;
+    Ok((secret_injection::scrub_prefix(network, bytes, most), more))
 }
 
-/// Reads at most `most` bytes as they come, and says whether there are more.
-async fn pieces(body: &mut Inbound, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
+/// Reads at most `most` bytes without decoding. Returns whether there are more.
+async fn read_plain(body: &mut ResponseBody, most: u64, expected: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
     while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(std::io::Error::other)?.into_data() else { continue };
@@ -175,45 +180,50 @@ async fn pieces(body: &mut Inbound, most: u64, expected: u64) -> std::io::Result
     Ok((bytes, false))
 }
 
-/// [`pieces`] of what a body decodes to. More than `left` coded bytes are not read.
-async fn decoded(body: Inbound, coding: Coding, most: u64, left: u64) -> std::io::Result<(Vec<u8>, bool)> {
-    // Also what decodes to nothing is paid for: a stream of empty blocks has no end.
+/// [`read_plain`] with decoding. Reads at most `left` encoded bytes.
+async fn read_decoded(
+    body: ResponseBody,
+    coding: ContentCoding,
+    most: u64,
+    left: u64,
+) -> std::io::Result<(Vec<u8>, bool)> {
+    // Encoded bytes count, too: a stream of empty blocks never ends.
     let mut raw = 0_u64;
     let stream = BodyDataStream::new(body).map_err(std::io::Error::other).and_then(move |part| {
         raw = raw.saturating_add(part.len() as u64);
-        std::future::ready(if raw > left { Err(TOO_MUCH.into()) } else { Ok(part) })
+        std::future::ready(if raw > left { Err(BYTE_LIMIT_REACHED.into()) } else { Ok(part) })
     });
     let reader = StreamReader::new(stream);
     match coding {
-        Coding::Gzip => {
+        ContentCoding::Gzip => {
             let mut decoder = GzipDecoder::new(reader);
             decoder.multiple_members(true);
-            read(decoder, most).await
+            read_at_most(decoder, most).await
         }
-        Coding::Deflate => read(ZlibDecoder::new(reader), most).await,
-        Coding::Brotli => read(BrotliDecoder::new(reader), most).await,
+        ContentCoding::Deflate => read_at_most(ZlibDecoder::new(reader), most).await,
+        ContentCoding::Brotli => read_at_most(BrotliDecoder::new(reader), most).await,
     }
 }
 
-/// More came over the wire than the call may read.
-const TOO_MUCH: std::io::ErrorKind = std::io::ErrorKind::QuotaExceeded;
+/// The error kind when a response has more encoded bytes than the call may read.
+const BYTE_LIMIT_REACHED: std::io::ErrorKind = std::io::ErrorKind::QuotaExceeded;
 
-fn refused(session: &Session, error: &std::io::Error, limit: Limit) -> NetError {
+fn body_error(network: &CallNetwork, error: &std::io::Error, limit: Limit) -> NetError {
     match error.get_ref() {
-        None if error.kind() == TOO_MUCH => NetError::Denied(session.limit(limit)),
+        None if error.kind() == BYTE_LIMIT_REACHED => NetError::Denied(network.limit_error(limit)),
         Some(inner) if inner.is::<hyper::Error>() => {
-            NetError::Transport(format!("the response broke off: {}", cause(session, inner)))
+            NetError::Transport(format!("the response ended early: {}", error_text(network, inner)))
         }
         _ => NetError::Transport(format!("the response cannot be decoded: {error}")),
     }
 }
 
-/// The reason of an error, which a peer may have written (the last words of HTTP/2).
-pub(super) fn cause(session: &Session, error: &(dyn std::error::Error + 'static)) -> String {
-    toolbay_policy::text::one_line(&seam::text(session, dispatch::cause(error)), 300)
+/// The root cause of an error, redacted: a peer can choose the text (the debug data of an HTTP/2 GOAWAY).
+pub(super) fn error_text(network: &CallNetwork, error: &(dyn std::error::Error + 'static)) -> String {
+    toolbay_policy::text::one_line(&secret_injection::scrub_text(network, dispatch::root_cause(error)), 300)
 }
 
-async fn read(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
+async fn read_at_most(reader: impl AsyncRead, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let (mut reader, mut bytes) = (std::pin::pin!(reader), Vec::new());
     (&mut reader).take(most).read_to_end(&mut bytes).await?;
     let more = bytes.len() as u64 == most && reader.read(&mut [0]).await? > 0;

@@ -1,4 +1,4 @@
-//! Connections: to an address that was checked, with TLS for the name, and kept for a while for the same plugin.
+//! Outbound connections: to a checked address, with TLS for the host name, and pooled for the same user.
 
 use std::fmt;
 use std::io;
@@ -21,43 +21,43 @@ use tokio::task::JoinSet;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-use toolbay_policy::capability::net::{Scheme, Target};
+use toolbay_policy::capability::net::{NetTarget, Scheme};
 use toolbay_policy::name::PluginId;
 
+use super::call_network::NetError;
 use super::headers;
-use super::places::Place;
-use super::session::NetError;
+use super::outbound_limiter::OutboundPermit;
 
-/// How long one address may take to answer while there is another.
-const ATTEMPT: Duration = Duration::from_secs(3);
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(15);
-/// Unused connections that are kept, and those of one [`Key`].
-const MAX_IDLE: usize = 32;
-const MAX_IDLE_OF_KEY: usize = 2;
-/// Bytes of one response that may wait in memory for whoever reads it.
-const WINDOW: u32 = 256 << 10;
-/// The same of HTTP/1: what is read of a socket at once. With little, a body comes in many pieces, and each wakes its
-/// reader. That a header is no longer than [`headers::MAX_BYTES`] is looked at when it is there.
-const READ_AHEAD: usize = 256 << 10;
+/// Timeout of the connection attempt to one address while others remain.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an idle connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum number of idle connections, and of those with the same [`ConnectionKey`].
+const MAX_IDLE_CONNECTIONS: usize = 32;
+const MAX_IDLE_PER_KEY: usize = 2;
+/// Bytes of one response that are buffered for a slow reader.
+const HTTP2_WINDOW: u32 = 256 << 10;
+/// Bytes read from an HTTP/1 socket at once. With a small buffer a body arrives in many pieces, and each wakes its
+/// reader. The length of the header is checked against [`headers::MAX_BYTES`] afterwards.
+const HTTP1_BUFFER: usize = 256 << 10;
 
-/// The body of a request on its way out.
-pub(super) type Outgoing = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+/// The body of an outgoing request.
+pub(super) type OutboundBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// For whom a connection is.
+/// The user of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum User {
+pub(super) enum ConnectionUser {
     /// A plugin.
     Plugin(PluginId),
-    /// The host itself, for what its operator named.
+    /// The host itself, for URLs that its operator wrote.
     Host,
-    /// The host itself, as a client of a server of the policy.
+    /// The host itself, as the client of an MCP server of the policy.
     Server(PluginId),
-    /// A service that an OpenAPI document describes.
+    /// An OpenAPI service.
     Service(PluginId),
 }
 
-impl fmt::Display for User {
+impl fmt::Display for ConnectionUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plugin(name) => write!(f, "plugin `{name}`"),
@@ -68,19 +68,20 @@ impl fmt::Display for User {
     }
 }
 
-/// Who may use a connection again: it was checked for this user, this place and these private networks.
+/// Identifies the requests that can share a connection: it was checked for this user, origin and list of private
+/// networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
-    pub(super) user: User,
+pub(super) struct ConnectionKey {
+    pub(super) user: ConnectionUser,
     pub(super) scheme: Scheme,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) private: Vec<IpNet>,
 }
 
-impl Key {
-    /// The key of the connections to a request's origin.
-    pub(super) fn new(user: User, target: &Target, private: &[IpNet]) -> Self {
+impl ConnectionKey {
+    /// The key of the connections for a request.
+    pub(super) fn new(user: ConnectionUser, target: &NetTarget, private: &[IpNet]) -> Self {
         Self {
             user,
             scheme: target.scheme(),
@@ -91,20 +92,20 @@ impl Key {
     }
 }
 
-/// A connection. Dropping it closes it at once, whatever it is doing.
+/// A connection. Dropping it closes it at once, also during a request.
 #[derive(Debug)]
-pub(super) struct Connection {
-    sender: Sender,
-    tasks: Tasks,
-    place: Place,
+pub(super) struct OutboundConnection {
+    sender: RequestSender,
+    tasks: ConnectionTasks,
+    permit: OutboundPermit,
 }
 
-/// The tasks that drive one connection; HTTP/2 adds some as it goes. Ended when the connection is dropped: one that
-/// waited for a peer to read its farewell would hold the socket open.
+/// The tasks that drive one connection; HTTP/2 spawns more of them. They are aborted when the connection is dropped:
+/// a task that waits for the peer's close would hold the socket open.
 #[derive(Debug, Clone, Default)]
-struct Tasks(Arc<Mutex<JoinSet<()>>>);
+struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
 
-impl Tasks {
+impl ConnectionTasks {
     fn add(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.0.lock();
         while tasks.try_join_next().is_some() {}
@@ -112,7 +113,7 @@ impl Tasks {
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for ConnectionTasks {
     fn execute(&self, task: F) {
         self.add(async move {
             drop(task.await);
@@ -120,102 +121,102 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
     }
 }
 
-impl Drop for Connection {
+impl Drop for OutboundConnection {
     fn drop(&mut self) {
         self.tasks.0.lock().abort_all();
     }
 }
 
-/// Why there is no response, and the request if it was not sent.
-type Unanswered = (hyper::Error, Option<Box<Request<Outgoing>>>);
+/// The error of a request, and the request itself if it was not sent.
+type SendError = (hyper::Error, Option<Box<Request<OutboundBody>>>);
 
 #[derive(Debug)]
-enum Sender {
-    Http1(http1::SendRequest<Outgoing>),
-    Http2(http2::SendRequest<Outgoing>),
+enum RequestSender {
+    Http1(http1::SendRequest<OutboundBody>),
+    Http2(http2::SendRequest<OutboundBody>),
 }
 
-impl Connection {
-    /// Connects to the first of the addresses that answers.
+impl OutboundConnection {
+    /// Connects to the first address that accepts.
     pub(super) async fn open(
         addresses: &[SocketAddr],
-        key: &Key,
+        key: &ConnectionKey,
         tls: Option<Arc<ClientConfig>>,
-        place: Place,
+        permit: OutboundPermit,
     ) -> Result<Self, NetError> {
         let failed = |error: &dyn std::fmt::Display| {
             NetError::Transport(format!("no connection to `{}`, port {}: {error}", key.host, key.port))
         };
         let stream = dial(addresses).await.map_err(|e| failed(&e))?;
-        let tasks = Tasks::default();
+        let tasks = ConnectionTasks::default();
         let sender = match tls {
-            None => plain(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?,
+            None => handshake_http1(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?,
             Some(config) => {
                 let name = key.host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(name).map_err(|e| failed(&e))?;
                 let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream);
                 let stream = stream.await.map_err(|e| failed(&e))?;
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                    multiplexed(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
+                    handshake_http2(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
                 } else {
-                    plain(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
+                    handshake_http1(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
                 }
             }
         };
-        Ok(Self { sender, tasks, place })
+        Ok(Self { sender, tasks, permit })
     }
 
-    /// Sends a request; the URI names the whole URL. A request that was not sent at all comes back.
+    /// Sends a request, whose URI is absolute. On an error, returns the request if no byte of it was sent.
     pub(super) async fn send(
         &mut self,
-        mut request: Box<Request<Outgoing>>,
-    ) -> Result<Response<Incoming>, Unanswered> {
-        let failed = |mut e: TrySendError<Request<Outgoing>>| {
+        mut request: Box<Request<OutboundBody>>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let failed = |mut e: TrySendError<Request<OutboundBody>>| {
             let unsent = e.take_message().map(Box::new);
             (e.into_error(), unsent)
         };
         match &mut self.sender {
-            Sender::Http1(sender) => {
+            RequestSender::Http1(sender) => {
                 origin_form(&mut request);
                 sender.try_send_request(*request).await.map_err(failed)
             }
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 request.headers_mut().remove(hyper::header::HOST);
                 sender.try_send_request(*request).await.map_err(failed)
             }
         }
     }
 
-    /// Whether the next request can be sent. The last one is done, but its end may not have been noticed yet; its
-    /// body may also never end, so this does not wait for long.
-    pub(super) async fn ready(&mut self) -> bool {
-        const MOMENT: Duration = Duration::from_millis(50);
+    /// Whether the connection can send the next request. The end of the last response may not have been processed
+    /// yet, and its body may never end, so the wait is short.
+    pub(super) async fn wait_ready(&mut self) -> bool {
+        const READY_TIMEOUT: Duration = Duration::from_millis(50);
         let is_ready = match &self.sender {
-            Sender::Http1(sender) => sender.is_ready(),
-            Sender::Http2(sender) => sender.is_ready(),
+            RequestSender::Http1(sender) => sender.is_ready(),
+            RequestSender::Http2(sender) => sender.is_ready(),
         };
         if is_ready {
             return true;
         }
         let ready = async {
             match &mut self.sender {
-                Sender::Http1(sender) => sender.ready().await.is_ok(),
-                Sender::Http2(sender) => sender.ready().await.is_ok(),
+                RequestSender::Http1(sender) => sender.ready().await.is_ok(),
+                RequestSender::Http2(sender) => sender.ready().await.is_ok(),
             }
         };
-        Box::pin(tokio::time::timeout(MOMENT, ready)).await.unwrap_or(false)
+        Box::pin(tokio::time::timeout(READY_TIMEOUT, ready)).await.unwrap_or(false)
     }
 
     fn is_open(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender) => !sender.is_closed(),
-            Sender::Http2(sender) => !sender.is_closed(),
+            RequestSender::Http1(sender) => !sender.is_closed(),
+            RequestSender::Http2(sender) => !sender.is_closed(),
         }
     }
 }
 
-/// HTTP/1 wants the path alone in its first line; the `host` header is already there.
-fn origin_form(request: &mut Request<Outgoing>) {
+/// Reduces the URI to origin form, which HTTP/1 requires; the `host` header is already set.
+fn origin_form(request: &mut Request<OutboundBody>) {
     let mut parts = hyper::http::uri::Parts::default();
     parts.path_and_query = request.uri().path_and_query().cloned();
     if let Ok(uri) = hyper::Uri::from_parts(parts) {
@@ -230,7 +231,7 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
         let connected = if tried + 1 == addresses.len() {
             connect.await
         } else {
-            tokio::time::timeout(ATTEMPT, connect)
+            tokio::time::timeout(ATTEMPT_TIMEOUT, connect)
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         };
@@ -245,115 +246,117 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-async fn plain<S>(stream: TokioIo<S>, tasks: &Tasks) -> hyper::Result<Sender>
+async fn handshake_http1<S>(stream: TokioIo<S>, tasks: &ConnectionTasks) -> hyper::Result<RequestSender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
-    builder.max_headers(headers::MAX_COUNT).max_buf_size(READ_AHEAD);
+    builder.max_headers(headers::MAX_COUNT).max_buf_size(HTTP1_BUFFER);
     let (sender, connection) = builder.handshake(stream).await?;
-    tasks.add(ended(connection));
-    Ok(Sender::Http1(sender))
+    tasks.add(drive(connection));
+    Ok(RequestSender::Http1(sender))
 }
 
-async fn multiplexed<S>(stream: TokioIo<S>, tasks: &Tasks) -> hyper::Result<Sender>
+async fn handshake_http2<S>(stream: TokioIo<S>, tasks: &ConnectionTasks) -> hyper::Result<RequestSender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http2::Builder::new(tasks.clone());
     builder
         .max_header_list_size(u32::try_from(headers::MAX_BYTES).unwrap_or(u32::MAX))
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(HTTP2_WINDOW)
+        .initial_connection_window_size(HTTP2_WINDOW)
         .max_send_buf_size(headers::MAX_BYTES);
     let (sender, connection) = builder.handshake(stream).await?;
-    tasks.add(ended(connection));
-    Ok(Sender::Http2(sender))
+    tasks.add(drive(connection));
+    Ok(RequestSender::Http2(sender))
 }
 
-/// Drives a connection. Its errors reach who waits for the response.
-async fn ended(connection: impl Future<Output = hyper::Result<()>>) {
+/// Drives a connection. The sender of the request gets its errors.
+async fn drive(connection: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = connection.await {
-        tracing::debug!("a connection ended: {error}");
+        tracing::debug!("a connection ended with an error: {error}");
     }
 }
 
-/// The connections that nobody uses now.
+/// The idle connections.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<Idle>);
+pub(super) struct ConnectionPool(Mutex<IdleConnections>);
 
 #[derive(Debug, Default)]
-struct Idle {
-    connections: Vec<(Key, Connection, Instant)>,
-    swept: bool,
+struct IdleConnections {
+    connections: Vec<(ConnectionKey, OutboundConnection, Instant)>,
+    has_sweeper: bool,
 }
 
-impl Pool {
-    /// One that may be used for `key`.
-    pub(super) fn take(&self, key: &Key) -> Option<Connection> {
+impl ConnectionPool {
+    /// Takes an idle connection with this key.
+    pub(super) fn take(&self, key: &ConnectionKey) -> Option<OutboundConnection> {
         let mut idle = self.0.lock();
         idle.sweep();
         let at = idle.connections.iter().rposition(|(of, ..)| of == key)?;
         Some(idle.connections.remove(at).1)
     }
 
-    /// Keeps one, unless somebody may be waiting for its place. The oldest go when there are too many.
-    pub(super) fn put(self: &Arc<Self>, key: Key, connection: Connection) {
-        // Outside of a runtime there is nobody who would drive it.
+    /// Keeps an idle connection, unless a request may be waiting for its permit. Closes the oldest when there are too
+    /// many.
+    pub(super) fn put(self: &Arc<Self>, key: ConnectionKey, connection: OutboundConnection) {
+        // Without a runtime, no task could drive the connection.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut idle = self.0.lock();
         idle.sweep();
-        if connection.place.is_wanted() {
+        if connection.permit.may_have_waiters() {
             return;
         }
-        if idle.connections.iter().filter(|(of, ..)| *of == key).count() >= MAX_IDLE_OF_KEY {
+        if idle.connections.iter().filter(|(of, ..)| *of == key).count() >= MAX_IDLE_PER_KEY {
             return;
         }
-        if idle.connections.len() >= MAX_IDLE {
+        if idle.connections.len() >= MAX_IDLE_CONNECTIONS {
             idle.connections.remove(0);
         }
         idle.connections.push((key, connection, Instant::now()));
-        let swept = std::mem::replace(&mut idle.swept, true);
+        let swept = std::mem::replace(&mut idle.has_sweeper, true);
         drop(idle);
-        // Not under the lock: a runtime that ends drops at once what is begun there, and that takes the lock.
+        // Spawned without the lock: a runtime that shuts down drops a new task at once, and that drop takes the lock.
         if !swept {
-            // Ends when no connection is idle.
+            // The task ends when no connection is idle.
             drop(runtime.spawn(sweep(Sweeper(Arc::downgrade(self)))));
         }
     }
 
-    /// Closes them all, for who needs their places.
+    /// Closes all idle connections to release their permits.
     pub(super) fn clear(&self) {
         self.0.lock().connections.clear();
     }
 
-    /// Closes those of one user.
-    pub(super) fn clear_of(&self, user: &User) {
+    /// Closes the idle connections of one user.
+    pub(super) fn clear_user(&self, user: &ConnectionUser) {
         self.0.lock().connections.retain(|(key, ..)| key.user != *user);
     }
 }
 
-impl Idle {
+impl IdleConnections {
     fn sweep(&mut self) {
-        self.connections.retain(|(_, connection, since)| since.elapsed() < IDLE && connection.is_open());
+        self.connections
+            .retain(|(_, connection, since)| since.elapsed() < IDLE_TIMEOUT && connection.is_open());
     }
 }
 
-/// Remembers when the task that closes old connections has gone, also with its runtime.
-struct Sweeper(std::sync::Weak<Pool>);
+/// Clears `has_sweeper` when the sweeper task ends, also when its runtime shuts down.
+struct Sweeper(std::sync::Weak<ConnectionPool>);
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
         if let Some(pool) = self.0.upgrade() {
-            pool.0.lock().swept = false;
+            pool.0.lock().has_sweeper = false;
         }
     }
 }
 
-/// Closes what was not used for long; ends when nothing is left.
+/// Closes connections that were idle too long. Ends when none is left.
 async fn sweep(sweeper: Sweeper) {
     loop {
-        tokio::time::sleep(IDLE / 3).await;
+        tokio::time::sleep(IDLE_TIMEOUT / 3).await;
         let Some(pool) = sweeper.0.upgrade() else { return };
         let mut idle = pool.0.lock();
         idle.sweep();
@@ -363,39 +366,41 @@ async fn sweep(sweeper: Sweeper) {
     }
 }
 
-/// Whom TLS trusts: the system's roots, or Mozilla's where the system has none, and those the embedder adds.
+/// The trusted TLS roots: the system's (Mozilla's if the system has none), and those that the embedder adds.
 #[derive(Debug, Default)]
-pub(super) struct Trust {
+pub(super) struct TlsRoots {
     extra: OnceLock<Vec<CertificateDer<'static>>>,
     config: tokio::sync::OnceCell<Arc<ClientConfig>>,
 }
 
-impl Trust {
-    /// Adds roots, before the first connection.
+impl TlsRoots {
+    /// Adds roots. Has to be called before the first connection.
     pub(super) fn add(&self, pem: &[u8]) -> Result<(), String> {
         let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let roots = roots.map_err(|e| format!("the TLS roots cannot be read: {e}"))?;
         if roots.is_empty() {
-            return Err("the TLS roots have no certificate among them".to_owned());
+            return Err("the TLS roots contain no certificate".to_owned());
         }
-        self.extra.set(roots).map_err(|_| "the TLS roots were set before".to_owned())
+        self.extra.set(roots).map_err(|_| "the TLS roots are already set".to_owned())
     }
 
-    /// The settings of all TLS connections. Reads the system's roots the first time.
-    pub(super) async fn config(&self) -> Result<Arc<ClientConfig>, NetError> {
+    /// The configuration of all TLS connections. The first call reads the system's roots.
+    pub(super) async fn client_config(&self) -> Result<Arc<ClientConfig>, NetError> {
         let extra = self.extra.get().cloned().unwrap_or_default();
         let made = self.config.get_or_try_init(|| async {
-            tokio::task::spawn_blocking(move || configure(extra)).await.map_err(|e| e.to_string())?
+            tokio::task::spawn_blocking(move || build_client_config(extra))
+                .await
+                .map_err(|e| e.to_string())?
         });
         made.await.cloned().map_err(|e| NetError::Transport(format!("TLS cannot be used: {e}")))
     }
 }
 
-fn configure(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, String> {
+fn build_client_config(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {
-        tracing::warn!("a root certificate of the system cannot be read: {error}");
+        tracing::warn!("cannot read a root certificate of the system: {error}");
     }
     roots.add_parsable_certificates(system.certs);
     if roots.is_empty() {
@@ -414,31 +419,38 @@ fn configure(extra: Vec<CertificateDer<'static>>) -> Result<Arc<ClientConfig>, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capability::http::places::Places;
+    use crate::capability::http::outbound_limiter::OutboundLimiter;
     use std::net::TcpListener;
     use std::sync::mpsc;
     use toolbay_policy::limits::HostLimits;
 
     #[test]
-    fn what_is_put_back_when_the_runtime_has_ended_keeps_nobody_waiting() {
-        let (pool, places) = (Arc::new(Pool::default()), Places::new(&HostLimits::default()));
+    fn returning_a_connection_after_its_runtime_ended_does_not_deadlock() {
+        let (pool, limiter) =
+            (Arc::new(ConnectionPool::default()), OutboundLimiter::new(&HostLimits::default()));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (host, port) = (address.ip().to_string(), address.port());
-        let key = Key { user: User::Host, scheme: Scheme::Http, host, port, private: Vec::new() };
+        let key = ConnectionKey {
+            user: ConnectionUser::Host,
+            scheme: Scheme::Http,
+            host,
+            port,
+            private: Vec::new(),
+        };
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let handle = runtime.handle().clone();
-        let place = places.try_take(&key.user, &pool).unwrap();
-        let connection = runtime.block_on(Connection::open(&[address], &key, None, place)).unwrap();
+        let permit = limiter.try_acquire(&key.user, &pool).unwrap();
+        let connection = runtime.block_on(OutboundConnection::open(&[address], &key, None, permit)).unwrap();
         drop(runtime);
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             let _entered = handle.enter();
             pool.put(key, connection);
-            tell.send(pool.0.lock().swept).unwrap();
+            sender.send(pool.0.lock().has_sweeper).unwrap();
         });
-        let swept = told.recv_timeout(Duration::from_secs(30)).expect("it waits for itself");
-        assert!(!swept, "the next one begins a sweeper");
+        let swept = receiver.recv_timeout(Duration::from_secs(30)).expect("`put` returns without a deadlock");
+        assert!(!swept, "the next connection starts a new sweeper");
     }
 }

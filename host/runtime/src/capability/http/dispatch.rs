@@ -1,5 +1,5 @@
-//! One request on its way, whoever sends it: a plugin, a service, the bridge, the host itself. Over a connection that is
-//! kept for the same sender, or a new one to addresses of which every one was checked.
+//! Sends one request, of a plugin, a service, the MCP client or the host itself: over a pooled connection of the same
+//! user, or a new one to addresses that were all checked.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,94 +9,95 @@ use bytes::Bytes;
 use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::{self, Authority, PathAndQuery};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
-use toolbay_policy::capability::net::{Scheme, Target};
+use toolbay_policy::capability::net::{NetTarget, Scheme};
 use toolbay_policy::name::PluginId;
 use url::{Position, Url};
 
-use super::Client;
-use super::body::Inbound;
-use super::connect::{Connection, Key, Outgoing};
+use super::HttpClient;
+use super::body::ResponseBody;
+use super::call_network::{NetError, OpenConnectionGuard};
+use super::connect::{ConnectionKey, OutboundBody, OutboundConnection};
 use super::headers;
-use super::session::{Lease, NetError};
 
-/// What the host calls itself.
-pub(super) const AGENT: HeaderValue =
+/// The `user-agent` of the host.
+pub(super) const USER_AGENT_VALUE: HeaderValue =
     HeaderValue::from_static(concat!("toolbay/", env!("CARGO_PKG_VERSION")));
 
-/// Why there is no response.
+/// The error of a request without a response.
 #[derive(Debug)]
-pub(super) enum Unsent {
-    /// It was not sent, or it cannot be used.
+pub(super) enum DispatchError {
+    /// The request was not sent, or the response cannot be used.
     Net(NetError),
-    /// The peer, or the way to it, broke off. What it says may be the peer's words.
-    Broken(hyper::Error),
+    /// The connection failed. The text can contain words of the peer.
+    ConnectionLost(hyper::Error),
 }
 
-impl From<NetError> for Unsent {
+impl From<NetError> for DispatchError {
     fn from(error: NetError) -> Self {
         Self::Net(error)
     }
 }
 
-impl Client {
-    /// Sends a request and returns when the head of its response is there. `looks_up` is whose look-ups are counted, `left`
-    /// the time that is left to it; `check` is asked about all addresses that the host stands for, before any of them is connected to.
+impl HttpClient {
+    /// Sends a request and returns with the head of the response. The lookup counts for the plugin `looks_up`; `left`
+    /// is the request's remaining time. `check` receives all addresses of the host before the client connects to any
+    /// of them.
     pub(super) async fn dispatch(
         &self,
-        mut request: Box<Request<Outgoing>>,
-        key: Key,
+        mut request: Box<Request<OutboundBody>>,
+        key: ConnectionKey,
         looks_up: &PluginId,
-        (lease, left): (Lease, Duration),
+        (guard, left): (OpenConnectionGuard, Duration),
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
-    ) -> Result<Response<Inbound>, Unsent> {
+    ) -> Result<Response<ResponseBody>, DispatchError> {
         while let Some(mut connection) = self.pool.take(&key) {
-            if !connection.ready().await {
+            if !connection.wait_ready().await {
                 continue;
             }
             match connection.send(request).await {
-                Ok(response) => return self.received(response, key, connection, lease),
-                // The peer closed it while nobody was looking; nothing was sent.
-                Err((_, Some(unsent))) => request = whole(unsent, key.scheme)?,
-                Err((error, None)) => return Err(Unsent::Broken(error)),
+                Ok(response) => return self.accept_response(response, key, connection, guard),
+                // The peer had closed the idle connection; no byte was sent.
+                Err((_, Some(unsent))) => request = restore_host(unsent, key.scheme)?,
+                Err((error, None)) => return Err(DispatchError::ConnectionLost(error)),
             }
         }
-        // In a box, as all that is rare: a future is as large as its largest part, and moved whole.
-        let mut connection = Box::pin(self.open(&key, looks_up, left, check)).await?;
+        // Boxed like every rare part: a future is as large as its largest part and moves as a whole.
+        let mut connection = Box::pin(self.open_connection(&key, looks_up, left, check)).await?;
         match connection.send(request).await {
-            Ok(response) => self.received(response, key, connection, lease),
-            Err((error, _)) => Err(Unsent::Broken(error)),
+            Ok(response) => self.accept_response(response, key, connection, guard),
+            Err((error, _)) => Err(DispatchError::ConnectionLost(error)),
         }
     }
 
-    /// A new connection, to addresses that were checked.
-    async fn open(
+    /// Opens a connection to checked addresses.
+    async fn open_connection(
         &self,
-        key: &Key,
+        key: &ConnectionKey,
         looks_up: &PluginId,
         left: Duration,
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
-    ) -> Result<Connection, NetError> {
-        let addresses = self.resolver.addresses(looks_up, &key.host, key.port).await?;
+    ) -> Result<OutboundConnection, NetError> {
+        let addresses = self.resolver.resolve(looks_up, &key.host, key.port).await?;
         check(&addresses)?;
         let tls = match key.scheme {
-            Scheme::Https => Some(self.trust.config().await?),
+            Scheme::Https => Some(self.tls_roots.client_config().await?),
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
-        let place = self.places.take(&key.user, &self.pool, left).await?;
-        Connection::open(&addresses, key, tls, place).await
+        let permit = self.limiter.acquire(&key.user, &self.pool, left).await?;
+        OutboundConnection::open(&addresses, key, tls, permit).await
     }
 
-    fn received(
+    fn accept_response(
         &self,
         response: Response<hyper::body::Incoming>,
-        key: Key,
-        connection: Connection,
-        lease: Lease,
-    ) -> Result<Response<Inbound>, Unsent> {
+        key: ConnectionKey,
+        connection: OutboundConnection,
+        guard: OpenConnectionGuard,
+    ) -> Result<Response<ResponseBody>, DispatchError> {
         if response.status().is_informational() {
-            return Err(NetError::Transport(format!("`{}` wants another protocol", key.host)).into());
+            return Err(NetError::Transport(format!("`{}` requests a protocol upgrade", key.host)).into());
         }
-        if headers::bytes(response.headers()) > headers::MAX_BYTES {
+        if headers::byte_len(response.headers()) > headers::MAX_BYTES {
             let most = headers::MAX_BYTES;
             return Err(NetError::Transport(format!(
                 "`{}` sends more than {most} bytes of headers",
@@ -104,18 +105,18 @@ impl Client {
             ))
             .into());
         }
-        Ok(response.map(|body| Inbound::new(body, key, connection, Arc::clone(&self.pool), lease)))
+        Ok(response.map(|body| ResponseBody::new(body, key, connection, Arc::clone(&self.pool), guard)))
     }
 }
 
-/// A request as it goes out: the URL with the host as it was compared with the rules, and no other `host` header. In a
-/// box: it is passed on from future to future.
-pub(super) fn request(
-    target: &Target,
+/// Builds the request: its URL has the host as the rules saw it, and no other `host` header is set. Boxed because it
+/// passes through several futures.
+pub(super) fn build_request(
+    target: &NetTarget,
     url: &Url,
     mut headers: HeaderMap,
-    body: Outgoing,
-) -> Result<Box<Request<Outgoing>>, NetError> {
+    body: OutboundBody,
+) -> Result<Box<Request<OutboundBody>>, NetError> {
     let invalid = |what: &str| NetError::Invalid(format!("the {what} cannot be sent"));
     let mut request = Box::new(Request::new(body));
     *request.method_mut() = Method::from_bytes(target.method().as_bytes()).map_err(|_| invalid("method"))?;
@@ -126,13 +127,13 @@ pub(super) fn request(
     let host = Bytes::from(host);
     let path = &url[Position::BeforePath..Position::AfterQuery];
     let path = PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(path.as_bytes()));
-    *request.uri_mut() = uri(target.scheme(), host.clone(), path.ok()).ok_or_else(|| invalid("URL"))?;
+    *request.uri_mut() = build_uri(target.scheme(), host.clone(), path.ok()).ok_or_else(|| invalid("URL"))?;
     headers.insert(HOST, HeaderValue::from_maybe_shared(host).map_err(|_| invalid("host"))?);
     *request.headers_mut() = headers;
     Ok(request)
 }
 
-fn uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<Uri> {
+fn build_uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<Uri> {
     let mut parts = uri::Parts::default();
     parts.scheme = Some(uri::Scheme::try_from(scheme.name()).ok()?);
     parts.authority = Some(Authority::from_maybe_shared(authority).ok()?);
@@ -140,18 +141,21 @@ fn uri(scheme: Scheme, authority: Bytes, path: Option<PathAndQuery>) -> Option<U
     Uri::from_parts(parts).ok()
 }
 
-/// A request that was not sent, as [`request`] made it: each version of HTTP writes the host in one place, and takes it
-/// out of the other.
-fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Request<Outgoing>>, NetError> {
+/// Restores an unsent request to the form that [`build_request`] gave it: HTTP/1 keeps the host in the header, HTTP/2
+/// in the URI.
+fn restore_host(
+    mut request: Box<Request<OutboundBody>>,
+    scheme: Scheme,
+) -> Result<Box<Request<OutboundBody>>, NetError> {
     let again =
-        || NetError::Transport("the connection was closed, and the request cannot be sent again".to_owned());
+        || NetError::Transport("the connection is closed, and the request cannot be sent again".to_owned());
     if let Some(authority) = request.uri().authority() {
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| again())?;
         request.headers_mut().insert(HOST, host);
     } else if let Some(host) = request.headers().get(HOST) {
         let authority = Bytes::copy_from_slice(host.as_bytes());
         let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = uri(scheme, authority, path).ok_or_else(again)?;
+        *request.uri_mut() = build_uri(scheme, authority, path).ok_or_else(again)?;
     }
     Ok(request)
 }
@@ -160,8 +164,8 @@ fn whole(mut request: Box<Request<Outgoing>>, scheme: Scheme) -> Result<Box<Requ
 #[path = "rebinding_tests.rs"]
 mod rebinding_tests;
 
-/// The innermost reason of an error: hyper's own texts say little.
-pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+/// The innermost source of an error; hyper's own texts say little.
+pub(super) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
         last = source;

@@ -1,23 +1,23 @@
-//! Which headers cross: what frames a message, names the host or speaks to proxies is ours.
+//! Checks of HTTP headers. The host alone writes the headers that frame a message, name the host or address proxies.
 
 use std::borrow::Cow;
 
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-use super::seam;
-use super::session::{NetError, Session};
+use super::call_network::{CallNetwork, NetError};
+use super::secret_injection;
 
-/// Most header lines of a message.
+/// Maximum number of header lines of a message.
 pub(super) const MAX_COUNT: usize = 128;
-/// Most bytes of all names and values of a message's header.
+/// Maximum number of bytes of all header names and values of a message.
 pub(super) const MAX_BYTES: usize = 64 << 10;
 
-/// Headers that the host writes itself: `host`, `user-agent`, `accept-encoding`. Room is made for them at once.
-const OURS: usize = 3;
+/// Headers that the host adds: `host`, `user-agent`, `accept-encoding`. Their space is reserved up front.
+const HOST_HEADERS: usize = 3;
 
-/// Headers that a guest may not set, beside `proxy-*`. The last ones make some servers take the request for one of
-/// another method, or to another path, than the rules were asked about.
+/// Headers that a guest cannot set, in addition to `proxy-*`. The last six make some servers treat the request as one
+/// with another method or path than the one the rules were checked against.
 const FORBIDDEN: [&str; 17] = [
     "host",
     "content-length",
@@ -38,16 +38,16 @@ const FORBIDDEN: [&str; 17] = [
     "x-override-url",
 ];
 
-/// Whether a header is ours to write. To servers that hand headers on as variables (CGI, WSGI) `_` and `.` are the same
-/// as `-`.
+/// Whether only the host may write a header. Servers that pass headers as variables (CGI, WSGI) treat `_` and `.`
+/// like `-`.
 pub(super) fn is_forbidden(name: &HeaderName) -> bool {
     let name = name.as_str().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let name = name.as_str();
     FORBIDDEN.contains(&name) || name.starts_with("proxy-")
 }
 
-/// Reads the headers of a guest's request.
-pub(super) fn read(headers: &[(String, String)]) -> Result<HeaderMap, NetError> {
+/// Parses the headers of a guest's request.
+pub(super) fn parse(headers: &[(String, String)]) -> Result<HeaderMap, NetError> {
     let invalid = |text: String| Err(NetError::Invalid(text));
     if headers.len() > MAX_COUNT {
         return invalid(format!("more than {MAX_COUNT} headers"));
@@ -55,49 +55,48 @@ pub(super) fn read(headers: &[(String, String)]) -> Result<HeaderMap, NetError> 
     if headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_BYTES {
         return invalid(format!("more than {MAX_BYTES} bytes of headers"));
     }
-    let mut map = HeaderMap::with_capacity(headers.len() + OURS);
+    let mut map = HeaderMap::with_capacity(headers.len() + HOST_HEADERS);
     for (name, value) in headers {
         let shown = toolbay_policy::text::one_line(name, 100);
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
-            return invalid(format!("`{shown}` is no name of a header"));
+            return invalid(format!("`{shown}` is not a valid header name"));
         };
         if is_forbidden(&name) {
-            return invalid(format!("the header `{shown}` is the host's to write"));
+            return invalid(format!("the header `{shown}` is reserved for the host"));
         }
         let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) else {
-            return invalid(format!("the value of the header `{shown}` has a control character in it"));
+            return invalid(format!("the value of the header `{shown}` contains a control character"));
         };
         map.append(name, value);
     }
     Ok(map)
 }
 
-/// The bytes of all names and values.
-pub(super) fn bytes(map: &HeaderMap) -> usize {
+/// The total length of all names and values.
+pub(super) fn byte_len(map: &HeaderMap) -> usize {
     map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// Checks headers that came through another way than [`read`], as maps.
+/// Checks headers that arrive as a map instead of through [`parse`].
 pub(super) fn check(map: &HeaderMap) -> Result<(), NetError> {
-    if map.len() > MAX_COUNT || bytes(map) > MAX_BYTES {
+    if map.len() > MAX_COUNT || byte_len(map) > MAX_BYTES {
         return Err(NetError::Invalid(format!("more than {MAX_COUNT} headers or {MAX_BYTES} bytes of them")));
     }
     match map.keys().find(|name| is_forbidden(name)) {
-        Some(name) => Err(NetError::Invalid(format!("the header `{name}` is the host's to write"))),
+        Some(name) => Err(NetError::Invalid(format!("the header `{name}` is reserved for the host"))),
         None => Ok(()),
     }
 }
 
-/// Drops what another origin than the one it was written for is not to see: all but the headers that the Fetch
-/// standard calls safe.
-pub(super) fn keep_safe(map: &mut HeaderMap) {
+/// Removes the headers that must not reach another origin: all but those that the Fetch standard calls safelisted.
+pub(super) fn retain_cross_origin(map: &mut HeaderMap) {
     const SAFE: [HeaderName; 4] =
         [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_LANGUAGE, header::CONTENT_TYPE];
     retain(map, |name| SAFE.contains(name));
 }
 
-/// Drops what describes a body that is no longer sent.
-pub(super) fn drop_body(map: &mut HeaderMap) {
+/// Removes the headers that describe the body, when a redirect drops it.
+pub(super) fn remove_body_headers(map: &mut HeaderMap) {
     const OF_BODY: [HeaderName; 4] =
         [header::CONTENT_ENCODING, header::CONTENT_LANGUAGE, header::CONTENT_LOCATION, header::CONTENT_TYPE];
     retain(map, |name| !OF_BODY.contains(name));
@@ -110,18 +109,19 @@ fn retain(map: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// The headers of a response as the guest sees them. What is not UTF-8 is replaced.
-pub(super) fn show(session: &Session, map: &HeaderMap) -> Vec<(String, String)> {
+/// The headers of a response for the guest. Bytes that are not UTF-8 are replaced.
+pub(super) fn to_guest(network: &CallNetwork, map: &HeaderMap) -> Vec<(String, String)> {
     let connection = |name: &HeaderName| {
         matches!(
             *name,
             header::CONNECTION | header::TRANSFER_ENCODING | header::UPGRADE | header::TE | header::TRAILER
         )
     };
-    let searches = session.tokens.any();
+    let searches = network.placeholders.has_any();
     let text = |value: &HeaderValue| {
         let plain = value.as_bytes();
-        let clean = if searches { seam::scrub(session, plain.to_vec()).into() } else { Cow::from(plain) };
+        let clean =
+            if searches { secret_injection::scrub(network, plain.to_vec()).into() } else { Cow::from(plain) };
         String::from_utf8_lossy(&clean).into_owned()
     };
     let shown = map.iter().filter(|(name, _)| !connection(name));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_headers() {
+    fn forbidden_and_malformed_headers_are_refused() {
         for (name, value, sound) in [
             ("accept", "text/html", true),
             ("X-Custom", "a\tb", true),
@@ -169,21 +169,21 @@ mod tests {
             ("x", "a\0b", false),
             ("grün", "x", false),
         ] {
-            let read = read(&[(name.to_owned(), value.to_owned())]);
+            let read = parse(&[(name.to_owned(), value.to_owned())]);
             assert_eq!(read.is_ok(), sound, "{name:?}: {value:?}");
         }
         let many = vec![("a".to_owned(), String::new()); MAX_COUNT + 1];
-        assert!(read(&many).is_err());
-        assert!(read(&[("a".to_owned(), "x".repeat(MAX_BYTES))]).is_err());
+        assert!(parse(&many).is_err());
+        assert!(parse(&[("a".to_owned(), "x".repeat(MAX_BYTES))]).is_err());
     }
 
     #[test]
-    fn another_origin_gets_what_is_safe() {
+    fn another_origin_gets_only_safelisted_headers() {
         let headers = ["accept", "content-type", "cookie", "authorization", "x-api-key", "referer", "range"];
-        let mut map = read(&headers.map(|name| (name.to_owned(), "x".to_owned()))).unwrap();
-        keep_safe(&mut map);
+        let mut map = parse(&headers.map(|name| (name.to_owned(), "x".to_owned()))).unwrap();
+        retain_cross_origin(&mut map);
         assert_eq!(map.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept", "content-type"]);
-        drop_body(&mut map);
+        remove_body_headers(&mut map);
         assert_eq!(map.len(), 1);
     }
 }

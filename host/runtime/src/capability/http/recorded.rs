@@ -1,7 +1,8 @@
-//! Requests that are answered from a record instead of the network, or kept in one: a port of the embedder's, for tests.
+//! Recorded HTTP for tests: an embedder's port that answers requests from a recording, or records responses of the
+//! network.
 //!
-//! It stands behind the policy, not before it: a request gets here when the rules, the limits and the secrets' places have
-//! let it through. What a name leads to is looked up and judged only where the network is used.
+//! The recorder sits behind the policy: it sees a request only after the rules, the limits and the secret checks.
+//! Names are resolved and checked only when the network is used.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,76 +12,76 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use toolbay_policy::capability::net::{Allowed, Target};
+use toolbay_policy::capability::net::{AddressScope, NetTarget};
 use url::Url;
 
-use super::body::Inbound;
-use super::connect::{Key, Outgoing};
-use super::dispatch::Unsent;
-use super::resolve::literal;
-use super::seam;
-use super::session::{Lease, NetError, Session};
+use super::body::ResponseBody;
+use super::call_network::{CallNetwork, NetError, OpenConnectionGuard};
+use super::connect::{ConnectionKey, OutboundBody};
+use super::dispatch::DispatchError;
+use super::resolve::parse_ip_literal;
+use super::secret_injection;
 
-/// Stands in front of the network for the requests of plugins and services: answers them from a record, or hears what the
-/// network answered. [`crate::HostBuilder::recorded_http`] puts one in.
+/// A recorder in front of the network, for requests of plugins and services. It replays responses or records those of
+/// the network. [`crate::HostBuilder::recorded_http`] sets one.
 ///
-/// What the host asks for itself (keys, other MCP servers) does not come here, nor do raw sockets.
+/// Requests of the host itself (keys, MCP servers) and raw sockets bypass it.
 pub trait RecordedHttp: Send + Sync + fmt::Debug {
-    /// The response to a request; `None`: it goes to the network.
+    /// Returns the recorded response to a request; `None` sends the request to the network.
     ///
     /// # Errors
-    /// What the plugin is told in place of a response, as if the connection had failed.
-    fn answer(&self, request: &RecordedRequest) -> Result<Option<RecordedResponse>, String>;
+    /// The error that the plugin gets, as for a failed connection.
+    fn replay(&self, request: &RecordedRequest) -> Result<Option<RecordedResponse>, String>;
 
-    /// Hears of a response that came from the network.
-    fn received(&self, request: &RecordedRequest, response: &RecordedResponse);
+    /// Records a response of the network.
+    fn record(&self, request: &RecordedRequest, response: &RecordedResponse);
 }
 
-/// A request that was let through, before the values of secrets were put into it; its header fields are not told.
+/// A request that passed the policy, before secret injection, without its header fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedRequest {
     /// The method, such as `GET`.
     pub method: String,
     /// The whole URL, without a fragment.
     pub url: String,
-    /// The body; empty where there is none.
+    /// The body; empty when the request has none.
     pub body: Vec<u8>,
 }
 
-/// A response, with the values of secrets taken out.
+/// A response with the values of secrets redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedResponse {
     /// The status code.
     pub status: u16,
-    /// The header fields, each as often as it came.
+    /// The header fields in order, repeated fields included.
     pub headers: Vec<(String, String)>,
     /// The whole body, in the coding that `content-encoding` names.
     pub body: Vec<u8>,
 }
 
-/// One hop that was let through.
-pub(super) struct Hop<'a> {
-    pub(super) target: &'a Target,
+/// A hop that passed the policy.
+pub(super) struct AdmittedHop<'a> {
+    pub(super) target: &'a NetTarget,
     pub(super) url: &'a Url,
-    pub(super) allowed: Allowed,
-    pub(super) key: Key,
-    pub(super) lease: Lease,
+    pub(super) allowed: AddressScope,
+    pub(super) key: ConnectionKey,
+    pub(super) guard: OpenConnectionGuard,
 }
 
-/// Answers from the record, or sends and tells the record. The request's body is read to its end first.
+/// Replays a recorded response, or sends the request and records the response. Reads the whole request body first.
 pub(super) async fn send(
-    session: &Session,
+    network: &CallNetwork,
     recorded: &Arc<dyn RecordedHttp>,
-    hop: Hop<'_>,
-    request: Box<Request<Outgoing>>,
-) -> Result<Response<Inbound>, Unsent> {
-    let Hop { target, url, allowed, key, lease } = hop;
-    // An address that stands in the URL needs no look-up to be judged.
-    if let Some(address) = literal(target.host()) {
-        session.check(target, allowed, &[SocketAddr::new(address, target.port())])?;
+    hop: AdmittedHop<'_>,
+    request: Box<Request<OutboundBody>>,
+) -> Result<Response<ResponseBody>, DispatchError> {
+    let AdmittedHop { target, url, allowed, key, guard } = hop;
+    // An IP address in the URL can be checked without a lookup.
+    if let Some(address) = parse_ip_literal(target.host()) {
+        network.check_addresses(target, allowed, &[SocketAddr::new(address, target.port())])?;
     }
     let (mut head, body) = request.into_parts();
-    // Counted while it passes, so that the limits of the call bound it.
+    // The body counts against the limits of the call while it is read.
     let body = body.collect().await.map_err(|error| match error.downcast::<NetError>() {
         Ok(error) => *error,
         Err(error) => NetError::Invalid(error.to_string()),
@@ -88,52 +89,55 @@ pub(super) async fn send(
     let body = body.to_bytes();
     let asked =
         RecordedRequest { method: target.method().to_owned(), url: url.to_string(), body: body.to_vec() };
-    if let Some(answer) = recorded.answer(&asked).map_err(NetError::Transport)? {
-        return Ok(replayed(answer, lease)?);
+    if let Some(recording) = recorded.replay(&asked).map_err(NetError::Transport)? {
+        return Ok(to_response(recording, guard)?);
     }
-    // A record is read by people, and a value in a coding is not found in it.
+    // People read recordings, and a secret cannot be found in an encoded body.
     head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
-    let check = |addresses: &[SocketAddr]| session.check(target, allowed, addresses);
-    let sent = session.client().dispatch(
+    let check = |addresses: &[SocketAddr]| network.check_addresses(target, allowed, addresses);
+    let sent = network.client().dispatch(
         Box::new(Request::from_parts(head, body)),
         key,
-        &session.who.plugin,
-        (lease, session.time(None)),
+        &network.grantee.plugin,
+        (guard, network.time_left(None)),
         check,
     );
     let (head, body) = sent.await?.into_parts();
-    let (left, limit) = session.bytes_left();
+    let (left, limit) = network.bytes_left();
     let most = usize::try_from(left).unwrap_or(usize::MAX);
     let body =
         Limited::new(body, most).collect().await.map_err(|error| match error.is::<hyper::Error>() {
-            true => NetError::Transport(format!("the response broke off: {error}")),
-            false => NetError::Denied(session.limit(limit)),
+            true => NetError::Transport(format!("the response ended early: {error}")),
+            false => NetError::Denied(network.limit_error(limit)),
         })?;
     let response = RecordedResponse {
         status: head.status.as_u16(),
-        headers: shown(session, &head.headers),
-        body: seam::scrub(session, body.to_bytes().to_vec()),
+        headers: scrubbed_headers(network, &head.headers),
+        body: secret_injection::scrub(network, body.to_bytes().to_vec()),
     };
-    recorded.received(&asked, &response);
-    Ok(replayed(response, Lease::of_the_host())?)
+    recorded.record(&asked, &response);
+    Ok(to_response(response, OpenConnectionGuard::uncounted())?)
 }
 
-fn shown(session: &Session, headers: &HeaderMap) -> Vec<(String, String)> {
+fn scrubbed_headers(network: &CallNetwork, headers: &HeaderMap) -> Vec<(String, String)> {
     let value = |value: &HeaderValue| {
-        String::from_utf8_lossy(&seam::scrub(session, value.as_bytes().to_vec())).into_owned()
+        String::from_utf8_lossy(&secret_injection::scrub(network, value.as_bytes().to_vec())).into_owned()
     };
     headers.iter().map(|(name, field)| (name.as_str().to_owned(), value(field))).collect()
 }
 
-/// A response as the network would have given it.
-fn replayed(answer: RecordedResponse, lease: Lease) -> Result<Response<Inbound>, NetError> {
-    let broken = |what: &str| NetError::Transport(format!("the recorded response has {what} that is none"));
-    let mut response = Response::new(Inbound::replayed(Bytes::from(answer.body), lease));
-    *response.status_mut() = StatusCode::from_u16(answer.status).map_err(|_| broken("a status"))?;
-    for (name, value) in answer.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| broken("a header name"))?;
-        let value = HeaderValue::from_str(&value).map_err(|_| broken("a header value"))?;
+/// Converts a recorded response to one as the network returns it.
+fn to_response(
+    recording: RecordedResponse,
+    guard: OpenConnectionGuard,
+) -> Result<Response<ResponseBody>, NetError> {
+    let broken = |what: &str| NetError::Transport(format!("the recorded response has an invalid {what}"));
+    let mut response = Response::new(ResponseBody::replayed(Bytes::from(recording.body), guard));
+    *response.status_mut() = StatusCode::from_u16(recording.status).map_err(|_| broken("status"))?;
+    for (name, value) in recording.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| broken("header name"))?;
+        let value = HeaderValue::from_str(&value).map_err(|_| broken("header value"))?;
         response.headers_mut().append(name, value);
     }
     Ok(response)

@@ -1,72 +1,73 @@
-//! From a host to its addresses, once for each connection: what was checked is what is connected to.
+//! Name lookup, once for each connection: the client connects only to addresses that were checked.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use toolbay_policy::name::PluginId;
 
-use super::session::NetError;
+use super::call_network::NetError;
 use crate::engine::admission::FairSemaphore;
 
-/// Look-ups of the whole host at once. Each takes a thread that nothing can call back, whatever becomes of the call.
-const MOST: u32 = 32;
-/// Look-ups of one plugin at once, so that one with slow names keeps no other waiting.
-const MOST_OF_PLUGIN: u32 = 8;
-/// Look-ups that wait: one for each connection that a host may have open by default, many times over.
-const MOST_WAITING: u32 = 4096;
+/// Concurrent lookups of the host. Each blocks a thread that cannot be cancelled, even when its call ends.
+const MAX_LOOKUPS: u32 = 32;
+/// Concurrent lookups of one plugin, so that slow names of one plugin do not delay the others.
+const MAX_LOOKUPS_PER_PLUGIN: u32 = 8;
+/// Maximum number of waiting lookups: many times the default number of connections.
+const MAX_WAITING_LOOKUPS: u32 = 4096;
 
-/// All addresses of a name, in order of preference. Blocks.
-type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+/// Returns all addresses of a name, in order of preference. Blocks.
+type LookupFn = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// Looks names up.
+/// Resolves host names, with fair limits between plugins.
 #[derive(Debug)]
 pub(super) struct Resolver {
-    look_up: LookUp,
-    places: FairSemaphore,
+    look_up: LookupFn,
+    permits: FairSemaphore,
 }
 
 impl Resolver {
-    /// The system's.
+    /// Uses the resolver of the system.
     pub(super) fn new() -> Self {
-        Self::with(|name, port| (name, port).to_socket_addrs().map(Vec::from_iter))
+        Self::with_lookup(|name, port| (name, port).to_socket_addrs().map(Vec::from_iter))
     }
 
-    pub(super) fn with(look_up: LookUp) -> Self {
-        Self { look_up, places: FairSemaphore::new(MOST, MOST_WAITING) }
+    pub(super) fn with_lookup(look_up: LookupFn) -> Self {
+        Self { look_up, permits: FairSemaphore::new(MAX_LOOKUPS, MAX_WAITING_LOOKUPS) }
     }
 
-    /// Every address of a host, in the system's order of preference.
-    pub(super) async fn addresses(
+    /// Returns every address of a host, in the system's order of preference.
+    pub(super) async fn resolve(
         &self,
         plugin: &PluginId,
         host: &str,
         port: u16,
     ) -> Result<Vec<SocketAddr>, NetError> {
-        if let Some(address) = literal(host) {
+        if let Some(address) = parse_ip_literal(host) {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let place = self.places.acquire(plugin, MOST_OF_PLUGIN).await.map_err(|_| {
-            NetError::Transport(format!("busy: {MOST_WAITING} look-ups of names wait; try again later"))
+        let permit = self.permits.acquire(plugin, MAX_LOOKUPS_PER_PLUGIN).await.map_err(|_| {
+            NetError::Transport(format!(
+                "busy: {MAX_WAITING_LOOKUPS} name lookups are waiting; try again later"
+            ))
         })?;
         let (name, look_up) = (host.to_owned(), self.look_up);
-        // Ends with the lookup.
+        // The task ends with the lookup.
         let found = tokio::task::spawn_blocking(move || {
-            // The place is free again when the thread is, not when the caller has gone.
-            let _place = place;
+            // The thread holds the permit, so that it is released when the thread ends, not when the caller gives up.
+            let _permit = permit;
             look_up(&name, port)
         });
-        let found =
-            found.await.map_err(|_| NetError::Transport(format!("`{host}` could not be looked up")))?;
+        let found = found.await.map_err(|_| NetError::Transport(format!("the lookup of `{host}` failed")))?;
         match found {
             Ok(addresses) if !addresses.is_empty() => Ok(addresses),
             Ok(_) => Err(NetError::Transport(format!("`{host}` has no address"))),
-            Err(_) => Err(NetError::Transport(format!("`{host}` cannot be found"))),
+            Err(_) => Err(NetError::Transport(format!("the host `{host}` cannot be resolved"))),
         }
     }
 }
 
-/// The address that a host is, if it is one.
-pub(super) fn literal(host: &str) -> Option<IpAddr> {
+/// Parses a host that is an IP address; `None` for a name.
+pub(super) fn parse_ip_literal(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         Some(v6) => v6.parse().ok().map(IpAddr::V6),
         None => host.parse().ok().map(IpAddr::V4),

@@ -1,96 +1,103 @@
-//! Requests of services that an OpenAPI document describes, and for such documents: through the same client, checks and
-//! limits as those of guests. What stands behind the operator's names for secrets is put in here.
+//! Requests of OpenAPI services and for their documents: through the same client, checks and limits as those of
+//! guests. This file injects the secrets that the operator named.
 //!
-//! The first request of a call is one that the host made itself, of an operation that is included: it is judged by method
-//! and origin, and by what a profile says of paths. A redirect goes to an included operation, or where the section's own
-//! `net` leads.
+//! The host builds the first request of a call, from an included operation. It is checked by method and origin, and
+//! by the paths of the profile. A redirect must lead to an included operation or match the section's own `net`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use toolbay_openapi::{Credential, Placement, Request, Response, Routes};
-use toolbay_policy::capability::net::{self, Allowed, NetRule, Target};
-use toolbay_policy::{Key, OpenApi};
+use toolbay_openapi::{Credential, Placement, Routes, ServiceRequest, ServiceResponse};
+use toolbay_policy::capability::net::{self, AddressScope, NetRule, NetTarget};
+use toolbay_policy::{GrantKey, OpenApiService};
 use url::Url;
 
+use super::call_network::{CallNetwork, HostRequest, NetError};
 use super::exchange;
-use super::seam;
-use super::session::{NetError, Own, Session};
-use crate::capability::secrets::{Held, Tokens};
-use crate::capability::{Granted, Principal};
+use super::secret_injection;
+use crate::capability::secrets::{SecretEntry, SecretPlaceholders};
+use crate::capability::{Grantee, ResolvedGrants};
 use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
-/// What is known of a service when its requests are judged.
+/// The network grants of a service.
 #[derive(Debug)]
-pub(crate) struct Service {
-    /// Its section of the policy.
-    pub(crate) about: Arc<OpenApi>,
-    /// Methods and origins of its included operations, as far as the profile of the call reaches.
-    pub(crate) own: Vec<NetRule>,
-    /// Where else it may redirect to.
-    pub(crate) more: Vec<NetRule>,
-    /// The requests of its operations.
+pub(crate) struct ServiceGrants {
+    /// Its section in the policy.
+    pub(crate) section: Arc<OpenApiService>,
+    /// Methods and origins of the included operations, within the profile of the call.
+    pub(crate) operation_rules: Vec<NetRule>,
+    /// Further allowed targets of redirects.
+    pub(crate) redirect_rules: Vec<NetRule>,
+    /// The routes of the included operations.
     pub(crate) routes: Arc<Routes>,
 }
 
-impl Service {
-    /// How far a request is let through; `first` is one that the host made.
-    pub(super) fn judge(&self, target: &Target, url: &Url, first: bool) -> Result<Allowed, Option<String>> {
-        let own = first || self.routes.include(target.method(), url);
-        let judged = if own { net::judge(&self.own, target) } else { Err(None) };
-        judged.or_else(|why| net::judge(&self.more, target).map_err(|other| why.or(other)))
+impl ServiceGrants {
+    /// Checks a request. `first` marks the request that the host built.
+    pub(super) fn judge(
+        &self,
+        target: &NetTarget,
+        url: &Url,
+        first: bool,
+    ) -> Result<AddressScope, Option<String>> {
+        let is_operation = first || self.routes.matches(target.method(), url);
+        let judged = if is_operation { net::match_rules(&self.operation_rules, target) } else { Err(None) };
+        judged.or_else(|why| net::match_rules(&self.redirect_rules, target).map_err(|other| why.or(other)))
     }
 }
 
-/// Sends a request and reads the whole response, of which `most` bytes are wanted.
+/// Sends a request and reads the response, up to `most` bytes.
 ///
 /// # Errors
-/// Why there is none; without values of secrets.
+/// When there is no response; the text contains no secrets.
 pub(crate) async fn send(
-    mut request: Request,
+    mut request: ServiceRequest,
     most: u64,
-    who: Principal,
+    grantee: Grantee,
     deadline: Instant,
-) -> Result<Response, NetError> {
-    let tokens = Tokens::default();
-    let query = put(&who, &tokens, &mut request)?;
-    let url = Url::parse(&request.url).map_err(|e| NetError::Invalid(format!("no URL: {e}")))?;
-    let own = Own { method: request.method, url, query };
-    let session = Session::of_service(who, deadline, own, tokens)?;
+) -> Result<ServiceResponse, NetError> {
+    let placeholders = SecretPlaceholders::default();
+    let query = place_credentials(&grantee, &placeholders, &mut request)?;
+    let url = Url::parse(&request.url).map_err(|e| NetError::Invalid(format!("the URL is invalid: {e}")))?;
+    let host_request = HostRequest { method: request.method, url, query };
+    let network = CallNetwork::for_service(grantee, deadline, host_request, placeholders)?;
     let request = HttpRequest {
         method: request.method.to_owned(),
         url: request.url,
         headers: request.headers,
         body: request.body,
         timeout_ms: None,
-        max_response_bytes: Some(most.min(session.bytes_left().0)),
+        max_response_bytes: Some(most.min(network.bytes_left().0)),
     };
-    let fetched = tokio::time::timeout(session.time(None), exchange::fetch(&session, request)).await;
-    let fetched = fetched.unwrap_or(Err(NetError::Timeout)).map_err(|error| seam::error(&session, error))?;
+    let fetched = tokio::time::timeout(network.time_left(None), exchange::fetch(&network, request)).await;
+    let fetched = fetched
+        .unwrap_or(Err(NetError::Timeout))
+        .map_err(|error| secret_injection::scrub_error(&network, error))?;
     let HttpResponse { status, headers, body, truncated, .. } = fetched;
-    Ok(Response { status, headers, body, truncated })
+    Ok(ServiceResponse { status, headers, body, truncated })
 }
 
-/// Puts stand-ins into the headers, which are swapped where every other is, and names what goes into the query.
-fn put(
-    who: &Principal,
-    tokens: &Tokens,
-    request: &mut Request,
-) -> Result<Vec<(String, Arc<Held>)>, NetError> {
+/// Puts placeholders into the headers, where injection replaces them like any other, and returns the secrets for the
+/// query.
+fn place_credentials(
+    grantee: &Grantee,
+    placeholders: &SecretPlaceholders,
+    request: &mut ServiceRequest,
+) -> Result<Vec<(String, Arc<SecretEntry>)>, NetError> {
     let mut query = Vec::new();
-    let Some(granted) = &who.granted else { return Err(NetError::Denied(who.nothing_now())) };
+    let Some(granted) = &grantee.granted else { return Err(NetError::Denied(grantee.sealed_error())) };
     for Credential { secret, placement } in std::mem::take(&mut request.credentials) {
-        check(who, granted, &secret)?;
-        let held = granted.services.secrets.held(&secret).map_err(NetError::Denied)?;
-        let text = tokens.issue(held).map_err(NetError::Transport)?;
+        check_secret(grantee, granted, &secret)?;
+        let entry = granted.services.secrets.entry(&secret).map_err(NetError::Denied)?;
+        let text = placeholders.issue(entry).map_err(NetError::Transport)?;
         let (name, value) = match placement {
             Placement::Header { name, prefix } => (name, format!("{prefix}{text}")),
             Placement::Basic => ("Authorization".to_owned(), format!("Basic {}", STANDARD.encode(text))),
             Placement::Cookie(name) => {
-                if !held.fits_cookie() {
-                    let text = format!("the value of the secret `{secret}` cannot stand in a cookie");
+                if !entry.fits_cookie() {
+                    let text = format!("the value of the secret `{secret}` is not a valid cookie value");
                     return Err(NetError::Denied(text));
                 }
                 let others = request.headers.iter().find(|(one, _)| one.eq_ignore_ascii_case("cookie"));
@@ -98,7 +105,7 @@ fn put(
                 ("Cookie".to_owned(), format!("{others}{name}={text}"))
             }
             Placement::Query(name) => {
-                query.push((name, Arc::clone(held)));
+                query.push((name, Arc::clone(entry)));
                 continue;
             }
         };
@@ -108,14 +115,14 @@ fn put(
     Ok(query)
 }
 
-/// Whether the profile of the call reaches a secret; notes that it is used.
-fn check(who: &Principal, granted: &Granted, secret: &str) -> Result<(), NetError> {
+/// Checks that the profile of the call allows a secret, and records its use.
+fn check_secret(grantee: &Grantee, granted: &ResolvedGrants, secret: &str) -> Result<(), NetError> {
     let allowed = granted.grants.secrets.iter().any(|rule| rule.matches(secret));
-    who.note(Key::Secrets, secret, allowed);
+    grantee.note(GrantKey::Secrets, secret, allowed);
     if allowed {
         return Ok(());
     }
-    let profile = who.profile().unwrap_or_default();
-    let text = format!("the secret `{secret}` is beyond the profile `{profile}`");
-    Err(NetError::Denied(who.refuse_with(&text, || format!("See `secrets` in [profile.{profile}]."))))
+    let profile = grantee.profile().unwrap_or_default();
+    let text = format!("the profile `{profile}` does not allow the secret `{secret}`");
+    Err(NetError::Denied(grantee.refuse_with(&text, || format!("See `secrets` in [profile.{profile}]."))))
 }

@@ -1,8 +1,8 @@
-//! `wasi:http/outgoing-handler` through the same client, under the same checks and limits.
+//! `wasi:http/outgoing-handler` through the same client, with the same checks and limits.
 //!
-//! Redirects and codings are the guest's business here: each request it sends is judged anew, and bodies pass as
-//! they are, counted. What is refused is `HTTP-request-denied`, or `destination-IP-prohibited` for an address; the
-//! reason is in the audit.
+//! The guest handles redirects and content codings: each of its requests is checked, and bodies pass unchanged and
+//! counted. A refusal is `HTTP-request-denied`, or `destination-IP-prohibited` for an address; the audit has the
+//! reason.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::{HeaderMap, Request, Response};
-use toolbay_policy::capability::net::Target;
+use toolbay_policy::capability::net::NetTarget;
 use url::Url;
 use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks,
 };
 
-use super::body::{self, Inbound};
-use super::session::{NetError, Session};
-use super::{exchange, headers, seam};
+use super::body::{self, ResponseBody};
+use super::call_network::{CallNetwork, NetError};
+use super::{exchange, headers, secret_injection};
 use crate::capability::Capabilities;
 use crate::capability::secrets::Scrubber;
 
-/// Bytes that a guest writes into a body at once, and with it what waits in memory for a slow peer.
+/// Chunk size of a guest's request body, which also bounds the buffer for a slow peer.
 const CHUNK: usize = 64 << 10;
 
-/// The context of a guest: what its headers may take in memory.
+/// Creates the context of a guest, with the memory limit of its headers.
 pub(crate) fn context() -> WasiHttpCtx {
     let mut context = WasiHttpCtx::new();
     context.set_field_size_limit(headers::MAX_BYTES);
@@ -38,7 +38,7 @@ pub(crate) fn context() -> WasiHttpCtx {
 
 impl WasiHttpHooks for Capabilities {
     fn forbidden_header_filter(&mut self) -> ForbiddenHeaderFilter {
-        // `content-length` is checked against the body, see `forward`.
+        // [`forward`] checks `content-length` against the body.
         Arc::new(|name| *name != CONTENT_LENGTH && headers::is_forbidden(name))
     }
 
@@ -59,29 +59,30 @@ impl WasiHttpHooks for Capabilities {
         request: Request<WasiBody>,
         options: Option<RequestOptions>,
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
-    ) -> Box<dyn Future<Output = Result<Sent, Error>> + Send> {
-        let session = self.session();
+    ) -> Box<dyn Future<Output = Result<HookResponse, Error>> + Send> {
+        let network = self.network();
         Box::new(async move {
-            let session = session.ok_or(Error::HttpRequestDenied)?;
-            let response = forward(session.clone(), request, options.unwrap_or_default()).await;
-            let response = response.map_err(|error| told(&session, seam::error(&session, error)))?;
+            let network = network.ok_or(Error::HttpRequestDenied)?;
+            let response = forward(network.clone(), request, options.unwrap_or_default()).await;
+            let response = response
+                .map_err(|error| report_error(&network, secret_injection::scrub_error(&network, error)))?;
             Ok((response, Box::new(std::future::ready(Ok(()))) as Box<dyn Future<Output = _> + Send>))
         })
     }
 }
 
-/// A response, and what goes on beside it: nothing, the connection is driven elsewhere.
-type Sent = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
+/// A response, and its background task: none, since the connection drives itself.
+type HookResponse = (Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>);
 
-/// The error as the interface has it. It has no words for a refusal: those are appended to the result of the call.
-fn told(session: &Session, error: NetError) -> Error {
+/// Converts an error. The interface has no text for a refusal, so the reason is appended to the result of the call.
+fn report_error(network: &CallNetwork, error: NetError) -> Error {
     if let NetError::Denied(text) | NetError::Address(text) = &error {
-        session.who.unheard(text);
+        network.grantee.append_refusal(text);
     }
-    shown(error)
+    to_wasi_error(error)
 }
 
-fn shown(error: NetError) -> Error {
+fn to_wasi_error(error: NetError) -> Error {
     match error {
         NetError::Denied(_) => Error::HttpRequestDenied,
         NetError::Address(_) => Error::DestinationIpProhibited,
@@ -91,7 +92,7 @@ fn shown(error: NetError) -> Error {
 }
 
 async fn forward(
-    session: Session,
+    network: CallNetwork,
     request: Request<WasiBody>,
     options: RequestOptions,
 ) -> Result<Response<WasiBody>, NetError> {
@@ -99,43 +100,54 @@ async fn forward(
     let length = parts.headers.remove(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
     headers::check(&parts.headers)?;
-    seam::keep_readable(&session, &mut parts.headers, "identity");
-    let url = Url::parse(&parts.uri.to_string()).map_err(|e| NetError::Invalid(format!("no URL: {e}")))?;
-    let target = Target::request(parts.method.as_str(), &url).map_err(NetError::Invalid)?;
-    let body = Outbound { body, session: session.clone(), length, sent: 0 };
+    secret_injection::keep_readable(&network, &mut parts.headers, "identity");
+    let url = Url::parse(&parts.uri.to_string())
+        .map_err(|e| NetError::Invalid(format!("the URL is invalid: {e}")))?;
+    let target = NetTarget::request(parts.method.as_str(), &url).map_err(NetError::Invalid)?;
+    let body = GuestRequestBody { body, network: network.clone(), length, sent: 0 };
     let body = body.map_err(Into::into).boxed_unsync();
     let asked = options.first_byte_timeout.map(|first| first + options.connect_timeout.unwrap_or_default());
-    let response = exchange::send(&session, &target, &url, parts.headers, (body, 0));
+    let response = exchange::send_hop(&network, &target, &url, parts.headers, (body, 0));
     let response =
-        tokio::time::timeout(session.time(asked), response).await.map_err(|_| NetError::Timeout)??;
+        tokio::time::timeout(network.time_left(asked), response).await.map_err(|_| NetError::Timeout)??;
     let (mut parts, body) = response.into_parts();
-    let coded = !body.is_end_stream() && body::is_coded(&parts.headers);
-    if coded && session.tokens.any() {
-        return Err(body::unreadable());
+    let coded = !body.is_end_stream() && body::has_content_coding(&parts.headers);
+    if coded && network.placeholders.has_any() {
+        return Err(body::unsearchable_coding());
     }
-    parts.headers = scrub(&session, &parts.headers);
-    let scrubber = Scrubber::new(&session.tokens, session.redactor());
+    parts.headers = scrub_headers(&network, &parts.headers);
+    let scrubber = Scrubber::new(&network.placeholders, network.redactor());
     let pause = options.between_bytes_timeout;
-    let body = Passing { body, coded, timer: None, pause, scrubber, session, trailers: None, ended: false };
+    let body = GuestResponseBody {
+        body,
+        is_encoded: coded,
+        timer: None,
+        between_bytes_timeout: pause,
+        scrubber,
+        network,
+        trailers: None,
+        ended: false,
+    };
     Ok(Response::from_parts(parts, body.boxed_unsync()))
 }
 
-fn scrub(session: &Session, headers: &HeaderMap) -> HeaderMap {
-    let clean =
-        |value: &HeaderValue| HeaderValue::from_bytes(&seam::scrub(session, value.as_bytes().to_vec())).ok();
+fn scrub_headers(network: &CallNetwork, headers: &HeaderMap) -> HeaderMap {
+    let clean = |value: &HeaderValue| {
+        HeaderValue::from_bytes(&secret_injection::scrub(network, value.as_bytes().to_vec())).ok()
+    };
     headers.iter().filter_map(|(name, value)| Some((name.clone(), clean(value)?))).collect()
 }
 
-/// A guest's body on its way out: counted, of the length it was said to have, without trailers and without empty
-/// parts, which cost nothing to write and would pile up.
-struct Outbound {
+/// The body of a guest's request: counted, and of the declared length. Trailers are dropped. So are empty chunks,
+/// which cost the guest nothing and would pile up.
+struct GuestRequestBody {
     body: WasiBody,
-    session: Session,
+    network: CallNetwork,
     length: Option<u64>,
     sent: u64,
 }
 
-impl Body for Outbound {
+impl Body for GuestRequestBody {
     type Data = Bytes;
     type Error = NetError;
 
@@ -147,13 +159,13 @@ impl Body for Outbound {
         loop {
             let data = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame.into_data().ok(),
-                Some(Err(_)) => return wrong("the body was not finished"),
+                Some(Err(_)) => return wrong("the request body was not finished"),
                 None => None,
             };
             let Some(data) = data else {
                 return match self.length {
                     Some(length) if length != self.sent => {
-                        wrong("the body is shorter than its `content-length`")
+                        wrong("the request body is shorter than its `content-length`")
                     }
                     _ => Poll::Ready(None),
                 };
@@ -163,9 +175,9 @@ impl Body for Outbound {
             }
             self.sent += data.len() as u64;
             if self.length.is_some_and(|length| self.sent > length) {
-                return wrong("the body is longer than its `content-length`");
+                return wrong("the request body is longer than its `content-length`");
             }
-            let counted = self.session.count_bytes(data.len());
+            let counted = self.network.count_bytes(data.len());
             return Poll::Ready(Some(counted.map(|()| Frame::data(data))));
         }
     }
@@ -179,24 +191,24 @@ impl Body for Outbound {
     }
 }
 
-/// A response's body on its way to the guest: counted, and not slower than the guest asked for.
-struct Passing {
-    body: Inbound,
-    /// Whether it is in a coding, so that no secret could be found in it.
-    coded: bool,
-    session: Session,
+/// The body of a response for the guest: counted, and limited by the guest's timeout between bytes.
+struct GuestResponseBody {
+    body: ResponseBody,
+    /// Whether the body has a content coding, in which secrets cannot be found.
+    is_encoded: bool,
+    network: CallNetwork,
     scrubber: Scrubber,
-    pause: Option<Duration>,
+    between_bytes_timeout: Option<Duration>,
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
     trailers: Option<HeaderMap>,
     ended: bool,
 }
 
-impl Passing {
-    /// What is left when the body has ended: what was held back, then the trailers.
-    fn rest(&mut self) -> Option<Frame<Bytes>> {
+impl GuestResponseBody {
+    /// The frames after the end of the body: the pending bytes of the scrubber, then the trailers.
+    fn final_frame(&mut self) -> Option<Frame<Bytes>> {
         if !std::mem::replace(&mut self.ended, true) {
-            let held = self.scrubber.end();
+            let held = self.scrubber.finish();
             if !held.is_empty() {
                 return Some(Frame::data(held));
             }
@@ -205,7 +217,7 @@ impl Passing {
     }
 }
 
-impl Body for Passing {
+impl Body for GuestResponseBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -215,27 +227,27 @@ impl Body for Passing {
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         loop {
             if self.ended {
-                return Poll::Ready(self.rest().map(Ok));
+                return Poll::Ready(self.final_frame().map(Ok));
             }
-            // The call got a stand-in since, and the server may say here what it hears elsewhere.
-            if self.coded && self.session.tokens.any() {
+            // The call received a placeholder after this body started, and the server can echo the value here.
+            if self.is_encoded && self.network.placeholders.has_any() {
                 return Poll::Ready(Some(Err(Error::HttpResponseContentCoding(None))));
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-                let Some(pause) = self.pause else { return Poll::Pending };
+                let Some(pause) = self.between_bytes_timeout else { return Poll::Pending };
                 let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
                 ready!(timer.as_mut().poll(cx));
                 return Poll::Ready(Some(Err(Error::ConnectionReadTimeout)));
             };
             self.timer = None;
             let frame = match frame {
-                None => return Poll::Ready(self.rest().map(Ok)),
+                None => return Poll::Ready(self.final_frame().map(Ok)),
                 Some(Err(_)) => return Poll::Ready(Some(Err(Error::HttpResponseIncomplete))),
                 Some(Ok(frame)) => frame,
             };
             match frame.into_data() {
                 Ok(data) => {
-                    if self.session.count_bytes(data.len()).is_err() {
+                    if self.network.count_bytes(data.len()).is_err() {
                         return Poll::Ready(Some(Err(Error::HttpResponseBodySize(None))));
                     }
                     let data = self.scrubber.push(data);
@@ -245,7 +257,7 @@ impl Body for Passing {
                 }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    self.trailers = Some(scrub(&self.session, &trailers));
+                    self.trailers = Some(scrub_headers(&self.network, &trailers));
                 }
             }
         }

@@ -1,8 +1,8 @@
-//! The file of the store: where it is, who may touch it, how several processes share it.
+//! The file of the store: its location, its permissions and its sharing between processes.
 //!
-//! redb's multi-writer mode lets any number of processes have the file open; write transactions take turns by locks on
-//! ranges of bytes, which the system releases when a process dies. redb waits for such a lock as long as it takes, so
-//! the waits are bounded here: a process that was stopped while it held one must not stop the others for good.
+//! In redb's multi-writer mode any number of processes can open the file. Write transactions exclude each other by
+//! byte-range locks, which the system releases when a process dies. redb waits for a lock without a time-out, so the
+//! waits are bounded here: a process that was stopped while it held a lock must not block the others forever.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -22,67 +22,67 @@ use rustix::io::Errno;
 use super::tables;
 use crate::storage::private;
 
-/// Memory for pages of the file. Small beside a guest's 64 MiB; the system caches the file too.
+/// The page cache of redb. Small next to the 64 MiB of a guest; the system caches the file, too.
 const CACHE_BYTES: usize = 16 << 20;
 
-const FILE: &str = "kv.redb";
-/// Locked by whoever waits to write, so that a process that writes without pause gives way.
-const TURN: &str = "kv.wanted";
+const STORE_FILE: &str = "kv.redb";
+/// Locked by a process that waits to write, so that a process that writes without pause gives way.
+const WRITER_LOCK_FILE: &str = "kv.wanted";
 
-/// Why the store cannot be used now.
+/// The reason why the store cannot be used.
 #[derive(Debug)]
-pub(super) enum Problem {
-    /// Another process holds it.
+pub(super) enum KvStoreError {
+    /// Another process holds a lock.
     InUse,
-    /// The disk is full or fails, or the file may not be opened. Nothing is wrong with what is in it.
+    /// The disk is full or fails, or the file cannot be opened. The content is intact.
     Io(String),
-    /// The file or the folder is not as it must be.
+    /// The file or folder is damaged or has wrong permissions.
     Storage(String),
 }
 
-impl From<Error> for Problem {
+impl From<Error> for KvStoreError {
     fn from(error: Error) -> Self {
         match error {
             Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Self::InUse,
             Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::InUse,
             Error::Io(error) => Self::Io(error.to_string()),
-            // What came of an error of the disk; the file is opened again.
+            // A follow-up of an I/O error; the file is opened again.
             Error::PreviousIo => Self::Io(Error::PreviousIo.to_string()),
             other => Self::Storage(other.to_string()),
         }
     }
 }
 
-impl Problem {
+impl KvStoreError {
     fn io(path: &Path, what: &str, error: &io::Error) -> Self {
         Self::Io(format!("`{}` {what}: {error}", path.display()))
     }
 
-    fn new(path: &Path, problem: impl std::fmt::Display) -> Self {
+    fn storage(path: &Path, problem: impl std::fmt::Display) -> Self {
         Self::Storage(format!("`{}` {problem}", path.display()))
     }
 }
 
-/// The store while it is open.
+/// The open store.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenStore {
     pub(super) database: Database,
-    file: Option<OpenFile>,
+    file: Option<StoreFile>,
     wait: Duration,
 }
 
 #[derive(Debug)]
-struct OpenFile {
+struct StoreFile {
     path: PathBuf,
     identity: (u64, u64),
-    turn: File,
+    writer_lock: File,
 }
 
-/// Holds the right to be the next that writes.
+/// Held by the next process to write.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(Option<&'a File>);
+pub(super) struct WriterLock<'a>(Option<&'a File>);
 
-impl Drop for Turn<'_> {
+impl Drop for WriterLock<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.0 {
             file.unlock().ok();
@@ -90,10 +90,10 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Open {
-    /// Opens the store below a folder, both made if they are not there; without a folder, one in memory. Waits up to
+impl OpenStore {
+    /// Opens the store in a folder and creates both if needed; without a folder, opens one in memory. Waits up to
     /// `wait` for each lock of another process.
-    pub(super) fn new(dir: Option<&Path>, wait: Duration) -> Result<Self, Problem> {
+    pub(super) fn new(dir: Option<&Path>, wait: Duration) -> Result<Self, KvStoreError> {
         let Some(dir) = dir else {
             let database =
                 builder(ConcurrencyMode::ExclusiveWriter).create_with_backend(InMemoryBackend::new());
@@ -103,35 +103,36 @@ impl Open {
         };
         make_folder(dir)?;
         private::sweep_temporary(dir);
-        let path = dir.join(FILE);
+        let path = dir.join(STORE_FILE);
         if matches!(std::fs::symlink_metadata(&path), Err(error) if error.kind() == io::ErrorKind::NotFound) {
             create(&path, wait)?;
         }
-        let turn = open_file(&dir.join(TURN), Missing::Create)?;
-        let meta = open_file(&path, Missing::Refuse)?.metadata().map_err(|e| Problem::new(&path, e))?;
+        let writer_lock = open_file(&dir.join(WRITER_LOCK_FILE), MissingFile::Create)?;
+        let meta =
+            open_file(&path, MissingFile::Refuse)?.metadata().map_err(|e| KvStoreError::storage(&path, e))?;
         if meta.len() == 0 {
-            return Err(Problem::new(&path, "is empty: something cut it off"));
+            return Err(KvStoreError::storage(&path, "is empty: another program truncated it"));
         }
         let database = open_shared(&path, wait)?;
-        let file = Some(OpenFile { path: path.clone(), identity: identity_of(&meta), turn });
+        let file = Some(StoreFile { path: path.clone(), identity: identity_of(&meta), writer_lock });
         let open = Self { database, file, wait };
         open.prepare(&path)?;
         Ok(open)
     }
 
-    /// Makes a complete store at a path where nothing is.
-    pub(super) fn create_file(path: &Path, wait: Duration) -> Result<Self, Problem> {
-        drop(open_file(path, Missing::Create)?);
+    /// Creates a complete store at an unused path.
+    pub(super) fn create_file(path: &Path, wait: Duration) -> Result<Self, KvStoreError> {
+        drop(open_file(path, MissingFile::Create)?);
         let open = Self { database: open_shared(path, wait)?, file: None, wait };
         open.prepare(path)?;
         Ok(open)
     }
 
-    /// Makes the tables of a new file, and refuses one of another version.
-    fn prepare(&self, path: &Path) -> Result<(), Problem> {
+    /// Creates the tables of a new file, and refuses a file of another format version.
+    fn prepare(&self, path: &Path) -> Result<(), KvStoreError> {
         let version = |open: &Self| {
             let read = open.database.begin_read().map_err(Error::from)?;
-            Ok::<_, Problem>(tables::version(&read)?)
+            Ok::<_, KvStoreError>(tables::version(&read)?)
         };
         if version(self)?.is_none() {
             let write = self.database.begin_write().map_err(Error::from)?;
@@ -139,27 +140,27 @@ impl Open {
             write.commit().map_err(Error::from)?;
         }
         let found = version(self)?.unwrap_or(0);
-        tables::check_version(found).map_err(|problem| Problem::new(path, problem))
+        tables::check_version(found).map_err(|problem| KvStoreError::storage(path, problem))
     }
 
-    /// Whether the file at the path is still the one that is open: what is written to a removed file is lost.
-    pub(super) fn is_in_place(&self) -> bool {
+    /// Whether the path still names the open file: writes to a removed file would be lost.
+    pub(super) fn is_current_file(&self) -> bool {
         self.file.as_ref().is_none_or(|file| {
             std::fs::symlink_metadata(&file.path).is_ok_and(|now| identity_of(&now) == file.identity)
         })
     }
 
-    /// Whether it can be closed and opened again without loss.
+    /// Whether the store can be closed and opened again without loss.
     pub(super) fn is_on_disk(&self) -> bool {
         self.file.is_some()
     }
 
     /// Waits behind the processes that wait to write.
-    pub(super) fn take_turn(&self) -> Result<Turn<'_>, Problem> {
-        let Some(file) = &self.file else { return Ok(Turn(None)) };
-        let attempt = || private::try_lock(&file.turn).map_err(BackendError::from);
-        wait(self.wait, attempt).map_err(|error| Problem::from(Error::from(error)))?;
-        Ok(Turn(Some(&file.turn)))
+    pub(super) fn lock_writer(&self) -> Result<WriterLock<'_>, KvStoreError> {
+        let Some(file) = &self.file else { return Ok(WriterLock(None)) };
+        let attempt = || private::try_lock(&file.writer_lock).map_err(BackendError::from);
+        wait_for_lock(self.wait, attempt).map_err(|error| KvStoreError::from(Error::from(error)))?;
+        Ok(WriterLock(Some(&file.writer_lock)))
     }
 }
 
@@ -169,49 +170,51 @@ fn builder(mode: ConcurrencyMode) -> Builder {
     builder
 }
 
-/// Makes the store at a path. Complete before it is there: a process that is killed leaves no half of one. Another
-/// process may do the same; the first one's file stays.
-fn create(path: &Path, wait: Duration) -> Result<(), Problem> {
-    let temporary = private::temporary_beside(path);
-    let made = Open::create_file(&temporary, wait).map(drop).and_then(|()| {
+/// Creates the store at a path. The file is complete before it gets its name, so a killed process leaves no partial
+/// one. When several processes create it, the first one's file stays.
+fn create(path: &Path, wait: Duration) -> Result<(), KvStoreError> {
+    let temporary = private::temporary_path(path);
+    let made = OpenStore::create_file(&temporary, wait).map(drop).and_then(|()| {
         match rustix::fs::renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(error) => Err(Problem::new(path, format!("cannot be made: {error}"))),
+            Err(error) => Err(KvStoreError::storage(path, format!("cannot be created: {error}"))),
         }
     });
     std::fs::remove_file(&temporary).ok();
     made
 }
 
-fn open_shared(path: &Path, wait: Duration) -> Result<Database, Problem> {
+fn open_shared(path: &Path, wait: Duration) -> Result<Database, KvStoreError> {
     let open = |mode| {
-        let file = FileBackend::new(open_file(path, Missing::Refuse)?).map_err(Error::from)?;
-        let backend = Patient { file, wait };
-        Ok::<_, Problem>(builder(mode).create_with_backend(backend))
+        let file = FileBackend::new(open_file(path, MissingFile::Refuse)?).map_err(Error::from)?;
+        let backend = LockTimeoutBackend { file, wait };
+        Ok::<_, KvStoreError>(builder(mode).create_with_backend(backend))
     };
     let end = Instant::now() + wait;
     let mut mode = ConcurrencyMode::MultiWriter;
     loop {
         match open(mode)? {
             Ok(database) => return Ok(database),
-            // Something else than this host has it, as a whole.
+            // Another program has locked the whole file.
             Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            // The system has no locks on ranges: then one process at a time.
+            // Without byte-range locks, one process at a time can use the file.
             Err(DatabaseError::Storage(StorageError::Unsupported))
                 if mode == ConcurrencyMode::MultiWriter =>
             {
                 mode = ConcurrencyMode::ExclusiveWriter;
             }
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Problem::InUse),
+            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(KvStoreError::InUse),
             Err(error) => {
-                return Err(match Problem::from(Error::from(error)) {
-                    Problem::InUse => Problem::InUse,
-                    Problem::Io(problem) => {
-                        Problem::Io(format!("`{}` cannot be opened: {problem}", path.display()))
+                return Err(match KvStoreError::from(Error::from(error)) {
+                    KvStoreError::InUse => KvStoreError::InUse,
+                    KvStoreError::Io(problem) => {
+                        KvStoreError::Io(format!("`{}` cannot be opened: {problem}", path.display()))
                     }
-                    Problem::Storage(problem) => Problem::new(path, format!("cannot be opened: {problem}")),
+                    KvStoreError::Storage(problem) => {
+                        KvStoreError::storage(path, format!("cannot be opened: {problem}"))
+                    }
                 });
             }
         }
@@ -222,41 +225,41 @@ fn identity_of(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// The state of plugins is this user's alone: others must not read or plant it.
-fn make_folder(dir: &Path) -> Result<(), Problem> {
+/// Creates the folder for this user only: others must not read or plant plugin state.
+fn make_folder(dir: &Path) -> Result<(), KvStoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| Problem::io(dir, "cannot be made", &e))?;
-    let meta = std::fs::metadata(dir).map_err(|e| Problem::io(dir, "cannot be looked at", &e))?;
-    trusted(&meta).map_err(|problem| Problem::new(dir, problem))
+    made.map_err(|e| KvStoreError::io(dir, "cannot be created", &e))?;
+    let meta = std::fs::metadata(dir).map_err(|e| KvStoreError::io(dir, "cannot be examined", &e))?;
+    check_ownership(&meta).map_err(|problem| KvStoreError::storage(dir, problem))
 }
 
-/// What opening does where no file is.
+/// What an open does when the file is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
+enum MissingFile {
     Create,
     Refuse,
 }
 
-fn open_file(path: &Path, missing: Missing) -> Result<File, Problem> {
+fn open_file(path: &Path, missing: MissingFile) -> Result<File, KvStoreError> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = OpenOptions::new()
         .read(true)
         .write(true)
-        .create(missing == Missing::Create)
+        .create(missing == MissingFile::Create)
         .truncate(false)
         .mode(0o600)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
-        .map_err(|e| Problem::io(path, "cannot be opened", &e))?;
-    let meta = file.metadata().map_err(|e| Problem::io(path, "cannot be looked at", &e))?;
+        .map_err(|e| KvStoreError::io(path, "cannot be opened", &e))?;
+    let meta = file.metadata().map_err(|e| KvStoreError::io(path, "cannot be examined", &e))?;
     if !meta.is_file() {
-        return Err(Problem::new(path, "is not a file"));
+        return Err(KvStoreError::storage(path, "is not a file"));
     }
-    trusted(&meta).map_err(|problem| Problem::new(path, problem))?;
+    check_ownership(&meta).map_err(|problem| KvStoreError::storage(path, problem))?;
     Ok(file)
 }
 
-fn trusted(meta: &Metadata) -> Result<(), &'static str> {
+fn check_ownership(meta: &Metadata) -> Result<(), &'static str> {
     if meta.uid() != rustix::process::geteuid().as_raw() {
         Err("belongs to another user")
     } else if meta.mode() & 0o022 != 0 {
@@ -266,22 +269,25 @@ fn trusted(meta: &Metadata) -> Result<(), &'static str> {
     }
 }
 
-/// Tries until the lock is there or the time is up.
-fn wait(limit: Duration, attempt: impl FnMut() -> Result<bool, BackendError>) -> Result<(), BackendError> {
-    if private::wait(limit, attempt)? {
+/// Retries until the lock is acquired or the time is up.
+fn wait_for_lock(
+    limit: Duration,
+    attempt: impl FnMut() -> Result<bool, BackendError>,
+) -> Result<(), BackendError> {
+    if private::retry_until(limit, attempt)? {
         return Ok(());
     }
     Err(BackendError::Io(io::Error::new(io::ErrorKind::TimedOut, "another process holds the file")))
 }
 
-/// A file whose locks are not waited for for ever.
+/// A file backend that waits for locks with a time-out.
 #[derive(Debug)]
-struct Patient {
+struct LockTimeoutBackend {
     file: FileBackend,
     wait: Duration,
 }
 
-impl StorageBackend for Patient {
+impl StorageBackend for LockTimeoutBackend {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -307,10 +313,10 @@ impl StorageBackend for Patient {
         self.file.try_lock_shared_range(start, end)
     }
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        wait(self.wait, || self.file.try_lock_range(start, end))
+        wait_for_lock(self.wait, || self.file.try_lock_range(start, end))
     }
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        wait(self.wait, || self.file.try_lock_shared_range(start, end))
+        wait_for_lock(self.wait, || self.file.try_lock_shared_range(start, end))
     }
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
         self.file.unlock_range(start, end)
@@ -325,12 +331,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_no_damage_to_the_file() {
+    fn a_full_disk_is_not_reported_as_damage() {
         let full = || io::Error::from(rustix::io::Errno::NOSPC);
         for error in [Error::Io(full()), Error::PreviousIo] {
-            assert!(matches!(Problem::from(error), Problem::Io(_)));
+            assert!(matches!(KvStoreError::from(error), KvStoreError::Io(_)));
         }
-        assert!(matches!(Problem::io(Path::new("kv.redb"), "cannot be opened", &full()), Problem::Io(_)));
-        assert!(matches!(Problem::from(Error::Corrupted("x".to_owned())), Problem::Storage(_)));
+        assert!(matches!(
+            KvStoreError::io(Path::new("kv.redb"), "cannot be opened", &full()),
+            KvStoreError::Io(_)
+        ));
+        assert!(matches!(KvStoreError::from(Error::Corrupted("x".to_owned())), KvStoreError::Storage(_)));
     }
 }

@@ -1,22 +1,24 @@
-//! What is read from the tables, inside one read transaction.
+//! Reads from the tables, within one read transaction.
 
 use std::ops::Bound;
 
 use redb::{ReadTransaction, ReadableTable};
 use toolbay_core::session::kv::Bucket;
 
-use super::place::{EntryInfo, EntryKey, bucket_prefix, live, parse, parse_place, plugin_prefix};
-use super::tables::{ENTRIES, Now, Stored, USAGE, count, rows};
+use super::encoding::{
+    EntryInfo, EntryKey, bucket_prefix, decode_key, decode_value, live_value, plugin_prefix,
+};
+use super::tables::{ENTRIES, StoreResult, TimestampMs, USAGE, count_entries, rows_with_prefix};
 
-/// The keys of a bucket with a prefix, after `after`, that live.
+/// The live keys of a bucket that have a prefix and follow `after`.
 pub(super) fn keys(
     transaction: &ReadTransaction,
     bucket: &Bucket,
     prefix: &str,
     after: Option<&str>,
     limit: usize,
-    now: Now,
-) -> Stored<Vec<String>> {
+    now: TimestampMs,
+) -> StoreResult<Vec<String>> {
     let entries = transaction.open_table(ENTRIES)?;
     let own = bucket_prefix(bucket);
     let from = EntryKey::new(bucket, prefix).bytes;
@@ -24,16 +26,16 @@ pub(super) fn keys(
     let start = behind.as_deref().map_or(Bound::Included(from.as_slice()), Bound::Excluded);
     let mut found = Vec::new();
     if behind.as_ref().is_some_and(|behind| !behind.starts_with(&from)) {
-        // `after` lies behind all that has the prefix.
+        // `after` follows every key with the prefix.
         return Ok(found);
     }
-    for row in rows(&entries, start, &from)? {
+    for row in rows_with_prefix(&entries, start, &from)? {
         if found.len() >= limit {
             break;
         }
-        let (place, stored) = row?;
-        if live(stored.value(), now).is_some()
-            && let Some(key) = place.value().get(own.len()..)
+        let (entry_key, stored) = row?;
+        if live_value(stored.value(), now).is_some()
+            && let Some(key) = entry_key.value().get(own.len()..)
         {
             found.extend(String::from_utf8(key.to_vec()));
         }
@@ -41,41 +43,42 @@ pub(super) fn keys(
     Ok(found)
 }
 
-/// What each plugin keeps that lives, counted entry by entry: plugin, keys, bytes.
-pub(super) fn usage(transaction: &ReadTransaction, now: Now) -> Stored<Vec<(String, u64, u64)>> {
+/// The live entries of each plugin, counted entry by entry: plugin, keys, bytes.
+pub(super) fn usage(transaction: &ReadTransaction, now: TimestampMs) -> StoreResult<Vec<(String, u64, u64)>> {
     let (entries, usage) = (transaction.open_table(ENTRIES)?, transaction.open_table(USAGE)?);
     let mut found = Vec::new();
     for row in usage.iter()? {
         let (plugin, _) = row?;
-        let (keys, bytes) = count(&entries, plugin.value(), |stored| live(stored, now).is_some())?;
+        let (keys, bytes) =
+            count_entries(&entries, plugin.value(), |stored| live_value(stored, now).is_some())?;
         found.push((plugin.value().to_owned(), keys, bytes));
     }
     Ok(found)
 }
 
-/// What the table of counts says of a plugin.
+/// The usage table's count of a plugin.
 #[cfg(test)]
-pub(super) fn noted(transaction: &ReadTransaction, plugin: &str) -> Stored<(u64, u64)> {
+pub(super) fn recorded_usage(transaction: &ReadTransaction, plugin: &str) -> StoreResult<(u64, u64)> {
     Ok(transaction.open_table(USAGE)?.get(plugin)?.map_or((0, 0), |used| used.value()))
 }
 
-/// A plugin's entries that live, in their order, at most `most`; and whether there are more.
+/// The live entries of a plugin in key order, at most `most`, and whether there are more.
 pub(super) fn entries(
     transaction: &ReadTransaction,
     plugin: &str,
     most: usize,
-    now: Now,
-) -> Stored<(Vec<EntryInfo>, bool)> {
+    now: TimestampMs,
+) -> StoreResult<(Vec<EntryInfo>, bool)> {
     let (table, prefix) = (transaction.open_table(ENTRIES)?, plugin_prefix(plugin));
     let mut found = Vec::new();
-    for row in rows(&table, Bound::Included(&prefix), &prefix)? {
-        let (place, stored) = row?;
-        let Some(value) = live(stored.value(), now) else { continue };
-        let Some((scope, owner, key)) = parse_place(place.value()) else { continue };
+    for row in rows_with_prefix(&table, Bound::Included(&prefix), &prefix)? {
+        let (entry_key, stored) = row?;
+        let Some(value) = live_value(stored.value(), now) else { continue };
+        let Some((scope, owner, key)) = decode_key(entry_key.value()) else { continue };
         if found.len() == most {
             return Ok((found, true));
         }
-        let expires_ms = parse(stored.value()).0.map(|expiry| expiry.at_ms);
+        let expires_ms = decode_value(stored.value()).0.map(|expiry| expiry.at_ms);
         found.push(EntryInfo { scope, owner, key, bytes: value.len() as u64, expires_ms });
     }
     Ok((found, false))

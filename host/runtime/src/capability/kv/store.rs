@@ -1,4 +1,4 @@
-//! The default store: a file that several processes may share, or memory.
+//! The default store: a file shared by several processes, or memory.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,31 +14,31 @@ use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::name::PluginId;
 
 use super::backup;
-use super::open::{Open, Problem};
-use super::place::{EntryInfo, EntryKey, live};
+use super::encoding::{EntryInfo, EntryKey, live_value};
+use super::open::{KvStoreError, OpenStore};
 use super::read;
-use super::tables::{Answer, ENTRIES, Now, Operation, Stored};
-use super::writer::{self, Job, QUEUE, Shared, Task, now, tell};
+use super::tables::{ENTRIES, KvOperation, StoreResult, TimestampMs, WriteReply};
+use super::writer::{self, QUEUE_CAPACITY, SharedStore, WriteRequest, WriterTask, now_ms, to_guest_error};
 use crate::storage::private::DEFAULT_STATE_WAIT;
 
-/// State in a redb file, `kv.redb`, which any number of hosts and processes may have open, or in memory.
+/// A key-value store in a redb file, `kv.redb`, which any number of hosts and processes can share, or in memory.
 ///
-/// Opened at its first use. A get is answered in place; it waits for no writer. Writes go through one thread, which puts
-/// all that wait into one transaction: a write that was acknowledged is on disk. A file that cannot be read is never
-/// changed or removed: every operation then is an error, until somebody moves it away.
+/// The store is opened at its first use. A get runs on the caller's thread and waits for no writer. Writes go through
+/// one thread, which commits all waiting writes in one transaction; an acknowledged write is on disk. A file that
+/// cannot be read is never changed or removed: every operation fails until the file is moved away.
 pub struct RedbStore {
-    shared: Arc<Shared>,
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    shared: Arc<SharedStore>,
+    queue: Mutex<Option<mpsc::Sender<WriteRequest>>>,
 }
 
-/// What a plugin keeps.
+/// The stored data of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvUsage {
     /// The plugin's id.
     pub plugin: String,
-    /// Its keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Bytes of its keys and values.
+    /// The bytes of its keys and values.
     pub bytes: u64,
 }
 
@@ -49,149 +49,150 @@ impl fmt::Debug for RedbStore {
 }
 
 impl RedbStore {
-    /// The store in a folder, which is made at the first use if it is not there, for this user only (mode 0700).
+    /// Creates a store in a folder. The first use creates the folder for this user only (mode 0700).
     #[must_use]
     pub fn in_dir(dir: &Path) -> Self {
         Self::new(Some(dir), DEFAULT_STATE_WAIT)
     }
 
-    /// The same, waiting up to `limit` for other processes that write.
+    /// Like [`RedbStore::in_dir`], but waits up to `limit` for other processes that write.
     #[must_use]
     pub fn in_dir_with_wait(dir: &Path, limit: Duration) -> Self {
         Self::new(Some(dir), limit)
     }
 
-    /// A store that lives as long as this value.
+    /// Creates a store in memory.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::new(None, DEFAULT_STATE_WAIT)
     }
 
-    /// A store in a folder, or in memory.
+    /// Creates a store in a folder, or in memory.
     pub(crate) fn new(dir: Option<&Path>, wait: Duration) -> Self {
-        Self { shared: Arc::new(Shared::new(dir.map(Path::to_path_buf), wait)), queue: Mutex::default() }
+        Self { shared: Arc::new(SharedStore::new(dir.map(Path::to_path_buf), wait)), queue: Mutex::default() }
     }
 
-    /// A plugin's entries, of all scopes, in the order of the file, at most `most`; and whether there are more.
+    /// Returns at most `most` entries of a plugin, of all scopes, in the order of the file; and whether there are
+    /// more.
     ///
     /// # Errors
     /// When the store cannot be used.
     pub async fn entries(&self, plugin: &PluginId, most: usize) -> Result<(Vec<EntryInfo>, bool), KvError> {
         let plugin = plugin.as_str().to_owned();
-        self.look(move |transaction, now| read::entries(transaction, &plugin, most, now)).await
+        self.read_blocking(move |transaction, now| read::entries(transaction, &plugin, most, now)).await
     }
 
-    /// What each plugin keeps, counted entry by entry, in the order of their ids.
+    /// Returns the usage of each plugin, counted entry by entry, in the order of their ids.
     ///
     /// # Errors
     /// When the store cannot be used.
     pub async fn usage(&self) -> Result<Vec<KvUsage>, KvError> {
-        let found = self.look(read::usage).await?;
+        let found = self.read_blocking(read::usage).await?;
         Ok(found.into_iter().map(|(plugin, keys, bytes)| KvUsage { plugin, keys, bytes }).collect())
     }
 
-    /// Writes a consistent copy of the store to a new file while other processes use it; tells how many entries it has.
-    /// The copy serves as a `kv.redb`.
+    /// Writes a consistent copy of the store to a new file while other processes use it. Returns the number of
+    /// entries. The copy is a valid `kv.redb`.
     ///
     /// # Errors
-    /// When the store cannot be used, the file exists already or it cannot be written; a partial copy is removed.
+    /// When the store cannot be used, or the file already exists or cannot be written; a partial copy is removed.
     pub async fn backup(&self, file: &Path) -> Result<u64, KvError> {
-        let open = self.open().await?;
+        let open = self.open_store().await?;
         let (reader, file) = (Arc::clone(&self.shared), file.to_path_buf());
         let copying = tokio::task::spawn_blocking(move || {
             backup::write(&open, &file, reader.wait).map_err(|problem| match problem {
-                Problem::InUse => tell(&Problem::InUse),
-                Problem::Io(problem) | Problem::Storage(problem) => KvError::Other(problem),
+                KvStoreError::InUse => to_guest_error(&KvStoreError::InUse),
+                KvStoreError::Io(problem) | KvStoreError::Storage(problem) => KvError::Other(problem),
             })
         });
-        copying.await.unwrap_or_else(|_| Err(unexpected()))
+        copying.await.unwrap_or_else(|_| Err(writer_ended_error()))
     }
 
-    /// Removes everything of a plugin; tells how many entries.
+    /// Removes all entries of a plugin. Returns their number.
     ///
     /// # Errors
     /// When the store cannot be used.
     pub async fn clear(&self, plugin: &PluginId) -> Result<u64, KvError> {
-        match self.ask(Task::Clear { plugin: plugin.as_str().to_owned() }).await? {
-            Answer::Removed(entries) => Ok(entries),
-            _ => Err(unexpected()),
+        match self.send_task(WriterTask::Clear { plugin: plugin.as_str().to_owned() }).await? {
+            WriteReply::Removed(entries) => Ok(entries),
+            _ => Err(writer_ended_error()),
         }
     }
 
-    /// Sends a task to the writer, which is started if it does not run yet.
-    async fn ask(&self, task: Task) -> Result<Answer, KvError> {
-        let queue = self.queue()?;
-        let (reply, answer) = oneshot::channel();
-        if queue.send(Job { task, reply }).await.is_err() {
-            return Err(unexpected());
+    /// Sends a task to the writer thread, and starts the thread if needed.
+    async fn send_task(&self, task: WriterTask) -> Result<WriteReply, KvError> {
+        let queue = self.writer_queue()?;
+        let (reply, receiver) = oneshot::channel();
+        if queue.send(WriteRequest { task, reply }).await.is_err() {
+            return Err(writer_ended_error());
         }
-        answer.await.unwrap_or_else(|_| Err(unexpected()))
+        receiver.await.unwrap_or_else(|_| Err(writer_ended_error()))
     }
 
-    fn queue(&self) -> Result<mpsc::Sender<Job>, KvError> {
+    fn writer_queue(&self) -> Result<mpsc::Sender<WriteRequest>, KvError> {
         let mut queue = self.queue.lock();
         if let Some(queue) = queue.as_ref().filter(|queue| !queue.is_closed()) {
             return Ok(queue.clone());
         }
-        let (sender, mut receiver) = mpsc::channel(QUEUE);
+        let (sender, mut receiver) = mpsc::channel(QUEUE_CAPACITY);
         let shared = Arc::clone(&self.shared);
-        // Ends with the last sender: with this store and the calls that wait for it.
+        // The thread ends with the last sender: with this store and the calls that wait for it.
         let thread = std::thread::Builder::new().name("toolbay-kv".to_owned());
         thread
             .spawn(move || writer::run(&shared, &mut receiver))
-            .map_err(|e| KvError::Other(format!("the key-value store has no thread: {e}")))?;
+            .map_err(|e| KvError::Other(format!("cannot start the thread of the key-value store: {e}")))?;
         *queue = Some(sender.clone());
         Ok(sender)
     }
 
-    /// The store, opened by the writer if it is not.
-    async fn open(&self) -> Result<Arc<Open>, KvError> {
+    /// Returns the open store; the writer opens it if needed.
+    async fn open_store(&self) -> Result<Arc<OpenStore>, KvError> {
         loop {
-            if let Some(open) = self.shared.open() {
+            if let Some(open) = self.shared.current() {
                 return Ok(open);
             }
-            // Ends: either it is open then, or there is an error.
-            self.ask(Task::Open).await?;
+            // The loop ends: the task opens the store or fails.
+            self.send_task(WriterTask::Open).await?;
         }
     }
 
-    /// Reads in place.
-    fn read<T>(
+    /// Reads on the caller's thread.
+    fn read_in_place<T>(
         &self,
-        open: &Open,
-        look: impl FnOnce(&ReadTransaction, Now) -> Stored<T>,
+        open: &OpenStore,
+        query: impl FnOnce(&ReadTransaction, TimestampMs) -> StoreResult<T>,
     ) -> Result<T, KvError> {
         // A file that was changed from outside can make redb panic.
         let found = catch_unwind(AssertUnwindSafe(|| {
             let read = open.database.begin_read().map_err(Error::from)?;
-            look(&read, now()).map_err(Problem::from)
+            query(&read, now_ms()).map_err(KvStoreError::from)
         }));
-        let found = found.unwrap_or_else(|_| Err(Problem::Storage("the file is damaged".to_owned())));
+        let found = found.unwrap_or_else(|_| Err(KvStoreError::Storage("the file is damaged".to_owned())));
         found.map_err(|problem| {
-            self.shared.after(&problem);
-            tell(&problem)
+            self.shared.handle_error(&problem);
+            to_guest_error(&problem)
         })
     }
 
-    /// Reads what may take a while, off the async threads.
-    async fn look<T: Send + 'static>(
+    /// Reads on a blocking thread.
+    async fn read_blocking<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&ReadTransaction, Now) -> Stored<T> + Send + 'static,
+        query: impl FnOnce(&ReadTransaction, TimestampMs) -> StoreResult<T> + Send + 'static,
     ) -> Result<T, KvError> {
-        let open = self.open().await?;
+        let open = self.open_store().await?;
         let reader = Self { shared: Arc::clone(&self.shared), queue: Mutex::default() };
-        let reading = tokio::task::spawn_blocking(move || reader.read(&open, look));
-        reading.await.unwrap_or_else(|_| Err(unexpected()))
+        let reading = tokio::task::spawn_blocking(move || reader.read_in_place(&open, query));
+        reading.await.unwrap_or_else(|_| Err(writer_ended_error()))
     }
 
-    async fn write(&self, bucket: &Bucket, key: &str, operation: Operation) -> Result<Answer, KvError> {
+    async fn write(&self, bucket: &Bucket, key: &str, operation: KvOperation) -> Result<WriteReply, KvError> {
         let plugin = bucket.plugin().as_str().to_owned();
-        self.ask(Task::Write { plugin, key: EntryKey::new(bucket, key), operation }).await
+        self.send_task(WriterTask::Write { plugin, key: EntryKey::new(bucket, key), operation }).await
     }
 }
 
-fn unexpected() -> KvError {
-    KvError::Other("the key-value store has ended".to_owned())
+fn writer_ended_error() -> KvError {
+    KvError::Other("the key-value store has shut down".to_owned())
 }
 
 impl KvStore for RedbStore {
@@ -201,12 +202,12 @@ impl KvStore for RedbStore {
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, KvError>> {
         Box::pin(async move {
-            let open = self.open().await?;
+            let open = self.open_store().await?;
             let key = EntryKey::new(bucket, key);
-            self.read(&open, |read, now| {
+            self.read_in_place(&open, |read, now| {
                 let entries = read.open_table(ENTRIES)?;
                 let stored = entries.get(key.bytes())?;
-                Ok(stored.and_then(|stored| live(stored.value(), now).map(<[u8]>::to_vec)))
+                Ok(stored.and_then(|stored| live_value(stored.value(), now).map(<[u8]>::to_vec)))
             })
         })
     }
@@ -219,17 +220,17 @@ impl KvStore for RedbStore {
         ttl: Option<Duration>,
         quota: Quota,
     ) -> BoxFuture<'a, Result<(), KvError>> {
-        // Parts of a second count as a second: nothing ends before its time.
+        // Rounded up to whole seconds: no entry expires early.
         let seconds = |ttl: Duration| ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
         let ttl_s = ttl.map(|ttl| u32::try_from(seconds(ttl)).unwrap_or(u32::MAX));
         Box::pin(async move {
-            let operation = Operation::Set { value, ttl_s, quota };
+            let operation = KvOperation::Set { value, ttl_s, quota };
             self.write(bucket, key, operation).await.map(|_| ())
         })
     }
 
     fn remove<'a>(&'a self, bucket: &'a Bucket, key: &'a str) -> BoxFuture<'a, Result<(), KvError>> {
-        Box::pin(async move { self.write(bucket, key, Operation::Remove).await.map(|_| ()) })
+        Box::pin(async move { self.write(bucket, key, KvOperation::Remove).await.map(|_| ()) })
     }
 
     fn keys<'a>(
@@ -241,7 +242,7 @@ impl KvStore for RedbStore {
     ) -> BoxFuture<'a, Result<Vec<String>, KvError>> {
         let (bucket, prefix, after) = (bucket.clone(), prefix.to_owned(), after.map(ToOwned::to_owned));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Box::pin(self.look(move |transaction, now| {
+        Box::pin(self.read_blocking(move |transaction, now| {
             read::keys(transaction, &bucket, &prefix, after.as_deref(), limit, now)
         }))
     }
@@ -254,9 +255,9 @@ impl KvStore for RedbStore {
         quota: Quota,
     ) -> BoxFuture<'a, Result<i64, KvError>> {
         Box::pin(async move {
-            match self.write(bucket, key, Operation::Increment { by, quota }).await? {
-                Answer::Sum(sum) => Ok(sum),
-                _ => Err(unexpected()),
+            match self.write(bucket, key, KvOperation::Increment { by, quota }).await? {
+                WriteReply::Sum(sum) => Ok(sum),
+                _ => Err(writer_ended_error()),
             }
         })
     }
@@ -270,9 +271,9 @@ impl KvStore for RedbStore {
         quota: Quota,
     ) -> BoxFuture<'a, Result<bool, KvError>> {
         Box::pin(async move {
-            match self.write(bucket, key, Operation::Replace { expected, value, quota }).await? {
-                Answer::Replaced(did) => Ok(did),
-                _ => Err(unexpected()),
+            match self.write(bucket, key, KvOperation::Replace { expected, value, quota }).await? {
+                WriteReply::Replaced(did) => Ok(did),
+                _ => Err(writer_ended_error()),
             }
         })
     }

@@ -1,19 +1,19 @@
-//! What the clock does to entries, and how places are written. The rest is tested through the host.
+//! Effects of the clock on entries, and the encoding of keys. The rest is tested through the host.
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase};
 use toolbay_core::session::kv::{Bucket, Quota};
-use toolbay_policy::capability::kv::Scope;
+use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 
-use super::place::EntryKey;
+use super::encoding::EntryKey;
 use super::read;
-use super::tables::{self, Answer, Now, Operation, Tables};
+use super::tables::{self, KvOperation, KvTables, TimestampMs, WriteReply};
 
 const QUOTA: Quota = Quota { value_bytes: 1000, bytes: 1000, keys: 10 };
-/// A moment of 2026, in milliseconds.
-const T: Now = 1_790_000_000_000;
-const HOUR: Now = 3_600_000;
+/// A time in 2026, in milliseconds.
+const T: TimestampMs = 1_790_000_000_000;
+const HOUR: TimestampMs = 3_600_000;
 
 fn database() -> Database {
     let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
@@ -24,29 +24,29 @@ fn database() -> Database {
 }
 
 fn bucket(plugin: &str, owner: &str) -> Bucket {
-    let scope = if owner.is_empty() { Scope::Plugin } else { Scope::Session };
+    let scope = if owner.is_empty() { KvScope::Plugin } else { KvScope::Session };
     Bucket::new(PluginId::new(plugin).unwrap(), scope, owner).unwrap()
 }
 
-fn apply(database: &Database, now: Now, key: &str, operation: &Operation) -> Answer {
+fn apply(database: &Database, now: TimestampMs, key: &str, operation: &KvOperation) -> WriteReply {
     let write = database.begin_write().unwrap();
-    let place = EntryKey::new(&bucket("p", ""), key);
-    let answer = Tables::open(&write, now).unwrap().apply("p", &place, operation).unwrap().unwrap();
+    let entry_key = EntryKey::new(&bucket("p", ""), key);
+    let answer = KvTables::open(&write, now).unwrap().apply("p", &entry_key, operation).unwrap().unwrap();
     write.commit().unwrap();
     answer
 }
 
-fn set(database: &Database, now: Now, key: &str, ttl_s: u32) {
-    apply(database, now, key, &Operation::Set { value: b"1".to_vec(), ttl_s: Some(ttl_s), quota: QUOTA });
+fn set(database: &Database, now: TimestampMs, key: &str, ttl_s: u32) {
+    apply(database, now, key, &KvOperation::Set { value: b"1".to_vec(), ttl_s: Some(ttl_s), quota: QUOTA });
 }
 
-fn keys(database: &Database, now: Now) -> Vec<String> {
+fn keys(database: &Database, now: TimestampMs) -> Vec<String> {
     let transaction = database.begin_read().unwrap();
     read::keys(&transaction, &bucket("p", ""), "", None, 100, now).unwrap()
 }
 
 #[test]
-fn an_entry_lives_for_its_time_and_no_longer_whatever_the_clock_does() {
+fn an_entry_expires_after_its_ttl_when_the_clock_jumps() {
     for (ttl_s, later, there) in [
         (60, 0, true),
         (60, 59_999, true),
@@ -55,7 +55,7 @@ fn an_entry_lives_for_its_time_and_no_longer_whatever_the_clock_does() {
         // Clocks of two processes differ a little.
         (60, -1, true),
         (60, -59_000, true),
-        // The clock was set back: it would live far longer than it was given.
+        // The clock was set back, so the remaining life exceeds the time to live.
         (60, -61_000, false),
         (60, -(24 * HOUR as i64), false),
         (u32::MAX, HOUR as i64, true),
@@ -64,79 +64,79 @@ fn an_entry_lives_for_its_time_and_no_longer_whatever_the_clock_does() {
         set(&database, T, "a", ttl_s);
         let now = T.checked_add_signed(later).unwrap();
         assert_eq!(!keys(&database, now).is_empty(), there, "{ttl_s} s, after {later} ms");
-        let number = apply(&database, now, "a", &Operation::Increment { by: 1, quota: QUOTA });
-        assert_eq!(number, Answer::Sum(if there { 2 } else { 1 }), "{ttl_s} s, after {later} ms");
+        let number = apply(&database, now, "a", &KvOperation::Increment { by: 1, quota: QUOTA });
+        assert_eq!(number, WriteReply::Sum(if there { 2 } else { 1 }), "{ttl_s} s, after {later} ms");
     }
 }
 
 #[test]
-fn a_clock_at_either_end_of_time_harms_nothing() {
+fn extreme_clock_values_do_no_harm() {
     for now in [0, 1, u64::MAX - 1, u64::MAX] {
         let database = database();
         set(&database, now, "a", u32::MAX);
-        apply(&database, now, "b", &Operation::Set { value: b"1".to_vec(), ttl_s: None, quota: QUOTA });
-        assert!(keys(&database, T).contains(&"b".to_owned()), "what has no end stays: {now}");
+        apply(&database, now, "b", &KvOperation::Set { value: b"1".to_vec(), ttl_s: None, quota: QUOTA });
+        assert!(keys(&database, T).contains(&"b".to_owned()), "an entry without expiry stays: {now}");
     }
 }
 
 #[test]
-fn what_expired_is_swept_in_bounded_steps_and_no_longer_counts() {
+fn expired_entries_are_swept_in_batches_and_do_not_count() {
     let database = database();
     for n in 0..5 {
         set(&database, T, &format!("short{n}"), 1);
         set(&database, T, &format!("long{n}"), 3600);
     }
     let write = database.begin_write().unwrap();
-    let mut tables = Tables::open(&write, T + 2000).unwrap();
+    let mut tables = KvTables::open(&write, T + 2000).unwrap();
     assert!(tables.sweep("p", 3).unwrap(), "there may be more");
     assert!(!tables.sweep("p", 3).unwrap());
     assert!(!tables.sweep("p", 3).unwrap());
     drop(tables);
     write.commit().unwrap();
     let transaction = database.begin_read().unwrap();
-    assert_eq!(read::noted(&transaction, "p").unwrap(), (5, 5 * 6));
+    assert_eq!(read::recorded_usage(&transaction, "p").unwrap(), (5, 5 * 6));
     assert_eq!(read::usage(&transaction, T + 2000).unwrap(), [("p".to_owned(), 5, 30)]);
     assert_eq!(read::usage(&transaction, T + 2 * HOUR).unwrap(), [("p".to_owned(), 0, 0)], "hidden at once");
 }
 
 #[test]
-fn what_expired_because_the_clock_was_set_back_gives_its_place_back() {
+fn entries_expired_by_a_clock_set_back_free_their_quota() {
     let database = database();
     for n in 0..5 {
         set(&database, T + 1000 * HOUR, &format!("ahead{n}"), 60);
         set(&database, T, &format!("lives{n}"), u32::MAX);
     }
-    // Ten keys are the quota; those of the future are not there, and cannot be removed by name.
+    // The quota is ten keys; the five from the future count as expired and cannot be removed by name.
     assert_eq!(keys(&database, T).len(), 5);
     for n in 0..5 {
         set(&database, T, &format!("new{n}"), 3600);
     }
     assert_eq!(keys(&database, T).len(), 10);
     let transaction = database.begin_read().unwrap();
-    assert_eq!(read::noted(&transaction, "p").unwrap().0, 10);
+    assert_eq!(read::recorded_usage(&transaction, "p").unwrap().0, 10);
 }
 
 #[test]
-fn an_entry_that_was_set_anew_is_not_swept_with_its_old_time() {
+fn an_overwritten_entry_is_not_swept_at_its_old_expiry() {
     let database = database();
     set(&database, T, "a", 1);
     set(&database, T, "a", 3600);
     let write = database.begin_write().unwrap();
-    Tables::open(&write, T + 2000).unwrap().sweep("p", 100).unwrap();
+    KvTables::open(&write, T + 2000).unwrap().sweep("p", 100).unwrap();
     write.commit().unwrap();
     assert_eq!(keys(&database, T + 2000), ["a"]);
 }
 
 #[test]
-fn no_two_places_are_written_alike() {
+fn encoded_keys_are_unique() {
     let long = "s".repeat(300);
     let mut seen = std::collections::BTreeSet::new();
     let owners = ["", "a", "ab", "b", "\0", "\0\u{1}", "a\0", &long];
     for plugin in ["p", "pp", "p-p", "P"] {
         for owner in owners {
             for key in ["a", "ab", "b", "\0", "p", "\0\0b", "a\0"] {
-                let place = EntryKey::new(&bucket(plugin, owner), key);
-                assert!(seen.insert(place.bytes().to_vec()), "{plugin} {owner} {key:?}");
+                let entry_key = EntryKey::new(&bucket(plugin, owner), key);
+                assert!(seen.insert(entry_key.bytes().to_vec()), "{plugin} {owner} {key:?}");
             }
         }
     }

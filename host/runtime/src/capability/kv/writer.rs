@@ -1,7 +1,7 @@
-//! The one thread that opens the store and writes to it.
+//! The thread that opens the store and writes to it.
 //!
-//! What waits in the queue goes into one transaction, so that one flush to disk serves all calls that wait for it. A call
-//! hears of its write when that is on disk. A call that gave up before its turn is left out; the others are not touched.
+//! All waiting writes are committed in one transaction, so that one flush to disk serves them all. A call gets its
+//! result when the write is on disk. Writes of cancelled calls are skipped.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,98 +14,98 @@ use redb::{Durability, Error, WriteTransaction};
 use tokio::sync::{mpsc, oneshot};
 use toolbay_core::session::kv::KvError;
 
-use super::open::{Open, Problem};
-use super::place::EntryKey;
-use super::tables::{Answer, Now, Operation, Tables};
+use super::encoding::EntryKey;
+use super::open::{KvStoreError, OpenStore};
+use super::tables::{KvOperation, KvTables, TimestampMs, WriteReply};
 
-/// Writes that wait; whoever comes then waits to be let in. As many as calls run at once.
-pub(super) const QUEUE: usize = 64;
-/// Most writes of one transaction.
-const BATCH: usize = 64;
-/// Bytes after which a transaction takes no further write.
-const BATCH_BYTES: usize = 16 << 20;
+/// Capacity of the queue, as many writes as calls run at once. Further senders wait.
+pub(super) const QUEUE_CAPACITY: usize = 64;
+/// Maximum number of writes of one transaction.
+const MAX_BATCH: usize = 64;
+/// A transaction with this many bytes takes no further write.
+const MAX_BATCH_BYTES: usize = 16 << 20;
 
-/// What the writer is asked for.
+/// A task of the writer.
 #[derive(Debug)]
-pub(super) enum Task {
-    /// To open the store.
+pub(super) enum WriterTask {
+    /// Open the store.
     Open,
-    /// An operation on a key of a plugin.
-    Write { plugin: String, key: EntryKey, operation: Operation },
-    /// To remove all of a plugin.
+    /// Apply an operation to a key of a plugin.
+    Write { plugin: String, key: EntryKey, operation: KvOperation },
+    /// Remove all entries of a plugin.
     Clear { plugin: String },
 }
 
-/// A task, and where its end is told.
+/// A task with the channel for its result.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) task: Task,
-    pub(super) reply: oneshot::Sender<Result<Answer, KvError>>,
+pub(super) struct WriteRequest {
+    pub(super) task: WriterTask,
+    pub(super) reply: oneshot::Sender<Result<WriteReply, KvError>>,
 }
 
-/// What the readers and the writer share.
+/// The state shared by readers and writer.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStore {
     pub(super) dir: Option<PathBuf>,
-    /// How long a lock of another process is waited for.
+    /// How long to wait for a lock of another process.
     pub(super) wait: Duration,
-    open: RwLock<Option<Arc<Open>>>,
+    open: RwLock<Option<Arc<OpenStore>>>,
 }
 
-impl Shared {
+impl SharedStore {
     pub(super) fn new(dir: Option<PathBuf>, wait: Duration) -> Self {
         Self { dir, wait, open: RwLock::default() }
     }
 
-    /// The store, if it is open.
-    pub(super) fn open(&self) -> Option<Arc<Open>> {
+    /// The store, if open.
+    pub(super) fn current(&self) -> Option<Arc<OpenStore>> {
         self.open.read().clone()
     }
 
-    fn set(&self, open: Option<Arc<Open>>) {
-        // Dropped outside the lock: closing takes a while.
+    fn replace(&self, open: Option<Arc<OpenStore>>) {
+        // Dropped without the lock, since closing takes a while.
         let old = std::mem::replace(&mut *self.open.write(), open);
         drop(old);
     }
 
-    /// Closes what cannot be used any more; the next use opens it again. redb refuses every write after one that
-    /// failed, for instance because the disk was full. A file that is in use by others can be read all the same.
-    pub(super) fn after(&self, problem: &Problem) {
+    /// Closes a store that can no longer be used; the next use opens it again. redb refuses all writes after a failed
+    /// one, for example on a full disk. A file in use by others can still be read.
+    pub(super) fn handle_error(&self, problem: &KvStoreError) {
         match problem {
-            Problem::InUse => {}
-            Problem::Io(_) | Problem::Storage(_) => self.close(),
+            KvStoreError::InUse => {}
+            KvStoreError::Io(_) | KvStoreError::Storage(_) => self.close(),
         }
     }
 
     fn close(&self) {
-        if self.open().is_some_and(|open| open.is_on_disk()) {
-            self.set(None);
+        if self.current().is_some_and(|open| open.is_on_disk()) {
+            self.replace(None);
         }
     }
 }
 
 /// The time of the wall clock.
-pub(super) fn now() -> Now {
+pub(super) fn now_ms() -> TimestampMs {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Serves until nobody can send any more.
-pub(super) fn run(shared: &Arc<Shared>, queue: &mut mpsc::Receiver<Job>) {
-    let mut writer = Writer { shared, recounted: BTreeSet::new(), swept: String::new() };
+/// Serves requests until the last sender is dropped.
+pub(super) fn run(shared: &Arc<SharedStore>, queue: &mut mpsc::Receiver<WriteRequest>) {
+    let mut writer = KvWriter { shared, recounted: BTreeSet::new(), last_swept: String::new() };
     while let Some(first) = queue.blocking_recv() {
         let mut bytes = first.task.bytes();
         let mut batch = vec![first];
-        while batch.len() < BATCH && bytes < BATCH_BYTES {
-            let Ok(job) = queue.try_recv() else { break };
-            bytes += job.task.bytes();
-            batch.push(job);
+        while batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
+            let Ok(request) = queue.try_recv() else { break };
+            bytes += request.task.bytes();
+            batch.push(request);
         }
         writer.serve(batch);
     }
 }
 
-impl Task {
+impl WriterTask {
     fn bytes(&self) -> usize {
         match self {
             Self::Write { operation, .. } => operation.bytes(),
@@ -114,50 +114,50 @@ impl Task {
     }
 }
 
-struct Writer<'a> {
-    shared: &'a Arc<Shared>,
-    /// Plugins whose usage was counted again.
+struct KvWriter<'a> {
+    shared: &'a Arc<SharedStore>,
+    /// The plugins whose usage was counted again.
     recounted: BTreeSet<String>,
-    /// The plugin whose expired entries were taken out last.
-    swept: String,
+    /// The plugin that was swept last.
+    last_swept: String,
 }
 
-impl Writer<'_> {
-    fn serve(&mut self, mut batch: Vec<Job>) {
-        batch.retain(|job| !job.reply.is_closed());
+impl KvWriter<'_> {
+    fn serve(&mut self, mut batch: Vec<WriteRequest>) {
+        batch.retain(|request| !request.reply.is_closed());
         if batch.is_empty() {
             return;
         }
         // A file that was changed from outside can make redb panic.
         let done = catch_unwind(AssertUnwindSafe(|| self.commit(&batch)))
-            .unwrap_or_else(|_| Err(Problem::Storage("the file is damaged".to_owned())));
+            .unwrap_or_else(|_| Err(KvStoreError::Storage("the file is damaged".to_owned())));
         match done {
-            Ok(answers) => {
-                for (job, answer) in batch.into_iter().zip(answers) {
-                    job.reply.send(answer).ok();
+            Ok(replies) => {
+                for (request, reply) in batch.into_iter().zip(replies) {
+                    request.reply.send(reply).ok();
                 }
             }
             Err(problem) => {
-                self.shared.after(&problem);
-                let error = tell(&problem);
-                for job in batch {
-                    job.reply.send(Err(error.clone())).ok();
+                self.shared.handle_error(&problem);
+                let error = to_guest_error(&problem);
+                for request in batch {
+                    request.reply.send(Err(error.clone())).ok();
                 }
             }
         }
     }
 
-    /// Does all of a batch in one transaction; its answers in their order.
-    fn commit(&mut self, batch: &[Job]) -> Result<Vec<Result<Answer, KvError>>, Problem> {
+    /// Runs a batch in one transaction. Returns its results in order.
+    fn commit(&mut self, batch: &[WriteRequest]) -> Result<Vec<Result<WriteReply, KvError>>, KvStoreError> {
         let open = self.open()?;
-        if batch.iter().all(|job| matches!(job.task, Task::Open)) {
-            return Ok(batch.iter().map(|_| Ok(Answer::Done)).collect());
+        if batch.iter().all(|request| matches!(request.task, WriterTask::Open)) {
+            return Ok(batch.iter().map(|_| Ok(WriteReply::Done)).collect());
         }
-        let turn = open.take_turn()?;
+        let writer_lock = open.lock_writer()?;
         let mut transaction = open.database.begin_write().map_err(Error::from)?;
-        drop(turn);
+        drop(writer_lock);
         transaction.set_durability(Durability::Immediate).map_err(Error::from)?;
-        // What fails half-way leaves a state in memory that only opening again puts right.
+        // After a partial failure, redb's state in memory is unusable until the file is opened again.
         self.transact(transaction, batch).inspect_err(|_| {
             self.recounted.clear();
             self.shared.close();
@@ -167,65 +167,67 @@ impl Writer<'_> {
     fn transact(
         &mut self,
         transaction: WriteTransaction,
-        batch: &[Job],
-    ) -> Result<Vec<Result<Answer, KvError>>, Problem> {
-        let mut tables = Tables::open(&transaction, now())?;
-        let mut answers = Vec::with_capacity(batch.len());
+        batch: &[WriteRequest],
+    ) -> Result<Vec<Result<WriteReply, KvError>>, KvStoreError> {
+        let mut tables = KvTables::open(&transaction, now_ms())?;
+        let mut replies = Vec::with_capacity(batch.len());
         let mut changed = false;
-        for job in batch {
-            let answer = match &job.task {
-                Task::Open => Ok(Answer::Done),
-                Task::Clear { plugin } => Ok(Answer::Removed(tables.clear(plugin)?)),
-                Task::Write { plugin, key, operation } => {
+        for request in batch {
+            let reply = match &request.task {
+                WriterTask::Open => Ok(WriteReply::Done),
+                WriterTask::Clear { plugin } => Ok(WriteReply::Removed(tables.clear(plugin)?)),
+                WriterTask::Write { plugin, key, operation } => {
                     if self.recounted.insert(plugin.clone()) {
                         changed |= tables.recount(plugin)?;
                     }
                     tables.apply(plugin, key, operation)?
                 }
             };
-            changed |= !matches!(answer, Err(_) | Ok(Answer::Replaced(false)));
-            answers.push(answer);
+            changed |= !matches!(reply, Err(_) | Ok(WriteReply::Replaced(false)));
+            replies.push(reply);
         }
-        self.swept = tables.sweep_next(&self.swept)?.unwrap_or_default();
+        self.last_swept = tables.sweep_next(&self.last_swept)?.unwrap_or_default();
         drop(tables);
         if changed {
             transaction.commit().map_err(Error::from)?;
         } else {
-            // Nothing to wait for the disk for.
+            // Nothing changed, so there is no flush to wait for.
             transaction.abort().map_err(Error::from)?;
         }
-        Ok(answers)
+        Ok(replies)
     }
 
-    fn open(&self) -> Result<Arc<Open>, Problem> {
-        if let Some(open) = self.shared.open().filter(|open| open.is_in_place()) {
+    fn open(&self) -> Result<Arc<OpenStore>, KvStoreError> {
+        if let Some(open) = self.shared.current().filter(|open| open.is_current_file()) {
             return Ok(open);
         }
         self.shared.close();
-        let open = Arc::new(Open::new(self.shared.dir.as_deref(), self.shared.wait)?);
-        self.shared.set(Some(Arc::clone(&open)));
+        let open = Arc::new(OpenStore::new(self.shared.dir.as_deref(), self.shared.wait)?);
+        self.shared.replace(Some(Arc::clone(&open)));
         Ok(open)
     }
 }
 
-/// What a plugin is told of a store that cannot be used.
+/// The guest's error for a store that cannot be used.
 const UNUSABLE: &str = "the key-value store of the host cannot be used; its log says why";
 
-/// What a plugin is told of a problem; the operator hears the rest in the log.
-pub(super) fn tell(problem: &Problem) -> KvError {
+/// Converts a problem to the guest's error; the log has the details for the operator.
+pub(super) fn to_guest_error(problem: &KvStoreError) -> KvError {
     KvError::Other(match problem {
-        Problem::InUse => "the key-value store is in use by another process; try again".to_owned(),
-        // Only a broken file is worth advice that costs the state of every plugin.
-        Problem::Io(problem) => {
+        KvStoreError::InUse => "the key-value store is in use by another process; try again".to_owned(),
+        // Only a damaged file justifies advice that costs the state of every plugin.
+        KvStoreError::Io(problem) => {
             tracing::error!(
-                "the key-value store cannot be used now: {problem}; its content is not lost: leave the file where it is and \
-                 make room on the disk, or mend what the error says"
+                "the key-value store cannot be used now: {problem}; its content is intact: leave the file in \
+                 place, and free disk space or fix the reported problem"
             );
             UNUSABLE.to_owned()
         }
-        Problem::Storage(problem) => {
+        KvStoreError::Storage(problem) => {
             tracing::error!(
-                "the key-value store cannot be used: {problem}; the file is left as it is: if it is broken, restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be broken), or move it away and an empty one is made"
+                "the key-value store cannot be used: {problem}; the file was not changed; if it is damaged, \
+                 restore a copy that `toolbay kv backup` made (a plain copy of a file in use can be damaged), or \
+                 move the file away to start with an empty store"
             );
             UNUSABLE.to_owned()
         }

@@ -1,11 +1,11 @@
-//! How many processes a program may have at once, itself included: a fork bomb must not take the machine's process
-//! numbers. The kernel has no such bound for a host without a cgroup of its own: `RLIMIT_NPROC` counts all processes of
-//! a user, and none of root's, so that it is only the second wall ([`bound`]). The first is a thread that counts the
-//! process group, which nothing leaves, and ends it when it has grown too large.
+//! The limit of concurrent processes of a program, itself included: a fork bomb must not exhaust the machine's
+//! process ids. Without its own cgroup, a host has no such limit in the kernel: `RLIMIT_NPROC` counts all processes
+//! of a user, and none of root's, so it is only the second line of defence ([`set_nproc_limit`]). The first is a
+//! thread that counts the process group, which no process can leave, and kills it when it grows too large.
 //!
-//! Reading all of `/proc` takes milliseconds; one line of `/proc/loadavg` takes microseconds and has the number of all
-//! threads of the machine. The group is only counted when the machine has gained as many as the group may still gain. Where
-//! even that takes long, since a crowd has the processors, the group is stopped while it is counted.
+//! Reading all of `/proc` takes milliseconds; `/proc/loadavg` takes microseconds and contains the number of threads
+//! of the machine. The group is counted only when the machine has gained as many threads as the group may still gain.
+//! If the count itself takes long because a fork bomb occupies the processors, the group is stopped during the count.
 
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,71 +13,73 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
-/// Threads for each process that may be there: a process of many threads is no crowd.
-const THREADS: u64 = 16;
-/// How often the machine's threads are counted: at first, while a program starts most of what it starts, and later.
-const FIRST: Duration = Duration::from_millis(5);
-const LATER: Duration = Duration::from_millis(40);
-/// How long a group may run on while it is counted since the machine gained many.
-const SOON: Duration = Duration::from_millis(25);
-/// For how long it is the first.
-const YOUNG: Duration = Duration::from_secs(10);
-/// How often the group is counted though the machine gained nothing: others may have ended meanwhile.
-const ANYWAY: Duration = Duration::from_secs(5);
-/// How often the group is counted where the machine's threads cannot be.
-const BLIND: Duration = Duration::from_millis(100);
+/// Threads allowed per process: a process with many threads is no fork bomb.
+const THREADS_PER_PROCESS: u64 = 16;
+/// How often the machine's threads are counted: at first, when a program starts most of its processes, and later.
+const EARLY_INTERVAL: Duration = Duration::from_millis(5);
+const LATE_INTERVAL: Duration = Duration::from_millis(40);
+/// How long a count may take before the group is stopped for it.
+const COUNT_TIMEOUT: Duration = Duration::from_millis(25);
+/// How long the early interval applies.
+const EARLY_PERIOD: Duration = Duration::from_secs(10);
+/// How often the group is counted even if the machine gained no threads: others may have ended meanwhile.
+const MAX_COUNT_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the group is counted where `/proc/loadavg` cannot be read.
+const FALLBACK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a process group has.
+/// The size of a process group.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
+struct GroupSize {
     processes: u64,
     threads: u64,
 }
 
-impl Count {
-    fn is_over(self, most: u64) -> bool {
-        self.processes > most || self.threads > THREADS.saturating_mul(most)
+impl GroupSize {
+    fn exceeds(self, most: u64) -> bool {
+        self.processes > most || self.threads > THREADS_PER_PROCESS.saturating_mul(most)
     }
 }
 
-/// Bounds the processes of the child's user, as far as the kernel does: what the machine has now, and what the group may
-/// have. That of root is not bounded.
-pub(super) fn bound(child: Pid, most: u64) {
-    let Some(now) = threads_of_machine() else { return };
-    let all = Some(now.saturating_add(THREADS.saturating_mul(most)));
+/// Sets `RLIMIT_NPROC` to the machine's current number of threads plus those that the group may have. It does not
+/// bind root.
+pub(super) fn set_nproc_limit(child: Pid, most: u64) {
+    let Some(now) = machine_threads() else { return };
+    let all = Some(now.saturating_add(THREADS_PER_PROCESS.saturating_mul(most)));
     let given = rustix::process::getrlimit(Resource::Nproc).maximum;
     let all = given.map_or(all, |given| all.map(|all| all.min(given)));
-    // A process that is gone needs no bound.
+    // A process that has ended needs no limit.
     let _ = rustix::process::prlimit(Some(child), Resource::Nproc, Rlimit { current: all, maximum: all });
 }
 
-/// Watches a group until the sender of `over` is gone; returns whether it had more than `most` processes, or more than
-/// [`THREADS`] threads for each, and was killed. `signal` sends the group a signal.
+/// Watches a group until the sender of `over` is dropped. Returns whether the group exceeded `most` processes, or
+/// [`THREADS_PER_PROCESS`] threads for each, and was killed. `signal` sends a signal to the group.
 pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(Signal)) -> bool {
     let started = Instant::now();
-    let (mut known, mut of_machine, mut counted) = (Count::default(), None::<u64>, None::<Instant>);
+    let (mut known, mut of_machine, mut counted) = (GroupSize::default(), None::<u64>, None::<Instant>);
     loop {
-        let pause = if started.elapsed() < YOUNG { FIRST } else { LATER };
+        let pause = if started.elapsed() < EARLY_PERIOD { EARLY_INTERVAL } else { LATE_INTERVAL };
         if !matches!(over.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
             return false;
         }
-        let now = threads_of_machine();
-        let room = most.saturating_sub(known.processes).min((THREADS * most).saturating_sub(known.threads));
+        let now = machine_threads();
+        let room = most
+            .saturating_sub(known.processes)
+            .min((THREADS_PER_PROCESS * most).saturating_sub(known.threads));
         let due = match (now, of_machine) {
             (Some(now), Some(before)) => now.saturating_sub(before) > room,
-            (None, _) => counted.is_none_or(|at| at.elapsed() >= BLIND),
+            (None, _) => counted.is_none_or(|at| at.elapsed() >= FALLBACK_INTERVAL),
             (Some(_), None) => true,
         };
-        if !due && counted.is_some_and(|at| at.elapsed() < ANYWAY) {
+        if !due && counted.is_some_and(|at| at.elapsed() < MAX_COUNT_INTERVAL) {
             continue;
         }
-        let quick = count(group, most, due.then(|| Instant::now() + SOON));
+        let quick = count_group(group, most, due.then(|| Instant::now() + COUNT_TIMEOUT));
         known = quick.unwrap_or_else(|| {
             signal(Signal::STOP);
-            count(group, most, None).unwrap_or_default()
+            count_group(group, most, None).unwrap_or_default()
         });
         (of_machine, counted) = (now, Some(Instant::now()));
-        if known.is_over(most) {
+        if known.exceeds(most) {
             signal(Signal::KILL);
             return true;
         }
@@ -87,17 +89,17 @@ pub(super) fn watch(group: Pid, most: u64, over: &Receiver<()>, signal: impl Fn(
     }
 }
 
-/// All threads of the machine, as far as this process may know.
-fn threads_of_machine() -> Option<u64> {
+/// All threads of the machine that this process can see.
+fn machine_threads() -> Option<u64> {
     let line = fs::read_to_string("/proc/loadavg").ok()?;
     line.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// Counts a group, no further than it takes to know that it is too large: a crowd must not hold up its own end. `None`: it
-/// takes longer than `until`.
-fn count(group: Pid, most: u64, until: Option<Instant>) -> Option<Count> {
+/// Counts a group until it exceeds the limit: a fork bomb must not delay its own end. `None`: the count took longer
+/// than `until`.
+fn count_group(group: Pid, most: u64, until: Option<Instant>) -> Option<GroupSize> {
     let group = group.as_raw_nonzero().get().to_string();
-    let mut all = Count::default();
+    let mut all = GroupSize::default();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         if until.is_some_and(|until| Instant::now() > until) {
             return None;
@@ -107,20 +109,20 @@ fn count(group: Pid, most: u64, until: Option<Instant>) -> Option<Count> {
             continue;
         }
         let stat = fs::read_to_string(entry.path().join("stat"));
-        // A process that ended meanwhile does not count, and neither does one that is dead and not yet waited for.
-        let threads = stat.ok().and_then(|stat| threads_in(&stat, &group));
+        // Processes that ended meanwhile do not count, nor do zombies.
+        let threads = stat.ok().and_then(|stat| group_threads(&stat, &group));
         all.processes += u64::from(threads.is_some());
         all.threads += threads.unwrap_or(0);
-        if all.is_over(most) {
+        if all.exceeds(most) {
             break;
         }
     }
     Some(all)
 }
 
-/// The threads of a process of the group, from its line (`man 5 proc_pid_stat`): behind its name, which may hold
-/// anything, stand its state, its parent and its group; the threads are the 20th field.
-fn threads_in(stat: &str, group: &str) -> Option<u64> {
+/// The threads of a process, from its stat line (`man 5 proc_pid_stat`); `None` outside the group. The name, which
+/// can contain anything, is followed by the state, the parent and the group; threads are the 20th field.
+fn group_threads(stat: &str, group: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let (state, group_of) = (fields.next()?, fields.nth(1)?);
@@ -137,17 +139,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_a_process_is_read_whatever_its_name() {
+    fn a_stat_line_is_parsed_with_any_process_name() {
         let line = "17 (a) Z 9 9 (x) R 1 42 7 0 -1 4194304 1 0 0 0 1 1 0 0 20 0 33 0 100 1 1 1";
-        assert_eq!(threads_in(line, "42"), Some(33));
-        assert_eq!(threads_in(line, "43"), None);
-        assert_eq!(threads_in(&line.replace(") R", ") Z"), "42"), None, "what is dead is none");
-        assert_eq!(threads_in("", "42"), None);
+        assert_eq!(group_threads(line, "42"), Some(33));
+        assert_eq!(group_threads(line, "43"), None);
+        assert_eq!(group_threads(&line.replace(") R", ") Z"), "42"), None, "a zombie does not count");
+        assert_eq!(group_threads("", "42"), None);
     }
 
     #[test]
-    fn the_own_group_is_counted() {
-        let own = count(rustix::process::getpgrp(), u64::MAX, None).unwrap();
+    fn the_group_of_this_process_is_counted() {
+        let own = count_group(rustix::process::getpgrp(), u64::MAX, None).unwrap();
         assert!(own.processes >= 1 && own.threads >= own.processes, "{own:?}");
     }
 }

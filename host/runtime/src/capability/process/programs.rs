@@ -1,10 +1,10 @@
-//! The operator's programs as files. What a name means is settled when the policy is read; before each run it is looked
-//! at again, so that nothing was put in its place, least of all by a plugin.
+//! The files of the operator's programs. Names are resolved when the policy is read, and each file is checked again
+//! before it runs, in case it was replaced.
 //!
-//! Whoever may write where a program lies may choose what runs: plugins, programs and other MCP servers, each with the
-//! folders that the policy lets it write. For a server, which runs with what the host hands it, that holds of the whole
-//! line: of a script that an interpreter is given, of whatever else in the line can be run, of the folders in which its
-//! loader looks ([`Programs::check_line`]).
+//! Whoever can write a program's file chooses what runs: plugins, programs and MCP servers, each through the folders
+//! that the policy lets it write. A server runs with the host's secrets, so its whole command line is checked: the
+//! script of an interpreter, every other executable argument, and the folders that its loader searches
+//! ([`Programs::check_command_line`]).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,127 +12,127 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolbay_policy::Policy;
+use toolbay_policy::capability::path_rule::PathRule;
 use toolbay_policy::capability::program::Program;
-use toolbay_policy::capability::reach::Reach;
-use toolbay_policy::mcp_server::Place;
+use toolbay_policy::mcp_server::ServerTransport;
 use toolbay_policy::name::PluginId;
 
-use super::line::{self, Runs};
+use super::command_line::{self, CodeSource};
 
-/// All programs of a policy.
+/// The programs of a policy.
 #[derive(Debug)]
 pub(super) struct Programs {
-    by_name: BTreeMap<String, Arc<Listed>>,
-    /// Folders that plugins, programs or servers may write, with who may.
-    written: Vec<(String, Reach)>,
+    by_name: BTreeMap<String, Arc<ListedProgram>>,
+    /// Folders that plugins, programs or servers can write, each with the policy key.
+    writable: Vec<(String, PathRule)>,
 }
 
 /// One program.
 #[derive(Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedProgram {
     pub(super) program: Program,
-    /// The file behind the links of its path, as it was when the host started; `None`: there was none.
+    /// The file with all links resolved, as it was when the policy was read; `None` if it did not exist.
     resolved: Option<PathBuf>,
 }
 
-/// Why a listed program is not run.
+/// The reason why a listed program is not run.
 #[derive(Debug)]
-pub(super) enum Unfit {
-    /// It is not there.
-    Absent,
-    /// It is there, and something is wrong with it.
+pub(super) enum ProgramError {
+    /// The file does not exist.
+    NotFound,
+    /// The file exists but is refused.
     Refused(String),
 }
 
-impl Listed {
-    /// A program as it is found now. Blocking.
-    pub(super) fn now(program: &Program) -> Self {
+impl ListedProgram {
+    /// Resolves the file of a program. Blocks.
+    pub(super) fn resolve(program: &Program) -> Self {
         Self { program: program.clone(), resolved: std::fs::canonicalize(&program.path).ok() }
     }
 }
 
 impl Programs {
-    pub(super) fn find(policy: &Policy) -> Self {
-        let by_plugins = policy.written().map(|(id, reach): (&PluginId, &Reach)| {
-            (format!("[plugins.{id}.grant] fs_write"), reach.clone())
+    pub(super) fn from_policy(policy: &Policy) -> Self {
+        let by_plugins = policy.writable_paths().map(|(id, rule): (&PluginId, &PathRule)| {
+            (format!("[plugins.{id}.grant] fs_write"), rule.clone())
         });
         let by_programs = policy.programs().flat_map(|(name, program)| {
-            program.write.iter().map(move |reach| (format!("[programs.{name}] write"), reach.clone()))
+            program.write.iter().map(move |rule| (format!("[programs.{name}] write"), rule.clone()))
         });
         let by_servers = policy.mcp_servers().flat_map(|server| {
-            let child = match &server.place {
-                Place::Child(child) => Some(child),
-                Place::Http(_) => None,
+            let child = match &server.transport {
+                ServerTransport::Stdio(child) => Some(child),
+                ServerTransport::Http(_) => None,
             };
             let written = child.into_iter().flat_map(|child| &child.program.write);
-            written.map(move |reach| (format!("[mcp.{}] fs_write", server.name), reach.clone()))
+            written.map(move |rule| (format!("[mcp.{}] fs_write", server.name), rule.clone()))
         });
         Self {
-            written: by_plugins.chain(by_programs).chain(by_servers).collect(),
+            writable: by_plugins.chain(by_programs).chain(by_servers).collect(),
             by_name: policy
                 .programs()
-                .map(|(name, one)| (name.to_owned(), Arc::new(Listed::now(one))))
+                .map(|(name, one)| (name.to_owned(), Arc::new(ListedProgram::resolve(one))))
                 .collect(),
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<Listed>> {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<ListedProgram>> {
         self.by_name.get(name)
     }
 
-    /// The file to run, if it still is what the operator listed. Blocking.
-    pub(super) fn check(&self, listed: &Listed) -> Result<PathBuf, Unfit> {
+    /// Returns the file to run if it is still the one that was resolved. Blocks.
+    pub(super) fn check(&self, listed: &ListedProgram) -> Result<PathBuf, ProgramError> {
         let path = &listed.program.path;
-        let Some(resolved) = &listed.resolved else { return Err(Unfit::Absent) };
-        let refuse = |problem: &str| Err(Unfit::Refused(format!("`{}` {problem}", path.display())));
-        let Ok(now) = std::fs::canonicalize(path) else { return Err(Unfit::Absent) };
+        let Some(resolved) = &listed.resolved else { return Err(ProgramError::NotFound) };
+        let refuse = |problem: &str| Err(ProgramError::Refused(format!("`{}` {problem}", path.display())));
+        let Ok(now) = std::fs::canonicalize(path) else { return Err(ProgramError::NotFound) };
         if now != *resolved {
-            return refuse("leads to another file than when the host started: start the host again");
+            return refuse("resolves to another file than at the start of the host: restart the host");
         }
-        if let Some(problem) = self.writer(path).or_else(|| self.writer(resolved)) {
+        if let Some(problem) = self.find_writer(path).or_else(|| self.find_writer(resolved)) {
             return refuse(&problem);
         }
-        let Ok(meta) = std::fs::metadata(resolved) else { return Err(Unfit::Absent) };
+        let Ok(meta) = std::fs::metadata(resolved) else { return Err(ProgramError::NotFound) };
         if !meta.is_file() {
             return refuse("is not a file");
         }
         if meta.permissions().mode() & 0o111 == 0 {
             return refuse("is not executable");
         }
-        match owned(&meta) {
+        match ownership_problem(&meta) {
             Some(problem) => refuse(problem),
             None => Ok(now),
         }
     }
 
-    /// Whether others may write what a server's line makes run beside the program itself. Blocking.
+    /// Checks that others cannot write the code that a server's command line runs in addition to the program. Blocks.
     ///
     /// # Errors
-    /// What they may write, and who.
-    pub(super) fn check_line(&self, program: &Program, args: &[String]) -> Result<(), String> {
-        for Runs { place, what, remedy } in line::runs(program, args) {
-            let behind = std::fs::canonicalize(&place).ok();
-            let problem = self.writer(&place).or_else(|| self.writer(behind.as_ref()?));
-            // A folder in which others may put things is looked at by its contents, each by itself.
+    /// When others can write it; the text names the path and the policy key.
+    pub(super) fn check_command_line(&self, program: &Program, args: &[String]) -> Result<(), String> {
+        for CodeSource { path, role, remedy } in command_line::code_sources(program, args) {
+            let behind = std::fs::canonicalize(&path).ok();
+            let problem = self.find_writer(&path).or_else(|| self.find_writer(behind.as_ref()?));
+            // Of a folder, the contents are checked one by one.
             let meta =
                 behind.and_then(|path| std::fs::metadata(path).ok()).filter(std::fs::Metadata::is_file);
-            let problem = problem.or_else(|| owned(&meta?).map(str::to_owned));
+            let problem = problem.or_else(|| ownership_problem(&meta?).map(str::to_owned));
             if let Some(problem) = problem {
-                return Err(format!("{what} `{}` {problem}{remedy}", place.display()));
+                return Err(format!("{role} `{}` {problem}{remedy}", path.display()));
             }
         }
         Ok(())
     }
 
-    /// Who may write at a place, said of it.
-    fn writer(&self, place: &Path) -> Option<String> {
-        let (who, _) = self.written.iter().find(|(_, reach)| within(place, reach))?;
-        Some(format!("lies in a folder that can be written under the policy: see `{who}`"))
+    /// Describes who can write at a path under the policy.
+    fn find_writer(&self, path: &Path) -> Option<String> {
+        let (who, _) = self.writable.iter().find(|(_, rule)| lies_within(path, rule))?;
+        Some(format!("lies in a folder that the policy makes writable: see `{who}`"))
     }
 }
 
-/// Why a file is somebody else's to change.
-fn owned(meta: &std::fs::Metadata) -> Option<&'static str> {
+/// Describes which other users can change a file.
+fn ownership_problem(meta: &std::fs::Metadata) -> Option<&'static str> {
     if meta.permissions().mode() & 0o002 != 0 {
         return Some("can be written by every user of the system");
     }
@@ -141,7 +141,7 @@ fn owned(meta: &std::fs::Metadata) -> Option<&'static str> {
     (!ours).then_some("belongs neither to root nor to the user of this host")
 }
 
-/// Whether a file lies in a folder, by the folder's name or by what the name leads to.
-fn within(file: &Path, folder: &Reach) -> bool {
+/// Whether a file lies in a folder, by name or with links resolved.
+fn lies_within(file: &Path, folder: &PathRule) -> bool {
     folder.allows(file) || std::fs::canonicalize(folder.folder()).is_ok_and(|folder| file.starts_with(folder))
 }

@@ -1,4 +1,4 @@
-//! From what a guest asks to what is started, or to the reason why not.
+//! From a guest's command to a launch plan, or to the reason for a refusal.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -8,70 +8,70 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use toolbay_policy::Key;
+use toolbay_policy::GrantKey;
 use toolbay_policy::capability::environment::EnvRule;
+use toolbay_policy::capability::path_rule;
 use toolbay_policy::capability::program::{Program, ProgramRule};
-use toolbay_policy::capability::reach;
-use toolbay_policy::limits::{Limit, Limits};
-use toolbay_policy::refusal::{Refusal, to_allow};
-use toolbay_policy::rule::Rule;
+use toolbay_policy::limits::{CallLimits, Limit};
+use toolbay_policy::refusal::{PolicyRefusal, allow_hint};
+use toolbay_policy::rule::GrantRule;
 
-use super::cage::Cage;
-use super::keeper::Plan;
-use super::programs::{Listed, Unfit};
-use crate::capability::files::{Access, FileGrants, Kept};
-use crate::capability::{Capabilities, Granted};
+use super::child::LaunchPlan;
+use super::programs::{ListedProgram, ProgramError};
+use super::sandbox::ProcessSandbox;
+use crate::capability::files::{FileAccess, FileGrants, SharedProtectedPaths};
+use crate::capability::{Capabilities, ResolvedGrants};
 use crate::engine::bindings::host::process::{Command, ProcessError};
 
-/// Most bytes of all arguments and variables together: far below the kernel's bound, and a bound for the work of
-/// comparing them with patterns, which is linear in them.
-const MAX_LINE_BYTES: usize = 256 << 10;
+/// Maximum number of bytes of all arguments and variables: far below the kernel's limit. It also bounds the
+/// comparison with patterns, which is linear in them.
+const MAX_COMMAND_LINE_BYTES: usize = 256 << 10;
 
-/// A command line that a line of the grant matches.
-pub(super) struct Wish {
+/// A command that a rule of the grant matches.
+pub(super) struct MatchedCommand {
     command: Command,
-    /// The command line as a policy would write it.
+    /// The command line as a policy writes it.
     pub(super) shown: String,
-    /// The line of the grant that allows it.
+    /// The rule of the grant that allows it.
     rule: String,
-    listed: Arc<Listed>,
-    granted: Arc<Granted>,
+    listed: Arc<ListedProgram>,
+    granted: Arc<ResolvedGrants>,
     files: Option<FileGrants>,
-    limits: Arc<Limits>,
+    limits: Arc<CallLimits>,
 }
 
-/// A program that may be started.
-pub(super) struct Request {
-    pub(super) plan: Plan,
+/// A command that is ready to start.
+pub(super) struct PreparedCommand {
+    pub(super) plan: LaunchPlan,
     pub(super) program: String,
-    /// The line of the grant that allowed it.
+    /// The rule of the grant that allowed it.
     pub(super) rule: String,
     pub(super) stdin: Vec<u8>,
     pub(super) timeout: Option<Duration>,
-    /// Most bytes that are kept of each stream.
+    /// Maximum number of bytes protected of each output stream.
     pub(super) output_bytes: u64,
 }
 
-/// Why a program is not started that a line of the grant matches.
-pub(super) enum NotRun {
-    /// The answer of the guest, as it is.
-    Answer(ProcessError),
-    /// Something about the program or the request is not allowed.
-    Denied(Refusal),
-    /// A limit was reached: what happened, and which one.
+/// The reason why a matched command is not started.
+pub(super) enum PrepareError {
+    /// The error for the guest.
+    Guest(ProcessError),
+    /// The program or the request is refused.
+    Denied(PolicyRefusal),
+    /// A limit was reached: the event and the limit.
     Limit(String, Limit),
-    /// The tool does not reach the folder in which it wants to start it.
-    Folder(String),
+    /// The tool does not rule the working folder.
+    FolderNotGranted(String),
 }
 
-impl Wish {
-    /// Checks a command line against what a tool was granted. Off the async threads: a guest writes the line, and its
+impl MatchedCommand {
+    /// Checks a command line against the tool's grants, on a file thread: a guest chooses the command line, and its
     /// author some of the patterns.
     pub(super) async fn admit(of: &Capabilities, command: Command) -> Result<Self, ProcessError> {
         check_size(&command)?;
-        let denied = |shown: &str| ProcessError::Denied(of.who.refuse(Key::Process, shown));
-        let granted = Arc::clone(of.who.granted.as_ref().ok_or_else(|| denied(&command.program))?);
-        let (files, limits) = (of.files.clone(), Arc::clone(&of.who.limits));
+        let denied = |shown: &str| ProcessError::Denied(of.grantee.refuse(GrantKey::Process, shown));
+        let granted = Arc::clone(of.grantee.granted.as_ref().ok_or_else(|| denied(&command.program))?);
+        let (files, limits) = (of.files.clone(), Arc::clone(&of.grantee.limits));
         let threads = granted.services.file_threads.clone();
         let compare = move || {
             let shown = ProgramRule::exact(&command.program, &command.args).show(Path::new("/"));
@@ -86,40 +86,44 @@ impl Wish {
                 (None, _) | (_, None) => Err(shown),
             }
         };
-        let compared = threads.run(&of.who.plugin, compare).await;
+        let compared = threads.run(&of.grantee.plugin, compare).await;
         let compared = compared.map_err(|undone| ProcessError::Other(undone.to_string()))?;
         compared.map_err(|shown| denied(&shown))
     }
 
-    /// Looks at the file, opens the folders, and puts together what is to be started. Blocking.
-    pub(super) fn prepare(self) -> Result<Request, NotRun> {
+    /// Checks the file, opens the folders and assembles the launch plan. Blocks.
+    pub(super) fn prepare(self) -> Result<PreparedCommand, PrepareError> {
         let program = &self.listed.program;
         let file =
-            self.granted.services.process.programs.check(&self.listed).map_err(|unfit| match unfit {
-                Unfit::Absent => NotRun::Answer(ProcessError::NotFound(self.command.program.clone())),
-                Unfit::Refused(problem) => NotRun::Denied(problem.into()),
+            self.granted.services.process.programs.check(&self.listed).map_err(|error| match error {
+                ProgramError::NotFound => {
+                    PrepareError::Guest(ProcessError::NotFound(self.command.program.clone()))
+                }
+                ProgramError::Refused(problem) => PrepareError::Denied(problem.into()),
             })?;
         if self.command.stdin.as_ref().is_some_and(|data| data.len() as u64 > self.limits.process_bytes) {
-            let what = format!("`{}` is not run: it has too much input", reach::shown(&self.shown));
-            return Err(NotRun::Limit(what, Limit::ProcessBytes));
+            let what =
+                format!("`{}` is not run: its input is too large", path_rule::printable_path(&self.shown));
+            return Err(PrepareError::Limit(what, Limit::ProcessBytes));
         }
-        let env = environment(program, &self.command).map_err(NotRun::Denied)?;
-        let cwd = self.folder()?;
-        let own = self.own_folders()?;
-        let cage = Cage::new(program, &file, of_tool(self.files.as_ref()).chain(own).collect());
+        let env = program_environment(program, &self.command).map_err(PrepareError::Denied)?;
+        let cwd = self.open_cwd()?;
+        let own = self.program_folders()?;
+        let sandbox =
+            ProcessSandbox::new(program, &file, tool_folders(self.files.as_ref()).chain(own).collect());
         let asked = self.command.timeout_ms.map(|ms| Duration::from_millis(ms.into()));
         let most = self.command.max_output_bytes.map_or(u64::MAX, u64::from);
-        Ok(Request {
+        Ok(PreparedCommand {
             timeout: asked.into_iter().chain(program.timeout).min(),
             output_bytes: most.min(self.limits.process_bytes),
-            plan: Plan {
-                cage: Some(cage),
+            plan: LaunchPlan {
+                sandbox: Some(sandbox),
                 name: program.path.clone().into_os_string(),
                 file,
                 args: self.command.args.iter().map(OsString::from).collect(),
                 env,
                 cwd,
-                sandbox: program.sandbox,
+                sandbox_mode: program.sandbox,
                 memory_bytes: program.memory_bytes,
                 file_bytes: self.limits.file_bytes,
                 processes: (program.processes, format!("[programs.{}] processes = …", self.command.program)),
@@ -131,20 +135,21 @@ impl Wish {
         })
     }
 
-    /// Opens what the operator gave the program; what is not there is left out. The kernel knows no exclusions: what is,
-    /// lies in or holds a place that the host keeps is refused.
-    fn own_folders(&self) -> Result<Vec<Folder>, NotRun> {
-        let (program, kept) = (&self.listed.program, &self.granted.services.process.kept);
+    /// Opens the folders that the operator granted the program, and skips missing ones. The kernel supports no
+    /// exclusions, so a folder that overlaps a protected path is refused.
+    fn program_folders(&self) -> Result<Vec<SandboxFolder>, PrepareError> {
+        let (program, protected) = (&self.listed.program, &self.granted.services.process.protected);
         let table = format!("[programs.{}]", self.command.program);
-        own_folders(program, kept, &table, ["read", "write", "execute"]).map_err(NotRun::Denied)
+        open_program_folders(program, protected, &table, ["read", "write", "execute"])
+            .map_err(PrepareError::Denied)
     }
 
-    /// Opens the folder in which the program starts. One that the guest names must be one that its tool reaches, and
-    /// is resolved below the granted folder's handle: no link leads out.
-    fn folder(&self) -> Result<OwnedFd, NotRun> {
+    /// Opens the working folder. A folder that the guest names must be reached by its tool, and is resolved below the
+    /// granted folder's handle, so that no link leads out.
+    fn open_cwd(&self) -> Result<OwnedFd, PrepareError> {
         let failed = |path: &str, error: &std::io::Error| {
-            let problem = format!("the folder `{}`: {error}", reach::shown(path));
-            NotRun::Answer(ProcessError::Other(problem))
+            let problem = format!("the folder `{}`: {error}", path_rule::printable_path(path));
+            PrepareError::Guest(ProcessError::Other(problem))
         };
         let Some(asked) = self.command.cwd.as_deref() else {
             let path = &self.listed.program.cwd;
@@ -153,14 +158,17 @@ impl Wish {
         };
         let workspace = self.granted.services.policy.workspace();
         if asked.is_empty() || asked.contains('\0') {
-            let problem = format!("`{}` is not a folder", reach::shown(asked));
-            return Err(NotRun::Answer(ProcessError::Other(problem)));
+            let problem = format!("`{}` is not a folder", path_rule::printable_path(asked));
+            return Err(PrepareError::Guest(ProcessError::Other(problem)));
         }
-        let Some(full) = reach::normalise(&workspace.join(asked)) else {
-            return Err(NotRun::Folder(asked.to_owned()));
+        let Some(full) = path_rule::normalize(&workspace.join(asked)) else {
+            return Err(PrepareError::FolderNotGranted(asked.to_owned()));
         };
-        let denied = || NotRun::Folder(reach::show(&full, workspace));
-        let opened = self.files.iter().flat_map(|f| f.opened(Access::Read).chain(f.opened(Access::Write)));
+        let denied = || PrepareError::FolderNotGranted(path_rule::show_folder(&full, workspace));
+        let opened = self
+            .files
+            .iter()
+            .flat_map(|f| f.whole_folders(FileAccess::Read).chain(f.whole_folders(FileAccess::Write)));
         let root =
             opened.filter(|(path, _)| full.starts_with(path)).max_by_key(|(path, _)| path.as_os_str().len());
         let (path, dir) = root.ok_or_else(denied)?;
@@ -173,13 +181,13 @@ impl Wish {
     }
 }
 
-/// Opens what a program's own lists give it; `keys` are their names in `table`. Blocking.
-pub(super) fn own_folders(
+/// Opens the folders in a program's own lists; `keys` are the names of the lists in `table`. Blocks.
+pub(super) fn open_program_folders(
     program: &Program,
-    kept: &Kept,
+    protected: &SharedProtectedPaths,
     table: &str,
     keys: [&str; 3],
-) -> Result<Vec<Folder>, Refusal> {
+) -> Result<Vec<SandboxFolder>, PolicyRefusal> {
     let [read, write, execute] = keys;
     let lists = [
         (read, &program.read, FolderAccess::Read),
@@ -187,31 +195,30 @@ pub(super) fn own_folders(
         (execute, &program.execute, FolderAccess::Execute),
     ];
     let mut folders = Vec::new();
-    for (list, reach, access) in lists.iter().flat_map(|(l, reach, a)| reach.iter().map(move |r| (l, r, *a)))
-    {
-        let path = reach.folder();
-        if let Some(place) = kept.touches(path, access == FolderAccess::Write) {
-            let (path, place) = (path.display(), place.display());
-            let text = "it was given a folder that the host keeps from plugins and their programs";
+    for (list, rule, access) in lists.iter().flat_map(|(l, rule, a)| rule.iter().map(move |r| (l, r, *a))) {
+        let path = rule.folder();
+        if let Some(overlap) = protected.find_overlap(path, access == FolderAccess::Write) {
+            let (path, overlap) = (path.display(), overlap.display());
+            let text = "one of its folders contains a protected path of the host";
             let hint = format!(
-                "`{list}` of {table} gives it `{path}`, and the host keeps `{place}` from plugins and their \
-                 programs: write narrower folders there. Only `--allow-protected-path {place}` on the command line opens it."
+                "`{list}` of {table} lists `{path}`, which overlaps the protected path `{overlap}`: \
+                 list narrower folders. Only `--allow-protected-path {overlap}` on the command line allows it."
             );
-            return Err(Refusal::new(text, hint));
+            return Err(PolicyRefusal::new(text, hint));
         }
-        folders.extend(open(path).map(|at| Folder { at, access }));
+        folders.extend(open_path_handle(path).map(|at| SandboxFolder { handle: at, access }));
     }
     Ok(folders)
 }
 
-/// A folder or file that a program reaches beside the system's, by the handle that was opened for it.
+/// A folder or file that a program reaches in addition to the system's, by its opened handle.
 #[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) at: OwnedFd,
+pub(super) struct SandboxFolder {
+    pub(super) handle: OwnedFd,
     pub(super) access: FolderAccess,
 }
 
-/// What a program may do there.
+/// The access of a program to a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderAccess {
     Read,
@@ -223,18 +230,22 @@ fn check_size(command: &Command) -> Result<(), ProcessError> {
     let texts =
         command.args.iter().chain([&command.program]).chain(command.env.iter().flat_map(|(k, v)| [k, v]));
     let bytes = texts.clone().fold(0, |sum: usize, text| sum.saturating_add(text.len()).saturating_add(16));
-    if bytes > MAX_LINE_BYTES {
-        let problem = format!("the arguments have more than {MAX_LINE_BYTES} bytes: use the program's input");
+    if bytes > MAX_COMMAND_LINE_BYTES {
+        let problem =
+            format!("the arguments have more than {MAX_COMMAND_LINE_BYTES} bytes: pass the data on stdin");
         return Err(ProcessError::Other(problem));
     }
     if texts.clone().any(|text| text.contains('\0')) {
-        return Err(ProcessError::Other("no argument or variable can hold a zero byte".to_owned()));
+        return Err(ProcessError::Other("an argument or variable contains a zero byte".to_owned()));
     }
     Ok(())
 }
 
-/// The variables of the child: what the operator listed, and what the guest sets of what it may.
-fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, OsString)>, Refusal> {
+/// The environment of the program: the operator's variables, and the guest's where allowed.
+fn program_environment(
+    program: &Program,
+    command: &Command,
+) -> Result<Vec<(OsString, OsString)>, PolicyRefusal> {
     let mut env = Vec::new();
     for EnvRule { name, value } in &program.env {
         let value = value.clone().map(OsString::from).or_else(|| std::env::var_os(name));
@@ -242,11 +253,14 @@ fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, Os
     }
     for (name, value) in &command.env {
         if !program.guest_env.contains(name) {
-            let text = format!("a plugin may not set its variable `{}`", reach::shown(name));
-            // The list as it would have to be, with what stands there.
+            let text = format!(
+                "the plugin is not allowed to set the variable `{}`",
+                path_rule::printable_path(name)
+            );
+            // The whole list with the missing name added.
             let all: Vec<&String> = program.guest_env.iter().chain([name]).collect();
             let lines = format!("[programs.{}]\nguest_env = {}", command.program, serde_json::json!(all));
-            return Err(Refusal::new(text, to_allow(&lines)));
+            return Err(PolicyRefusal::new(text, allow_hint(&lines)));
         }
         env.retain(|(known, _)| known.as_os_str() != name.as_str());
         env.push((OsString::from(name), OsString::from(value)));
@@ -254,23 +268,25 @@ fn environment(program: &Program, command: &Command) -> Result<Vec<(OsString, Os
     Ok(env)
 }
 
-/// What the program reaches as its tool does, by the handles that were opened when the plugin was loaded.
-fn of_tool(files: Option<&FileGrants>) -> impl Iterator<Item = Folder> {
+/// The folders of the tool, by the handles that were opened when the plugin was loaded.
+fn tool_folders(files: Option<&FileGrants>) -> impl Iterator<Item = SandboxFolder> {
     let all = files.into_iter().flat_map(|files| {
-        [(Access::Read, FolderAccess::Read), (Access::Write, FolderAccess::Write)]
+        [(FileAccess::Read, FolderAccess::Read), (FileAccess::Write, FolderAccess::Write)]
             .into_iter()
-            .flat_map(move |(kind, access)| files.opened(kind).map(move |(_, dir)| (dir, access)))
+            .flat_map(move |(kind, access)| files.whole_folders(kind).map(move |(_, dir)| (dir, access)))
     });
-    all.filter_map(|(dir, access)| Some(Folder { at: dir.as_fd().try_clone_to_owned().ok()?, access }))
+    all.filter_map(|(dir, access)| {
+        Some(SandboxFolder { handle: dir.as_fd().try_clone_to_owned().ok()?, access })
+    })
 }
 
-/// A handle that names a folder or file and can do nothing with it.
-pub(super) fn open(path: &Path) -> Option<OwnedFd> {
+/// Opens an `O_PATH` handle, which identifies a file or folder but grants no access.
+pub(super) fn open_path_handle(path: &Path) -> Option<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The path under which a folder can be entered that is open already: it cannot be swapped for another.
-pub(super) fn path_of(folder: &OwnedFd) -> String {
+/// The path through which an open folder can be entered, so that it cannot be swapped.
+pub(super) fn proc_fd_path(folder: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", folder.as_raw_fd())
 }

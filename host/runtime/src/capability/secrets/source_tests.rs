@@ -1,4 +1,4 @@
-//! Files that are no secrets, and links that lead to them.
+//! Files that are unsuitable as secrets, and links to them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,11 +9,11 @@ use secrecy::ExposeSecret as _;
 
 use super::*;
 
-struct Folders {
+struct SecretFolders {
     dir: tempfile::TempDir,
 }
 
-impl Folders {
+impl SecretFolders {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("space/sub")).unwrap();
@@ -37,8 +37,8 @@ impl Folders {
 }
 
 #[test]
-fn a_file_is_read_less_one_line_break() {
-    let folders = Folders::new();
+fn one_trailing_line_break_is_removed() {
+    let folders = SecretFolders::new();
     for (content, value) in [
         (&b"abc"[..], "abc"),
         (b"abc\n", "abc"),
@@ -57,8 +57,8 @@ fn a_file_is_read_less_one_line_break() {
 }
 
 #[test]
-fn what_is_no_secret_is_refused_with_the_reason() {
-    let folders = Folders::new();
+fn an_unsuitable_file_is_refused_with_the_reason() {
+    let folders = SecretFolders::new();
     for mode in [0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o660, 0o777] {
         folders.write("keys/a", b"value-value", mode);
         let problem = folders.read("keys/a").unwrap_err();
@@ -73,9 +73,9 @@ fn what_is_no_secret_is_refused_with_the_reason() {
     for (path, why) in [
         ("keys/huge", "at most"),
         ("keys/binary", "UTF-8"),
-        ("keys/fifo", "no regular file"),
+        ("keys/fifo", "not a regular file"),
         ("keys/socket", "cannot be opened"),
-        ("keys", "no regular file"),
+        ("keys", "not a regular file"),
         ("keys/none", "cannot be opened"),
         ("keys/huge/below", "cannot be opened"),
     ] {
@@ -84,12 +84,12 @@ fn what_is_no_secret_is_refused_with_the_reason() {
     }
     let mut ring = KeyRing::default();
     let device = read(&SecretSource::File("/dev/zero".into()), &folders.path("space"), &mut ring).map(|_| ());
-    assert!(device.unwrap_err().contains("no regular file"));
+    assert!(device.unwrap_err().contains("not a regular file"));
 }
 
 #[test]
-fn a_link_is_followed_unless_it_lies_in_the_workspace() {
-    let folders = Folders::new();
+fn a_link_is_followed_unless_it_is_in_the_workspace() {
+    let folders = SecretFolders::new();
     folders.write("keys/a", b"the-value", 0o600);
     symlink("a", folders.path("keys/link")).unwrap();
     symlink(folders.path("keys"), folders.path("elsewhere")).unwrap();
@@ -97,7 +97,7 @@ fn a_link_is_followed_unless_it_lies_in_the_workspace() {
     for path in ["keys/link", "elsewhere/a", "elsewhere/../keys/link", "space/../keys/a"] {
         assert_eq!(folders.read(path).as_deref(), Ok("the-value"), "{path}");
     }
-    assert!(folders.read("keys/loop").unwrap_err().contains("too many links"));
+    assert!(folders.read("keys/loop").unwrap_err().contains("too many symbolic links"));
     symlink("../keys/a", folders.path("space/planted")).unwrap();
     symlink(folders.path("keys"), folders.path("space/sub/folder")).unwrap();
     symlink("space/planted", folders.path("into")).unwrap();
@@ -113,9 +113,9 @@ fn a_link_is_followed_unless_it_lies_in_the_workspace() {
         let problem = folders.read(path).unwrap_err();
         assert!(problem.contains("in the workspace"), "{path}: {problem}");
     }
-    // What is opened has no links any more: one that is put there in between is an error.
-    assert!(open(&folders.path("elsewhere/a")).is_err());
-    assert!(open(&folders.path("keys/link")).is_err());
+    // A link that was added after the links were resolved is an error.
+    assert!(open_without_links(&folders.path("elsewhere/a")).is_err());
+    assert!(open_without_links(&folders.path("keys/link")).is_err());
 }
 
 #[test]

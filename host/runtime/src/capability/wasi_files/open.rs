@@ -1,7 +1,7 @@
-//! Opening below a preopened folder, without waiting: only regular files and folders.
+//! `open-at` below a preopened folder, without blocking and for regular files and folders only.
 //!
-//! A file is looked at before it is opened, so that a FIFO or a device is never opened; it is opened without blocking and
-//! looked at again, should it have been swapped in between. The rules of the flags are those of wasmtime-wasi.
+//! The type is checked before the open, so that a FIFO or device is never opened, and again after a non-blocking
+//! open, in case the path was swapped. The rules for the flags are those of wasmtime-wasi.
 
 use std::fs::File as StdFile;
 use std::os::fd::AsFd as _;
@@ -17,37 +17,39 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     Descriptor, DescriptorFlags, ErrorCode, HostDescriptor as _, NewTimestamp, OpenFlags, PathFlags,
 };
 
-use crate::capability::files::{Meter, open_inside};
+use crate::capability::files::{FileUsage, open_inside};
 
-/// What a guest wants to open.
-pub(super) struct Opening {
-    pub(super) at: PathFlags,
+/// A guest's request to open a path.
+pub(super) struct OpenAtRequest {
+    pub(super) path_flags: PathFlags,
     pub(super) path: String,
-    pub(super) open: OpenFlags,
+    pub(super) open_flags: OpenFlags,
     pub(super) flags: DescriptorFlags,
 }
 
-impl Opening {
-    /// Opens it. Blocks on the file system, and on nobody else.
-    pub(super) fn open(&self, folder: &Dir, meter: &Meter) -> Result<Descriptor, ErrorCode> {
-        let mode = self.check(folder)?;
-        let is_new = self.look(folder, mode)?;
-        if is_new && meter.make().is_err() {
+impl OpenAtRequest {
+    /// Opens the path. Blocks on the file system only.
+    pub(super) fn open(&self, folder: &Dir, usage: &FileUsage) -> Result<Descriptor, ErrorCode> {
+        let mode = self.open_mode(folder)?;
+        let is_new = self.check_file_type(folder, mode)?;
+        if is_new && usage.count_entry().is_err() {
             return Err(ErrorCode::Quota);
         }
-        let opened = self.open_at(folder, self.system_flags(mode)).map_err(code)?;
-        let stat = rustix::fs::fstat(&opened).map_err(code)?;
+        let opened = self.open_at(folder, self.system_flags(mode)).map_err(error_code)?;
+        let stat = rustix::fs::fstat(&opened).map_err(error_code)?;
         let opened = StdFile::from(opened);
-        match kind(&stat) {
+        match file_type(&stat) {
             FileType::Directory => Ok(Descriptor::Dir(Dir::new(opened, folder.perms, mode, true))),
-            FileType::RegularFile if self.open.contains(OpenFlags::DIRECTORY) => Err(ErrorCode::NotDirectory),
+            FileType::RegularFile if self.open_flags.contains(OpenFlags::DIRECTORY) => {
+                Err(ErrorCode::NotDirectory)
+            }
             FileType::RegularFile => Ok(Descriptor::File(File::new(opened, folder.perms, mode, true))),
             _ => Err(ErrorCode::NotPermitted),
         }
     }
 
-    /// How it is opened, if the folder allows that.
-    fn check(&self, folder: &Dir) -> Result<OpenMode, ErrorCode> {
+    /// The open mode, if the folder allows it.
+    fn open_mode(&self, folder: &Dir) -> Result<OpenMode, ErrorCode> {
         let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
         let synchronised = DescriptorFlags::FILE_INTEGRITY_SYNC
             | DescriptorFlags::DATA_INTEGRITY_SYNC
@@ -55,15 +57,15 @@ impl Opening {
         if self.flags.intersects(synchronised) {
             return Err(ErrorCode::Unsupported);
         }
-        if self.open.contains(OpenFlags::DIRECTORY) && self.open.intersects(makes) {
+        if self.open_flags.contains(OpenFlags::DIRECTORY) && self.open_flags.intersects(makes) {
             return Err(ErrorCode::Invalid);
         }
         let writes = self.flags.contains(DescriptorFlags::WRITE);
         let mut mode = OpenMode::empty();
-        if writes || self.open.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE) {
+        if writes || self.open_flags.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE) {
             mode |= OpenMode::WRITE;
         }
-        // Something has to be asked of the system: what is neither to be read nor written is opened to be read.
+        // The system needs some mode: a path opened neither for reading nor for writing is opened for reading.
         if self.flags.contains(DescriptorFlags::READ) || !writes {
             mode |= OpenMode::READ;
         }
@@ -73,24 +75,25 @@ impl Opening {
         Ok(mode)
     }
 
-    /// Refuses what is neither a regular file nor a folder before it is opened. Returns whether a file will be made.
-    fn look(&self, folder: &Dir, mode: OpenMode) -> Result<bool, ErrorCode> {
-        let creates = self.open.contains(OpenFlags::CREATE);
-        // The kernel opens nothing but a folder then.
-        if self.open.contains(OpenFlags::DIRECTORY) && mode == OpenMode::READ {
+    /// Refuses other types than regular files and folders before the open. Returns whether the open will create a
+    /// file.
+    fn check_file_type(&self, folder: &Dir, mode: OpenMode) -> Result<bool, ErrorCode> {
+        let creates = self.open_flags.contains(OpenFlags::CREATE);
+        // With `O_DIRECTORY` the kernel opens only folders.
+        if self.open_flags.contains(OpenFlags::DIRECTORY) && mode == OpenMode::READ {
             return Ok(false);
         }
-        match look(folder, Path::new(&self.path), self.follows()) {
-            // One at the end of a path that is not followed: opening it tells.
+        match file_type_at(folder, Path::new(&self.path), self.follows_links()) {
+            // A final link that is not followed: the open returns the error.
             Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink) => Ok(false),
             Ok(_) => Err(ErrorCode::NotPermitted),
             Err(Errno::NOENT) if creates => Ok(true),
-            Err(error) => Err(code(error)),
+            Err(error) => Err(error_code(error)),
         }
     }
 
-    fn follows(&self) -> bool {
-        self.at.contains(PathFlags::SYMLINK_FOLLOW)
+    fn follows_links(&self) -> bool {
+        self.path_flags.contains(PathFlags::SYMLINK_FOLLOW)
     }
 
     fn system_flags(&self, mode: OpenMode) -> OFlags {
@@ -106,42 +109,42 @@ impl Opening {
             (OpenFlags::TRUNCATE, OFlags::TRUNC),
             (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
         ] {
-            flags.set(system, self.open.contains(of));
+            flags.set(system, self.open_flags.contains(of));
         }
-        // Alone it means nothing, to the system least of all.
-        flags.set(OFlags::EXCL, self.open.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE));
+        // POSIX leaves `O_EXCL` without `O_CREAT` undefined.
+        flags.set(OFlags::EXCL, self.open_flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE));
         flags
     }
 
     fn open_at(&self, folder: &Dir, flags: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-        open_inside(folder.dir.as_fd(), Path::new(&self.path), flags, self.follows())
+        open_inside(folder.dir.as_fd(), Path::new(&self.path), flags, self.follows_links())
     }
 }
 
-/// What a path is.
-fn look(folder: &Dir, path: &Path, follow: bool) -> Result<FileType, Errno> {
+/// The type of a path.
+fn file_type_at(folder: &Dir, path: &Path, follow: bool) -> Result<FileType, Errno> {
     #[cfg(target_os = "linux")]
     let flags = OFlags::PATH;
     #[cfg(not(target_os = "linux"))]
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let seen = open_inside(folder.dir.as_fd(), path, flags, follow)?;
-    Ok(kind(&rustix::fs::fstat(&seen)?))
+    Ok(file_type(&rustix::fs::fstat(&seen)?))
 }
 
-fn kind(stat: &Stat) -> FileType {
+fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn code(error: Errno) -> ErrorCode {
+fn error_code(error: Errno) -> ErrorCode {
     match error {
-        // Out of the folder, as wasmtime-wasi tells it.
+        // The path leaves the folder; wasmtime-wasi returns the same code.
         Errno::XDEV => ErrorCode::NotPermitted,
         error => ErrorCode::from(std::io::Error::from(error)),
     }
 }
 
-/// Sets the times of what is at the end of a path and its links.
+/// Sets the times of the target of a path, with links followed.
 pub(super) async fn set_times(
     view: &mut WasiFilesystemCtxView<'_>,
     folder: &Resource<Descriptor>,
@@ -155,21 +158,21 @@ pub(super) async fn set_times(
     if folder.perms.write_not_permitted() {
         return Err(ErrorCode::NotPermitted.into());
     }
-    let opening = Opening {
-        at: PathFlags::SYMLINK_FOLLOW,
+    let opening = OpenAtRequest {
+        path_flags: PathFlags::SYMLINK_FOLLOW,
         path,
-        open: OpenFlags::empty(),
+        open_flags: OpenFlags::empty(),
         flags: DescriptorFlags::READ,
     };
-    opening.look(&folder, OpenMode::READ)?;
-    // The owner of a file may set its times without the right to read it.
+    opening.check_file_type(&folder, OpenMode::READ)?;
+    // The owner of a file can set its times without permission to read it.
     let opened = match opening.open_at(&folder, OFlags::RDONLY) {
         Err(Errno::ACCESS) => opening.open_at(&folder, OFlags::WRONLY),
         opened => opened,
     };
-    let opened = StdFile::from(opened.map_err(code)?);
+    let opened = StdFile::from(opened.map_err(error_code)?);
     if !matches!(
-        kind(&rustix::fs::fstat(&opened).map_err(code)?),
+        file_type(&rustix::fs::fstat(&opened).map_err(error_code)?),
         FileType::RegularFile | FileType::Directory
     ) {
         return Err(ErrorCode::NotPermitted.into());

@@ -1,4 +1,4 @@
-//! Streams of plain WASI files: one operation at a time, each on a thread.
+//! Streams of plain WASI files: one operation at a time, each on a blocking thread.
 
 use std::fs::File;
 use std::future::Future;
@@ -11,57 +11,57 @@ use tokio_util::task::AbortOnDropHandle;
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 
-use super::Access;
+use super::FileContext;
 
-/// Bytes of one operation, as wasmtime-wasi has it.
+/// Bytes of one operation, as in wasmtime-wasi.
 const CHUNK: usize = 64 << 10;
-/// Bytes that are read for a guest that waits before it said how many it wants.
+/// Bytes read when a guest polls before it names a size.
 const FIRST_CHUNK: usize = 4 << 10;
 
-/// An operation that is under way. Dropping it gives it up; its thread stays taken until the file system answers.
-type Operation<T> = AbortOnDropHandle<io::Result<T>>;
+/// A pending operation. Dropping it abandons the result; its thread stays occupied until the file system answers.
+type PendingOperation<T> = AbortOnDropHandle<io::Result<T>>;
 
-/// Begins an operation. It goes on though the guest does not ask for it.
-fn begin<T: Send + 'static>(
-    access: &Access,
+/// Starts an operation, which runs whether or not the guest polls it.
+fn spawn_operation<T: Send + 'static>(
+    context: &FileContext,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Operation<T> {
-    let access = access.clone();
+) -> PendingOperation<T> {
+    let context = context.clone();
     AbortOnDropHandle::new(tokio::spawn(async move {
-        access.run(work).await.unwrap_or_else(|_| Err(rustix::io::Errno::BUSY.into()))
+        context.run(work).await.unwrap_or_else(|_| Err(rustix::io::Errno::BUSY.into()))
     }))
 }
 
-async fn ended<T>(
+async fn join_operation<T>(
     operation: impl Future<Output = Result<io::Result<T>, tokio::task::JoinError>>,
 ) -> io::Result<T> {
     operation.await.unwrap_or_else(|lost| Err(io::Error::other(lost)))
 }
 
-/// A stream out of a file.
-pub(super) struct FileReader {
+/// An input stream of a file.
+pub(super) struct FileReadStream {
     file: Arc<File>,
     position: u64,
-    access: Access,
-    state: Reading,
+    context: FileContext,
+    state: ReadState,
 }
 
-enum Reading {
+enum ReadState {
     Idle,
-    Waiting(Operation<Bytes>),
+    Waiting(PendingOperation<Bytes>),
     Ready(Bytes),
     Failed(io::Error),
     Ended,
 }
 
-impl FileReader {
-    pub(super) fn new(file: Arc<File>, position: u64, access: Access) -> Self {
-        Self { file, position, access, state: Reading::Idle }
+impl FileReadStream {
+    pub(super) fn new(file: Arc<File>, position: u64, context: FileContext) -> Self {
+        Self { file, position, context, state: ReadState::Idle }
     }
 
-    fn begin(&mut self, size: usize) {
+    fn start_read(&mut self, size: usize) {
         let (file, position) = (Arc::clone(&self.file), self.position);
-        self.state = Reading::Waiting(begin(&self.access, move || {
+        self.state = ReadState::Waiting(spawn_operation(&self.context, move || {
             let mut buffer = BytesMut::zeroed(size.min(CHUNK));
             loop {
                 match file.read_at(&mut buffer, position) {
@@ -78,96 +78,96 @@ impl FileReader {
 }
 
 #[async_trait]
-impl Pollable for FileReader {
+impl Pollable for FileReadStream {
     async fn ready(&mut self) {
-        if let Reading::Idle = self.state {
-            self.begin(FIRST_CHUNK);
+        if let ReadState::Idle = self.state {
+            self.start_read(FIRST_CHUNK);
         }
-        if let Reading::Waiting(operation) = &mut self.state {
-            self.state = match ended(operation).await {
-                Ok(bytes) if bytes.is_empty() => Reading::Ended,
-                Ok(bytes) => Reading::Ready(bytes),
-                Err(error) => Reading::Failed(error),
+        if let ReadState::Waiting(operation) = &mut self.state {
+            self.state = match join_operation(operation).await {
+                Ok(bytes) if bytes.is_empty() => ReadState::Ended,
+                Ok(bytes) => ReadState::Ready(bytes),
+                Err(error) => ReadState::Failed(error),
             };
         }
     }
 }
 
 #[async_trait]
-impl InputStream for FileReader {
+impl InputStream for FileReadStream {
     fn read(&mut self, size: usize) -> StreamResult<Bytes> {
         match &mut self.state {
-            Reading::Idle => {
+            ReadState::Idle => {
                 if size > 0 {
-                    self.begin(size);
+                    self.start_read(size);
                 }
                 Ok(Bytes::new())
             }
-            Reading::Waiting(_) => Ok(Bytes::new()),
-            Reading::Ready(bytes) => {
+            ReadState::Waiting(_) => Ok(Bytes::new()),
+            ReadState::Ready(bytes) => {
                 let part = bytes.split_to(bytes.len().min(size));
                 if bytes.is_empty() {
-                    self.state = Reading::Idle;
+                    self.state = ReadState::Idle;
                 }
                 self.position += part.len() as u64;
                 Ok(part)
             }
-            Reading::Failed(_) => match std::mem::replace(&mut self.state, Reading::Ended) {
-                Reading::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
+            ReadState::Failed(_) => match std::mem::replace(&mut self.state, ReadState::Ended) {
+                ReadState::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
                 _ => Err(StreamError::Closed),
             },
-            Reading::Ended => Err(StreamError::Closed),
+            ReadState::Ended => Err(StreamError::Closed),
         }
     }
 
     async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
-        if let Reading::Idle = self.state
+        if let ReadState::Idle = self.state
             && size > 0
         {
-            self.begin(size);
+            self.start_read(size);
         }
         self.ready().await;
         self.read(size)
     }
 
     async fn cancel(&mut self) {
-        self.state = Reading::Ended;
+        self.state = ReadState::Ended;
     }
 }
 
-/// Where a stream into a file writes.
+/// The position at which an output stream writes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Start {
+pub(super) enum WritePosition {
     At(u64),
     End,
 }
 
-/// A stream into a file that takes what the call may still write.
-pub(super) struct FileWriter {
+/// An output stream of a file that counts against the call's quota.
+pub(super) struct FileWriteStream {
     file: Arc<File>,
-    start: Start,
-    access: Access,
-    state: Writing,
+    start: WritePosition,
+    context: FileContext,
+    state: WriteState,
 }
 
-enum Writing {
+enum WriteState {
     Ready,
-    Waiting(Operation<usize>),
+    Waiting(PendingOperation<usize>),
     Failed(io::Error),
     Closed,
 }
 
-impl FileWriter {
-    pub(super) fn new(file: Arc<File>, start: Start, access: Access) -> Self {
-        Self { file, start, access, state: Writing::Ready }
+impl FileWriteStream {
+    pub(super) fn new(file: Arc<File>, start: WritePosition, context: FileContext) -> Self {
+        Self { file, start, context, state: WriteState::Ready }
     }
 
-    fn checked(&mut self) -> StreamResult<()> {
+    fn check_state(&mut self) -> StreamResult<()> {
         match &self.state {
-            Writing::Ready | Writing::Waiting(_) => Ok(()),
-            Writing::Closed => Err(StreamError::Closed),
-            Writing::Failed(_) => match std::mem::replace(&mut self.state, Writing::Closed) {
-                Writing::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
+            WriteState::Ready | WriteState::Waiting(_) => Ok(()),
+            WriteState::Closed => Err(StreamError::Closed),
+            WriteState::Failed(_) => match std::mem::replace(&mut self.state, WriteState::Closed) {
+                WriteState::Failed(error) => Err(StreamError::LastOperationFailed(error.into())),
                 _ => Err(StreamError::Closed),
             },
         }
@@ -175,61 +175,62 @@ impl FileWriter {
 }
 
 #[async_trait]
-impl Pollable for FileWriter {
+impl Pollable for FileWriteStream {
     async fn ready(&mut self) {
-        if let Writing::Waiting(operation) = &mut self.state {
-            self.state = match ended(operation).await {
+        if let WriteState::Waiting(operation) = &mut self.state {
+            self.state = match join_operation(operation).await {
                 Ok(written) => {
-                    if let Start::At(position) = &mut self.start {
+                    if let WritePosition::At(position) = &mut self.start {
                         *position += written as u64;
                     }
-                    Writing::Ready
+                    WriteState::Ready
                 }
-                Err(error) => Writing::Failed(error),
+                Err(error) => WriteState::Failed(error),
             };
         }
     }
 }
 
 #[async_trait]
-impl OutputStream for FileWriter {
+impl OutputStream for FileWriteStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.checked()?;
-        if let Writing::Waiting(_) = self.state {
-            return Err(StreamError::trap("`check-write` was not asked"));
+        self.check_state()?;
+        if let WriteState::Waiting(_) = self.state {
+            return Err(StreamError::trap("`write` was called without a permit from `check-write`"));
         }
-        if self.access.meter.write(bytes.len() as u64).is_err() {
-            // wasmtime-wasi has a code of WASI for this error of the system, and none for a quota.
+        if self.context.usage.count_bytes(bytes.len() as u64).is_err() {
+            // wasmtime-wasi maps `ENOSPC` to a WASI code, but has no mapping for a quota error.
             return Err(StreamError::LastOperationFailed(io::Error::from(rustix::io::Errno::NOSPC).into()));
         }
         let (file, start) = (Arc::clone(&self.file), self.start);
-        self.state = Writing::Waiting(begin(&self.access, move || write_all(&file, &bytes, start)));
+        self.state =
+            WriteState::Waiting(spawn_operation(&self.context, move || write_all(&file, &bytes, start)));
         Ok(())
     }
 
     fn flush(&mut self) -> StreamResult<()> {
-        self.checked()
+        self.check_state()
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        self.checked()?;
-        Ok(if let Writing::Ready = self.state { CHUNK } else { 0 })
+        self.check_state()?;
+        Ok(if let WriteState::Ready = self.state { CHUNK } else { 0 })
     }
 
     async fn cancel(&mut self) {
-        self.state = Writing::Closed;
+        self.state = WriteState::Closed;
     }
 }
 
-fn write_all(file: &File, bytes: &[u8], start: Start) -> io::Result<usize> {
+fn write_all(file: &File, bytes: &[u8], start: WritePosition) -> io::Result<usize> {
     match start {
-        Start::At(position) => file.write_all_at(bytes, position)?,
-        Start::End => append(file, bytes)?,
+        WritePosition::At(position) => file.write_all_at(bytes, position)?,
+        WritePosition::End => append(file, bytes)?,
     }
     Ok(bytes.len())
 }
 
-/// In one step with finding the end, where the system has that: what others append meanwhile stays.
+/// Appends atomically where the system can, so that data appended by others meanwhile is kept.
 #[cfg(target_os = "linux")]
 fn append(file: &File, mut bytes: &[u8]) -> io::Result<()> {
     use rustix::io::{Errno, ReadWriteFlags};

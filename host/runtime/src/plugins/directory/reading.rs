@@ -1,5 +1,5 @@
-//! Reading files and making plugins of them. What the cache knows comes first and together; what has to be compiled comes
-//! after it, small ones first, in the order in which it is ready: what is quick to be had does not wait for what is slow.
+//! Reads files and loads their plugins. Cached components come first and together. The others are compiled, smallest
+//! first, and returned as they become ready, so that fast plugins do not wait for slow ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,54 +10,54 @@ use futures_util::stream::{self, BoxStream};
 use super::ReadTask;
 use crate::error::LoadError;
 use crate::plugins::file::Stamp;
-use crate::plugins::loader::{CacheAnswers, Contents, Loader};
-use crate::plugins::plugin::{Origin, Plugin};
-use crate::plugins::state::{Content, FileKey, FileRecord};
+use crate::plugins::loader::{CacheLookups, ComponentSource, Loader};
+use crate::plugins::plugin::{ComponentOrigin, Plugin};
+use crate::plugins::state::{FileKey, FileRecord, ReadOutcome};
 
-/// When a file is tried again that could not be read or prepared for a reason which may pass.
-const RETRY: Duration = Duration::from_secs(60);
-/// How long what is ready waits for more that is, to be put in together.
-const GATHER: Duration = Duration::from_millis(200);
-/// So many times as long as it takes to put a batch in, the next one is gathered at least: with thousands of plugins that
-/// is what costs.
-const SHARE: u32 = 10;
+/// When a file is read again after a transient error.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// How long finished plugins wait for more, to be registered together.
+const BATCH_DELAY: Duration = Duration::from_millis(200);
+/// Minimum delay of a batch, as a multiple of the time to register the previous batch. With thousands of plugins,
+/// registration dominates.
+const BATCH_DELAY_FACTOR: u32 = 10;
 
 /// A file that was read.
 pub(crate) struct ReadFile {
     /// The index of its directory.
     pub(crate) directory: usize,
     pub(crate) key: FileKey,
-    /// `None`: it is being written.
+    /// `None` if the file is being written.
     pub(crate) content: Option<FileContent>,
 }
 
-/// The content of a file that was read, and the file as it was then.
+/// The content of a file, and the file at the time it was read.
 pub(crate) struct FileContent {
     pub(crate) record: FileRecord,
-    pub(crate) content: Content,
-    /// Whether the index said what is in it, and nobody opened it.
+    pub(crate) content: ReadOutcome,
+    /// Whether the content is known from the index, without opening the file.
     pub(crate) from_index: bool,
 }
 
-/// Most files that one task reads, and how many tasks there are for each processor: to hand a file over takes as long as to
-/// look at it.
-const MOST_OF_TASK: usize = 256;
-const TASKS_EACH: usize = 8;
+/// Maximum number of files per task, and number of tasks per core. Handing a file to another thread takes as long as a
+/// `stat`.
+const MAX_TASK_FILES: usize = 256;
+const TASKS_PER_CORE: usize = 8;
 
-/// A file that is to be read, with the index of its directory.
-type Work = (usize, ReadTask);
+/// A file to be read, with the index of its directory.
+type DirectoryTask = (usize, ReadTask);
 
-/// Reads files.
+/// Reads files and compiles their components in the background.
 pub(crate) struct FileReader<'a> {
     loader: &'a Loader,
-    tasks: Option<Vec<Work>>,
+    tasks: Option<Vec<DirectoryTask>>,
     slow: BoxStream<'a, ReadFile>,
-    /// How many are still to come.
+    /// The number of files that are not returned yet.
     left: usize,
-    /// Whether something was handed out that had to be compiled.
-    waited: bool,
-    /// When the last batch was handed out.
-    given: Instant,
+    /// Whether a returned file had to be compiled.
+    compiled_any: bool,
+    /// When the last batch was returned.
+    last_batch: Instant,
 }
 
 /// The result of reading a file without compiling it.
@@ -67,42 +67,43 @@ enum QuickRead {
 }
 
 impl<'a> FileReader<'a> {
-    /// Reads files of directories, several at once.
-    pub(crate) fn new(loader: &'a Loader, tasks: Vec<Work>) -> Self {
+    /// Creates a reader for files of several directories.
+    pub(crate) fn new(loader: &'a Loader, tasks: Vec<DirectoryTask>) -> Self {
         let left = tasks.len();
-        let (slow, given) = (stream::empty().boxed(), Instant::now());
-        Self { loader, tasks: Some(tasks), slow, left, waited: false, given }
+        let (slow, last_batch) = (stream::empty().boxed(), Instant::now());
+        Self { loader, tasks: Some(tasks), slow, left, compiled_any: false, last_batch }
     }
 
-    /// The next that are ready; `None`: all were.
+    /// The next batch of files; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Vec<ReadFile>> {
         let batch = match self.tasks.take() {
-            Some(tasks) => self.quick(tasks).await,
+            Some(tasks) => self.read_cached(tasks).await,
             None => Vec::new(),
         };
-        let batch = if batch.is_empty() { self.compiled().await } else { batch };
-        self.given = Instant::now();
+        let batch = if batch.is_empty() { self.next_compiled().await } else { batch };
+        self.last_batch = Instant::now();
         self.left = self.left.saturating_sub(batch.len());
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// Whether there is no more to come.
+    /// Whether all files were returned.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether nothing has been waited for so far: all that was handed out was read just now.
-    pub(crate) fn is_at_once(&self) -> bool {
-        !self.waited
+    /// Whether no time was spent on compiling so far.
+    pub(crate) fn is_immediate(&self) -> bool {
+        !self.compiled_any
     }
 
-    /// All that need not be compiled; begins to compile the others.
-    async fn quick(&mut self, tasks: Vec<Work>) -> Vec<ReadFile> {
+    /// Reads the files with cached components, and starts to compile the others.
+    async fn read_cached(&mut self, tasks: Vec<DirectoryTask>) -> Vec<ReadFile> {
         let loader = self.loader;
-        let answers = Arc::new(CacheAnswers::default());
+        let lookups = Arc::new(CacheLookups::default());
         let (mut quick, mut slow) = (Vec::new(), Vec::new());
-        let mut read =
-            stream::iter(parts(tasks)).map(|part| read_part(part, loader, &answers)).buffered(at_once());
+        let mut read = stream::iter(split_tasks(tasks))
+            .map(|part| read_part(part, loader, &lookups))
+            .buffered(parallelism());
         while let Some(part) = read.next().await {
             for ((directory, task), read) in part {
                 match read {
@@ -117,14 +118,14 @@ impl<'a> FileReader<'a> {
             let content = compile_one(loader, &task).await;
             ReadFile { directory, key: task.key.clone(), content }
         };
-        self.slow = stream::iter(slow).map(compile).buffer_unordered(at_once()).boxed();
+        self.slow = stream::iter(slow).map(compile).buffer_unordered(parallelism()).boxed();
         quick
     }
 
-    async fn compiled(&mut self) -> Vec<ReadFile> {
-        let pause = GATHER.max(self.given.elapsed() * SHARE);
+    async fn next_compiled(&mut self) -> Vec<ReadFile> {
+        let pause = BATCH_DELAY.max(self.last_batch.elapsed() * BATCH_DELAY_FACTOR);
         let Some(first) = self.slow.next().await else { return Vec::new() };
-        self.waited = true;
+        self.compiled_any = true;
         let (mut batch, until) = (vec![first], tokio::time::Instant::now() + pause);
         while let Ok(Some(one)) = tokio::time::timeout_at(until, self.slow.next()).await {
             batch.push(one);
@@ -133,13 +134,13 @@ impl<'a> FileReader<'a> {
     }
 }
 
-fn at_once() -> usize {
+fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// Splits what is to be read, so that no processor waits long for another.
-fn parts(mut tasks: Vec<Work>) -> Vec<Vec<Work>> {
-    let size = tasks.len().div_ceil(at_once() * TASKS_EACH).clamp(1, MOST_OF_TASK);
+/// Splits the tasks evenly over the cores.
+fn split_tasks(mut tasks: Vec<DirectoryTask>) -> Vec<Vec<DirectoryTask>> {
+    let size = tasks.len().div_ceil(parallelism() * TASKS_PER_CORE).clamp(1, MAX_TASK_FILES);
     let mut parts = Vec::with_capacity(tasks.len().div_ceil(size));
     while !tasks.is_empty() {
         let rest = tasks.split_off(size.min(tasks.len()));
@@ -148,19 +149,24 @@ fn parts(mut tasks: Vec<Work>) -> Vec<Vec<Work>> {
     parts
 }
 
-async fn read_part(part: Vec<Work>, loader: &Loader, answers: &Arc<CacheAnswers>) -> Vec<(Work, QuickRead)> {
+async fn read_part(
+    part: Vec<DirectoryTask>,
+    loader: &Loader,
+    lookups: &Arc<CacheLookups>,
+) -> Vec<(DirectoryTask, QuickRead)> {
     let all = Arc::new(part);
-    let (loader, answers, tasks) = (loader.clone(), Arc::clone(answers), Arc::clone(&all));
+    let (loader, lookups, tasks) = (loader.clone(), Arc::clone(lookups), Arc::clone(&all));
     let read = tokio::task::spawn_blocking(move || {
-        tasks.iter().map(|(_, task)| read_one(&loader, &answers, task)).collect::<Vec<_>>()
+        tasks.iter().map(|(_, task)| read_one(&loader, &lookups, task)).collect::<Vec<_>>()
     });
     let read = read.await;
     let all = Arc::into_inner(all).unwrap_or_default();
     match read {
         Ok(read) => all.into_iter().zip(read).collect(),
         Err(error) => {
-            let failed = |work: Work| {
-                let content = judge(unread(work.1.seen), Err(LoadError::Host(error.to_string())));
+            let failed = |work: DirectoryTask| {
+                let content =
+                    file_content(failed_record(work.1.stamp), Err(LoadError::Host(error.to_string())));
                 (work, QuickRead::Done(Some(content)))
             };
             all.into_iter().map(failed).collect()
@@ -168,45 +174,53 @@ async fn read_part(part: Vec<Work>, loader: &Loader, answers: &Arc<CacheAnswers>
     }
 }
 
-/// Makes a plugin of a file, unless it has to be compiled. A file that is what it was when it was hashed is not opened.
-fn read_one(loader: &Loader, answers: &CacheAnswers, task: &ReadTask) -> QuickRead {
-    if let Some(content) = by_index(loader, answers, task) {
+/// Loads a plugin from a file, unless it must be compiled. A file with a valid index entry is not opened.
+fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRead {
+    if let Some(content) = plugin_from_index(loader, lookups, task) {
         return QuickRead::Done(Some(content));
     }
-    match open(task) {
+    match read_contents(task) {
         Err(content) => QuickRead::Done(content.map(|content| *content)),
-        Ok((contents, record)) => match loader.known(&contents.origin, answers) {
+        Ok((contents, record)) => match loader.load_cached(&contents.origin, lookups) {
             Ok(None) => QuickRead::MustCompile { bytes: contents.origin.bytes },
-            Ok(Some(plugin)) => QuickRead::Done(Some(judge(record, Ok(plugin)))),
-            Err(error) => QuickRead::Done(Some(judge(record, Err(error)))),
+            Ok(Some(plugin)) => QuickRead::Done(Some(file_content(record, Ok(plugin)))),
+            Err(error) => QuickRead::Done(Some(file_content(record, Err(error)))),
         },
     }
 }
 
-/// A plugin by what its file was hashed to, if the cache knows it.
-fn by_index(loader: &Loader, answers: &CacheAnswers, task: &ReadTask) -> Option<FileContent> {
+/// Loads a plugin by the digest in the index, if it is cached.
+fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> Option<FileContent> {
     let hashed = task.hashed.clone()?;
     let (file, id) = task.key.clone();
-    let origin = Origin { id, digest: hashed.digest, bytes: hashed.bytes, file: Some(file), given: None };
-    let plugin = loader.known(&origin, answers).ok()??;
-    let record = FileRecord { stamp: task.seen, stands: true, digest: Some(origin.digest), again: None };
-    Some(FileContent { record, content: Content::Plugin(plugin), from_index: true })
+    let origin = ComponentOrigin {
+        id,
+        digest: hashed.digest,
+        bytes: hashed.bytes,
+        file: Some(file),
+        component_bytes: None,
+    };
+    let plugin = loader.load_cached(&origin, lookups).ok()??;
+    let record =
+        FileRecord { stamp: task.stamp, is_stable: true, digest: Some(origin.digest), retry_at: None };
+    Some(FileContent { record, content: ReadOutcome::Plugin(plugin), from_index: true })
 }
 
-/// Makes a plugin of a file that has to be compiled. It is read once more: the bytes of all of them together may be much.
+/// Loads a plugin by compiling. The file is read again, because keeping the bytes of all files could take too much
+/// memory.
 async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileContent> {
     let (of_task, of_loader) = (Arc::clone(task), loader.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let (contents, record) = open(&of_task)?;
-        // Another one with the same bytes may have been compiled meanwhile.
-        let known = of_loader.known(&contents.origin, &CacheAnswers::default());
+        let (contents, record) = read_contents(&of_task)?;
+        // Another file with the same content may have been compiled meanwhile.
+        let known = of_loader.load_cached(&contents.origin, &CacheLookups::default());
         Ok::<_, Option<Box<FileContent>>>((contents, record, known))
     });
     let (contents, record, known) = match read.await {
         Ok(Ok(read)) => read,
         Ok(Err(content)) => return content.map(|content| *content),
         Err(error) => {
-            return Some(judge(unread(task.seen), Err(LoadError::Host(error.to_string()))));
+            return Some(file_content(failed_record(task.stamp), Err(LoadError::Host(error.to_string()))));
         }
     };
     let judged = match known {
@@ -214,40 +228,46 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
         Ok(Some(plugin)) => Ok(plugin),
         Err(error) => Err(error),
     };
-    Some(judge(record, judged))
+    Some(file_content(record, judged))
 }
 
-/// Reads a file. `Err`: there is no more to be done, for it is being written, cannot be read, or is what it was.
-fn open(task: &ReadTask) -> Result<(Contents, FileRecord), Option<Box<FileContent>>> {
-    let ReadTask { key: (path, id), seen, still, judged, .. } = task;
+/// Reads a file. The error is the final result: `None` if the file is being written, or that it is unreadable or
+/// unchanged.
+fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Option<Box<FileContent>>> {
+    let ReadTask { key: (path, id), stamp: listed, must_be_stable, known_digest, .. } = task;
     let began = SystemTime::now();
-    let (contents, stamp) =
-        Loader::read(id.clone(), path).map_err(|error| Some(Box::new(judge(unread(*seen), Err(error)))))?;
-    if *still && stamp != *seen {
+    let (contents, stamp) = Loader::read(id.clone(), path)
+        .map_err(|error| Some(Box::new(file_content(failed_record(*listed), Err(error)))))?;
+    if *must_be_stable && stamp != *listed {
         return Err(None);
     }
-    let stands = stamp.is_some_and(|stamp| stamp.stands_since(began));
-    let record = FileRecord { stamp, stands, digest: Some(contents.origin.digest.clone()), again: None };
-    // Content decides: what is the same is the same plugin. What was refused for a reason that may pass is not.
-    if judged.is_some() && *judged == record.digest {
-        return Err(Some(Box::new(FileContent { record, content: Content::Unchanged, from_index: false })));
+    let is_stable = stamp.is_some_and(|stamp| stamp.is_stable_since(began));
+    let record =
+        FileRecord { stamp, is_stable, digest: Some(contents.origin.digest.clone()), retry_at: None };
+    // The same content means the same plugin, unless it was refused for a transient error.
+    if known_digest.is_some() && *known_digest == record.digest {
+        return Err(Some(Box::new(FileContent {
+            record,
+            content: ReadOutcome::Unchanged,
+            from_index: false,
+        })));
     }
     Ok((contents, record))
 }
 
 /// The record of a file that could not be read.
-fn unread(stamp: Option<Stamp>) -> FileRecord {
-    FileRecord { stamp, stands: false, digest: None, again: None }
+fn failed_record(stamp: Option<Stamp>) -> FileRecord {
+    FileRecord { stamp, is_stable: false, digest: None, retry_at: None }
 }
 
-/// A file with what its content came to.
-fn judge(mut record: FileRecord, judged: Result<Arc<Plugin>, LoadError>) -> FileContent {
+/// The content of a file, with its plugin or the error.
+fn file_content(mut record: FileRecord, judged: Result<Arc<Plugin>, LoadError>) -> FileContent {
     let content = match judged {
-        Ok(plugin) => Content::Plugin(plugin),
+        Ok(plugin) => ReadOutcome::Plugin(plugin),
         Err(error) => {
             let passes = matches!(error, LoadError::Unreadable(_) | LoadError::Host(_));
-            record.again = passes.then(|| Instant::now() + RETRY);
-            Content::Refused(Arc::new(error))
+            record.retry_at = passes.then(|| Instant::now() + RETRY_AFTER);
+            ReadOutcome::Refused(Arc::new(error))
         }
     };
     FileContent { record, content, from_index: false }

@@ -1,4 +1,4 @@
-//! Which files of a directory are to be which plugins.
+//! Assigns plugin ids to the files of a directory.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -9,34 +9,34 @@ use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 
 use crate::error::{HostError, LoadError};
-use crate::plugins::foreign;
+use crate::plugins::plain_component;
 
-/// Most entries of a plugin directory, of whatever kind: they are looked at again and again.
+/// Maximum number of entries of a plugin directory, because it is listed repeatedly.
 const MAX_ENTRIES: usize = 65_536;
-/// Most plugins of one directory.
+/// Maximum number of plugins in one directory.
 const MAX_PLUGIN_FILES: usize = 16_384;
 
-/// A file with the id under which it is to be loaded.
+/// A file with its plugin id.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) file: Arc<Path>,
     pub(crate) id: Result<PluginId, LoadError>,
-    /// Whether there may be a file beside it.
-    pub(crate) beside: bool,
+    /// Whether a `plugin.toml` may exist for it.
+    pub(crate) may_have_manifest: bool,
 }
 
-/// What a directory lists.
-struct Listed {
+/// The relevant names in a directory.
+struct DirectoryListing {
     /// The names of the `.wasm` files.
     files: BTreeSet<OsString>,
-    /// The names of all others that may stand beside one, as [`plain`] has them.
+    /// The names of all `.toml` files, folded by [`fold_name`].
     others: HashSet<Vec<u8>>,
 }
 
-/// The `.wasm` files of a directory in the order of their names, each with its plugin's id: the one the policy gives
-/// the file, or else the file's stem.
+/// The `.wasm` files of a directory in the order of their names, each with the id that the policy gives it, or else its
+/// file stem.
 pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, HostError> {
-    let Listed { files, others } = list(dir)?;
+    let DirectoryListing { files, others } = list(dir)?;
     let mut named: BTreeMap<&str, Vec<&PluginId>> = BTreeMap::new();
     for (id, file) in policy.plugins() {
         if let Some(file) = file {
@@ -47,13 +47,14 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
     let mut taken = HashSet::new();
     for name in &files {
         let file: Arc<Path> = dir.join(name).into();
-        let beside =
-            !others.is_empty() && others.contains(&plain(foreign::beside(name.as_ref()).as_os_str()));
+        let may_have_manifest = !others.is_empty()
+            && others.contains(&fold_name(plain_component::manifest_path(name.as_ref()).as_os_str()));
         let ids = name.to_str().and_then(|name| named.remove(name));
         let ids: Vec<Result<PluginId, LoadError>> = match ids {
             Some(ids) => ids.into_iter().cloned().map(Ok).collect(),
             None => vec![
-                PluginId::new(&file.file_stem().unwrap_or_default().to_string_lossy()).map_err(LoadError::Id),
+                PluginId::new(&file.file_stem().unwrap_or_default().to_string_lossy())
+                    .map_err(LoadError::InvalidId),
             ],
         };
         for id in ids {
@@ -61,44 +62,44 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
                 id.and_then(
                     |id| if taken.insert(id.clone()) { Ok(id) } else { Err(LoadError::DuplicateId(id)) },
                 );
-            found.push(Candidate { file: Arc::clone(&file), id, beside });
+            found.push(Candidate { file: Arc::clone(&file), id, may_have_manifest });
         }
     }
     let is_whole = named.is_empty();
     for (name, ids) in named {
         found.extend(ids.into_iter().map(|id| Candidate {
             file: dir.join(name).into(),
-            id: Err(LoadError::Absent(id.clone())),
-            beside: false,
+            id: Err(LoadError::MissingFile(id.clone())),
+            may_have_manifest: false,
         }));
     }
     if !is_whole {
-        // In the order of names, as at each later look.
+        // Sorted by name, like all later listings.
         found.sort_by(|one, other| one.file.cmp(&other.file));
     }
     Ok(found)
 }
 
-/// Checks that a directory can be listed, and has not too much in it.
+/// Checks that a directory can be listed and does not have too many entries.
 pub(crate) fn check_listing(dir: &Path) -> Result<(), HostError> {
-    each(dir, |_, _| {})
+    for_each_entry(dir, |_, _| {})
 }
 
-fn list(dir: &Path) -> Result<Listed, HostError> {
-    let mut listed = Listed { files: BTreeSet::new(), others: HashSet::new() };
-    each(dir, |name, is_plugin| {
+fn list(dir: &Path) -> Result<DirectoryListing, HostError> {
+    let mut listed = DirectoryListing { files: BTreeSet::new(), others: HashSet::new() };
+    for_each_entry(dir, |name, is_plugin| {
         let kind = Path::new(&name).extension();
         if is_plugin {
             listed.files.insert(name);
         } else if kind.is_some_and(|kind| kind.eq_ignore_ascii_case("toml")) {
-            listed.others.insert(plain(&name));
+            listed.others.insert(fold_name(&name));
         }
     })?;
     Ok(listed)
 }
 
-/// Hands over the name of each entry, and whether it is one of a `.wasm` file.
-fn each(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<(), HostError> {
+/// Calls `take` with the name of each entry, and whether it is a `.wasm` file.
+fn for_each_entry(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<(), HostError> {
     let failed = |error| HostError::Directory { path: dir.to_path_buf(), error };
     let crowded = |most: usize, of: &str| failed(std::io::Error::other(format!("more than {most} {of}")));
     let mut plugins = 0;
@@ -117,8 +118,8 @@ fn each(dir: &Path, mut take: impl FnMut(OsString, bool)) -> Result<(), HostErro
     Ok(())
 }
 
-/// A name as it is compared here. There are file systems to which names that differ in case are one; on others it is then
-/// looked for something that is not there.
-fn plain(name: &OsStr) -> Vec<u8> {
+/// Folds a name to lower case. On a case-insensitive file system the names may be equal; on others this only costs a
+/// look-up of a missing file.
+fn fold_name(name: &OsStr) -> Vec<u8> {
     name.as_encoded_bytes().to_ascii_lowercase()
 }

@@ -1,87 +1,88 @@
-//! How many records are missing, kept where a full disk does not lose the number: the length of a file without content.
+//! Counts missing records where a full disk does not lose the number: in the length of an empty file.
 //!
-//! A file that is only made longer takes no room on the disk, so it can count where nothing can be written, and another
-//! process finds the number after a restart.
+//! Extending a file without writing to it takes no disk space. The counter therefore works when nothing else can be
+//! written, and another process finds the number after a restart.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::{beside, open_beside};
+use super::file::{open_sidecar, with_suffix};
 
 /// Counts records that could not be written.
 #[derive(Debug)]
 pub(super) struct GapCounter {
     path: PathBuf,
-    /// `None`: it cannot be opened, or the audit is no file.
+    /// `None`: the file cannot be opened, or the audit is not a regular file.
     file: Option<File>,
-    is_kept: bool,
-    /// What could not be added to the file.
-    unkept: u64,
+    is_persistent: bool,
+    /// The number that is not in the file yet.
+    unsaved: u64,
 }
 
 impl GapCounter {
-    /// The file of an audit's counter.
-    pub(super) fn path_of(audit: &Path) -> PathBuf {
-        beside(audit, ".gap")
+    /// The path of an audit's counter.
+    pub(super) fn path_for(audit: &Path) -> PathBuf {
+        with_suffix(audit, ".gap")
     }
 
-    /// The counter of an audit; `is_kept`: that is a file, beside which there may be another.
-    pub(super) fn new(audit: &Path, is_kept: bool) -> Self {
-        let mut counter = Self { path: Self::path_of(audit), file: None, is_kept, unkept: 0 };
+    /// Opens the counter of an audit. `is_persistent` is set if the audit is a regular file, which can have companion
+    /// files.
+    pub(super) fn new(audit: &Path, is_persistent: bool) -> Self {
+        let mut counter = Self { path: Self::path_for(audit), file: None, is_persistent, unsaved: 0 };
         counter.open();
         counter
     }
 
     fn open(&mut self) -> Option<&File> {
-        if self.file.is_none() && self.is_kept {
-            self.file = open_beside(&self.path).ok();
+        if self.file.is_none() && self.is_persistent {
+            self.file = open_sidecar(&self.path).ok();
         }
         self.file.as_ref()
     }
 
-    /// Adds to the number. Never waits: what another process holds locked is added later.
+    /// Adds to the count. Never waits: if another process holds the lock, the number is added later.
     pub(super) fn add(&mut self, records: u64) {
-        self.unkept = self.unkept.saturating_add(records);
-        let unkept = self.unkept;
+        self.unsaved = self.unsaved.saturating_add(records);
+        let unsaved = self.unsaved;
         let added = self.open().and_then(|file| {
             file.try_lock().ok()?;
-            let longer = file.metadata().and_then(|meta| file.set_len(meta.len().saturating_add(unkept)));
+            let longer = file.metadata().and_then(|meta| file.set_len(meta.len().saturating_add(unsaved)));
             drop(file.unlock());
             longer.ok()
         });
         if added.is_some() {
-            self.unkept = 0;
+            self.unsaved = 0;
         }
     }
 
-    /// How many records are missing that no line tells of yet.
+    /// The number of missing records that no line reports yet.
     pub(super) fn pending(&self) -> u64 {
-        let kept = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
-        kept.saturating_add(self.unkept)
+        let saved = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
+        saved.saturating_add(self.unsaved)
     }
 
-    /// Hands the number to `write`, and forgets it once that is done. A process that is killed in between leaves the
-    /// number, which is then told twice: rather that than never.
+    /// Passes the count to `write`, and resets it after success. If the process is killed in between, the count is
+    /// reported twice rather than never.
     pub(super) fn take(&mut self, write: impl FnOnce(u64) -> io::Result<()>) -> io::Result<()> {
         let Some(file) = self.open() else {
-            write(self.unkept)?;
-            self.unkept = 0;
+            write(self.unsaved)?;
+            self.unsaved = 0;
             return Ok(());
         };
-        // Another process that holds it writes the line.
+        // The process that holds the lock writes the line.
         if file.try_lock().is_err() {
             return Ok(());
         }
-        let kept = file.metadata().map_or(0, |meta| meta.len());
-        let lost = kept.saturating_add(self.unkept);
+        let saved = file.metadata().map_or(0, |meta| meta.len());
+        let lost = saved.saturating_add(self.unsaved);
         let written = if lost > 0 { write(lost) } else { Ok(()) };
-        let emptied = written.and_then(|()| if kept > 0 { self.empty() } else { Ok(()) });
+        let emptied = written.and_then(|()| if saved > 0 { self.empty() } else { Ok(()) });
         if let Some(file) = &self.file {
             drop(file.unlock());
         }
         emptied?;
-        self.unkept = 0;
+        self.unsaved = 0;
         Ok(())
     }
 
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_outlives_the_process_and_is_told_once() {
+    fn the_count_survives_a_restart_and_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let audit = dir.path().join("audit.jsonl");
         let mut first = GapCounter::new(&audit, true);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_the_number_is_in_memory() {
+    fn without_a_file_the_count_is_in_memory() {
         let mut counter = GapCounter::new(Path::new("/no/such/folder/audit"), true);
         counter.add(2);
         counter.add(3);

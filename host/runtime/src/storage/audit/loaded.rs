@@ -1,8 +1,8 @@
-//! What the audit last said of each plugin that was loaded, so that a plugin has one line for each change and not one for
-//! each start.
+//! Remembers what the audit last recorded about each loaded plugin, so that a plugin gets one line per change instead
+//! of one per start.
 //!
-//! A file beside the audit has a line for each such record, the digest of what it said and the plugin; the last line of a
-//! plugin counts. It is a cache: without it, plugins are recorded once more.
+//! The companion file has one line per record: the digest of its content and the plugin. The last line of a plugin
+//! counts. The file is a cache: without it, plugins are recorded again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,60 +13,60 @@ use std::path::{Path, PathBuf};
 use toolbay_core::audit::GrantRecord;
 use toolbay_core::tool::canonical;
 
-use super::file::{beside, open_beside};
+use super::file::{open_sidecar, with_suffix};
 use crate::storage::private;
 
-/// Largest file that is read, in bytes: thousands of plugins. A larger one is begun anew.
+/// Maximum size of the file, in bytes: thousands of plugins. A larger file is restarted.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What was recorded of plugins.
+/// The digests of the last records.
 #[derive(Debug)]
 pub(super) struct LoadedIndex {
     path: PathBuf,
     known: HashMap<String, String>,
-    /// The file that `known` was read from, and its length.
+    /// The inode and length of the file that `known` was read from.
     read: Option<(u64, u64)>,
 }
 
-/// The digest of what a record says.
+/// The digest of a record's content.
 pub(super) fn digest(record: &GrantRecord) -> String {
     canonical::sha256(&serde_json::to_value(record).unwrap_or_default()).to_string()
 }
 
 impl LoadedIndex {
-    /// The file of an audit's index.
-    pub(super) fn path_of(audit: &Path) -> PathBuf {
-        beside(audit, ".loaded")
+    /// The path of an audit's index.
+    pub(super) fn path_for(audit: &Path) -> PathBuf {
+        with_suffix(audit, ".loaded")
     }
 
     pub(super) fn new(audit: &Path) -> Self {
-        Self { path: Self::path_of(audit), known: HashMap::new(), read: None }
+        Self { path: Self::path_for(audit), known: HashMap::new(), read: None }
     }
 
-    /// Whether the last record of the plugin said the same.
-    pub(super) fn has(&mut self, plugin: &str, digest: &str) -> bool {
+    /// Whether the last record of the plugin had the same content.
+    pub(super) fn contains(&mut self, plugin: &str, digest: &str) -> bool {
         self.refresh();
         self.known.get(plugin).is_some_and(|known| known == digest)
     }
 
-    /// Keeps what was recorded. Where it cannot be kept, the plugin is recorded again at the next start.
-    pub(super) fn keep(&mut self, plugin: &str, digest: &str) {
+    /// Stores the digest of a record. If that fails, the plugin is recorded again at the next start.
+    pub(super) fn insert(&mut self, plugin: &str, digest: &str) {
         self.known.insert(plugin.to_owned(), digest.to_owned());
         let line = format!("{digest} {plugin}\n");
-        let kept = open_beside(&self.path).and_then(|mut file| {
+        let written = open_sidecar(&self.path).and_then(|mut file| {
             if file.metadata()?.len() > MAX_BYTES {
                 file.set_len(0)?;
             }
             file.write_all(line.as_bytes())?;
             file.metadata()
         });
-        match kept {
+        match written {
             Ok(meta) => self.read = Some((meta.ino(), meta.len())),
-            Err(error) => tracing::debug!(%error, "what was recorded of a plugin is not kept"),
+            Err(error) => tracing::debug!(%error, "the index of recorded plugins could not be written"),
         }
     }
 
-    /// Forgets everything: lines that said it are gone.
+    /// Forgets all records, because their lines were removed.
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.read = None;

@@ -1,4 +1,4 @@
-//! The files of an audit as one stream of lines, over rotation and packing.
+//! Reads the files of an audit as one stream of lines, across rotation and packing.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -6,47 +6,47 @@ use std::path::PathBuf;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::archive::{self, Archive, Order, Part};
+use super::archive::{self, Archive, ArchiveFile, ArchiveOrder};
 use super::file::{open_to_read, same_file};
 
-/// Stands for what cannot be read of a packed file: no line of an audit, so it is counted as a broken one.
+/// Stands for the unreadable rest of a packed file. It is not a valid line, so readers count it as broken.
 const DAMAGED: &str = "(the rest of this file is damaged)";
-/// How often the files are listed anew because another process packed or removed one meanwhile.
-const TRIES: u32 = 16;
+/// How often the files are listed again because another process packed or removed one.
+const MAX_ATTEMPTS: u32 = 16;
 
-/// Takes one line.
-type Take<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
+/// Receives one line.
+type LineSink<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
-/// Reads the lines of an audit that are there, the oldest first, and then those that come.
+/// Reads the existing lines of an audit, oldest first, and then new lines.
 #[derive(Debug)]
 pub struct AuditReader {
     path: PathBuf,
-    /// The newest archive that was read.
-    done: Option<Order>,
-    /// The file that is written to, where the next line will be.
-    open: Option<BufReader<File>>,
-    /// The start of a line that is not whole yet.
-    rest: Vec<u8>,
+    /// The newest archive that was read completely.
+    done: Option<ArchiveOrder>,
+    /// The current file, at the position of the next line.
+    current: Option<BufReader<File>>,
+    /// The start of an incomplete line.
+    partial_line: Vec<u8>,
 }
 
 impl AuditReader {
-    /// A reader of the audit at this path, before its first line.
+    /// Creates a reader at the first line of the audit.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), done: None, open: None, rest: Vec::new() }
+        Self { path: path.into(), done: None, current: None, partial_line: Vec::new() }
     }
 
-    /// Hands over all lines that came since the last time.
+    /// Passes all new lines to `take`.
     ///
     /// # Errors
-    /// When a file cannot be read, or `take` fails.
+    /// A file cannot be read, or `take` fails.
     pub fn read(&mut self, take: &mut dyn FnMut(&str) -> io::Result<()>) -> io::Result<()> {
-        for _ in 0..TRIES {
-            self.read_open(take)?;
+        for _ in 0..MAX_ATTEMPTS {
+            self.read_current(take)?;
             if self.is_current() {
                 return Ok(());
             }
-            self.leave(take)?;
+            self.close_current(take)?;
             match self.read_archives(take) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 read => read?,
@@ -56,38 +56,38 @@ impl AuditReader {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
             };
-            // What was renamed meanwhile is read first.
+            // Files that were renamed in between are read first.
             if self.next_archive().is_none() {
-                self.open = Some(BufReader::new(file));
-                return self.read_open(take);
+                self.current = Some(BufReader::new(file));
+                return self.read_current(take);
             }
         }
         Ok(())
     }
 
-    /// Whether what came last is no whole line.
+    /// Whether the last line is incomplete.
     #[must_use]
-    pub fn rest_is_broken(&self) -> bool {
-        !self.rest.is_empty()
+    pub fn has_partial_line(&self) -> bool {
+        !self.partial_line.is_empty()
     }
 
-    /// Whether the open file is the one that is written to.
+    /// Whether the open file is still the current one.
     fn is_current(&self) -> bool {
-        let open = self.open.as_ref().and_then(|open| open.get_ref().metadata().ok());
+        let open = self.current.as_ref().and_then(|open| open.get_ref().metadata().ok());
         let now = fs::symlink_metadata(&self.path).ok();
         open.zip(now).is_some_and(|(open, now)| same_file(&open, &now))
     }
 
-    fn next_archive(&self) -> Option<(Order, Archive)> {
+    fn next_archive(&self) -> Option<(ArchiveOrder, Archive)> {
         archive::list(&self.path).into_iter().find(|(order, _)| self.done.is_none_or(|done| done < *order))
     }
 
-    /// Leaves the open file. What stands at its end without a line break is a line.
-    fn leave(&mut self, take: Take<'_>) -> io::Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
-        // It is the next archive now, unless somebody removed it.
+    /// Closes the open file. Text without a line break at its end counts as a line.
+    fn close_current(&mut self, take: LineSink<'_>) -> io::Result<()> {
+        let Some(open) = self.current.take() else { return Ok(()) };
+        // The file is the next archive now, unless it was removed.
         if let Some((order, archive)) = self.next_archive() {
-            let meta = |part: &Part| fs::symlink_metadata(&part.path).ok();
+            let meta = |part: &ArchiveFile| fs::symlink_metadata(&part.path).ok();
             let is_other = match (archive.plain.as_ref().and_then(meta), open.get_ref().metadata()) {
                 (Some(plain), Ok(open)) => !same_file(&plain, &open),
                 _ => false,
@@ -96,20 +96,20 @@ impl AuditReader {
                 self.done = Some(order);
             }
         }
-        let rest = std::mem::take(&mut self.rest);
+        let rest = std::mem::take(&mut self.partial_line);
         if rest.is_empty() { Ok(()) } else { take(&String::from_utf8_lossy(&rest)) }
     }
 
-    fn read_open(&mut self, take: Take<'_>) -> io::Result<()> {
-        let Some(reader) = &mut self.open else { return Ok(()) };
-        while reader.read_until(b'\n', &mut self.rest)? > 0 && self.rest.ends_with(b"\n") {
-            tell(&self.rest, take)?;
-            self.rest.clear();
+    fn read_current(&mut self, take: LineSink<'_>) -> io::Result<()> {
+        let Some(reader) = &mut self.current else { return Ok(()) };
+        while reader.read_until(b'\n', &mut self.partial_line)? > 0 && self.partial_line.ends_with(b"\n") {
+            emit_line(&self.partial_line, take)?;
+            self.partial_line.clear();
         }
         Ok(())
     }
 
-    fn read_archives(&mut self, take: Take<'_>) -> io::Result<()> {
+    fn read_archives(&mut self, take: LineSink<'_>) -> io::Result<()> {
         while let Some((order, archive)) = self.next_archive() {
             read_archive(&archive, take)?;
             self.done = Some(order);
@@ -118,48 +118,51 @@ impl AuditReader {
     }
 }
 
-/// Hands over the lines of an archive, in the order of their times.
-fn read_archive(archive: &Archive, take: Take<'_>) -> io::Result<()> {
-    // Before a line is handed over: what was renamed meanwhile is looked for anew.
-    let open = |part: &Part| open_to_read(&part.path).map(BufReader::new);
+/// Passes on the lines of an archive, in the order of their times.
+fn read_archive(archive: &Archive, take: LineSink<'_>) -> io::Result<()> {
+    // Opened before the first line is passed on: if a file was renamed, the caller lists the files again.
+    let open = |part: &ArchiveFile| open_to_read(&part.path).map(BufReader::new);
     if let Some(plain) = &archive.plain {
-        let mut lines = Lines::new(open(plain)?);
+        let mut lines = PeekableLines::new(open(plain)?);
         while let Some(line) = lines.pop() {
-            tell(&line, take)?;
+            emit_line(&line, take)?;
         }
         return Ok(());
     }
-    let unpacked = |part: &Option<Part>| {
-        part.as_ref().map(|part| Ok::<_, io::Error>(Lines::new(MultiGzDecoder::new(open(part)?)))).transpose()
+    let unpacked = |part: &Option<ArchiveFile>| {
+        part.as_ref()
+            .map(|part| Ok::<_, io::Error>(PeekableLines::new(MultiGzDecoder::new(open(part)?))))
+            .transpose()
     };
     let (mut ran, mut refused) = (unpacked(&archive.packed)?, unpacked(&archive.refused)?);
     loop {
-        let [first, second] = [&mut ran, &mut refused].map(|lines| lines.as_mut().and_then(Lines::time));
+        let [first, second] =
+            [&mut ran, &mut refused].map(|lines| lines.as_mut().and_then(PeekableLines::time));
         let next = match (first, second) {
             (None, None) => return Ok(()),
             (Some(first), Some(second)) if second < first => &mut refused,
             (None, Some(_)) => &mut refused,
             (Some(_), _) => &mut ran,
         };
-        if let Some(line) = next.as_mut().and_then(Lines::pop) {
-            tell(&line, take)?;
+        if let Some(line) = next.as_mut().and_then(PeekableLines::pop) {
+            emit_line(&line, take)?;
         }
     }
 }
 
-fn tell(line: &[u8], take: Take<'_>) -> io::Result<()> {
+fn emit_line(line: &[u8], take: LineSink<'_>) -> io::Result<()> {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end();
     if text.is_empty() { Ok(()) } else { take(text) }
 }
 
-/// Lines, of which the next can be looked at.
-struct Lines<R> {
+/// Lines with one line of lookahead.
+struct PeekableLines<R> {
     reader: BufReader<R>,
     next: Option<Vec<u8>>,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> PeekableLines<R> {
     fn new(inner: R) -> Self {
         let mut lines = Self { reader: BufReader::new(inner), next: None };
         lines.next = lines.read();
@@ -176,7 +179,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// How the next line begins, which is with its time.
+    /// The start of the next line, up to the end of its time.
     fn time(&mut self) -> Option<Vec<u8>> {
         let length = r#"{"time":"0000-00-00T00:00:00.000000Z"#.len();
         self.next.as_ref().map(|line| line.iter().copied().take(length).collect())

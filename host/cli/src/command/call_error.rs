@@ -1,0 +1,160 @@
+//! What a person reads of a call that failed: what happened, and the command and the policy lines that would change it.
+//!
+//! The texts of a result are for models, which must not read policy lines. The hints beside them are for the operator.
+
+use std::path::Path;
+
+use toolbay::{Host, Policy, View};
+use toolbay_core::call::invoke::Failure;
+use toolbay_core::pipeline::{self, CallResult};
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::{GrantKey, quantity, refusal};
+
+use crate::command::args::SetupArgs;
+use crate::command::readiness::{ToolReadiness, join_keys};
+use crate::command::setup::PolicyFile;
+use crate::output::{self, format};
+
+/// Spaces before a policy line, so that it stands out and can be copied.
+const INDENT: &str = "        ";
+
+/// Prints the error of a failed call with its help.
+pub(crate) fn print(delivered: &CallResult, failure: &Failure, host: &Host, view: &View, args: &SetupArgs) {
+    let tool = delivered.tool.as_str();
+    if view.get(tool).is_none() {
+        return super::unknown_tool(view, tool).print();
+    }
+    output::print_error(&message(delivered, failure, host, view));
+    for help in help_texts(&delivered.hints.lines, limit(failure), tool, host, args) {
+        output::print_help(&help);
+    }
+}
+
+/// The text of a `help:` line for each hint of a refusal: the command that allows it, and the policy lines.
+pub(crate) fn help_texts(
+    hints: &[String],
+    limit: Option<&LimitHit>,
+    tool: &str,
+    host: &Host,
+    args: &SetupArgs,
+) -> Vec<String> {
+    let file = policy_path(args);
+    let mut lines: Vec<String> = Vec::new();
+    for hint in hints {
+        let help = if let Some((first, toml)) = hint.split_once(&refusal::allow_hint("")) {
+            allow_help(first.trim(), toml, grant_command(tool, toml, host).as_deref(), &file)
+        } else if let Some(setting) = hint.strip_prefix(&refusal::raise_hint("")) {
+            raise_help(setting, limit, &file)
+        } else {
+            hint.clone()
+        };
+        if !lines.contains(&help) {
+            lines.push(help);
+        }
+    }
+    lines
+}
+
+fn limit(failure: &Failure) -> Option<&LimitHit> {
+    match failure {
+        Failure::Fault(fault) => fault.limit.as_ref(),
+        Failure::Refused(_) | Failure::Host(_) => None,
+    }
+}
+
+/// The message without what only a model needs to be told.
+fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) -> String {
+    let (tool, outcome) = (delivered.tool.as_str(), pipeline::outcome(&delivered.result));
+    if let Some(ToolReadiness::NeedsGrant(keys)) =
+        view.get(tool).map(|entry| ToolReadiness::check(host, view, entry))
+    {
+        let keys = join_keys(&keys, "` and `");
+        return format!("`{tool}` needs `{keys}`, which the policy does not grant ({outcome})");
+    }
+    let text = failure.to_string();
+    // On stderr nothing takes the text for more than words.
+    let text = delivered.shaping.mark.as_ref().map_or(text.as_str(), |mark| mark.strip_mark(&text));
+    let for_models =
+        [format!(": {}", refusal::not_permitted_notice(tool)), format!("; {}", refusal::limit_notice(tool))];
+    let text = for_models.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), ""));
+    format!("{text} ({outcome})")
+}
+
+/// The policy file as a person reads it.
+fn policy_path(args: &SetupArgs) -> String {
+    PolicyFile::locate(args).map_or_else(|_| "the policy".to_owned(), |file| format::path(&file))
+}
+
+/// `toolbay grant` for the lists of a hint; `None`: it proposes no line for one of them.
+fn grant_command(tool: &str, toml: &str, host: &Host) -> Option<String> {
+    let explanation = host.explain(tool, None)?;
+    let proposed: Vec<GrantKey> =
+        explanation.capabilities.iter().filter_map(|one| one.proposal.as_ref()).map(|one| one.key).collect();
+    let table = format!("[plugins.{}.grant]", explanation.plugin);
+    let mut keys = Vec::new();
+    for line in toml.lines().filter(|line| *line != table) {
+        let name = line.split_once(" = ")?.0;
+        keys.push(*proposed.iter().find(|key| key.name() == name)?);
+    }
+    keys.dedup();
+    Some(format!("toolbay grant {} --only {}", explanation.plugin, join_keys(&keys, ",")))
+}
+
+fn allow_help(first: &str, toml: &str, command: Option<&str>, file: &str) -> String {
+    let first = if first.is_empty() { String::new() } else { format!("{first} ") };
+    let command = command.map_or_else(|| "in ".to_owned(), |command| format!("with `{command}`, or in "));
+    format!("{first}allow it {command}{file}:\n{}", indented(toml))
+}
+
+/// The lines that double a limit, if a policy may have them; otherwise its setting.
+fn raise_help(setting: &str, limit: Option<&LimitHit>, file: &str) -> String {
+    let Some((table, key)) = setting.split_once("] ") else {
+        return format!("raise it in {file}: {setting}");
+    };
+    let key = key.split_once(" = ").map_or(key, |(key, _)| key);
+    let value = limit.filter(|limit| limit.name == key).and_then(|limit| doubled(&limit.value));
+    let lines = value.map(|value| format!("{table}]\n{key} = {value}"));
+    let is_valid =
+        |lines: &String| Policy::parse(&format!("version = 1\n{lines}\n"), Path::new("/"), None).is_ok();
+    let lines = lines.filter(is_valid).unwrap_or_else(|| format!("{table}]\n{key} = …"));
+    format!("raise it in {file}:\n{}", indented(&lines))
+}
+
+/// Twice a number, a size or a time, as the policy writes it.
+fn doubled(value: &str) -> Option<String> {
+    if let Ok(number) = value.replace('_', "").parse::<u64>() {
+        return Some(format::grouped(number.checked_mul(2)?).replace(',', "_"));
+    }
+    if let Ok(duration) = quantity::parse_duration(value) {
+        return Some(format!("\"{}\"", quantity::show_duration(duration.checked_mul(2)?)));
+    }
+    let bytes = quantity::parse_bytes(value).ok()?.checked_mul(2)?;
+    Some(format!("\"{}\"", quantity::show_bytes(bytes)))
+}
+
+fn indented(lines: &str) -> String {
+    lines.lines().map(|line| format!("{INDENT}{line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_doubled_in_its_own_unit() {
+        for (value, expected) in
+            [("20000", "40_000"), ("64MiB", "\"128MiB\""), ("30s", "\"60s\""), ("none", "")]
+        {
+            assert_eq!(doubled(value).unwrap_or_default(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_doubled_keeps_its_setting() {
+        let limit = |value: &str| LimitHit { name: "fuel", value: value.to_owned(), setting: String::new() };
+        let help = raise_help("[plugins.p.limits] fuel = …", Some(&limit("500")), "t.toml");
+        assert_eq!(help, "raise it in t.toml:\n        [plugins.p.limits]\n        fuel = 1_000");
+        let help = raise_help("[plugins.p.limits] fuel = …", Some(&limit(&u64::MAX.to_string())), "t.toml");
+        assert!(help.ends_with("fuel = …"), "{help}");
+    }
+}

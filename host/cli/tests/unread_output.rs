@@ -1,0 +1,286 @@
+//! A stderr without a reader blocks nothing, and a stderr with a reader loses nothing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
+use serde_json::{Value, json};
+
+/// A step that takes this long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+/// Lets a guest log as fast as it can.
+const LOUD: &str = "[limits]\nlog_lines = 4_000_000_000\nlog_rate = 1_000_000\n";
+
+struct UnreadFixture(tempfile::TempDir);
+
+impl UnreadFixture {
+    fn new() -> Self {
+        let desk = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(desk.path("plugins")).unwrap();
+        fs::copy(guest_artifacts::API_ECHO, desk.path("plugins/e.wasm")).unwrap();
+        fs::copy(guest_artifacts::HOSTILE_HOSTCALLS, desk.path("plugins/l.wasm")).unwrap();
+        desk.write_policy("");
+        desk
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write_policy(&self, text: &str) {
+        let beside = self.path("toolbay.new");
+        fs::write(&beside, format!("version = 1\n{LOUD}{text}")).unwrap();
+        fs::rename(beside, self.path("toolbay.toml")).unwrap();
+    }
+
+    fn prepare(&self, mut command: Command) -> Command {
+        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
+        command
+            .env("TOOLBAY_LOG", "warn,toolbay::guest=info")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", cache)
+            .env("TOOLBAY_STATE", self.path("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.prepare(Command::new(env!("CARGO_BIN_EXE_toolbay")));
+        command.args(args);
+        command
+    }
+}
+
+/// A full pipe: a writer blocks until someone reads.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
+    rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(&write, b"\n").is_ok() {}
+    rustix::fs::fcntl_setfl(&write, OFlags::empty()).unwrap();
+    (read, write)
+}
+
+fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits until the process exits.
+fn exit_code(child: &mut Child) -> i32 {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().unwrap_or(-1);
+        }
+        if begin.elapsed() > HANGS {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a line starts with a UTC time: `2026-02-03T04:05:06.000007Z `.
+fn has_time(line: &str) -> bool {
+    line.get(..28).is_some_and(|time| {
+        time.ends_with("Z ") && toolbay_core::audit::timestamp::parse(&time[..27]).is_some()
+    })
+}
+
+fn post(address: SocketAddr, tool: &str, args: &Value) -> TcpStream {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({"name": tool, "arguments": args, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(HANGS)).unwrap();
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    stream
+}
+
+fn status(mut stream: TcpStream) -> u16 {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("no answer");
+    text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn an_unread_stderr_does_not_block_a_server_over_http() {
+    let desk = UnreadFixture::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_unread, stderr) = full_pipe();
+    let mut command = desk.prepare(Command::new("sh"));
+    let program = env!("CARGO_BIN_EXE_toolbay");
+    let line = format!(
+        "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec {program} serve --http systemd"
+    );
+    command.args(["-c", &line]).stdin(Stdio::from(OwnedFd::from(listener))).stderr(stderr);
+    let mut server = command.spawn().unwrap();
+    let echoes = || status(post(address, "e__echo", &json!({"a": 1})));
+    assert_eq!(echoes(), 200);
+    assert_eq!(status(post(address, "l__log", &json!({"n": 20_000}))), 200);
+    let _flood = post(address, "l__log", &json!({}));
+    assert_eq!(echoes(), 200);
+
+    // The policy is reloaded and takes effect.
+    let sum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    fs::write(desk.path("tokens.toml"), format!("[[token]]\nname = \"t\"\nsha256 = \"{sum}\"\n")).unwrap();
+    desk.write_policy("[serve]\ntokens = \"tokens.toml\"\n");
+    let begin = Instant::now();
+    while echoes() != 401 {
+        assert!(begin.elapsed() < HANGS, "the new policy does not hold");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(&server, "TERM");
+    signal(&server, "TERM");
+    assert_eq!(exit_code(&mut server), 0);
+}
+
+struct UnreadClient {
+    stdin: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl UnreadClient {
+    fn of(child: &mut Child) -> Self {
+        let stdin = child.stdin.take().unwrap();
+        let mut client = Self { stdin, answers: lines(child.stdout.take().unwrap()) };
+        let who = json!({"name": "t", "version": "1"});
+        client.send(
+            0,
+            "initialize",
+            &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who}),
+        );
+        client.answer(0);
+        writeln!(client.stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .unwrap();
+        client
+    }
+
+    fn send(&mut self, id: u64, method: &str, params: &Value) {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        writeln!(self.stdin, "{request}").unwrap();
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let line = self.answers.recv_timeout(HANGS).expect("the server says nothing");
+            let message: Value = serde_json::from_str(&line).expect("only JSON on stdout");
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unread_stderr_does_not_block_a_server_over_stdio_and_dropped_lines_are_reported() {
+    let desk = UnreadFixture::new();
+    for reads in [false, true] {
+        let (unread, stderr) = full_pipe();
+        let mut server = desk.command(&["serve"]).stdin(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let mut client = UnreadClient::of(&mut server);
+        // Far more than the queue may hold.
+        client.send(1, "tools/call", &json!({"name": "l__log", "arguments": {"n": 50_000}}));
+        assert_eq!(client.answer(1)["result"]["isError"], json!(false));
+        client.send(2, "tools/call", &json!({"name": "l__log", "arguments": {}}));
+        client.send(3, "tools/call", &json!({"name": "e__echo", "arguments": {"a": 1}}));
+        assert_eq!(client.answer(3)["result"]["isError"], json!(false));
+        if reads {
+            let told = lines(fs::File::from(unread));
+            let until = |part: &str| loop {
+                let line = told.recv_timeout(HANGS).unwrap_or_else(|_| panic!("never: {part}"));
+                assert!(!line.contains("toolbay: ") && !line.contains("flood") || has_time(&line), "{line}");
+                if line.contains(part) {
+                    break line;
+                }
+            };
+            let report = until(" lines were dropped");
+            let count = report.split(' ').find_map(|word| word.parse::<u64>().ok());
+            assert!(count.is_some_and(|count| count > 1000), "{report}");
+            // Messages arrive while the guest keeps logging.
+            desk.write_policy("[limits.x]\n");
+            until("the previous policy stays in force");
+            desk.write_policy("");
+            signal(&server, "HUP");
+            until("the policy was read again");
+            drop(told);
+        }
+        signal(&server, "TERM");
+        assert_eq!(exit_code(&mut server), 0);
+    }
+}
+
+#[test]
+fn a_command_writes_all_lines_to_a_slow_reader_and_ends_without_one() {
+    let desk = UnreadFixture::new();
+    let count = 90;
+    let mistakes: String = (0..count).map(|n| format!("mistake_{n} = 1\n")).collect();
+    desk.write_policy(&mistakes);
+    // More than a pipe holds, for a slow reader.
+    let (read, stderr) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    rustix::pipe::fcntl_setpipe_size(&stderr, 4096).unwrap();
+    let mut child =
+        desk.command(&["list", "--log", "off"]).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let mut text = Vec::new();
+    let (mut pipe, mut piece) = (fs::File::from(read), [0; 100]);
+    loop {
+        match pipe.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => text.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}"),
+        }
+        std::thread::yield_now();
+    }
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(exit_code(&mut child), 2);
+    for n in 0..count {
+        assert!(text.contains(&format!("mistake_{n} = 1")), "{n} of {count} is missing: {}", text.len());
+    }
+    assert!(text.lines().all(|line| !has_time(line)), "times are for servers");
+
+    for args in [&["list"][..], &["call", "no_such_tool"], &["no-such-command"]] {
+        let (_unread, stderr) = full_pipe();
+        let mut child = desk.command(args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        exit_code(&mut child);
+    }
+}

@@ -1,0 +1,125 @@
+//! The ports through which the MCP client reaches other servers. The implementation starts programs and sends requests
+//! under the policy. Values of secrets stay in the implementation: only their names cross these ports.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::pin::Pin;
+
+use futures_util::Stream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use toolbay_policy::mcp_server::{StdioServerConfig, HttpServerConfig};
+use toolbay_policy::name::PluginId;
+
+use crate::call::invoke::BoxFuture;
+
+/// An incoming byte stream.
+pub type ByteReader = Pin<Box<dyn AsyncRead + Send>>;
+/// An outgoing byte stream.
+pub type ByteWriter = Pin<Box<dyn AsyncWrite + Send>>;
+/// The chunks of a response body. An error is a message for people.
+pub type BodyStream = Pin<Box<dyn Stream<Item = Result<Vec<u8>, String>> + Send>>;
+
+/// Starts the programs of MCP servers and sends requests to MCP servers, as the policy allows.
+pub trait ServerConnector: Send + Sync + fmt::Debug {
+    /// Starts a server's program in its sandbox.
+    fn start<'a>(
+        &'a self,
+        name: &'a PluginId,
+        child: &'a StdioServerConfig,
+    ) -> BoxFuture<'a, Result<ServerProcess, ConnectorError>>;
+
+    /// Sends one request to a server's URL, with the headers of its policy section, and returns as soon as the response
+    /// head has arrived. Only redirects to the same origin are followed.
+    fn send<'a>(
+        &'a self,
+        name: &'a PluginId,
+        endpoint: &'a HttpServerConfig,
+        request: ConnectorRequest,
+    ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>>;
+
+    /// A fingerprint of the secrets that a server's program gets. It changes when the value of one of them changes.
+    fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64;
+
+    /// Loads the tool list that was saved last for a server, if it has at most `most` bytes. The caller must validate it
+    /// like a list from the server.
+    fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>>;
+
+    /// Saves the tool list of a server for the next start of the host. It replaces the list saved before. A host without
+    /// a state directory saves nothing.
+    fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()>;
+
+    /// Removes the values of secrets from a text, for logs and lists.
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str>;
+}
+
+/// The error of a connection attempt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectorError {
+    /// The policy or a limit refuses the connection; a retry does not help.
+    #[error("{0}")]
+    Denied(String),
+    /// The program, the connection or the peer failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A running program of a server. Dropping it kills the program with all its child processes.
+pub struct ServerProcess {
+    /// The program's stdin.
+    pub stdin: ByteWriter,
+    /// The program's stdout.
+    pub stdout: ByteReader,
+    /// The program's stderr.
+    pub stderr: ByteReader,
+    /// The kind of sandbox, for people: `landlock+seccomp`, `no sandbox`.
+    pub confinement: &'static str,
+    /// Owns the process.
+    pub handle: Box<dyn ProcessHandle>,
+}
+
+impl fmt::Debug for ServerProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Started").field("confinement", &self.confinement).finish_non_exhaustive()
+    }
+}
+
+/// A handle to a running program. Dropping it kills the program.
+pub trait ProcessHandle: Send + Sync + fmt::Debug {
+    /// Waits until the program's first process exits, and describes its exit status.
+    fn wait(&mut self) -> BoxFuture<'_, String>;
+}
+
+/// An HTTP request to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectorRequest {
+    /// `POST`, `GET` or `DELETE`.
+    pub method: &'static str,
+    /// Headers in addition to those of the policy section.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// An HTTP response whose body is still to be read. Dropping it closes the connection.
+pub struct ConnectorResponse {
+    /// The status code.
+    pub status: u16,
+    /// The headers, with names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: BodyStream,
+}
+
+impl ConnectorResponse {
+    /// The value of a header; `name` is in lower case.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Debug for ConnectorResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response").field("status", &self.status).finish_non_exhaustive()
+    }
+}

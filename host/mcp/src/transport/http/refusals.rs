@@ -1,0 +1,163 @@
+//! Records refused requests: all of them in the audit, and up to a rate in the log. Above the rate, the log contains
+//! counts.
+
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::http::header::HOST;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use parking_lot::Mutex;
+use toolbay_core::audit::refusals::{RefusalCounter, RefusalHandling};
+use toolbay_core::audit::{self, AuditSink, RefusalCountRecord, RequestRecord};
+use toolbay_policy::text;
+
+/// Why a request was refused, for the audit. Stored as a response extension.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefusalReason(pub(super) &'static str);
+
+/// Adds the reason of a refusal to a response.
+pub(super) fn with_reason(mut response: Response<Body>, reason: &'static str) -> Response<Body> {
+    response.extensions_mut().insert(RefusalReason(reason));
+    response
+}
+
+/// Records refused requests, and decides which of them the log lists.
+#[derive(Debug, Default)]
+pub(super) struct RefusedRequests(Mutex<RefusalCounter>);
+
+/// The facts about a request that its record needs.
+pub(super) struct RequestSummary {
+    method: Method,
+    uri: Uri,
+    host: Option<HeaderValue>,
+}
+
+impl RequestSummary {
+    pub(super) fn from_request(request: &Request<Body>) -> Self {
+        let host = request.headers().get(HOST).cloned();
+        Self { method: request.method().clone(), uri: request.uri().clone(), host }
+    }
+
+    fn record(self, client: String, reason: &'static str, status: StatusCode) -> RequestRecord {
+        let host = self.host.map(|host| audit::cut(&String::from_utf8_lossy(host.as_bytes())));
+        RequestRecord {
+            client,
+            reason,
+            status: status.as_u16(),
+            method: audit::cut(self.method.as_str()),
+            path: audit::cut(self.uri.path()),
+            host,
+        }
+    }
+}
+
+impl RefusedRequests {
+    /// Records a request if its response is a refusal: 401, 403 or 429. `client` returns the client's address.
+    pub(super) fn record(
+        &self,
+        audit: &dyn AuditSink,
+        client: impl FnOnce() -> String,
+        request: RequestSummary,
+        response: &Response<Body>,
+    ) {
+        let status = response.status();
+        let usual = match status {
+            StatusCode::UNAUTHORIZED => "unauthorized",
+            StatusCode::FORBIDDEN => "forbidden",
+            StatusCode::TOO_MANY_REQUESTS => "too_many",
+            _ => return,
+        };
+        let reason = response.extensions().get::<RefusalReason>().map_or(usual, |reason| reason.0);
+        let record = request.record(client(), reason, status);
+        self.log(&record);
+        audit.record_request(record);
+    }
+
+    fn log(&self, record: &RequestRecord) {
+        let now = Instant::now();
+        let mut counter = self.0.lock();
+        let counts = counter.due_counts(now);
+        let refusal = counter.add(now, &record.client, record.reason, &record.path);
+        drop(counter);
+        counts.into_iter().for_each(log_count);
+        if refusal == RefusalHandling::Listed {
+            let RequestRecord { client, reason, status, .. } = record;
+            let path = text::one_line(&record.path, audit::MAX_TEXT);
+            let host = record.host.as_deref().map(|host| text::one_line(host, audit::MAX_TEXT));
+            let host = host.unwrap_or_default();
+            tracing::warn!(target: "toolbay::audit", client, reason, status, path, host, "a request was refused");
+        }
+    }
+
+    /// Logs the counts that are due.
+    pub(super) fn log_due(&self) {
+        let counts = self.0.lock().due_counts(Instant::now());
+        counts.into_iter().for_each(log_count);
+    }
+}
+
+fn log_count(count: toolbay_core::audit::refusals::RefusalCount) {
+    let RefusalCountRecord { client, reason, count, seconds, .. } = RefusalCountRecord::new("request", count);
+    let client = client.unwrap_or_else(|| "several".to_owned());
+    tracing::warn!(target: "toolbay::audit", client, reason, count, seconds, "requests were refused");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolbay_core::audit::MemoryAudit;
+    use toolbay_core::audit::refusals::LISTED_PER_CLIENT;
+
+    #[test]
+    fn only_refusals_are_recorded_with_their_reason() {
+        let (requests, audit) = (RefusedRequests::default(), MemoryAudit::default());
+        let answer = |status: u16, reason: Option<&'static str>| {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            match reason {
+                Some(reason) => with_reason(response, reason),
+                None => response,
+            }
+        };
+        for (status, reason, expect) in [
+            (401, Some("token_unknown"), Some("token_unknown")),
+            (401, None, Some("unauthorized")),
+            (403, Some("host"), Some("host")),
+            (429, None, Some("too_many")),
+            (200, None, None),
+            (404, Some("x"), None),
+            (503, None, None),
+        ] {
+            let long = format!("http://{}/mcp/{}?token=secret", "h".repeat(300), "p".repeat(300));
+            let request =
+                Request::builder().uri(long).header(HOST, "evil\u{e9}").body(Body::empty()).unwrap();
+            let summary = RequestSummary::from_request(&request);
+            requests.record(&audit, || "192.0.2.1".to_owned(), summary, &answer(status, reason));
+            let found = audit.take_requests().pop();
+            assert_eq!(found.as_ref().map(|found| found.reason), expect, "{status}");
+            let Some(found) = found else { continue };
+            assert_eq!(
+                (found.status, found.client.as_str(), found.method.as_str()),
+                (status, "192.0.2.1", "GET")
+            );
+            assert!(found.path.len() <= 100 && !found.path.contains("secret"), "{}", found.path);
+            assert!(found.host.is_some());
+        }
+    }
+
+    #[test]
+    fn the_log_lists_a_bounded_number() {
+        let requests = RefusedRequests::default();
+        let record = |n: usize| RequestRecord {
+            client: "192.0.2.1".to_owned(),
+            reason: "host",
+            status: 403,
+            method: "GET".to_owned(),
+            path: n.to_string(),
+            host: None,
+        };
+        (0..1000).for_each(|n| requests.log(&record(n)));
+        let counts = requests.0.lock().take_counts(Instant::now());
+        assert_eq!(counts[0].count, 1000 - u64::from(LISTED_PER_CLIENT));
+    }
+}

@@ -1,0 +1,108 @@
+//! Which operations become tools.
+
+use crate::name::OperationIdentity;
+use crate::operation::METHODS;
+
+/// One line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` stands for any run of
+/// characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OperationPattern {
+    Tag(String),
+    Id(String),
+    Path(Option<String>, String),
+}
+
+impl OperationPattern {
+    pub(crate) fn parse(line: &str) -> Result<Self, String> {
+        if let Some(tag) = line.strip_prefix("tag:") {
+            return Ok(Self::Tag(tag.to_owned()));
+        }
+        if let Some(id) = line.strip_prefix("op:") {
+            return Ok(Self::Id(id.to_owned()));
+        }
+        if line.starts_with('/') {
+            return Ok(Self::Path(None, line.to_owned()));
+        }
+        match line.split_once(' ') {
+            Some((method, path))
+                if path.starts_with('/') && method.bytes().all(|b| b.is_ascii_alphabetic()) =>
+            {
+                Ok(Self::Path(Some(method.to_ascii_uppercase()), path.to_owned()))
+            }
+            None if METHODS.iter().any(|(_, method)| line.eq_ignore_ascii_case(method)) => {
+                Ok(Self::Path(Some(line.to_ascii_uppercase()), "*".to_owned()))
+            }
+            _ => Err(format!(
+                "`{}` selects nothing: write `tag:NAME`, `op:ID`, `GET`, `/path/*` or `GET /path/*`",
+                toolbay_policy::text::one_line(line, 80)
+            )),
+        }
+    }
+
+    pub(crate) fn matches(&self, one: OperationIdentity<'_>, tags: &[String]) -> bool {
+        match self {
+            Self::Tag(tag) => tags.iter().any(|have| matches(tag, have)),
+            Self::Id(id) => one.id.is_some_and(|have| matches(id, have)),
+            Self::Path(method, path) => {
+                method.as_ref().is_none_or(|method| method == one.method) && matches(path, one.path)
+            }
+        }
+    }
+}
+
+/// `*` stands for any run of characters; an earlier star never has to take more than it can, so this is quick.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_selected() {
+        let tags = ["pet".to_owned(), "store admin".to_owned()];
+        let one = OperationIdentity { id: Some("getPet"), method: "GET", path: "/pets/{id}" };
+        for (include, exclude, expected) in [
+            (vec![], vec![], true),
+            (vec!["tag:pet"], vec![], true),
+            (vec!["tag:other"], vec![], false),
+            (vec!["tag:store*"], vec![], true),
+            (vec!["op:get*"], vec!["op:*Pet"], false),
+            (vec!["/pets/*"], vec![], true),
+            (vec!["/pets"], vec![], false),
+            (vec!["POST /pets/*", "get /pets/*"], vec![], true),
+            (vec!["POST /pets/*"], vec![], false),
+            (vec!["get"], vec![], true),
+            (vec![], vec!["GET"], false),
+            (vec!["DELETE"], vec![], false),
+            (vec![], vec!["*"], true),
+            (vec!["/*p*s/*}"], vec!["/*x*"], true),
+        ] {
+            let read = |lines: &[&str]| {
+                lines.iter().filter_map(|line| OperationPattern::parse(line).ok()).collect::<Vec<_>>()
+            };
+            let fits = |lines: &[&str]| read(lines).iter().any(|pattern| pattern.matches(one, &tags));
+            let wanted = (include.is_empty() || fits(&include)) && !fits(&exclude);
+            assert_eq!(wanted, expected, "{include:?} {exclude:?}");
+        }
+        for line in ["", "*", "pets", "G/T /x", "GET pets"] {
+            assert!(OperationPattern::parse(line).unwrap_err().contains("selects nothing"), "{line}");
+        }
+    }
+}

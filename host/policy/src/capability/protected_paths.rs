@@ -1,0 +1,264 @@
+//! The floor: places that no policy opens by itself, because whoever reads them can act as the user, and whoever
+//! writes them decides what runs next. The operator opens one on the command line (`--allow-protected-path PATH`), where no
+//! file that somebody else may have written can do it.
+//!
+//! A grant of a folder in such a place is refused; a grant of a folder around it is given without the place. Only
+//! names are compared here; the runtime adds what each leads to.
+
+use std::path::{Path, PathBuf};
+
+/// Below the home folder: keys, tokens, password stores, browser profiles, histories.
+const HOME_SECRETS: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".netrc",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".pypirc",
+    ".git-credentials",
+    ".pgpass",
+    ".my.cnf",
+    ".vault-token",
+    ".password-store",
+    ".terraform.d",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/hub",
+    ".config/op",
+    ".config/git/credentials",
+    ".config/sops",
+    ".config/rclone",
+    ".config/containers/auth.json",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    "Library/Keychains",
+    "Library/Cookies",
+    "Library/Application Support/Google/Chrome",
+    "Library/Application Support/Firefox",
+    ".history",
+    ".sh_history",
+    ".bash_history",
+    ".zsh_history",
+    ".zhistory",
+    ".ksh_history",
+    ".local/share/fish",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".sqlite_history",
+    ".rediscli_history",
+    ".lesshst",
+    ".viminfo",
+];
+
+/// Below the home folder: what runs by itself at the next login, shell or commit.
+const HOME_STARTS: &[&str] = &[
+    ".profile",
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".config/fish",
+    ".config/autostart",
+    ".config/systemd",
+    ".config/environment.d",
+    ".gitconfig",
+    ".config/git",
+    "Library/LaunchAgents",
+];
+
+/// Of the system.
+const SYSTEM: &[&str] = &[
+    "/proc",
+    "/sys",
+    "/dev",
+    "/boot",
+    "/etc/passwd",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/run/secrets",
+    "/var/run/secrets",
+];
+
+/// A file system in memory that everybody may use: not a device.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// The superuser's home.
+const ROOT: &str = "/root";
+
+/// From whom a place is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// From readers and writers.
+    ReadAndWrite,
+    /// From writers only: what is read there is no secret.
+    WriteOnly,
+}
+
+/// The places, and what of them the operator opened. All paths are absolute and normalised.
+#[derive(Debug, Clone, Default)]
+pub struct ProtectedPaths {
+    protected: Vec<(PathBuf, Protection)>,
+    exemptions: Vec<PathBuf>,
+}
+
+impl ProtectedPaths {
+    /// The places of a Unix system and of a user's home folder.
+    #[must_use]
+    pub fn system_defaults(home: Option<&Path>) -> Self {
+        let mut floor = Self::default();
+        for place in SYSTEM {
+            floor.protect(PathBuf::from(place), Protection::ReadAndWrite);
+        }
+        floor.exempt(PathBuf::from(SHARED_MEMORY));
+        if home.is_none_or(|home| !home.starts_with(ROOT)) {
+            floor.protect(PathBuf::from(ROOT), Protection::ReadAndWrite);
+        }
+        if let Some(home) = home {
+            HOME_SECRETS.iter().for_each(|place| floor.protect(home.join(place), Protection::ReadAndWrite));
+            HOME_STARTS.iter().for_each(|place| floor.protect(home.join(place), Protection::WriteOnly));
+        }
+        floor
+    }
+
+    /// Adds a place.
+    pub fn protect(&mut self, place: PathBuf, from: Protection) {
+        if !self.protected.contains(&(place.clone(), from)) {
+            self.protected.push((place, from));
+        }
+    }
+
+    /// Opens a path and all below it again.
+    pub fn exempt(&mut self, path: PathBuf) {
+        self.exemptions.push(path);
+    }
+
+    /// The paths of all places, and what was opened of them.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.protected.iter().map(|(place, _)| place).chain(&self.exemptions).map(PathBuf::as_path)
+    }
+
+    /// The same with another name for what it names: what `resolve` tells of a path, if it tells anything.
+    #[must_use]
+    pub fn with_aliases(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Self {
+        let more: Vec<_> =
+            self.protected.iter().filter_map(|(place, from)| Some((resolve(place)?, *from))).collect();
+        more.into_iter().for_each(|(place, from)| self.protect(place, from));
+        let more: Vec<_> = self.exemptions.iter().filter_map(|path| resolve(path)).collect();
+        more.into_iter().filter(|path| path.parent().is_some()).for_each(|path| self.exempt(path));
+        self
+    }
+
+    /// The place that a path is, or lies in.
+    #[must_use]
+    pub fn protected_ancestor(&self, path: &Path, writing: bool) -> Option<&Path> {
+        if self.exemptions.iter().any(|open| path.starts_with(open)) {
+            return None;
+        }
+        self.protected_from(writing).find(|place| path.starts_with(place))
+    }
+
+    /// The places below a folder.
+    pub fn protected_below<'a>(&'a self, folder: &'a Path, writing: bool) -> impl Iterator<Item = &'a Path> {
+        let opened = |place: &Path| self.exemptions.iter().any(|open| place.starts_with(open));
+        self.protected_from(writing)
+            .filter(move |place| *place != folder && place.starts_with(folder) && !opened(place))
+    }
+
+    fn protected_from(&self, writing: bool) -> impl Iterator<Item = &Path> {
+        let kept = self.protected.iter().filter(move |(_, from)| writing || *from == Protection::ReadAndWrite);
+        kept.map(|(place, _)| place.as_path())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor() -> ProtectedPaths {
+        let mut floor = ProtectedPaths::system_defaults(Some(Path::new("/home/me")));
+        floor.protect("/home/me/.config/toolbay".into(), Protection::WriteOnly);
+        floor
+    }
+
+    #[test]
+    fn the_table_of_places() {
+        for (path, read, write) in [
+            ("/home/me/.ssh", true, true),
+            ("/home/me/.ssh/id_ed25519", true, true),
+            ("/home/me/.sshx", false, false),
+            ("/home/me/.bashrc", false, true),
+            ("/home/me/.config/toolbay/toolbay.toml", false, true),
+            ("/home/me/.config", false, false),
+            ("/home/me/project", false, false),
+            ("/home/you/.ssh", false, false),
+            ("/proc/self/environ", true, true),
+            ("/dev/shm/x", false, false),
+            ("/dev/sda", true, true),
+            ("/etc/shadow", true, true),
+            ("/etc/hosts", false, false),
+            ("/", false, false),
+        ] {
+            let (floor, path) = (floor(), Path::new(path));
+            assert_eq!(
+                (floor.protected_ancestor(path, false).is_some(), floor.protected_ancestor(path, true).is_some()),
+                (read, write),
+                "{path:?}"
+            );
+        }
+        assert!(ProtectedPaths::system_defaults(Some(Path::new(ROOT))).protected_ancestor(&Path::new(ROOT).join("x"), true).is_none());
+        assert!(ProtectedPaths::system_defaults(None).protected_ancestor(&Path::new(ROOT).join("x"), false).is_some());
+    }
+
+    #[test]
+    fn what_is_around_a_place_is_told_what_to_leave_out() {
+        let floor = floor();
+        let config = Path::new("/home/me/.config");
+        assert!(floor.protected_below(config, true).any(|place| place.ends_with("toolbay")));
+        assert!(!floor.protected_below(config, false).any(|place| place.ends_with("toolbay")));
+        assert!(floor.protected_below(config, false).any(|place| place.ends_with("gh")));
+        assert_eq!(floor.protected_below(Path::new("/home/me/project"), true).count(), 0);
+        assert_eq!(floor.protected_below(Path::new("/proc"), true).count(), 0, "the place itself is not below it");
+    }
+
+    #[test]
+    fn what_the_operator_opens_is_open() {
+        let mut floor = floor();
+        floor.exempt("/home/me/.ssh/known_hosts".into());
+        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/known_hosts"), false).is_none());
+        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
+        assert!(floor.protected_below(Path::new("/home/me"), false).any(|place| place.ends_with(".ssh")));
+        floor.exempt("/home/me/.ssh".into());
+        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_none());
+        assert!(!floor.protected_below(Path::new("/home/me"), false).any(|place| place.ends_with(".ssh")));
+    }
+
+    #[test]
+    fn a_place_is_kept_under_each_of_its_names() {
+        let floor = floor().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
+        assert!(floor.protected_ancestor(Path::new("/real/me/.ssh/id"), false).is_some());
+        assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
+    }
+}

@@ -1,0 +1,307 @@
+//! `[openapi.NAME]` as it is written, and how it is read.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer};
+use url::Url;
+
+use super::{ApprovalMode, DEFAULT_REFRESH, ServiceHeader, MAX_NAME, OpenApiService, OpenApiToolSettings, DocumentLocation};
+use crate::capability::list::RuleList;
+use crate::capability::net::NetRule;
+use crate::capability::secret;
+use crate::limits::table::{self, LimitFlag};
+use crate::limits::{CallLimits, CallLimitsPatch};
+use crate::name::{PluginId, ToolName};
+use crate::output::{OutputSettings, Truncation};
+use crate::permission::Action;
+use crate::policy::file::normalize_sha256;
+use crate::policy::problem::{PolicyProblem, nest_under};
+use crate::quantity::unit::{OptionalQuantity, Time};
+use crate::schema::ToolKey;
+use crate::text::one_line;
+
+/// Most sections.
+pub(super) const MAX_SECTIONS: usize = 100;
+/// Most static headers of a section.
+pub(super) const MAX_HEADERS: usize = 32;
+/// Longest value of one, in bytes.
+const MAX_HEADER_BYTES: usize = 4096;
+
+/// A service that an OpenAPI document describes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ServiceSection")]
+pub(in crate::policy) struct OpenApiSection {
+    /// A file, relative to the policy's folder, or a URL of `https`.
+    #[schemars(length(min = 1))]
+    document: String,
+    /// The only content of the document that is taken, SHA-256 in hex.
+    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
+    sha256: Option<String>,
+    /// How long a fetched document is used before its server is asked for a newer one. Default: 60m.
+    #[serde(default)]
+    refresh: OptionalQuantity<Duration, Time>,
+    /// What all URLs begin with, `https://api.example.com/v1`. Default: the document's.
+    #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://[^?#]+$"))]
+    server: Option<String>,
+    /// Values for the variables of the document's server.
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    /// Operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`. Default: all.
+    #[serde(default)]
+    include: Vec<String>,
+    /// Operations that do not become tools; wins.
+    #[serde(default)]
+    exclude: Vec<String>,
+    /// The secret for each security scheme of the document, `{ api_key = "PETS" }`.
+    #[serde(default)]
+    secrets: BTreeMap<String, String>,
+    /// What is sent with each request: texts, or `{ secret = "PETS", prefix = "Token " }`.
+    #[serde(default)]
+    headers: BTreeMap<String, HeaderSection>,
+    /// Which calls somebody is asked about.
+    #[serde(default)]
+    approve: ApprovalMode,
+    /// The built-in reducer for results; `none` for none. Default: `json_array`.
+    reduce: Option<String>,
+    /// Values in paths may have slashes in them, which are sent as `%2F`.
+    #[serde(default)]
+    encoded_slashes: bool,
+    /// Where it may redirect to, besides to its own included operations.
+    #[serde(default)]
+    net: RuleList<NetRule>,
+    /// Private networks that it, and the server of its document, may be in.
+    #[serde(default)]
+    net_private: RuleList<IpNet>,
+    /// Limits of its tools.
+    #[serde(default, deserialize_with = "read_service_limits")]
+    #[schemars(schema_with = "service_limits_schema")]
+    limits: CallLimitsPatch,
+    /// Calls of all its tools run one after the other.
+    #[serde(default)]
+    serial: bool,
+    /// How its results are given out; that they are marked cannot be changed.
+    #[serde(default, deserialize_with = "read_results")]
+    #[schemars(with = "ServiceResultsSection")]
+    results: OutputSettings,
+    /// Whether the model is asked why it calls.
+    toolcall_reason: Option<bool>,
+    /// Settings of single tools, by the tool's name without the service.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<ToolKey, OpenApiToolSettings>")]
+    tools: BTreeMap<String, OpenApiToolSettings>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a text, or { secret = \"NAME\", prefix = \"…\" }")]
+#[schemars(rename = "ServiceHeader")]
+enum HeaderSection {
+    Plain(String),
+    Secret(SecretHeaderSection),
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SecretHeaderSection {
+    /// The name of the secret.
+    secret: String,
+    /// What stands before its value, `Token ` for instance.
+    #[serde(default)]
+    prefix: String,
+}
+
+/// What a tool's section may say of permission: it never allows what a rule does not.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StricterAction {
+    Ask,
+    Deny,
+}
+
+pub(super) fn read_stricter_action<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Action>, D::Error> {
+    Ok(Some(match StricterAction::deserialize(input)? {
+        StricterAction::Ask => Action::Ask,
+        StricterAction::Deny => Action::Deny,
+    }))
+}
+
+/// `results` without `untrusted`: what a service says is always marked.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "ServiceResults")]
+pub(super) struct ServiceResultsSection {
+    /// Which part of a long text stays.
+    truncate: Option<Truncation>,
+    /// Whether long runs of encoded bytes are taken out of texts.
+    strip_blobs: Option<bool>,
+}
+
+pub(super) fn read_results<'de, D: Deserializer<'de>>(input: D) -> Result<OutputSettings, D::Error> {
+    let ServiceResultsSection { truncate, strip_blobs } = ServiceResultsSection::deserialize(input)?;
+    Ok(OutputSettings { truncate, strip_blobs, ..OutputSettings::default() })
+}
+
+/// A `limits` table without the keys that are about guest code.
+pub(super) fn read_service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<CallLimitsPatch, D::Error> {
+    let patch = CallLimitsPatch::deserialize(input)?;
+    patch.check_service().map_err(serde::de::Error::custom)?;
+    Ok(patch)
+}
+
+fn service_limits_schema(_: &mut SchemaGenerator) -> Schema {
+    table::table_schema::<CallLimits>(|entry| entry.has(LimitFlag::AppliesToServices))
+}
+
+pub(super) fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
+    table::table_schema::<CallLimits>(|entry| entry.has(LimitFlag::AppliesToServices) && !entry.has(LimitFlag::PerPlugin))
+}
+
+impl OpenApiSection {
+    fn resolve(mut self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApiService, PolicyProblem> {
+        let name = PluginId::new(name).map_err(|e| e.to_string())?;
+        check_name(&name)?;
+        let document = DocumentLocation::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
+        normalize_sha256(&mut self.sha256)?;
+        check_document_location(&document, self.sha256.is_some(), self.server.is_some())?;
+        self.limits.check().map_err(nest_under(["limits"]))?;
+        let mut tools = BTreeMap::new();
+        for (tool, section) in self.tools {
+            let name =
+                ToolName::new(&tool).map_err(|e| PolicyProblem::at_keys(["tools", tool.as_str()], e.to_string()))?;
+            let checked = section.limits.check_tool("openapi.NAME");
+            checked.map_err(nest_under(["tools", tool.as_str(), "limits"]))?;
+            tools.insert(name, section);
+        }
+        Ok(OpenApiService {
+            document,
+            sha256: self.sha256,
+            refresh: self.refresh.0.unwrap_or(DEFAULT_REFRESH),
+            server: self.server.map(|server| parse_server(&server)).transpose()?,
+            variables: self.variables,
+            include: self.include,
+            exclude: self.exclude,
+            secrets: self.secrets,
+            headers: parse_headers(self.headers)?,
+            approve: self.approve,
+            reduce: reducer(self.reduce),
+            encoded_slashes: self.encoded_slashes,
+            net: self.net.rules_or_empty("net", workspace)?,
+            net_private: self.net_private.rules_or_empty("net_private", workspace)?,
+            limits: self.limits,
+            serial: self.serial,
+            results: self.results,
+            toolcall_reason: self.toolcall_reason,
+            tools,
+            name,
+        })
+    }
+}
+
+/// Results are long lists more often than not.
+fn reducer(written: Option<String>) -> Option<String> {
+    Some(written.unwrap_or_else(|| "json_array".to_owned())).filter(|name| name != "none")
+}
+
+fn check_name(name: &PluginId) -> Result<(), String> {
+    let text = name.as_str();
+    if text.len() > MAX_NAME {
+        return Err(format!(
+            "the name has {} characters; at most {MAX_NAME} leave room for the names of tools",
+            text.len()
+        ));
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err("the name begins with a letter: it begins the names of tools".to_owned());
+    }
+    Ok(())
+}
+
+/// What is fetched can be another document tomorrow: it is not to say where requests, and secrets, go.
+fn check_document_location(document: &DocumentLocation, pinned: bool, server: bool) -> Result<(), String> {
+    let Some(url) = document.url() else { return Ok(()) };
+    if pinned {
+        return Ok(());
+    }
+    let local = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(v4)) => v4.is_loopback(),
+        Some(url::Host::Ipv6(v6)) => v6.is_loopback(),
+        None => false,
+    };
+    if url.scheme() != "https" && !local {
+        return Err("`document` is fetched over `http`, where anybody on the way can change it: write `https`, or pin \
+             the document with `sha256`"
+            .to_owned());
+    }
+    if !server {
+        return Err(
+            "`document` is fetched and can change: write where the service is, `server = \"https://…\"`, or \
+             pin the document with `sha256`"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn parse_server(text: &str) -> Result<String, String> {
+    let wrong = |why: &str| Err(format!("`server` is `{}`: {why}", one_line(text, 200)));
+    let Ok(url) = Url::parse(text) else { return wrong("write a URL, `https://api.example.com/v1`") };
+    if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
+        return wrong("the service is reached by `https` or `http`");
+    }
+    if !url.username().is_empty()
+        || url.password().is_some()
+        || url.query().is_some()
+        || url.fragment().is_some()
+    {
+        return wrong("a user name, a password and a query have no place there");
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn parse_headers(written: BTreeMap<String, HeaderSection>) -> Result<BTreeMap<String, ServiceHeader>, String> {
+    if written.len() > MAX_HEADERS {
+        return Err(format!("`headers` has more than {MAX_HEADERS} lines"));
+    }
+    let mut all = BTreeMap::new();
+    for (name, value) in written {
+        let name = secret::parse_header_name(&name)?;
+        let (text, header) = match value {
+            HeaderSection::Plain(text) => (text.clone(), ServiceHeader::Plain(text)),
+            HeaderSection::Secret(SecretHeaderSection { secret, prefix }) => {
+                (prefix.clone(), ServiceHeader::Secret { secret, prefix })
+            }
+        };
+        if name == "cookie" {
+            return Err("`headers`: cookies are parameters of operations".to_owned());
+        }
+        if text.len() > MAX_HEADER_BYTES || !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
+            return Err(format!("`headers`: the value of `{name}` is no text that a header can carry"));
+        }
+        if all.insert(name.clone(), header).is_some() {
+            return Err(format!("`headers` has `{name}` twice"));
+        }
+    }
+    Ok(all)
+}
+
+/// All sections of a policy.
+pub(in crate::policy) fn resolve_all(
+    sections: BTreeMap<String, OpenApiSection>,
+    base: &Path,
+    workspace: &Path,
+) -> Result<BTreeMap<PluginId, Arc<OpenApiService>>, PolicyProblem> {
+    if sections.len() > MAX_SECTIONS {
+        return Err(PolicyProblem::at_keys(["openapi"], format!("more than {MAX_SECTIONS} sections [openapi.NAME]")));
+    }
+    let resolve = |(name, section): (String, OpenApiSection)| {
+        let one = section.resolve(&name, base, workspace).map_err(nest_under(["openapi", name.as_str()]))?;
+        Ok((one.name.clone(), Arc::new(one)))
+    };
+    sections.into_iter().map(resolve).collect()
+}

@@ -1,0 +1,54 @@
+//! The embedder's API for the OpenAPI services of the policy: [`Host::load_openapi`] and its results.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use toolbay_policy::capability::protected_paths::Protection;
+use toolbay_policy::{DocumentLocation, OpenApiService};
+
+use crate::host::Host;
+use crate::openapi::{self, OpenApiInfo};
+
+impl Host {
+    /// Reads the documents of the policy's services ([`Policy::openapi`](toolbay_policy::Policy::openapi)) and
+    /// registers their operations as tools. A source that cannot be read is reported and does not stop the others.
+    pub async fn load_openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.load(&self.installed, false).await
+    }
+
+    /// Protects the plugin folder and the OpenAPI documents from all writers. Call it before they are loaded, so that
+    /// programs started meanwhile cannot change them.
+    pub fn protect_sources(&self, plugins: &Path) {
+        let folders = &self.installed.shared.folders;
+        folders.protect(plugins, Protection::WriteOnly);
+        for section in self.policy().openapi_services() {
+            if let DocumentLocation::File(path) = &section.document {
+                folders.protect(path, Protection::WriteOnly);
+            }
+        }
+    }
+
+    /// Like [`Host::load_openapi`], but requests every document again, however fresh its copy is.
+    pub async fn refresh_openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.load(&self.installed, true).await
+    }
+
+    /// The result of the last read of each section, in the order of their names.
+    #[must_use]
+    pub fn openapi(&self) -> Vec<OpenApiInfo> {
+        self.openapi.infos()
+    }
+
+    /// Reads the document of a section, which need not be in the policy. Returns its text and its SHA-256 in hex.
+    ///
+    /// # Errors
+    /// When the document cannot be read.
+    pub async fn read_openapi(&self, section: &Arc<OpenApiService>) -> Result<(Arc<str>, Arc<str>), String> {
+        openapi::read_document(section, &self.installed.services()).await
+    }
+
+    /// Applies a reloaded policy to the loaded services.
+    pub(crate) async fn swap_openapi(&self) {
+        self.openapi.apply_policy(&self.installed).await;
+    }
+}

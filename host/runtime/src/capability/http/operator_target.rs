@@ -1,0 +1,134 @@
+//! Requests to URLs that the operator wrote: of an MCP server, or of an authorization server's keys. An IP address in
+//! such a URL, and `localhost`, are granted. A host *name* must resolve to public addresses, or into a list of
+//! private networks next to the URL: the operator does not control the name's DNS.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hyper::{Request, Response};
+use ipnet::IpNet;
+use toolbay_policy::capability::net::NetTarget;
+use toolbay_policy::capability::net::address::{self, AddressError};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::text::one_line;
+
+use super::HttpClient;
+use super::body::ResponseBody;
+use super::call_network::{NetError, OpenConnectionGuard};
+use super::connect::{ConnectionKey, ConnectionUser, OutboundBody};
+use super::dispatch::{DispatchError, root_cause};
+use super::resolve::parse_ip_literal;
+
+/// Longest text of a peer in an error, in characters.
+pub(super) const MAX_SHOWN: usize = 300;
+
+/// A target that the operator wrote.
+pub(super) struct OperatorTarget<'a> {
+    pub(super) target: &'a NetTarget,
+    /// Private networks that its host may resolve to.
+    pub(super) private: &'a [IpNet],
+    /// Returns the policy line that would allow another network.
+    pub(super) hint: &'a (dyn Fn(IpNet) -> String + Send + Sync),
+}
+
+impl OperatorTarget<'_> {
+    /// Checks the host name before the lookup. The metadata services of clouds are granted only by their IP address.
+    fn check_name(&self) -> Result<(), NetError> {
+        let host = self.target.host();
+        if address::is_metadata_name(host) && self.private.is_empty() {
+            return Err(NetError::Address(format!(
+                "`{host}` is a cloud metadata service, which holds the credentials of the machine; \
+                 only its IP address in the URL allows it"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks every address of the host. One refused address refuses the connection.
+    fn check(&self, addresses: &[SocketAddr]) -> Result<(), NetError> {
+        let host = self.target.host();
+        for ip in addresses.iter().map(SocketAddr::ip) {
+            let problem = match address::check_address(host, ip, self.private) {
+                Ok(()) => continue,
+                Err(AddressError::Special(..)) if is_written_address(host, ip) => continue,
+                Err(problem) => problem,
+            };
+            let net = IpNet::from(address::unmap_ipv4(ip));
+            let hint = (self.hint)(net);
+            return Err(NetError::Address(format!("`{host}`: {problem}; to allow it, {hint}")));
+        }
+        Ok(())
+    }
+}
+
+impl HttpClient {
+    /// Sends a request of the host itself and returns with the head of the response. The lookup counts for the plugin
+    /// `looks_up`. The caller bounds the time.
+    pub(super) async fn send_to_operator_target(
+        &self,
+        user: ConnectionUser,
+        looks_up: &PluginId,
+        named: OperatorTarget<'_>,
+        request: Box<Request<OutboundBody>>,
+    ) -> Result<Response<ResponseBody>, NetError> {
+        named.check_name()?;
+        let key = ConnectionKey::new(user, named.target, named.private);
+        let check = |addresses: &[SocketAddr]| named.check(addresses);
+        let sent = self
+            .dispatch(request, key, looks_up, (OpenConnectionGuard::uncounted(), Duration::MAX), check)
+            .await;
+        sent.map_err(|unsent| match unsent {
+            DispatchError::Net(error) => error,
+            DispatchError::ConnectionLost(error) => {
+                let why = one_line(&root_cause(&error), MAX_SHOWN);
+                NetError::Transport(format!("`{}` gave no response: {why}", named.target.host()))
+            }
+        })
+    }
+}
+
+/// Whether the URL itself contains this address, or `localhost` for a loopback address.
+fn is_written_address(host: &str, ip: IpAddr) -> bool {
+    let local = host == "localhost" || host.ends_with(".localhost");
+    parse_ip_literal(host) == Some(ip) || (local && address::unmap_ipv4(ip).is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use url::Url;
+
+    #[test]
+    fn a_written_address_is_granted_and_one_behind_a_name_is_not() {
+        let check = |url: &str, ip: &str, private: &[&str]| {
+            let target = NetTarget::request("GET", &Url::parse(url).unwrap()).unwrap();
+            let private: Vec<IpNet> = private.iter().map(|net| net.parse().unwrap()).collect();
+            let hint = |net: IpNet| format!("write {net}");
+            let named = OperatorTarget { target: &target, private: &private, hint: &hint };
+            named.check_name()?;
+            // A public address in the same answer does not help.
+            named.check(&[ip.parse::<IpAddr>().unwrap(), "1.1.1.1".parse().unwrap()].map(|ip| (ip, 1).into()))
+        };
+        for (url, ip, private) in [
+            ("http://127.0.0.1/", "127.0.0.1", vec![]),
+            ("http://[::1]/", "::1", vec![]),
+            ("http://10.1.2.3/", "10.1.2.3", vec![]),
+            ("http://localhost/", "127.0.0.1", vec![]),
+            ("https://keys.example/", "10.1.2.3", vec!["10.0.0.0/8"]),
+            ("https://keys.example/", "8.8.8.8", vec![]),
+        ] {
+            assert_eq!(check(url, ip, &private), Ok(()), "{url} {ip}");
+        }
+        for (url, ip, private, part) in [
+            ("https://keys.example/", "10.1.2.3", vec![], "write 10.1.2.3/32"),
+            ("https://keys.example/", "127.0.0.1", vec![], "write 127.0.0.1/32"),
+            ("https://keys.example/", "::ffff:10.1.2.3", vec!["192.168.0.0/16"], "write 10.1.2.3/32"),
+            ("http://localhost/", "10.1.2.3", vec![], "write 10.1.2.3/32"),
+            ("http://169.254.169.254/", "169.254.169.254", vec![], "credentials"),
+            ("http://metadata.google.internal/", "8.8.8.8", vec![], "credentials"),
+        ] {
+            let why = check(url, ip, &private).unwrap_err().to_string();
+            assert!(why.contains(part), "{url} {ip}: {why}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Refusals that WASI cannot report: a frozen clock, repeating random bytes, no preopened folder, an error without a
+//! reason. A plain component, and the model that reads its result, would take them for facts. When a component uses
+//! one of them, the call records it and appends the refusal to the result.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use toolbay_core::call::CallContext;
+use toolbay_policy::GrantDecision;
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::refusal::not_permitted_notice;
+
+use super::{Capabilities, ResolvedGrants};
+
+/// Reports the use of a capability that is not granted. Cheap to create and to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct SilentRefusal {
+    ctx: Arc<CallContext>,
+    granted: Arc<ResolvedGrants>,
+    ungranted_use: &'static UngrantedUse,
+    /// Reported once per entry: a guest may read the clock a million times.
+    noted: Arc<AtomicBool>,
+}
+
+/// A use without a grant, and its substitute.
+#[derive(Debug)]
+pub(crate) struct UngrantedUse {
+    kinds: &'static [CapabilityKind],
+    text: &'static str,
+    /// Appended only to a failed result: language runtimes make this use before the author's code runs.
+    only_on_failure: bool,
+}
+
+/// Reads of the wall clock.
+pub(crate) static CLOCK_READS: UngrantedUse = UngrantedUse {
+    kinds: &[CapabilityKind::Clock],
+    text: "the tool read the clock without the capability `clock`: the clock is frozen at 2025-01-01T00:00:00Z",
+    only_on_failure: false,
+};
+/// Random bytes.
+pub(crate) static RANDOM_BYTES: UngrantedUse = UngrantedUse {
+    kinds: &[CapabilityKind::Random],
+    text: "the tool drew random bytes without the capability `random`: the bytes are the same in each call",
+    only_on_failure: false,
+};
+/// A listing of the preopened folders when there are none.
+pub(crate) static FOLDER_LISTING: UngrantedUse = UngrantedUse {
+    kinds: &[CapabilityKind::FsRead, CapabilityKind::FsWrite],
+    text: "the tool looked for files, but no folder is granted to it",
+    only_on_failure: true,
+};
+/// A file opened for writing.
+pub(crate) static FILE_WRITES: UngrantedUse = UngrantedUse {
+    kinds: &[CapabilityKind::FsWrite],
+    text: "the tool tried to write a file without a grant for writing",
+    only_on_failure: false,
+};
+
+impl SilentRefusal {
+    /// Returns the reporter for a use; `None` when the use is granted or the tool did not declare it.
+    pub(crate) fn new(of: &Capabilities, ungranted_use: &'static UngrantedUse) -> Option<Self> {
+        let (Some(granted), Some(ctx)) = (&of.grantee.granted, &of.grantee.ctx) else { return None };
+        let silent =
+            Self { ctx: Arc::clone(ctx), granted: Arc::clone(granted), ungranted_use, noted: Arc::default() };
+        (silent.declared_refusals().next().is_some() || silent.is_undeclared()).then_some(silent)
+    }
+
+    /// The declared capabilities of this use that the policy does not grant.
+    fn declared_refusals(&self) -> impl Iterator<Item = &GrantDecision> {
+        self.granted.grants.missing().filter(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
+    }
+
+    /// Whether a plain component makes this use without declaring it in its metadata file.
+    fn is_undeclared(&self) -> bool {
+        let mut decisions = self.granted.grants.decisions.iter();
+        self.granted.foreign && !decisions.any(|one| self.ungranted_use.kinds.contains(&one.capability.kind))
+    }
+
+    /// Records the use.
+    pub(crate) fn record_use(&self) {
+        if self.noted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let UngrantedUse { kinds, text, only_on_failure } = self.ungranted_use;
+        let names: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
+        if self.is_undeclared() {
+            let hint = format!(
+                "{text}. To declare it, write `needs` in the metadata file next to the component: {}.",
+                names.join(", ")
+            );
+            self.ctx.add_hint(hint);
+        }
+        for hint in self.declared_refusals().filter_map(|one| one.hint.as_deref()) {
+            self.ctx.add_hint(format!("{text}. {hint}"));
+        }
+        self.ctx.add_silent_refusal(
+            &format!("{text}: {}", not_permitted_notice(&self.ctx.tool)),
+            *only_on_failure,
+        );
+    }
+}

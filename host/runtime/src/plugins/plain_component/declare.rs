@@ -1,0 +1,347 @@
+//! Declares the tools of a plain component from its types, its `plugin.toml` and its imports.
+
+use toolbay_core::tool::manifest::{CapabilityDeclaration, Manifest, ToolManifest};
+use toolbay_policy::capability::CapabilityKind;
+use toolbay_policy::text::one_line;
+use wasmtime::component::types::Type;
+
+use super::{
+    ComponentSections, ExportPath, ExportedFunction, PlainComponent, ToolEntryPoint, functions, names, schema,
+};
+use crate::engine::Engine;
+use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
+use crate::engine::bindings::types::{Capability, ToolDef, ToolTraits};
+use crate::error::LoadError;
+
+/// Maximum size of a schema derived from types, in bytes. A model reads it in each turn.
+const MAX_SCHEMA: usize = 64 << 10;
+/// Maximum number of functions whose reason for not being a tool is reported; the rest are counted.
+const MAX_LEFT_OUT: usize = 20;
+/// Exports that the JavaScript and Python toolchains add for themselves.
+const TOOLCHAIN_EXPORTS: [(Option<&str>, &str); 2] = [(None, "init"), (Some("exports"), "")];
+
+/// The declaration of a plain component.
+pub(crate) struct Declaration {
+    pub(crate) about: Option<PluginInfo>,
+    pub(crate) tools: Vec<(ToolDef, ToolEntryPoint)>,
+    /// Exports that are not tools, with the reasons.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Declares a component by its types, its `plugin.toml` and its imports.
+///
+/// # Errors
+/// The file is invalid, or the component has no tools.
+pub(crate) fn declare(
+    engine: &Engine,
+    component: &PlainComponent,
+    sections: &ComponentSections,
+    imports: &[String],
+) -> Result<Declaration, LoadError> {
+    let functions = functions(engine, &component.ty())?;
+    let implied = implied_capabilities(imports);
+    let mut declared = match &sections.manifest {
+        Some(manifest) => declare_by_manifest(component, &functions, sections, manifest)?,
+        None => declare_by_types(component, &functions, sections)?,
+    };
+    for (tool, _) in &mut declared.tools {
+        let manifest_tool = sections.manifest.as_ref().and_then(|manifest| manifest.tools.get(&tool.name));
+        tool.capabilities = match manifest_tool.and_then(|manifest_tool| manifest_tool.needs.as_ref()) {
+            Some(needs) => needs.iter().map(capability).collect(),
+            None => implied.clone(),
+        };
+    }
+    Ok(declared)
+}
+
+/// Without a `plugin.toml`, every function with a JSON form is a tool.
+fn declare_by_types(
+    component: &PlainComponent,
+    functions: &[ExportedFunction],
+    sections: &ComponentSections,
+) -> Result<Declaration, LoadError> {
+    let (mut tools, mut left_out) = (Vec::new(), Vec::new());
+    let exports: Vec<ExportPath> = functions.iter().map(|function| function.export.clone()).collect();
+    for (function, name) in functions.iter().zip(names::tool_names(&exports)) {
+        let made = match (is_toolchain_export(&function.export), name) {
+            (true, _) => Err("the toolchain added it".to_owned()),
+            (false, None) => Err("others have the same name; name it in the `plugin.toml`".to_owned()),
+            (false, Some(name)) => function_tool(name, function, sections, None),
+        };
+        match made {
+            Ok(tool) => tools.push((tool, ToolEntryPoint::Function(function.export.clone()))),
+            Err(why) => {
+                left_out.push(format!("its function `{}` is not a tool: {why}", shorten(&function.export)));
+            }
+        }
+    }
+    if tools.is_empty() {
+        return Err(no_tools_error(component, &left_out));
+    }
+    let more = left_out.len().saturating_sub(MAX_LEFT_OUT);
+    left_out.truncate(MAX_LEFT_OUT);
+    if more > 0 {
+        left_out.push(format!("{more} more of its functions are not tools"));
+    }
+    Ok(Declaration { about: None, tools, left_out })
+}
+
+/// With a `plugin.toml`, only its tools are declared.
+fn declare_by_manifest(
+    component: &PlainComponent,
+    functions: &[ExportedFunction],
+    sections: &ComponentSections,
+    manifest: &Manifest,
+) -> Result<Declaration, LoadError> {
+    let mut tools = Vec::new();
+    for (name, manifest_tool) in &manifest.tools {
+        let bad =
+            |problem: String| LoadError::Metadata(format!("its `plugin.toml`: [tools.{name}]: {problem}"));
+        tools.push(match manifest_tool.template().map_err(bad)? {
+            Some(_) if !component.is_program() => {
+                return Err(bad(
+                    "the component is not a program: it does not export `wasi:cli/run`".to_owned()
+                ));
+            }
+            Some(template) => {
+                (program_tool(name, manifest_tool).map_err(bad)?, ToolEntryPoint::Program(template))
+            }
+            None => {
+                let wanted = manifest_tool.export.as_deref().unwrap_or_default();
+                let found = functions.iter().find(|function| function.export.matches(wanted));
+                let function =
+                    found.ok_or_else(|| bad(format!("the component exports no function `{wanted}`")))?;
+                let tool =
+                    function_tool(name.clone(), function, sections, Some(manifest_tool)).map_err(bad)?;
+                (tool, ToolEntryPoint::Function(function.export.clone()))
+            }
+        });
+    }
+    Ok(Declaration { about: about(manifest), tools, left_out: Vec::new() })
+}
+
+impl ExportPath {
+    fn matches(&self, wanted: &str) -> bool {
+        self.to_string() == wanted
+    }
+}
+
+fn is_toolchain_export(export: &ExportPath) -> bool {
+    TOOLCHAIN_EXPORTS.iter().any(|(interface, function)| match interface {
+        Some(interface) => export.interface.as_deref() == Some(*interface),
+        None => export.interface.is_none() && export.function == *function,
+    })
+}
+
+/// The error for a component without tools.
+fn no_tools_error(component: &PlainComponent, left_out: &[String]) -> LoadError {
+    let why = match (component.is_program(), left_out.split_first()) {
+        (true, _) => "it is a program: add a file NAME.plugin.toml next to it that declares its tools \
+                      (docs/how-to/plain-components.md)"
+            .to_owned(),
+        (false, None) => {
+            "it exports neither `toolbay:plugin/tools` nor `toolbay:plugin/reducers` nor a function"
+                .to_owned()
+        }
+        (false, Some((first, []))) => first.clone(),
+        (false, Some((first, rest))) => format!("{first}; and {} more", rest.len()),
+    };
+    LoadError::WrongWorld(format!("is not a Toolbay plugin and has no tools: {why}"))
+}
+
+/// Declares a function as a tool.
+fn function_tool(
+    name: String,
+    function: &ExportedFunction,
+    sections: &ComponentSections,
+    manifest_tool: Option<&ToolManifest>,
+) -> Result<ToolDef, String> {
+    if function.export.function.starts_with('[') {
+        return Err("it creates or uses a resource, which has no JSON form".to_owned());
+    }
+    let (mut input, answer) = schema::function_schemas(&function.ty)?;
+    if let Some(manifest_tool) = manifest_tool {
+        manifest_tool.add_arguments_to(&mut input)?;
+    }
+    let input = schema_text(&input)?;
+    let output = answer.schema().map(|schema| schema_text(&schema)).transpose()?;
+    let comment = || sections.comment(&function.export).map(str::to_owned);
+    let description =
+        manifest_tool.and_then(|manifest_tool| manifest_tool.description.clone()).or_else(comment);
+    let description = description.unwrap_or_else(|| signature(function));
+    tool_def(name, description, input, output, manifest_tool)
+}
+
+fn schema_text(schema: &serde_json::Value) -> Result<String, String> {
+    let text = schema.to_string();
+    if text.len() > MAX_SCHEMA {
+        return Err(format!(
+            "the schema of its types has {} bytes, but the limit is {MAX_SCHEMA}",
+            text.len()
+        ));
+    }
+    Ok(text)
+}
+
+/// Declares a program as a tool.
+fn program_tool(name: &str, manifest_tool: &ToolManifest) -> Result<ToolDef, String> {
+    let description = manifest_tool.description.clone().ok_or("it has no `description`")?;
+    let output = manifest_tool.output.as_ref().map(wrap_output).as_ref().map(ToString::to_string);
+    tool_def(
+        name.to_owned(),
+        description,
+        manifest_tool.input_schema().to_string(),
+        output,
+        Some(manifest_tool),
+    )
+}
+
+/// Wraps the schema of a program's output in an object, like the results of functions, unless it describes an object.
+fn wrap_output(schema: &serde_json::Value) -> serde_json::Value {
+    if schema.get("type").and_then(serde_json::Value::as_str) == Some("object") {
+        return schema.clone();
+    }
+    serde_json::json!({"type": "object", "properties": {"result": schema}, "required": ["result"]})
+}
+
+fn tool_def(
+    name: String,
+    description: String,
+    input_schema: String,
+    output_schema: Option<String>,
+    manifest_tool: Option<&ToolManifest>,
+) -> Result<ToolDef, String> {
+    let timeout = manifest_tool.and_then(|manifest_tool| manifest_tool.timeout);
+    Ok(ToolDef {
+        name,
+        title: manifest_tool.and_then(|manifest_tool| manifest_tool.title.clone()),
+        description,
+        input_schema,
+        output_schema,
+        toolset: manifest_tool.and_then(|manifest_tool| manifest_tool.toolset.clone()),
+        tags: manifest_tool.map(|manifest_tool| manifest_tool.tags.clone()).unwrap_or_default(),
+        traits: manifest_tool
+            .map_or(Ok(ToolTraits::empty()), |manifest_tool| traits(&manifest_tool.traits))?,
+        max_result_chars: manifest_tool.and_then(|manifest_tool| manifest_tool.max_result_chars),
+        timeout_ms: timeout.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+        capabilities: Vec::new(),
+        meta: None,
+    })
+}
+
+fn traits(names: &[String]) -> Result<ToolTraits, String> {
+    let mut found = ToolTraits::empty();
+    for name in names {
+        found |= match name.as_str() {
+            "read-only" => ToolTraits::READ_ONLY,
+            "additive" => ToolTraits::ADDITIVE,
+            "idempotent" => ToolTraits::IDEMPOTENT,
+            "closed-world" => ToolTraits::CLOSED_WORLD,
+            "always-include" => ToolTraits::ALWAYS_INCLUDE,
+            "untrusted-output" => ToolTraits::UNTRUSTED_OUTPUT,
+            "needs-approval" => ToolTraits::NEEDS_APPROVAL,
+            "deferred" => ToolTraits::DEFERRED,
+            other => return Err(format!("`{}` is not a trait of the contract", one_line(other, 80))),
+        };
+    }
+    Ok(found)
+}
+
+fn about(manifest: &Manifest) -> Option<PluginInfo> {
+    Some(PluginInfo {
+        name: manifest.name.clone()?,
+        version: manifest.release.clone().unwrap_or_default(),
+        description: manifest.description.clone(),
+        authors: manifest.authors.clone(),
+        license: manifest.license.clone(),
+        homepage: manifest.homepage.clone(),
+        source: manifest.source.clone(),
+        config_schema: None,
+        meta: None,
+    })
+}
+
+fn capability(need: &CapabilityDeclaration) -> Capability {
+    Capability {
+        kind: need.kind.clone(),
+        target: need.target.clone(),
+        optional: need.optional,
+        reason: need.reason.clone(),
+    }
+}
+
+/// The capabilities that a component implies by its imports. It gets those of them that are granted.
+fn implied_capabilities(imports: &[String]) -> Vec<Capability> {
+    /// The prefix of an import, and the capability that it implies.
+    const WANTS: [(&str, CapabilityKind, &str); 9] = [
+        ("wasi:filesystem/", CapabilityKind::FsRead, "**"),
+        ("wasi:filesystem/", CapabilityKind::FsWrite, "**"),
+        ("wasi:http/", CapabilityKind::Net, "https://*:*"),
+        ("wasi:http/", CapabilityKind::Net, "http://*:*"),
+        ("wasi:sockets/tcp", CapabilityKind::Net, "tcp://*:*"),
+        ("wasi:sockets/udp", CapabilityKind::Net, "udp://*:*"),
+        ("wasi:clocks/wall-clock@", CapabilityKind::Clock, "wall"),
+        ("wasi:random/random@", CapabilityKind::Random, "bytes"),
+        ("wasi:random/insecure@", CapabilityKind::Random, "bytes"),
+    ];
+    let mut capabilities: Vec<Capability> = Vec::new();
+    for (begin, kind, target) in WANTS {
+        let Some(import) = imports.iter().find(|import| import.starts_with(begin)) else { continue };
+        if !capabilities.iter().any(|one| one.kind == kind.as_str() && one.target == target) {
+            capabilities.push(Capability {
+                kind: kind.as_str().to_owned(),
+                target: target.to_owned(),
+                optional: true,
+                reason: Some(format!("it imports `{}`", one_line(import, 120))),
+            });
+        }
+    }
+    capabilities
+}
+
+fn shorten(export: &ExportPath) -> String {
+    one_line(&export.to_string(), 120)
+}
+
+/// The description of a function whose author gives none.
+fn signature(function: &ExportedFunction) -> String {
+    let params: Vec<String> =
+        function.ty.params().map(|(name, ty)| format!("{name}: {}", wit_type_name(&ty))).collect();
+    let result =
+        function.ty.results().next().map_or_else(String::new, |ty| format!(" -> {}", wit_type_name(&ty)));
+    let text = format!("{}({}){result}", function.export, params.join(", "));
+    format!("The function {}. Its author gives no description.", one_line(&text, 1000))
+}
+
+/// The WIT name of a type, without its parameters.
+fn wit_type_name(ty: &Type) -> &'static str {
+    match ty {
+        Type::Bool => "bool",
+        Type::S8 => "s8",
+        Type::U8 => "u8",
+        Type::S16 => "s16",
+        Type::U16 => "u16",
+        Type::S32 => "s32",
+        Type::U32 => "u32",
+        Type::S64 => "s64",
+        Type::U64 => "u64",
+        Type::Float32 => "f32",
+        Type::Float64 => "f64",
+        Type::Char => "char",
+        Type::String => "string",
+        Type::List(_) => "list",
+        Type::Map(_) => "map",
+        Type::Record(_) => "record",
+        Type::Tuple(_) => "tuple",
+        Type::Variant(_) => "variant",
+        Type::Enum(_) => "enum",
+        Type::Option(_) => "option",
+        Type::Result(_) => "result",
+        Type::Flags(_) => "flags",
+        Type::Own(_) | Type::Borrow(_) => "resource",
+        Type::Future(_) => "future",
+        Type::Stream(_) => "stream",
+        Type::ErrorContext => "error-context",
+        Type::FixedLengthList(_) => "list",
+    }
+}

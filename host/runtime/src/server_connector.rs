@@ -1,0 +1,101 @@
+//! Connects to the MCP servers of the policy: starts programs in the sandbox, sends requests through the host's HTTP
+//! client, and injects secrets at the last moment.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::server_connector::{
+    ConnectorError, ConnectorRequest, ConnectorResponse, ServerConnector, ServerProcess,
+};
+use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
+use toolbay_policy::name::PluginId;
+
+use crate::capability::process::server;
+use crate::plugins::installed::InstalledPlugins;
+use crate::storage::private;
+
+/// Connects under the host's policy. Each start and each request uses the current services, so a policy reload applies
+/// to the next one.
+pub(crate) struct PolicyServerConnector {
+    pub(crate) installed: Arc<InstalledPlugins>,
+    /// The folder with the last known tool lists.
+    pub(crate) tool_lists: Option<PathBuf>,
+}
+
+impl PolicyServerConnector {
+    /// The file with the tool list of a server. A server name contains no path separator.
+    fn tool_list_file(&self, name: &PluginId) -> Option<PathBuf> {
+        Some(self.tool_lists.as_ref()?.join(format!("{name}.json")))
+    }
+}
+
+/// Writes a file in a folder of the host.
+fn write_private(file: &Path, bytes: &[u8]) -> Result<(), String> {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    private::make_dir(dir)?;
+    private::replace_unsynced(file, &[bytes]).map_err(|error| format!("`{}`: {error}", file.display()))
+}
+
+impl std::fmt::Debug for PolicyServerConnector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PolicyServerConnector").finish_non_exhaustive()
+    }
+}
+
+impl ServerConnector for PolicyServerConnector {
+    fn start<'a>(
+        &'a self,
+        name: &'a PluginId,
+        child: &'a StdioServerConfig,
+    ) -> BoxFuture<'a, Result<ServerProcess, ConnectorError>> {
+        Box::pin(async move { server::start_server(&self.installed.services(), name, child).await })
+    }
+
+    fn send<'a>(
+        &'a self,
+        name: &'a PluginId,
+        endpoint: &'a HttpServerConfig,
+        request: ConnectorRequest,
+    ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
+        Box::pin(async move {
+            let services = self.installed.services();
+            services.http.send_to_mcp_server(name, endpoint, request, &services.secrets).await
+        })
+    }
+
+    fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64 {
+        // Keyed, so that the hash reveals nothing about a secret.
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let services = self.installed.services();
+        let values = child.env_secrets.values().map(|name| services.secrets.value(name));
+        KEY.hash_one(values.collect::<Vec<_>>())
+    }
+
+    fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let file = self.tool_list_file(name)?;
+            let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
+            read.ok()?.unwrap_or_else(|problem| {
+                tracing::warn!(server = %name, "the saved tool list is not used: {problem}");
+                None
+            })
+        })
+    }
+
+    fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(file) = self.tool_list_file(name) else { return };
+            let written = tokio::task::spawn_blocking(move || write_private(&file, &bytes)).await;
+            if let Ok(Err(problem)) = written {
+                tracing::warn!(server = %name, "the tool list was not saved: {problem}");
+            }
+        })
+    }
+
+    fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.installed.services().redactor.redact_text(text)
+    }
+}
