@@ -85,7 +85,9 @@ impl Drop for LoopbackServer {
 }
 
 impl LoopbackServer {
-    pub(crate) async fn new(answer: impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn new(
+        answer: impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync + 'static,
+    ) -> Self {
         Self::listen(None, Arc::new(answer)).await
     }
 
@@ -164,7 +166,11 @@ pub(crate) fn tls_config(names: &[&str]) -> (ServerConfig, String) {
     (config, made.cert.pem())
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: &LoopbackState, answer: &LoopbackResponse) {
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    state: &LoopbackState,
+    answer: &LoopbackResponse,
+) {
     while let Some(seen) = receive(&mut stream).await {
         let reply = answer(&seen);
         state.seen.lock().unwrap().push(seen);

@@ -14,7 +14,7 @@ pub(crate) fn asked() -> Option<String> {
 }
 
 /// Prints the figure of the part.
-pub(crate) fn tell(figure: f64) {
+pub(crate) fn print_figure(figure: f64) {
     println!("{FIGURE}{figure}");
 }
 

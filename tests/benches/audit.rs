@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use toolbay::core::audit::AuditSink;
 use toolbay::{AuditReader, FileAudit, ToolCall, TurnContext};
 
-use crate::figures::{keep, median, quick, rounds, tell};
+use crate::figures::{keep, median, print_table, quick, rounds};
 use crate::library::LibraryBench;
 
 /// The total of refused calls, in batches of a hundred. One call runs between two batches.
@@ -33,7 +33,8 @@ fn flood(runtime: &Runtime) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.jsonl");
     let audit: Arc<dyn AuditSink> = Arc::new(FileAudit::open(&path).unwrap());
-    let library = |audit| LibraryBench::of(guest_artifacts::BENCH_ECHO, "", Path::new("/"), |b| b.audit(audit));
+    let library =
+        |audit| LibraryBench::of(guest_artifacts::BENCH_ECHO, "", Path::new("/"), |b| b.audit(audit));
     let library = runtime.block_on(library(audit));
     let batches = if quick() { REFUSED / BATCH / 10 } else { REFUSED / BATCH };
     let start = Instant::now();
@@ -69,7 +70,7 @@ fn flood(runtime: &Runtime) {
     assert!(bytes <= MOST, "{bytes} bytes");
     let mib = bytes as f64 / f64::from(1 << 20);
     keep("audit_of_refused_mib", mib);
-    tell(&format!(
+    print_table(&format!(
         "\n| calls refused | calls that ran | all of these in the audit | its files | took |\n|---|---|---|---|---|\n\
          | {refused} | {batches} | yes | {mib:.2} MiB of at most 64 | {took:.1} s |\n"
     ));
@@ -98,7 +99,7 @@ fn starts(runtime: &Runtime) {
     }
     let (off, on) = (median(&mut off), median(&mut on));
     keep("audit_start_line_ratio", on / off);
-    tell(&format!(
+    print_table(&format!(
         "\n| call of a tool that may keep state | p50 µs | ratio |\n|---|---|---|\n| `start_lines = \"never\"` | {off:.1} | 1 |\n\
          | `start_lines = \"effects\"` | {on:.1} | {:.2} |\n",
         on / off

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::{Filter, Host, PluginId, Policy, ToolCall, TurnContext, native_tool};
 
-use crate::figures::{keep, median, rounds, tell};
+use crate::figures::{keep, median, print_table, rounds};
 use crate::floor::{ARGS, BareStore};
 use crate::peers::{named, strings};
 use crate::process::RunningProgram;
@@ -57,7 +57,7 @@ pub(crate) fn run() {
         text += &format!("| {name} | {rate:.0} | {:.2} |\n", rate / floor);
     }
     text += &peers.iter_mut().map(|peer| peer.row(sandbox, native)).collect::<String>();
-    tell(&text);
+    print_table(&text);
 }
 
 fn host(runtime: &Runtime) -> Host {

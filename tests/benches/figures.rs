@@ -21,7 +21,7 @@ pub(crate) fn kept(name: &str) -> Option<f64> {
 }
 
 /// Prints a table, and appends it to the file that the variable `TOOLBAY_TABLES` names.
-pub(crate) fn tell(table: &str) {
+pub(crate) fn print_table(table: &str) {
     println!("{table}");
     if let Some(file) = std::env::var_os("TOOLBAY_TABLES") {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();

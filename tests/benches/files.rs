@@ -110,7 +110,10 @@ impl PreparedFiles {
             let mut data = Vec::new();
             dir.open(path).unwrap().read_to_end(&mut data).unwrap();
             let size = data.len() as u64;
-            FileData { data, stat: StatCall { kind: FileOperation::File, size, modified_ms: 0, version: String::new() } }
+            FileData {
+                data,
+                stat: StatCall { kind: FileOperation::File, size, modified_ms: 0, version: String::new() },
+            }
         };
         Self(BareStore::over(guest_artifacts::BENCH_FILES, |linker| {
             let mut files = linker.instance("toolbay:plugin/files@0.1.0").unwrap();

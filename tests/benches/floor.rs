@@ -84,7 +84,11 @@ impl BareStore {
     }
 
     /// The same with these bounds.
-    pub(crate) fn held(guest: &str, held: HeldInstance, imports: impl FnOnce(&mut Linker<FloorState>)) -> Self {
+    pub(crate) fn held(
+        guest: &str,
+        held: HeldInstance,
+        imports: impl FnOnce(&mut Linker<FloorState>),
+    ) -> Self {
         Self::of_many(guest, held, 64, imports)
     }
 

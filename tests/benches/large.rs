@@ -67,7 +67,7 @@ fn peak(part: &str) {
             peak.kib()
         }
     };
-    apart::tell(kib);
+    apart::print_figure(kib);
 }
 
 fn runtime() -> Runtime {

@@ -28,7 +28,8 @@ pub(crate) fn run() {
     println!("\n| bare wasmtime, fresh instance, one call | functions imported | bytes | p50 µs | p99 µs |");
     println!("|---|---|---|---|---|");
     for (((what, guest, ..), bare), times) in SIDES.iter().zip(&bare).zip(times) {
-        let (bytes, FigureSpread { p50, p99 }) = (std::fs::metadata(guest).unwrap().len(), FigureSpread::of(times));
+        let (bytes, FigureSpread { p50, p99 }) =
+            (std::fs::metadata(guest).unwrap().len(), FigureSpread::of(times));
         println!("| {what} | {} | {bytes} | {p50:.1} | {p99:.1} |", bare.imports());
         keep(&format!("lean_{}_us", if what.contains("new") { "hello" } else { "echo" }), p50);
     }

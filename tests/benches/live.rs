@@ -16,7 +16,7 @@ pub(crate) fn run() {
     if let Some(part) = apart::asked() {
         let (side, which) = part.split_once(' ').unwrap();
         let [resident, share] = if side == "bare" { bare() } else { library() };
-        return apart::tell(if which == "resident" { resident } else { share });
+        return apart::print_figure(if which == "resident" { resident } else { share });
     }
     println!(
         "\n| {INSTANCES} live instances | KiB each | resident, counting shared pages in each |\n|---|---|---|"

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::figures::{FigureSpread, keep, median, rounds, tell};
+use crate::figures::{FigureSpread, keep, median, print_table, rounds};
 use session::PeerSession;
 
 /// How long a side is measured in a round.
@@ -58,7 +58,7 @@ pub(crate) fn run() {
     let mut measured: Vec<PeerFigures> = servers.iter().map(|_| PeerFigures::default()).collect();
     starts(&servers, &mut measured);
     calls(&servers, &mut measured);
-    tell(&table(&servers, &measured));
+    print_table(&table(&servers, &measured));
     for (server, measured) in servers.iter().zip(measured).filter(|(_, measured)| measured.failed.is_none()) {
         keep(&format!("peer_{}_p50_us", server.name), FigureSpread::of(measured.times).p50);
     }

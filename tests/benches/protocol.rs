@@ -202,8 +202,10 @@ impl ServerPipes {
 }
 
 fn stdio(toolbay: &Path, bare: &Path, folder: &BenchFolder) {
-    let mut servers =
-        [ServerPipes::open(Command::new(bare), "echo"), ServerPipes::open(folder.serve(toolbay, &[]), "bench__echo")];
+    let mut servers = [
+        ServerPipes::open(Command::new(bare), "echo"),
+        ServerPipes::open(folder.serve(toolbay, &[]), "bench__echo"),
+    ];
     let mut times = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
     servers.iter_mut().for_each(|server| drop(server.one_by_one()));

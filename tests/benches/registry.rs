@@ -60,7 +60,8 @@ fn tool(number: usize) -> ToolEntry {
 }
 
 pub(crate) fn host(count: usize) -> Host {
-    let host = Host::builder(Policy::deny_all(Path::new("/"))).audit(Arc::new(UnavailableTool)).build().unwrap();
+    let host =
+        Host::builder(Policy::deny_all(Path::new("/"))).audit(Arc::new(UnavailableTool)).build().unwrap();
     host.register((0..count).map(tool).collect::<Vec<_>>()).unwrap();
     host
 }
@@ -120,7 +121,8 @@ fn views(host: &Host) {
         first / again
     );
     let base = host.view(Arc::clone(&shared));
-    let with = time(|| drop(std::hint::black_box(base.with_bundle(vec![tool(9999)], OnCollision::Throw).unwrap())));
+    let with =
+        time(|| drop(std::hint::black_box(base.with_bundle(vec![tool(9999)], OnCollision::Throw).unwrap())));
     println!("{:44} {with:10.3}   the tool's own making included", "a view with a tool of its own, us");
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use integration_tests::{TestHost, cache_dir, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::refusals::LISTED_PER_CLIENT;
-use toolbay::core::audit::{AuditSink as _, GrantEvent, AuditEvent};
+use toolbay::core::audit::{AuditEvent, AuditSink as _, GrantEvent};
 use toolbay::policy::text;
 use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
 

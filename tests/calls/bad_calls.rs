@@ -147,7 +147,8 @@ async fn a_listing_during_a_reload_is_consistent() {
     };
     let digests = |host: &toolbay::Host| -> BTreeSet<String> {
         let view = host.view(Filter::default());
-        let source = |e: &Arc<toolbay::core::registry::ToolEntry>| serde_json::to_string(&e.def.source).unwrap();
+        let source =
+            |e: &Arc<toolbay::core::registry::ToolEntry>| serde_json::to_string(&e.def.source).unwrap();
         view.definitions().filter(|e| e.def.source.plugin().is_some()).map(source).collect()
     };
     let (all, done) = (names(&host.host), Arc::new(AtomicBool::new(false)));

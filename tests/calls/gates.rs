@@ -12,8 +12,8 @@ use toolbay::core::registry::event::HostEvent;
 use toolbay::core::tool::content::{ToolOutput, ToolResult};
 use toolbay::policy::permission::Action;
 use toolbay::{
-    ApprovalReply, Approver, InterceptorAction, CallQuery, CallResult, Filter, Interceptor, PluginId, ApprovalRequest, InterceptorScope, Session,
-    ToolCall, TurnContext,
+    ApprovalReply, ApprovalRequest, Approver, CallQuery, CallResult, Filter, Interceptor, InterceptorAction,
+    InterceptorScope, PluginId, Session, ToolCall, TurnContext,
 };
 
 const ECHO: &str = guest_artifacts::API_ECHO;
@@ -116,7 +116,7 @@ async fn contradictory_policies_are_refused() {
         ("[permissions]\ndefault = \"never\"", "never"),
         ("[permissions]\nask_timeout = \"0s\"", "`ask_timeout`"),
         ("[permissions]\nask_timeout = \"2000m\"", "`ask_timeout`"),
-        ("[session]\nmax_calls = 0", "[session]: `max_calls` is at least 1"),
+        ("[session]\nmax_calls = 0", "[session]: `max_calls` must be at least 1"),
         ("[session]\nmax_cost_usd = -1.0", "[session]: `max_cost_usd`"),
         ("[session]\nmax_cost_usd = nan", "[session]: `max_cost_usd`"),
         ("[session]\ncache_bytes = \"2GiB\"", "[session]: `cache_bytes`"),
@@ -216,7 +216,11 @@ async fn a_plugins_lane_is_shared_by_its_tools_and_outlives_its_builds() {
 struct DecisionSigns;
 
 impl Interceptor for DecisionSigns {
-    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, InterceptorAction> {
+    fn before<'a>(
+        &'a self,
+        call: &'a AdmittedCall,
+        _: &'a Arc<CallContext>,
+    ) -> BoxFuture<'a, InterceptorAction> {
         let before = match call.parsed().get("n").and_then(serde_json::Value::as_i64) {
             Some(1) => InterceptorAction::Args(json!({"n": 2})),
             Some(3) => InterceptorAction::Answer(Ok(ToolOutput::text("mine"))),
@@ -292,7 +296,10 @@ async fn a_question_without_an_answer_ends_in_time_and_with_the_call() {
     host.load("e", ECHO).await;
     let delivered = host.call("e__echo", json!({})).await;
     let text = &refusal(&delivered).message;
-    assert!(text.contains("the approver did not answer within 200ms (`[permissions] ask_timeout`)"), "{text}");
+    assert!(
+        text.contains("the approver did not answer within 200ms (`[permissions] ask_timeout`)"),
+        "{text}"
+    );
     let turn = TurnContext::default();
     turn.cancel.cancel();
     let cancelled = host.call_in("e__echo", "{}", turn).await;

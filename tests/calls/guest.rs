@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{RecordedProgress, TestHost, outcome, output, refusal, structured, value};
 use serde_json::json;
-use toolbay::core::call::{ProgressAudience, Identity};
+use toolbay::core::call::{Identity, ProgressAudience};
 use toolbay::core::tool::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
 
@@ -102,8 +102,10 @@ async fn a_guest_sees_only_the_context_that_the_caller_passed() {
 async fn progress_reaches_only_its_caller_up_to_the_limit() {
     let host = TestHost::new(&[], "[limits]\nprogress_events = 10").await;
     let (a, b) = (Arc::new(RecordedProgress::default()), Arc::new(RecordedProgress::default()));
-    let turn =
-        |sink: &Arc<RecordedProgress>| TurnContext { progress: Some(Arc::clone(sink) as _), ..TurnContext::default() };
+    let turn = |sink: &Arc<RecordedProgress>| TurnContext {
+        progress: Some(Arc::clone(sink) as _),
+        ..TurnContext::default()
+    };
     let (one, two) = tokio::join!(
         host.call_in("neighbour__progress", r#"{"n": 3, "audience": "user"}"#, turn(&a)),
         host.call_in("neighbour__progress", r#"{"n": 5000, "audience": "internal"}"#, turn(&b)),

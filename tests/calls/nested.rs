@@ -282,7 +282,8 @@ async fn nested_calls_run_with_one_parallel_call() {
         })
         .collect();
     for one in many {
-        let told = tokio::time::timeout(Duration::from_secs(60), one).await.expect("nobody goes on").unwrap();
+        let told =
+            tokio::time::timeout(Duration::from_secs(60), one).await.expect("no call continues").unwrap();
         assert_eq!(told[0]["structured"]["answers"][1]["value"], "meta", "{told:?}");
         assert_eq!(told[1]["value"], "{}");
     }

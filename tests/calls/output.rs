@@ -5,7 +5,7 @@ use std::sync::Arc;
 use guest_artifacts::API_ECHO;
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::{Value, json};
-use toolbay::core::session::output_store::{MemoryOutputStore, OutputQuota, OutputStore, OutputId};
+use toolbay::core::session::output_store::{MemoryOutputStore, OutputId, OutputQuota, OutputStore};
 use toolbay::{CallResult, Filter, Session, TurnContext};
 
 fn turn(session: &str, budget_chars: usize) -> TurnContext {
@@ -51,8 +51,11 @@ async fn a_large_result_is_read_again_after_a_restart_and_by_its_session_only() 
 #[tokio::test]
 async fn two_sessions_on_one_host_share_nothing() {
     let host = TestHost::new(&[("e", API_ECHO)], "").await;
-    let fresh =
-        || TurnContext { session: Arc::new(Session::with_random_key()), budget_chars: 1000, ..TurnContext::default() };
+    let fresh = || TurnContext {
+        session: Arc::new(Session::with_random_key()),
+        budget_chars: 1000,
+        ..TurnContext::default()
+    };
     let (a, b) = (fresh(), fresh());
     let args = json!({"n": 5000}).to_string();
     let (in_a, in_b) = tokio::join!(

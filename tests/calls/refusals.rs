@@ -130,7 +130,10 @@ async fn no_line_is_advised_that_would_not_help() {
     let call = async |tool: &str, path: &str| {
         let delivered = host.call(tool, json!({"path": path, "text": "x"})).await;
         let said = model_reads(&delivered);
-        assert!(!said.contains("[plugins") && !said.contains("--allow-protected-path"), "{tool} {path}: {said}");
+        assert!(
+            !said.contains("[plugins") && !said.contains("--allow-protected-path"),
+            "{tool} {path}: {said}"
+        );
         hints(&delivered)
     };
     // The folder is granted but does not exist.
@@ -230,7 +233,7 @@ async fn an_unknown_tool_suggests_only_visible_names() {
     let host = TestHost::new(&[("files", guest_artifacts::PLUGIN_FILES)], policy).await;
     let said = |delivered: &CallResult| refusal(delivered).message.clone();
     let text = said(&host.call("files__read_fil", json!({})).await);
-    assert!(text.starts_with("Unknown tool: files__read_fil. Did you mean: files__read_file"), "{text}");
+    assert!(text.starts_with("Unknown tool: files__read_fil; did you mean `files__read_file`"), "{text}");
     let text = said(&host.call("files__wirte_file", json!({})).await);
     assert!(text.contains("files__write_file"), "{text}");
     let view = host.host.view(Filter::for_profile(host.host.policy().profile("few").cloned()));

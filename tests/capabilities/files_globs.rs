@@ -178,11 +178,7 @@ async fn a_pattern_grants_matches_and_lists_their_parents() {
     }
     let there = host.ask("f__stat", json!({"path": "src/notes.txt"})).await;
     let not_there = host.ask("f__stat", json!({"path": "src/nitch.txt"})).await;
-    assert_eq!(
-        there.to_string().replace("notes", "nitch"),
-        not_there.to_string(),
-        "nothing is told of either"
-    );
+    assert_eq!(there.to_string().replace("notes", "nitch"), not_there.to_string(), "neither is revealed");
     assert_eq!(host.ask("f__read", json!({"path": "src/none.rs"})).await["error"], "not-found");
 }
 

@@ -192,11 +192,13 @@ async fn the_operator_opens_a_place_on_the_command_line_only() {
     let home = HomeFolder::new();
     let key = home.show(".ssh/id");
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{key}\"]");
-    let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
+    let host =
+        home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");
     // Allowing one file opens no other.
     let policy = format!("[plugins.f.grant]\nfs_read = [\"{}\"]", home.show(".ssh"));
-    let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
+    let host =
+        home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh/id"))).await;
     assert_eq!(outcome(&host.call("f__must_read", json!({ "path": key })).await), "not_available");
     let host = home.host(&policy, |builder, _| builder.allow_protected_path(home.path().join(".ssh"))).await;
     assert_eq!(host.ask("f__read", json!({ "path": key })).await["text"], "canary");

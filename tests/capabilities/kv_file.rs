@@ -49,7 +49,7 @@ fn start(program: &str, dir: &Path) -> Child {
 }
 
 /// The store of a program; `None` in a normal test run.
-fn told() -> Option<RedbStore> {
+fn store_of_child() -> Option<RedbStore> {
     std::env::var_os(DIR).map(|dir| RedbStore::in_dir(Path::new(&dir)))
 }
 
@@ -99,7 +99,7 @@ async fn increments_of_two_processes_add_up() {
 /// Increments 500 times.
 #[tokio::test]
 async fn program_increments() {
-    let Some(store) = told() else { return };
+    let Some(store) = store_of_child() else { return };
     for _ in 0..500 {
         store.increment(&bucket(), "n", 1, QUOTA).await.unwrap();
     }
@@ -108,7 +108,7 @@ async fn program_increments() {
 /// Writes numbered entries, changes and removes some, and prints each acknowledged entry.
 #[tokio::test(flavor = "multi_thread")]
 async fn program_writes() {
-    let Some(store) = told() else { return };
+    let Some(store) = store_of_child() else { return };
     let store = Arc::new(store);
     let name = std::process::id();
     let tasks = (0..4).map(|task| {
@@ -263,7 +263,7 @@ async fn a_locked_store_is_waited_for_and_then_reported() {
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     drop(holder);
-    assert_eq!(waiting.await.unwrap(), Ok(()), "who waits goes on when it is free");
+    assert_eq!(waiting.await.unwrap(), Ok(()), "a waiting command continues when the store is free");
     // A host writes and does not finish.
     let holder = shared(&path, ConcurrencyMode::MultiWriter);
     let writing = holder.begin_write().unwrap();

@@ -247,9 +247,9 @@ async fn every_hop_of_a_redirect_is_judged() {
         "/file" => redirect(302, "file:///etc/passwd"),
         "/user" => redirect(302, &elsewhere.replace("http://", "http://a:b@")),
         "/garbage" => redirect(302, "http://["),
-        "/latin" => {
-            LoopbackReply::Bytes(b"HTTP/1.1 302 X\r\nlocation: /\xff\xfe\r\ncontent-length: 0\r\n\r\n".to_vec())
-        }
+        "/latin" => LoopbackReply::Bytes(
+            b"HTTP/1.1 302 X\r\nlocation: /\xff\xfe\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        ),
         "/long" => redirect(302, &format!("/{}", "a".repeat(20_000))),
         "/none" => response(302, "", "stay"),
         "/loop" => redirect(302, "/loop"),

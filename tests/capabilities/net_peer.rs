@@ -79,9 +79,11 @@ async fn bodies_are_decoded_and_bounded() {
             [0, 0, 0, 0xff, 0xff].repeat(2000),
             Duration::from_micros(1),
         ),
-        "/endless" => {
-            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
-        }
+        "/endless" => LoopbackReply::Endless(
+            b"HTTP/1.1 200 X\r\n\r\n".to_vec(),
+            vec![b'x'; 65_536],
+            Duration::from_micros(1),
+        ),
         "/big" => response(200, "", vec![b'x'; 3 << 20]),
         _ => response(200, "", seen.body.len().to_string()),
     })
@@ -154,10 +156,14 @@ async fn time_is_bounded_and_abandoned_connections_are_closed() {
     let server = LoopbackServer::new(|seen| match seen.path() {
         "/silent" => LoopbackReply::Silence,
         "/slow" => LoopbackReply::Endless(head.to_vec(), b"x".to_vec(), Duration::from_millis(50)),
-        "/flood" => {
-            LoopbackReply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
+        "/flood" => LoopbackReply::Endless(
+            Vec::new(),
+            b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100),
+            Duration::from_micros(1),
+        ),
+        "/head" => {
+            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50))
         }
-        "/head" => LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50)),
         _ => response(200, "", ""),
     })
     .await;

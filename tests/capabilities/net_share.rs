@@ -54,7 +54,9 @@ async fn slow_requests_of_one_plugin_do_not_starve_another() {
     assert_eq!(refused.len(), 6, "{held:?}");
     for said in refused {
         let text = message(said);
-        for part in ["busy: plugin `net` has 2 connections open", "its share of the host's 8", "`http_connections`"] {
+        for part in
+            ["busy: plugin `net` has 2 connections open", "its share of the host's 8", "`http_connections`"]
+        {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -97,7 +99,10 @@ async fn four_plugins_leave_a_connection_for_a_fifth() {
     assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 19, "{held:?}");
     let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").map(message).collect();
     assert_eq!(refused.len(), 1, "{held:?}");
-    assert!(refused[0].contains("all of the host's 20 connections are in use, except those reserved"), "{refused:?}");
+    assert!(
+        refused[0].contains("all of the host's 20 connections are in use, except those reserved"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,9 +137,11 @@ async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
         "x-a: bbbbbbbbbb\r\n",
     ))
     .await;
-    let extension =
-        LoopbackServer::new(flood("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;", "x=yyyyyyyyyyyyy;"))
-            .await;
+    let extension = LoopbackServer::new(flood(
+        "HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n5;",
+        "x=yyyyyyyyyyyyy;",
+    ))
+    .await;
     let blank = LoopbackServer::new(flood("", "\r\n\r\n\r\n")).await;
     let good = server().await;
     let all = [&early, &going, &trailers, &extension, &blank];

@@ -81,15 +81,21 @@ async fn wasi_http_obeys_the_policy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wasi_http_bodies_are_counted_both_ways() {
     let server = LoopbackServer::new(|seen| match seen.path() {
-        "/endless" => {
-            LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n\r\n".to_vec(), vec![b'x'; 65_536], Duration::from_micros(1))
-        }
+        "/endless" => LoopbackReply::Endless(
+            b"HTTP/1.1 200 X\r\n\r\n".to_vec(),
+            vec![b'x'; 65_536],
+            Duration::from_micros(1),
+        ),
         "/short" => LoopbackReply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 50\r\n\r\nhello".to_vec()),
-        "/huge" => LoopbackReply::Last(format!("HTTP/1.1 200 X\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes()),
-        "/many" => LoopbackReply::Last(format!("HTTP/1.1 200 X\r\n{}\r\n", "x: y\r\n".repeat(40_000)).into_bytes()),
-        "/two" => {
-            LoopbackReply::Last(b"HTTP/1.1 200 X\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_vec())
+        "/huge" => {
+            LoopbackReply::Last(format!("HTTP/1.1 200 X\r\nx: {}\r\n\r\n", "y".repeat(1 << 20)).into_bytes())
         }
+        "/many" => {
+            LoopbackReply::Last(format!("HTTP/1.1 200 X\r\n{}\r\n", "x: y\r\n".repeat(40_000)).into_bytes())
+        }
+        "/two" => LoopbackReply::Last(
+            b"HTTP/1.1 200 X\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!".to_vec(),
+        ),
         _ => response(200, "", seen.body.len().to_string()),
     })
     .await;
@@ -144,7 +150,7 @@ async fn wasi_http_requests_are_counted_and_given_up_with_the_call() {
     };
     let said = host.ask("w__at_once", with(json!({ "n": 10 }))).await;
     let good = said["all"].as_array().unwrap().iter().filter(|one| one["status"] == 200).count();
-    assert_eq!(good, 3, "only so many are open at once: {said}");
+    assert_eq!(good, 3, "only this many are open at once: {said}");
     let said = host.ask("w__at_once", with(json!({ "n": 3 }))).await;
     assert!(said["all"].as_array().unwrap().iter().all(|one| one["status"] == 200), "{said}");
     for (args, error) in [

@@ -232,8 +232,10 @@ async fn there_are_only_so_many() {
     let (done, busy): (Vec<_>, Vec<_>) = said.iter().partition(|said| said["stdout"] == "done\n");
     assert_eq!((done.len(), busy.len()), (2, 2), "{said:?}");
     assert!(
-        busy.iter()
-            .all(|said| said["message"].as_str().unwrap().contains("limit of concurrent programs (`processes`)")),
+        busy.iter().all(|said| said["message"]
+            .as_str()
+            .unwrap()
+            .contains("limit of concurrent programs (`processes`)")),
         "{busy:?}"
     );
     assert_eq!(sh(&host, "exit 6").await["code"], 6, "the places are free again");

@@ -242,7 +242,7 @@ for pid in ({other}, {me}, os.getppid()):
     raises("pidfd", lambda: signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGCONT))
     refused("ptrace", libc.ptrace(16, pid, 0, 0))
     refused("process_vm_readv", libc.process_vm_readv(pid, None, 0, None, 0, 0))
-    # The kernel would send a signal for whoever writes into the pipe.
+    # The kernel would send a signal for each write to the pipe.
     (ours, _), (one, _) = os.pipe(), socket.socketpair()
     raises("F_SETOWN", lambda: fcntl.fcntl(ours, 8, pid))
     raises("F_SETOWN of a group", lambda: fcntl.fcntl(ours, 8, -pid))

@@ -10,7 +10,7 @@ use integration_tests::{TestHost, structured};
 use serde_json::{Value, json};
 
 use super::net_fixture::{kind, message};
-use crate::loopback::{LoopbackReply, ReceivedRequest, LoopbackServer, redirect, response};
+use crate::loopback::{LoopbackReply, LoopbackServer, ReceivedRequest, redirect, response};
 
 const VALUE: &str = "canary-value-0123456789";
 
@@ -25,7 +25,11 @@ fn indiscreet(seen: &ReceivedRequest) -> LoopbackReply {
     let head = "HTTP/1.1 200 X\r\n";
     let stream = |headers: &str| {
         let head = format!("{head}{headers}\r\n").into_bytes();
-        LoopbackReply::Endless(head, format!("log: {VALUE}; ").repeat(40).into_bytes(), Duration::from_micros(1))
+        LoopbackReply::Endless(
+            head,
+            format!("log: {VALUE}; ").repeat(40).into_bytes(),
+            Duration::from_micros(1),
+        )
     };
     match seen.path() {
         "/zstd" => response(200, "content-encoding: zstd\r\n", "(\u{b5}/\u{fd}"),

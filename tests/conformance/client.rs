@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
-use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState};
+use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState};
 
 /// Accepts every elicitation with the defaults of its form.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ async fn main() -> ExitCode {
     let here = std::env::current_dir().unwrap();
     let text = format!("version = 1\n[mcp.s]\nurl = {url:?}\nprotocol = \"{protocol}\"\ntimeout = \"20s\"");
     let host = Host::builder(Policy::parse(&text, &here, None).unwrap()).build().unwrap();
-    let bridge = Bridge::new(Arc::clone(host.registry()), host.server_connector()).with_elicit(Arc::new(AcceptDefaults));
+    let bridge = Bridge::new(Arc::clone(host.registry()), host.server_connector())
+        .with_elicitation_handler(Arc::new(AcceptDefaults));
     bridge.apply(&host.policy());
     bridge.wait_settled(Duration::from_secs(25)).await;
     let status = bridge.status().remove(0);

@@ -23,14 +23,14 @@ use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 use toolbay::core::registry::event::Events;
 use toolbay::core::registry::native;
-use toolbay::core::registry::{ToolEntry, Registry};
+use toolbay::core::registry::{Registry, ToolEntry};
 use toolbay::core::tool::ToolDef;
 use toolbay::core::tool::content::ToolOutput;
-use toolbay::core::tool::prompts_and_resources::{PromptsAndResourcesDocument, PromptsAndResources};
+use toolbay::core::tool::prompts_and_resources::{PromptsAndResources, PromptsAndResourcesDocument};
 use toolbay::policy::name::{QualifiedName, ToolName};
 use toolbay::policy::serve::ServePolicy;
 use toolbay::{Filter, Host, PluginId, Policy};
-use toolbay_mcp::{ShutdownSignals, KeyFetcher, McpHttpServer, Options, Server};
+use toolbay_mcp::{KeyFetcher, McpHttpServer, Options, Server, ShutdownSignals};
 
 /// The prefix of the suite's resource URIs.
 const BASE: &str = "test://";
@@ -51,7 +51,13 @@ async fn main() -> Result<()> {
     events.listen(move |_| changed.notify_changed());
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let http = McpHttpServer::new(server, ServePolicy::default(), vec![address], KeyFetcher::disabled(), ShutdownSignals::default());
+    let http = McpHttpServer::new(
+        server,
+        ServePolicy::default(),
+        vec![address],
+        KeyFetcher::disabled(),
+        ShutdownSignals::default(),
+    );
     println!("http://{address}/mcp");
     http.map_err(anyhow::Error::msg)?.run(vec![listener]).await;
     Ok(())
@@ -75,7 +81,10 @@ fn of_plugin(host: &Host) -> Result<Vec<ToolEntry>> {
 fn triggers(registry: &Arc<Registry>) -> Result<Vec<ToolEntry>> {
     let prompt = r#"{"version": 1, "prompts": [{"name": "changed", "description": "There or not.",
         "messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}]}]}"#;
-    let offers = PromptsAndResources::from_native(&PromptsAndResourcesDocument::parse(prompt).map_err(anyhow::Error::msg)?, BASE);
+    let offers = PromptsAndResources::from_native(
+        &PromptsAndResourcesDocument::parse(prompt).map_err(anyhow::Error::msg)?,
+        BASE,
+    );
     let offers = Arc::new(offers.map_err(anyhow::Error::msg)?);
     let plain = || {
         native::tool("changed_tool")

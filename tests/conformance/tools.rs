@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay::core::call::CallContext;
-use toolbay::core::call::dialog::{DialogRequest, DialogRequestKind, Dialog, LogLevel};
+use toolbay::core::call::dialog::{Dialog, DialogRequest, DialogRequestKind, LogLevel};
 use toolbay::core::registry::ToolEntry;
 use toolbay::core::registry::native::{self, DefinitionError, NativeTool};
 use toolbay::core::tool::content::{ErrorCode, ToolError, ToolOutput};
@@ -84,7 +84,9 @@ fn asking() -> Result<Vec<ToolEntry>, DefinitionError> {
                 "required": ["username", "email"],
             });
             let params = json!({"message": args["message"], "requestedSchema": schema});
-            let answers = client(&ctx)?.ask(vec![DialogRequest::new("user", DialogRequestKind::Elicit, params)]).await?;
+            let answers = client(&ctx)?
+                .ask(vec![DialogRequest::new("user", DialogRequestKind::Elicit, params)])
+                .await?;
             Ok(ToolOutput::text(format!("User response: {}", answers[0])))
         })?;
     let defaults = form_of(
@@ -126,7 +128,9 @@ fn form_of(name: &str, properties: Value) -> Result<ToolEntry, DefinitionError> 
         let schema = json!({"type": "object", "properties": properties, "required": []});
         async move {
             let params = json!({"message": "Please fill in the form", "requestedSchema": schema});
-            let answers = client(&ctx)?.ask(vec![DialogRequest::new("form", DialogRequestKind::Elicit, params)]).await?;
+            let answers = client(&ctx)?
+                .ask(vec![DialogRequest::new("form", DialogRequestKind::Elicit, params)])
+                .await?;
             let (action, content) = (&answers[0]["action"], &answers[0]["content"]);
             let action = action.as_str().unwrap_or_default();
             Ok(ToolOutput::text(format!("Elicitation completed: action={action}, content={content}")))

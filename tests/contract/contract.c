@@ -194,7 +194,7 @@ static const tb_tool tools[] = {
      "count": {"type": "integer", "default": 3, "minimum": 1, "maximum": 10},
      "ratio": {"type": "number", "default": 0.5}, "flag": {"type": "boolean", "default": false}},
      "required": ["word", "words", "mode"])},
-  {.name = "lines", .description = "Return so many lines.", .run = lines,
+  {.name = "lines", .description = "Return this many lines.", .run = lines,
    .input = OBJECT("properties": {"count": {"type": "integer"}}, "required": ["count"])},
   {.name = "list", .description = "List a folder.", .run = list, .needs = {{"fs-read", "$workspace/**", NULL, false}},
    .input = OBJECT("properties": {"path": {"type": "string"}}, "required": ["path"])},

@@ -102,7 +102,7 @@ const tools = [
   }),
   tool({
     name: 'lines',
-    description: 'Return so many lines.',
+    description: 'Return this many lines.',
     input: { count: integer },
     run: ({ count }) => Array.from({ length: count }, (_, index) => `line ${index + 1}\n`).join(''),
   }),

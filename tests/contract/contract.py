@@ -23,7 +23,7 @@ class Mode(Enum):
 
 
 @dataclass
-class Place:
+class Location:
     """Where it is."""
 
     name: Annotated[str, "Its name."]
@@ -88,7 +88,7 @@ def kinds(
     word: Annotated[str, Arg("A text that is not long.", min_length=1, max_length=20)],
     words: Annotated[list[str], "Texts."],
     mode: Annotated[Mode, "How."],
-    place: Place | None = None,
+    place: Location | None = None,
     count: Annotated[int, Arg(ge=1, le=10)] = 3,
     ratio: float = 0.5,
     flag: bool = False,
@@ -101,7 +101,7 @@ def kinds(
 
 @tool
 def lines(count: int) -> str:
-    """Return so many lines."""
+    """Return this many lines."""
     return "".join(f"line {line + 1}\n" for line in range(count))
 
 

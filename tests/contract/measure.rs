@@ -8,7 +8,7 @@ use integration_tests::TestHost;
 use toolbay::core::session::Session;
 use toolbay::{Filter, ToolCall, TurnContext};
 
-use crate::{ID, BuiltPlugin};
+use crate::{BuiltPlugin, ID};
 
 /// Calls before the measured ones, and the measured ones.
 const WARM: usize = 50;

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolbay::policy::serve::ServePolicy;
 use toolbay_mcp::KeyFetcher;
-use toolbay_mcp::http::{ShutdownSignals, McpHttpServer};
+use toolbay_mcp::http::{McpHttpServer, ShutdownSignals};
 
-use super::fixture::{RequestBuilder, HttpFixture, FakeAuthorizationServer, keys};
+use super::fixture::{FakeAuthorizationServer, HttpFixture, RequestBuilder, keys};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -185,8 +185,14 @@ async fn a_public_address_needs_authentication() {
         )
     };
     let make = |serve: ServePolicy, address: &str| {
-        McpHttpServer::new(server(), serve, vec![address.parse().unwrap()], KeyFetcher::disabled(), ShutdownSignals::default())
-            .map(drop)
+        McpHttpServer::new(
+            server(),
+            serve,
+            vec![address.parse().unwrap()],
+            KeyFetcher::disabled(),
+            ShutdownSignals::default(),
+        )
+        .map(drop)
     };
     for far in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"] {
         let problem = make(ServePolicy::default(), far).unwrap_err();
@@ -204,7 +210,9 @@ async fn a_public_address_needs_authentication() {
     write(&file, &[("a", "token-a", "")]);
     let guarded = ServePolicy { tokens: Some(file), ..ServePolicy::default() };
     let listens = vec!["0.0.0.0:80".parse().unwrap()];
-    let http = McpHttpServer::new(server(), guarded, listens, KeyFetcher::disabled(), ShutdownSignals::default()).unwrap();
+    let http =
+        McpHttpServer::new(server(), guarded, listens, KeyFetcher::disabled(), ShutdownSignals::default())
+            .unwrap();
     assert!(http.reload(ServePolicy::default()).is_err());
 }
 

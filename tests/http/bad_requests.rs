@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fixture::{RawResponse, RequestBuilder, HttpFixture, HANGS, LEGACY, MODERN, RawConnection, initialize, modern};
+use super::fixture::{
+    HANGS, HttpFixture, LEGACY, MODERN, RawConnection, RawResponse, RequestBuilder, initialize, modern,
+};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"})
@@ -41,7 +43,7 @@ async fn bodies_that_are_no_message_are_answered_with_the_reason() {
         }
     }
     let told = desk.post(&json!({})).bytes(b"{\"jsonrpc\":\"1.0\",\"id\":\"mine\"}".to_vec()).send().await;
-    assert_eq!(told.json()["id"], "mine", "whoever asked is told which of theirs it was");
+    assert_eq!(told.json()["id"], "mine", "the error names the id of the request");
     assert_eq!(desk.post(&list()).session(&id).send().await.status, 200);
 }
 
@@ -68,7 +70,8 @@ async fn held(ask: &RequestBuilder, status: u16) -> (RawConnection, RawResponse)
 
 #[tokio::test]
 async fn an_oversized_body_is_not_read() {
-    let desk = HttpFixture::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_total = \"64KiB\"\n").await;
+    let desk =
+        HttpFixture::new("[serve.limits]\nbody_bytes = \"64KiB\"\nbody_bytes_total = \"64KiB\"\n").await;
     let long = desk.post(&json!({"a": "x".repeat(64 << 10)}));
     let answer = long.send().await;
     assert_eq!((answer.status, answer.code()), (413, -32600));

@@ -1,4 +1,4 @@
-//! Many clients, some of which take more than their share: the others still get their answers.
+//! Many clients, and some that take more than their share: the others still get their answers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay::native_tool;
 
-use super::fixture::{HttpFixture, HANGS, RawConnection};
+use super::fixture::{HANGS, HttpFixture, RawConnection};
 
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -167,7 +167,8 @@ async fn streams_are_bounded_and_end() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_disconnected_and_blocks_no_other() {
-    let desk = HttpFixture::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
+    let desk =
+        HttpFixture::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut unread = stream.open().await;

@@ -10,7 +10,7 @@ use toolbay::core::registry::native;
 use toolbay::core::tool::content::ToolOutput;
 use toolbay_mcp::{KeyFetcher, Options};
 
-use super::fixture::{RequestBuilder, HttpFixture, HANGS, LEGACY, initialize, modern};
+use super::fixture::{HANGS, HttpFixture, LEGACY, RequestBuilder, initialize, modern};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
 
@@ -73,8 +73,9 @@ async fn clients_up_to_2025_use_a_session() {
         assert_eq!(first, version == LEGACY, "{version}: {}", result.body);
         assert_eq!(result.json()["result"]["content"][0]["text"], "slept");
 
-        let end =
-            RequestBuilder::new(desk.address, "DELETE", "/mcp").session(&id).header("mcp-protocol-version", version);
+        let end = RequestBuilder::new(desk.address, "DELETE", "/mcp")
+            .session(&id)
+            .header("mcp-protocol-version", version);
         assert_eq!(end.send().await.status, 204);
         let gone = ask(json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"})).send().await;
         assert_eq!(gone.status, 404, "{}", gone.body);
@@ -240,8 +241,10 @@ async fn a_list_has_the_ready_tools_and_list_changed_announces_the_rest() {
     let host = TestHost::empty("");
     host.load("e", guest_artifacts::API_ECHO).await;
     let options = Options { list_wait: Duration::from_millis(20), ..Options::default() };
-    let desk =
-        HttpFixture::with(host, KeyFetcher::disabled(), options, |server| server.with_loaded_signal(loaded.clone())).await;
+    let desk = HttpFixture::with(host, KeyFetcher::disabled(), options, |server| {
+        server.with_loaded_signal(loaded.clone())
+    })
+    .await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut in_session = stream.open().await;
@@ -256,7 +259,7 @@ async fn a_list_has_the_ready_tools_and_list_changed_announces_the_rest() {
     for first in [&first, &alone] {
         assert!(names(first).contains(&"e__echo") && !names(first).contains(&"s__sleep"), "{first}");
     }
-    assert_eq!(alone["ttlMs"], 0, "whoever is not told asks again");
+    assert_eq!(alone["ttlMs"], 0, "a client without notifications polls");
     desk.host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
     loaded.cancel();
     desk.server.notify_changed();

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolbay::Filter;
 use toolbay::policy::serve::ServePolicy;
-use toolbay_mcp::http::{ShutdownSignals, McpHttpServer};
+use toolbay_mcp::http::{McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Options, Server};
 
 /// An operation that takes this long hangs.

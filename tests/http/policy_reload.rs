@@ -6,7 +6,7 @@ use serde_json::json;
 use toolbay::policy::serve::ServePolicy;
 
 use super::auth::{OAUTH, write};
-use super::fixture::{HttpFixture, FakeAuthorizationServer, keys};
+use super::fixture::{FakeAuthorizationServer, HttpFixture, keys};
 
 /// The reports of the server about its files.
 type FileReports = Arc<Mutex<Vec<Result<(), String>>>>;

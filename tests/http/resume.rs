@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{RawResponse, RequestBuilder, HttpFixture, RawConnection};
+use super::fixture::{HttpFixture, RawConnection, RawResponse, RequestBuilder};
 
 fn call(id: u64, tool: &str, args: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": args}})

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolbay::policy::serve::{OAuthPolicy, ServePolicy};
 
 use super::auth::{OAUTH, desk, write};
-use super::fixture::{HttpFixture, FakeAuthorizationServer, MODERN, RawConnection, keys};
+use super::fixture::{FakeAuthorizationServer, HttpFixture, MODERN, RawConnection, keys};
 
 const SLEEP: &str = "s__sleep";
 
@@ -120,7 +120,8 @@ async fn anonymous_streams_end_when_authentication_is_enabled() {
 
 #[tokio::test]
 async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_their_policy() {
-    let issuers = [FakeAuthorizationServer::new(), FakeAuthorizationServer::new(), FakeAuthorizationServer::new()];
+    let issuers =
+        [FakeAuthorizationServer::new(), FakeAuthorizationServer::new(), FakeAuthorizationServer::new()];
     let now = Arc::new(Mutex::new(issuers[0].jwks()));
     let served = Arc::clone(&now);
     let desk = HttpFixture::fetching(OAUTH, keys(move || served.lock().unwrap().clone())).await;
@@ -139,7 +140,9 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
         assert_eq!(call.answer().await.status, 401);
         desk.until_running(0, places).await;
     };
-    let token = |issuer: &FakeAuthorizationServer, seconds: i64| issuer.token_for(&audience(), "alice", "tools", seconds);
+    let token = |issuer: &FakeAuthorizationServer, seconds: i64| {
+        issuer.token_for(&audience(), "alice", "tools", seconds)
+    };
 
     // The expiry of the token.
     ended(open(&token(&issuers[0], 4)).await).await;
@@ -168,8 +171,9 @@ async fn tokens_of_an_authorization_server_end_with_their_time_their_key_and_the
     std::fs::write(&file, issuers[2].jwks().to_string()).unwrap();
     desk.http.reload_files().unwrap();
     ended(opened).await;
-    let asked =
-        |issuer: &FakeAuthorizationServer| desk.modern("tools/list", json!({})).path("/mcp/few").bearer(&token(issuer, 300));
+    let asked = |issuer: &FakeAuthorizationServer| {
+        desk.modern("tools/list", json!({})).path("/mcp/few").bearer(&token(issuer, 300))
+    };
     assert_eq!(asked(&issuers[1]).send().await.status, 401);
     assert_eq!(asked(&issuers[2]).send().await.status, 200);
     assert!(outcomes(&desk).iter().all(|one| *one == cancelled("oauth:alice")));

@@ -37,7 +37,8 @@ impl StdioFixture {
     }
 
     async fn of(host: TestHost, filter: Filter, options: Options, modern: bool) -> Self {
-        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector()).with_saved_lists();
+        let bridge =
+            Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector()).with_saved_lists();
         let bridge = Arc::new(bridge);
         bridge.apply(&host.host.policy());
         let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
@@ -217,7 +218,8 @@ async fn the_last_known_tools_are_there_before_their_server() {
     std::fs::write(&gate, "").unwrap();
     for modern in [false, true] {
         std::fs::write(&gate, "").unwrap();
-        let mut edge = StdioFixture::new(&text, Some(&state.path()), Filter::default(), patient(), modern).await;
+        let mut edge =
+            StdioFixture::new(&text, Some(&state.path()), Filter::default(), patient(), modern).await;
         assert_eq!(edge.tools().await, tools);
         assert_eq!(edge.bridge.status()[0].state, ServerState::Connecting);
         let call = json!({"name": "mcp__s__echo", "arguments": {"text": "held"}});
@@ -234,21 +236,24 @@ async fn the_last_known_tools_are_there_before_their_server() {
     // The cached list is filtered like a fresh list: without excluded and invalid tools.
     std::fs::write(&gate, "").unwrap();
     let fewer = format!("{text}\ntools = [\"e*\"]");
-    let mut edge = StdioFixture::new(&fewer, Some(&state.path()), Filter::default(), impatient(), false).await;
+    let mut edge =
+        StdioFixture::new(&fewer, Some(&state.path()), Filter::default(), impatient(), false).await;
     edge.bridge.wait_settled(Duration::from_millis(300)).await;
     assert_eq!(edge.tools().await, ["mcp__s__echo", "mcp__s__env"]);
     edge.bridge.close().await;
 
     // The cache is ignored if the server is defined differently or the file is damaged.
     let other = text.replace("\"good\"", "\"modern\"");
-    let mut edge = StdioFixture::new(&other, Some(&state.path()), Filter::default(), impatient(), false).await;
+    let mut edge =
+        StdioFixture::new(&other, Some(&state.path()), Filter::default(), impatient(), false).await;
     edge.bridge.wait_settled(Duration::from_millis(300)).await;
     assert_eq!(edge.tools().await, [""; 0]);
     edge.bridge.close().await;
     let whole = std::fs::read(&kept).unwrap();
     for damaged in [&whole[..whole.len() / 2], b"", b"{\"key\":7}"] {
         std::fs::write(&kept, damaged).unwrap();
-        let mut edge = StdioFixture::new(&text, Some(&state.path()), Filter::default(), impatient(), false).await;
+        let mut edge =
+            StdioFixture::new(&text, Some(&state.path()), Filter::default(), impatient(), false).await;
         edge.bridge.wait_settled(Duration::from_millis(300)).await;
         assert_eq!(edge.tools().await, [""; 0]);
         edge.bridge.close().await;
@@ -379,7 +384,8 @@ async fn only_resources_that_the_policy_admits_are_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_lines_of_a_server_that_fails_are_reported() {
-    let edge = StdioFixture::new(&section("s", "traceback", ""), None, Filter::default(), patient(), false).await;
+    let edge =
+        StdioFixture::new(&section("s", "traceback", ""), None, Filter::default(), patient(), false).await;
     edge.bridge.wait_settled(SOON).await;
     let reason = edge.bridge.status().remove(0).reason.unwrap();
     for n in 20..30 {

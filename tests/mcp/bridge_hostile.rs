@@ -66,7 +66,11 @@ async fn long_and_endless_lists_are_cut() {
     assert_eq!((pages.tools().len(), pages.status().problems.len()), (50, 0));
     let cursor = BridgeFixture::new(&section("s", "cursor", "")).await;
     assert_eq!(cursor.tools().len(), 2);
-    assert!(cursor.status().problems[0].contains("repeated or oversized cursor"), "{:?}", cursor.status().problems);
+    assert!(
+        cursor.status().problems[0].contains("repeated or oversized cursor"),
+        "{:?}",
+        cursor.status().problems
+    );
     let endless = BridgeFixture::new(&section("s", "endless", "")).await;
     assert_eq!(endless.tools().len(), 500);
     assert!(endless.status().problems[0].contains("500 pages"), "{:?}", endless.status().problems);
@@ -124,10 +128,7 @@ async fn a_server_that_dies_during_a_call_is_reported_and_restarted() {
     let said = bridged.host.call("mcp__s__die", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Trap);
     let message = &fault(&said).message;
-    assert!(
-        message.contains("disconnected during the call") && message.contains("Weltschmerz"),
-        "{message}"
-    );
+    assert!(message.contains("disconnected during the call") && message.contains("Weltschmerz"), "{message}");
     assert_eq!(words(&bridged.host.call("mcp__s__echo", json!({"text": "again"})).await), "again");
     neighbour(&bridged).await;
 }

@@ -8,10 +8,10 @@ use integration_tests::{fault, hints, outcome, refusal, words};
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::call::invoke::BoxFuture;
-use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState};
+use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState};
 
 use super::bridge_stdio::{BridgeFixture, SOON};
-use crate::loopback::{LoopbackReply, ReceivedRequest, LoopbackServer, redirect, response};
+use crate::loopback::{LoopbackReply, LoopbackServer, ReceivedRequest, redirect, response};
 
 const JSON: &str = "content-type: application/json\r\n";
 const EVENTS: &str = "content-type: text/event-stream\r\n";
@@ -145,7 +145,8 @@ async fn a_response_may_arrive_as_an_event_and_a_broken_stream_is_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_never_answers_is_not_fetched_for_ever() {
-    let server = LoopbackServer::new(legacy(|_, _| response(200, EVENTS, "id: 1\nretry: 1\ndata:\n\n"))).await;
+    let server =
+        LoopbackServer::new(legacy(|_, _| response(200, EVENTS, "id: 1\nretry: 1\ndata:\n\n"))).await;
     let host = bridged(&server, "").await;
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::BadOutput);
@@ -320,7 +321,7 @@ async fn a_server_that_does_not_answer_does_not_hold_a_call() {
     let host = bridged(&server, "timeout = \"300ms\"").await;
     let said = host.host.call("mcp__s__echo", json!({})).await;
     assert_eq!(fault(&said).kind, FaultKind::Deadline);
-    host.until("it is told", |_| {
+    host.until("the event arrives", |_| {
         server.seen().iter().any(|seen| body(seen)["method"] == "notifications/cancelled")
     })
     .await;
@@ -332,7 +333,9 @@ async fn a_server_that_does_not_answer_does_not_hold_a_call() {
 }
 
 /// A server that sends messages on its own, on a stream that `ear` serves.
-fn talking(ear: impl Fn() -> LoopbackReply + Send + Sync + 'static) -> impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync {
+fn talking(
+    ear: impl Fn() -> LoopbackReply + Send + Sync + 'static,
+) -> impl Fn(&ReceivedRequest) -> LoopbackReply + Send + Sync {
     let inner = legacy(|message, _| text(message, "fine"));
     move |seen| {
         let message = body(seen);
@@ -349,7 +352,11 @@ fn talking(ear: impl Fn() -> LoopbackReply + Send + Sync + 'static) -> impl Fn(&
 }
 
 fn stream(of: String) -> LoopbackReply {
-    LoopbackReply::Endless(format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(), of.into_bytes(), Duration::ZERO)
+    LoopbackReply::Endless(
+        format!("HTTP/1.1 200 X\r\n{EVENTS}\r\n").into_bytes(),
+        of.into_bytes(),
+        Duration::ZERO,
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -423,7 +430,8 @@ async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
         ),
         ("", FaultKind::Trap, "gave no response"),
     ] {
-        let server = LoopbackServer::new(legacy(move |_, _| LoopbackReply::Last(reply.as_bytes().to_vec()))).await;
+        let server =
+            LoopbackServer::new(legacy(move |_, _| LoopbackReply::Last(reply.as_bytes().to_vec()))).await;
         let host = bridged(&server, "").await;
         let said = host.host.call("mcp__s__echo", json!({})).await;
         assert_eq!(fault(&said).kind, expect, "{reply}: {said:?}");
@@ -471,7 +479,11 @@ async fn a_list_of_many_small_values_is_cut() {
     .await;
     let host = bridged(&server, "").await;
     assert!((100..200).contains(&host.tools().len()), "{}", host.tools().len());
-    assert!(host.status().problems[0].contains("more than 2000000 JSON values"), "{:?}", host.status().problems);
+    assert!(
+        host.status().problems[0].contains("more than 2000000 JSON values"),
+        "{:?}",
+        host.status().problems
+    );
 }
 
 /// Never answers.
@@ -490,7 +502,7 @@ async fn a_question_to_a_person_holds_nothing_up_that_comes_after_it() {
     let question = json!({"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": {
         "message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}});
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-    // Six questions, of which four may be open, and a change after them.
+    // Six questions, although only four may be open, and a change after them.
     let said = format!("{}data: {changed}\n\n", format!("data: {question}\n\n").repeat(6));
     let lists = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&lists);
@@ -508,7 +520,7 @@ async fn a_question_to_a_person_holds_nothing_up_that_comes_after_it() {
     let person = Arc::new(NeverAnswers::default());
     let asked = Arc::clone(&person);
     let text = format!("[mcp.s]\nurl = \"{}\"\nprotocol = \"legacy\"", server.url("/mcp"));
-    let host = BridgeFixture::with(&text, |bridge| bridge.with_elicit(asked)).await;
+    let host = BridgeFixture::with(&text, |bridge| bridge.with_elicitation_handler(asked)).await;
     host.until("the change is heard", |_| lists.load(Ordering::SeqCst) >= 2).await;
     assert_eq!(person.0.load(Ordering::SeqCst), 4, "no more are asked at once");
     let refused = || server.seen().iter().filter(|seen| body(seen)["result"]["action"] == "cancel").count();

@@ -13,7 +13,7 @@ use toolbay::core::call::invoke::BoxFuture;
 use toolbay::core::tool::content::BlockBody;
 use toolbay::{Filter, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
-use toolbay_mcp::client::{ElicitationHandler, Elicitation, ElicitationOutcome, ServerState, ServerStatus};
+use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState, ServerStatus};
 
 use crate::capabilities::process_fixture::{none_left, wait_for};
 
@@ -275,7 +275,10 @@ async fn questions_of_a_server_are_refused_unless_somebody_answers_them() {
             })
         }
     }
-    let bridged = BridgeFixture::with(&section("s", "good", ""), |bridge| bridge.with_elicit(Arc::new(ApproveAll))).await;
+    let bridged = BridgeFixture::with(&section("s", "good", ""), |bridge| {
+        bridge.with_elicitation_handler(Arc::new(ApproveAll))
+    })
+    .await;
     let said: Value =
         serde_json::from_str(words(&bridged.host.call("mcp__s__ask", json!({})).await)).unwrap();
     assert_eq!(said["q2"], json!({"action": "accept", "content": {"a": 7}}), "{said}");
@@ -311,7 +314,7 @@ async fn a_restarted_server_gets_the_current_policy() {
     assert_eq!(words(&bridged.host.call("mcp__s__secret", json!({})).await), "the token is [secret T]");
     bridged.host.call("mcp__s__die", json!({})).await;
     bridged
-        .until("it is not started as it was", |bridged| {
+        .until("it is not started with the old section", |bridged| {
             bridged.status().reason.is_some_and(|why| why.contains("says something else of [mcp.s]"))
         })
         .await;

@@ -37,9 +37,11 @@ async fn a_service_that_hangs_or_never_ends_is_given_up_and_closed() {
         "/v1/r/head" => {
             LoopbackReply::Endless(b"HTTP/1.1 200 X\r\n".to_vec(), b"x".to_vec(), Duration::from_millis(50))
         }
-        "/v1/r/continue" => {
-            LoopbackReply::Endless(Vec::new(), b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100), Duration::from_micros(1))
-        }
+        "/v1/r/continue" => LoopbackReply::Endless(
+            Vec::new(),
+            b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100),
+            Duration::from_micros(1),
+        ),
         _ => response(200, "", "fine"),
     })
     .await;
@@ -212,8 +214,12 @@ async fn an_answer_that_breaks_the_protocol_or_lies_is_an_error_or_a_text() {
         let json = "content-type: application/json\r\n";
         match seen.path() {
             "/v1/r/garbage" => LoopbackReply::Last(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()),
-            "/v1/r/short" => LoopbackReply::Last(format!("{head}content-length: 50\r\n\r\nhello").into_bytes()),
-            "/v1/r/many" => LoopbackReply::Last(format!("{head}{}\r\n", "x: y\r\n".repeat(1000)).into_bytes()),
+            "/v1/r/short" => {
+                LoopbackReply::Last(format!("{head}content-length: 50\r\n\r\nhello").into_bytes())
+            }
+            "/v1/r/many" => {
+                LoopbackReply::Last(format!("{head}{}\r\n", "x: y\r\n".repeat(1000)).into_bytes())
+            }
             "/v1/r/gzip" => response(200, "content-encoding: gzip\r\n", "plain"),
             "/v1/r/upgrade" => {
                 LoopbackReply::Last(b"HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_vec())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, outcome, policy, refusal};
 use serde_json::{Value, json};
-use toolbay::{ApprovalReply, Approver, Filter, Host, ApprovalRequest, WatchOptions, WatchedFile};
+use toolbay::{ApprovalReply, ApprovalRequest, Approver, Filter, Host, WatchOptions, WatchedFile};
 
 use super::services::{ReceivedBytes, echo, host};
 use crate::loopback::{LoopbackServer, response};
@@ -30,7 +30,10 @@ fn names(host: &Host) -> Vec<String> {
 struct RecordedApprovals(AtomicUsize);
 
 impl Approver for RecordedApprovals {
-    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> std::pin::Pin<Box<dyn Future<Output = ApprovalReply> + Send + 'a>> {
+    fn ask<'a>(
+        &'a self,
+        _: &'a ApprovalRequest,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ApprovalReply> + Send + 'a>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(ApprovalReply::Yes))
     }
@@ -39,7 +42,8 @@ impl Approver for RecordedApprovals {
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_are_selected_and_typos_are_reported() {
     let server = LoopbackServer::new(echo).await;
-    let written = ReceivedBytes::new(&document(&["get /pets", "post /cats", "delete /dogs", "get /dogs/all"]));
+    let written =
+        ReceivedBytes::new(&document(&["get /pets", "post /cats", "delete /dogs", "get /dogs/all"]));
     for (lines, expected) in [
         ("", vec!["api__delete_dogs", "api__get_dogs_all", "api__get_pets", "api__post_cats"]),
         ("include = [\"tag:dogs\"]", vec!["api__delete_dogs", "api__get_dogs_all"]),
@@ -89,7 +93,8 @@ async fn the_section_of_a_service_sets_approval_refusal_caching_and_limits() {
     assert_eq!(asked.0.load(Ordering::SeqCst), 1);
     let long = host.call("api__put_birds", json!({"a": "0123456789"})).await;
     assert_eq!(outcome(&long), "input_invalid");
-    let turn = toolbay::TurnContext { session: Arc::new(toolbay::Session::with_name("s")), ..Default::default() };
+    let turn =
+        toolbay::TurnContext { session: Arc::new(toolbay::Session::with_name("s")), ..Default::default() };
     let before = server.seen().len();
     for _ in 0..3 {
         assert_eq!(outcome(&host.call_in("api__get_pets", "{}", turn.clone()).await), "ok");
@@ -360,7 +365,8 @@ async fn a_server_that_hangs_holds_up_no_other_source() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_that_a_new_policy_names_is_watched() {
     let server = LoopbackServer::new(echo).await;
-    let (first, second) = (ReceivedBytes::new(&document(&["get /pets"])), ReceivedBytes::new(&document(&["get /cats"])));
+    let (first, second) =
+        (ReceivedBytes::new(&document(&["get /pets"])), ReceivedBytes::new(&document(&["get /cats"])));
     let host = TestHost::empty("");
     let file = host.root().join("watched.toml");
     std::fs::write(&file, first.section(&server, "")).unwrap();

@@ -8,7 +8,7 @@ use toolbay::core::session::attachment::MemoryAttachments;
 use toolbay::core::tool::content::{BlockBody, ErrorCode};
 use toolbay::{Filter, OpenApiInfo, TurnContext};
 
-use crate::loopback::{ReceivedRequest, LoopbackServer, response};
+use crate::loopback::{LoopbackServer, ReceivedRequest, response};
 
 /// A folder with a document, and the lines of a section that uses it.
 pub(crate) struct ReceivedBytes {
@@ -385,7 +385,8 @@ async fn a_long_list_is_reduced_and_saved() {
     let items: Vec<Value> = (0..500).map(|n| json!({"id": n, "name": format!("pet {n}")})).collect();
     let body = json!(items).to_string();
     let long = body.clone();
-    let server = LoopbackServer::new(move |_| response(200, "content-type: application/json\r\n", &long)).await;
+    let server =
+        LoopbackServer::new(move |_| response(200, "content-type: application/json\r\n", &long)).await;
     let written = ReceivedBytes::new(&document(&json!({"/pets": {"get": {"operationId": "list"}}})));
     let host = host(&written.section(&server, "")).await;
     let said = host.call("api__list", json!({})).await;
@@ -407,8 +408,9 @@ async fn operations_are_searched_explained_and_listed_like_other_tools() {
     let server = LoopbackServer::new(echo).await;
     let operation = json!({"operationId": "findZebras", "summary": "Finds striped animals", "tags": ["zoo", "slow"],
         "parameters": [parameter("n", "query", &json!({}))]});
-    let written =
-        ReceivedBytes::new(&document(&json!({"/zebras": {"get": operation, "post": {"operationId": "addZebra"}}})));
+    let written = ReceivedBytes::new(&document(
+        &json!({"/zebras": {"get": operation, "post": {"operationId": "addZebra"}}}),
+    ));
     let host = host(&written.section(&server, "limits = { timeout = \"7s\" }")).await;
     let view = host.host.view(Filter::default());
     let catalog = view.catalog();

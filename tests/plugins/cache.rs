@@ -98,7 +98,7 @@ async fn code_of_another_component_is_not_used() {
     swap(&echo_json, &text_json);
     assert_eq!(two.start().await, 2);
     let after = [&echo_json, &echo_code, &text_json, &text_code].map(|file| fs::read(file).unwrap());
-    assert!(before.iter().zip(&after).all(|(before, after)| before.len() == after.len()), "all is as it was");
+    assert!(before.iter().zip(&after).all(|(before, after)| before.len() == after.len()), "no file changed");
     assert_eq!(two.start().await, 0);
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use integration_tests::{another_build, cache_dir, outcome, policy};
 use serde_json::{Value, json};
 use toolbay::core::audit::{GrantEvent, MemoryAudit};
-use toolbay::policy::consent::{Authority, ConsentChange, Consent, ConsentStore};
+use toolbay::policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay::{FileConsents, Filter, Host, LoadWarning, PluginId, ToolCall, TurnContext};
 
 const KEEP: &str = "[plugins.p.grant]\nkv = [\"tool\"]\n";
@@ -121,7 +121,9 @@ async fn a_new_version_that_wants_more_is_held_until_the_operator_agrees() {
         at: String::new(),
         by: "a test".to_owned(),
     };
-    FileConsents::new(operator.state()).update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone())).unwrap();
+    FileConsents::new(operator.state())
+        .update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone()))
+        .unwrap();
     let (host, warnings) = operator.start(MORE, build(3)).await;
     assert!(warnings.is_empty() && call(&host, "p__read").await.0 == "ok");
 }

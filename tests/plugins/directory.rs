@@ -190,7 +190,7 @@ async fn a_cache_that_was_tampered_with_is_not_used() {
         "a file that others may write is replaced"
     );
     fs::remove_file(&code).unwrap();
-    assert_eq!(cached.start().await, 1, "the code alone is compiled when it is needed, and that is told");
+    assert_eq!(cached.start().await, 1, "the code is compiled on demand, and the event is sent");
     assert_eq!(cached.files("cwasm").len(), 1);
 }
 

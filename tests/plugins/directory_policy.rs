@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use integration_tests::{another_build, outcome, policy};
 use toolbay::core::audit::MemoryAudit;
 use toolbay::core::registry::event::HostEvent;
-use toolbay::policy::consent::{Authority, ConsentChange, Consent, ConsentStore};
+use toolbay::policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay::{
     ChangeKind, FileConsents, Filter, LoadError, LoadEvent, PluginId, Policy, ToolCall, TurnContext,
     WatchOptions, WatchedFile,
@@ -171,12 +171,15 @@ async fn a_pin_and_a_section_hold_at_once() {
     it.write(&format!("[plugins.p]\nsha256 = \"{}\"\n", "0".repeat(64)));
     it.living.until_removed("p").await;
     let problems = it.living.host.problems();
-    assert!(matches!(&*problems[0].error, LoadError::DigestMismatch { .. }) && !problems[0].kept, "{problems:?}");
+    assert!(
+        matches!(&*problems[0].error, LoadError::DigestMismatch { .. }) && !problems[0].kept,
+        "{problems:?}"
+    );
     it.write(&format!("[plugins.p]\nsha256 = \"{digest}\"\n"));
     it.living.until_added("p").await;
     it.living.put("p.wasm", &consenting(2));
     let told = it.living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
-    assert!(matches!(told, HostEvent::NotLoaded { kept: true, .. }), "what is pinned goes on: {told:?}");
+    assert!(matches!(told, HostEvent::NotLoaded { kept: true, .. }), "the pinned version stays: {told:?}");
     assert_eq!(it.living.digest("p"), Some(digest));
     // Without the pin, the present file is loaded.
     it.write("");
@@ -238,7 +241,7 @@ async fn a_version_that_wants_more_is_held_while_the_old_one_runs() {
     let told = it.living.until(|event| matches!(event, HostEvent::ConsentRequired { .. })).await;
     let HostEvent::ConsentRequired { plugin, reason, kept } = &told else { unreachable!() };
     assert!(plugin == "p" && *kept && reason.contains("+ read: fs_read $workspace"), "{told:?}");
-    assert_eq!(it.living.digest("p"), Some(first.clone()), "the old one goes on");
+    assert_eq!(it.living.digest("p"), Some(first.clone()), "the old version stays");
     assert_eq!(it.living.call("p__plain", "{}").await.0, "ok");
     assert!(matches!(&*it.living.host.problems()[0].error, LoadError::ConsentRequired(_)));
     let records = it.audit.take_decisions();

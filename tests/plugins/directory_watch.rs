@@ -11,7 +11,8 @@ use integration_tests::{another_build, cache_dir, outcome, policy, value};
 use tokio::sync::broadcast::Receiver;
 use toolbay::core::registry::event::HostEvent;
 use toolbay::{
-    ChangeKind, Filter, Host, HostBuilder, LoadError, PluginId, ToolCall, TurnContext, WatchHandle, WatchOptions,
+    ChangeKind, Filter, Host, HostBuilder, LoadError, PluginId, ToolCall, TurnContext, WatchHandle,
+    WatchOptions,
 };
 
 /// An operation that takes this long hangs.
@@ -85,7 +86,8 @@ impl WatchedHost {
 
     pub(crate) async fn until_removed(&mut self, id: &str) {
         let wanted = format!("plugin:{id}");
-        self.until(|event| matches!(event, HostEvent::Unregistered { source, .. } if *source == wanted)).await;
+        self.until(|event| matches!(event, HostEvent::Unregistered { source, .. } if *source == wanted))
+            .await;
     }
 
     pub(crate) async fn call(&self, tool: &str, args: &str) -> (&'static str, String) {
@@ -325,7 +327,7 @@ async fn a_flood_of_changes_is_reported_once_and_disturbs_no_call() {
     told.sort();
     let twice: Vec<_> = told.chunk_by(|one, other| one == other).filter(|same| same.len() > 1).collect();
     let other: Vec<_> = told.iter().filter(|told| !told.contains("junk-")).collect();
-    assert!(told.len() == FILES, "the same file with the same content is told once: {twice:?} {other:?}");
+    assert!(told.len() == FILES, "the same file with the same content is reported once: {twice:?} {other:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -342,7 +344,7 @@ async fn a_directory_has_bounds() {
     let report = host.rescan().await;
     let problem = report.problems.iter().map(ToString::to_string).collect::<String>();
     assert!(problem.contains("more than 16384 `.wasm` files") && problem.contains("goes on"), "{problem}");
-    assert_eq!(call(&host, "a__echo", "{}").await.0, "ok", "what ran goes on");
+    assert_eq!(call(&host, "a__echo", "{}").await.0, "ok", "loaded plugins stay");
     let fresh = Host::builder(policy("", dir.path())).build().unwrap();
     assert!(fresh.load_dir(&plugins).await.unwrap_err().to_string().contains("more than 16384"));
 }

@@ -79,7 +79,7 @@ async fn quick_plugins_do_not_wait_for_slow_ones() {
         [("a-slow", ChangeKind::Added), ("b-quick", ChangeKind::Added), ("d-quick", ChangeKind::Added)]
     );
     let heard = heard.lock().unwrap().clone();
-    assert_eq!(heard.len(), 4, "each is told once: {heard:?}");
+    assert_eq!(heard.len(), 4, "each is reported once: {heard:?}");
     assert_eq!(heard.last().map(String::as_str), Some("plugin:a-slow"), "{heard:?}");
     // The same tools in the same order as a start with everything compiled.
     let again = self::host(dir.path());

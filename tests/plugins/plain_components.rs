@@ -216,7 +216,8 @@ async fn imports_of_a_component_are_its_declarations() {
     assert!(!wish.granted.is_empty() && wish.capability.optional);
     assert!(wish.capability.reason.as_ref().unwrap().starts_with("it imports `wasi:filesystem/"), "{wish:?}");
     // The refusal names the policy line.
-    let wish = explained.capabilities.iter().find(|wish| wish.capability.kind.as_str() == "fs-write").unwrap();
+    let wish =
+        explained.capabilities.iter().find(|wish| wish.capability.kind.as_str() == "fs-write").unwrap();
     assert!(wish.refused.as_ref().unwrap().contains("[plugins.shapes.grant]"), "{wish:?}");
 }
 

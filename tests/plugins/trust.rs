@@ -77,7 +77,7 @@ async fn a_source_of_a_new_policy_takes_its_name_from_a_plugin() {
     host.host.reload_policy(policy(SOURCES, &host.root())).await.unwrap();
     assert_eq!(tools(&host.host), Vec::<String>::new());
     host.host.reload_policy(policy("", &host.root())).await.unwrap();
-    assert!(!tools(&host.host).is_empty(), "its file is as it was");
+    assert!(!tools(&host.host).is_empty(), "its file is unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,8 +170,18 @@ async fn prompts_and_resources_carry_no_hidden_characters() {
         resource.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"version": 1, "resources": [resource]})
     };
-    assert!(toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&prompt(json!({})).to_string()).is_ok());
-    assert!(toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&resource(json!({})).to_string()).is_ok());
+    assert!(
+        toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(
+            &prompt(json!({})).to_string()
+        )
+        .is_ok()
+    );
+    assert!(
+        toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(
+            &resource(json!({})).to_string()
+        )
+        .is_ok()
+    );
     let hidden = format!("x{tags}");
     for document in [
         prompt(json!({"title": hidden})),
@@ -185,7 +195,10 @@ async fn prompts_and_resources_carry_no_hidden_characters() {
         resource(json!({"text": hidden})),
         json!({"version": 1, "templates": [{"path": "u/{id}", "name": "U", "text": format!("{{{{id}}}}{tags}")}]}),
     ] {
-        let error = toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(&document.to_string()).unwrap_err();
+        let error = toolbay::core::tool::prompts_and_resources::PromptsAndResourcesDocument::parse(
+            &document.to_string(),
+        )
+        .unwrap_err();
         assert!(error.contains("U+E0069"), "{document}: {error}");
     }
 }

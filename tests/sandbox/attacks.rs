@@ -117,7 +117,7 @@ async fn ambiguous_json_arguments_are_refused() {
         " \n\t{} \r\n",
     ] {
         let delivered = host.call_in("neighbour__echo", args, TurnContext::default()).await;
-        assert_eq!(value(&delivered), args, "the text comes to the guest as it was");
+        assert_eq!(value(&delivered), args, "the text reaches the guest unchanged");
     }
     assert_eq!(value(&host.call_in("neighbour__echo", " \u{a0}\n", TurnContext::default()).await), "{}");
 }

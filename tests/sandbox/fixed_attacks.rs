@@ -297,8 +297,7 @@ async fn a_cancelled_call_ends_in_its_reducer_too() {
 /// 1024 handles were 1024 files of the host, the default limit of a process.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_cannot_use_all_file_descriptors() {
-    if in_a_process("sandbox::fixed_attacks::one_call_cannot_use_all_file_descriptors", "ulimit -n 1024")
-    {
+    if in_a_process("sandbox::fixed_attacks::one_call_cannot_use_all_file_descriptors", "ulimit -n 1024") {
         return;
     }
     let policy =

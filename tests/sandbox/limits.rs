@@ -114,9 +114,9 @@ async fn arguments_and_answers_with_too_many_values_are_refused() {
 #[test]
 fn numbers_that_stop_everything_are_refused_with_the_reason() {
     for (text, part) in [
-        ("[limits]\nconcurrency = 0", "`concurrency` is at least 1"),
-        ("[plugins.x.tools.y]\nlimits = { concurrency = 2 }", "for a whole plugin"),
-        ("[host]\ncompile_timeout = \"0s\"", "`compile_timeout` is above zero"),
+        ("[limits]\nconcurrency = 0", "`concurrency` must be at least 1"),
+        ("[plugins.x.tools.y]\nlimits = { concurrency = 2 }", "applies to a whole plugin"),
+        ("[host]\ncompile_timeout = \"0s\"", "`compile_timeout` must be above zero"),
         ("[host]\nbreaker_pause = \"99999999999s\"", "at most"),
         ("[host]\nqueue_timeout = \"99999999999s\"", "at most"),
     ] {

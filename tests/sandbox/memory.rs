@@ -119,7 +119,8 @@ async fn guests_share_a_budget_and_calls_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_that_wait_make_room_for_calls() {
-    let policy = "[plugins.reused]\nreuse = 100\n[host]\nguest_memory = \"40MiB\"\ninstance_idle_timeout = \"10m\"";
+    let policy =
+        "[plugins.reused]\nreuse = 100\n[host]\nguest_memory = \"40MiB\"\ninstance_idle_timeout = \"10m\"";
     let host = TestHost::new(
         &[("reused", guest_artifacts::API_REUSED), ("alloc", guest_artifacts::HOSTILE_ALLOC)],
         policy,
@@ -132,8 +133,10 @@ async fn instances_that_wait_make_room_for_calls() {
     };
     for tool in &tools {
         for n in 0..3 {
-            let turn =
-                TurnContext { session: Arc::new(Session::with_name(&n.to_string())), ..TurnContext::default() };
+            let turn = TurnContext {
+                session: Arc::new(Session::with_name(&n.to_string())),
+                ..TurnContext::default()
+            };
             drop(host.call_in(tool, "{}", turn).await);
         }
     }

@@ -138,7 +138,7 @@ async fn each_call_has_a_full_fuel_budget() {
         let delivered = act(&host, &session, "spin", 100_000).await;
         assert_eq!(value(&delivered), n.to_string());
         let fuel = delivered.usage.fuel.unwrap();
-        assert!(fuel <= spent, "call {n} is told {fuel} of {spent}");
+        assert!(fuel <= spent, "call {n} reports {fuel} of {spent}");
     }
 }
 
@@ -167,7 +167,7 @@ async fn memory_is_bounded_over_all_calls() {
         peak = peak.max(delivered.usage.peak_memory_bytes);
     }
     assert!((4..=8).contains(&most), "it goes when half is taken: {most} calls");
-    assert!((8 << 20..=10 << 20).contains(&peak), "all that it holds is told: {peak}");
+    assert!((8 << 20..=10 << 20).contains(&peak), "the whole memory is reported: {peak}");
     // A call that exceeds its limits fails as in a fresh instance.
     assert_eq!(outcome(&act(&host, &session, "keep", 1024).await), "ok");
     assert_eq!(fault(&act(&host, &session, "keep", 20 << 10).await).kind, FaultKind::OutOfMemory);

@@ -11,7 +11,7 @@ use toolbay::core::call::fault::{Fault, FaultKind};
 use toolbay::core::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use toolbay::core::call::{AdmittedCall, CallContext};
 use toolbay::core::pipeline::Pipeline;
-use toolbay::core::registry::{Bundle, ToolEntry, Registry};
+use toolbay::core::registry::{Bundle, Registry, ToolEntry};
 use toolbay::core::tool::content::{
     Blob, BlockBody, ContentBlock, EmbeddedResource, ErrorCode, ResourceBody, ResourceLink, ToolError,
     ToolOutput,

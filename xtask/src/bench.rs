@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     }
     shell(&mut bench)?;
     let conditions = before.until_now(start.elapsed())?;
-    println!("\nmeasured for {:.0} s; {}", start.elapsed().as_secs_f64(), conditions.told());
+    println!("\nmeasured for {:.0} s; {}", start.elapsed().as_secs_f64(), conditions.describe());
     let mut kept = figures::read(&file.display().to_string()).context("the benchmarks left no figures")?;
     kept.extend(conditions.figures());
     if let Some(file) = asked.json {

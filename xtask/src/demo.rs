@@ -103,7 +103,7 @@ const STEPS: &[DemoStep] = &[
         expect: &["fuel"],
     },
     DemoStep {
-        title: "Run a batch of four calls, one of which fails",
+        title: "Run a batch of four calls with one failure",
         args: &["batch", "batch.json"],
         exit: 1,
         expect: &["6", "no_such_tool", "Write the report"],

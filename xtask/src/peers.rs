@@ -96,7 +96,7 @@ impl PeerBench<'_> {
         let start = Instant::now();
         shell(&mut command)?;
         let conditions = before.until_now(start.elapsed())?;
-        println!("\nmeasured for {:.0} s; {}", start.elapsed().as_secs_f64(), conditions.told());
+        println!("\nmeasured for {:.0} s; {}", start.elapsed().as_secs_f64(), conditions.describe());
         let tables = std::fs::read_to_string(&tables).context("the benchmarks wrote no tables")?;
         if whole {
             table::write(self.workspace, &tables, &conditions, &self.missing)

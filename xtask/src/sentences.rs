@@ -53,7 +53,8 @@ fn collect(source: &Source) -> Vec<(String, String)> {
         let text = text.filter(|text| !in_code && !text.is_empty() && !text.starts_with(['|', '`']));
         let is_item = text.is_some_and(|text| text.starts_with(['-', '*', '1', '2', '3', '4', '5']));
         if text.is_none() || is_item {
-            sentences.extend(split(&paragraph).map(|sentence| (format!("{}:{first}", source.path), sentence)));
+            sentences
+                .extend(split(&paragraph).map(|sentence| (format!("{}:{first}", source.path), sentence)));
             paragraph.clear();
         }
         if let Some(text) = text {
@@ -91,7 +92,8 @@ fn messages(line: &str) -> impl Iterator<Item = String> {
     let is_message = |text: &&str| {
         let words: Vec<&str> = text.split_whitespace().collect();
         words.len() >= MIN_WORDS
-            && words.iter().filter(|word| word.chars().all(|c| c.is_ascii_lowercase())).count() >= MIN_WORDS - 1
+            && words.iter().filter(|word| word.chars().all(|c| c.is_ascii_lowercase())).count()
+                >= MIN_WORDS - 1
     };
     literals.filter(is_message).map(ToOwned::to_owned).collect::<Vec<_>>().into_iter()
 }
@@ -113,7 +115,8 @@ mod tests {
             sentences("host/a/src/a.rs", code),
             ["The host stops the call.", "It then records the call once.", "the plugin cannot be loaded"]
         );
-        let page = "# A title of the page\n\nOne sentence stands here.\n```toml\nno sentence in code blocks\n```\n";
+        let page =
+            "# A title of the page\n\nOne sentence stands here.\n```toml\nno sentence in code blocks\n```\n";
         assert_eq!(sentences("docs/a.md", page), ["One sentence stands here."]);
     }
 

@@ -185,7 +185,10 @@ pub fn guests(workspace: &Path) -> Result<Vec<BuiltComponents>> {
     run(as_shipped.arg("--quiet"), "the guests that are built as plugins are")?;
     let built = |name: String| {
         let profile = if AS_SHIPPED.contains(&&*name) { PLUGIN } else { GUEST };
-        BuiltComponents { file: output_dir(workspace, profile).join("examples").join(format!("{name}.wasm")), name }
+        BuiltComponents {
+            file: output_dir(workspace, profile).join("examples").join(format!("{name}.wasm")),
+            name,
+        }
     };
     Ok(names.into_iter().map(built).collect())
 }

@@ -92,7 +92,7 @@ impl ApprovalFixture {
     }
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn status_and_output(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -100,32 +100,29 @@ fn told(output: &Output) -> (Option<i32>, String, String) {
 #[test]
 fn without_a_terminal_only_flags_approve_a_call() {
     let cli = ApprovalFixture::new();
-    let (code, out, err) = told(&cli.run(&["call", "e__echo", "{}"], "y\n"));
+    let (code, out, err) = status_and_output(&cli.run(&["call", "e__echo", "{}"], "y\n"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(
-        err.contains("rule 2 of the policy says `ask` (an echo), and no approver is available"),
-        "{err}"
-    );
+    assert!(err.contains("rule 2 of the policy says `ask` (an echo), and no approver is available"), "{err}");
     assert_eq!(
-        told(&cli.run(&["call", "e__echo", "{}", "--yes"], "")),
+        status_and_output(&cli.run(&["call", "e__echo", "{}", "--yes"], "")),
         (Some(0), "{}\n".into(), String::new())
     );
-    let (code, _, err) = told(&cli.run(&["call", "e__echo", "--deny"], ""));
+    let (code, _, err) = status_and_output(&cli.run(&["call", "e__echo", "--deny"], ""));
     assert!(code == Some(1) && err.contains("the answer was no: `--deny` was given"), "{err}");
-    let (code, _, err) = told(&cli.run(&["call", "e__long", "--yes"], ""));
+    let (code, _, err) = status_and_output(&cli.run(&["call", "e__long", "--yes"], ""));
     assert!(
         code == Some(1) && err.contains("rule 1 of the policy says `deny`"),
         "`--yes` is no policy: {err}"
     );
-    let (code, out, _) = told(&cli.run(&["call", "e__echo", "--yes", "--dry-run"], ""));
+    let (code, out, _) = status_and_output(&cli.run(&["call", "e__echo", "--yes", "--dry-run"], ""));
     assert_eq!(
         (code, out.as_str()),
         (Some(0), "[dry-run] e__echo would be called, if it is approved with: {}\n")
     );
-    assert_eq!(told(&cli.run(&["call", "e__echo", "--yes", "--deny"], "")).0, Some(2));
-    let (_, log, _) = told(&cli.run(&["log", "--refused", "--tool", "e__long"], ""));
+    assert_eq!(status_and_output(&cli.run(&["call", "e__echo", "--yes", "--deny"], "")).0, Some(2));
+    let (_, log, _) = status_and_output(&cli.run(&["log", "--refused", "--tool", "e__long"], ""));
     assert!(log.contains("refused permission: rule 1 says deny"), "{log}");
-    let (_, log, _) = told(&cli.run(&["log", "--json", "--tool", "e__echo"], ""));
+    let (_, log, _) = status_and_output(&cli.run(&["log", "--json", "--tool", "e__echo"], ""));
     let decided: Vec<Value> =
         log.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["permission"].clone()).collect();
     assert_eq!(

@@ -239,9 +239,13 @@ fn batch_runs_all_and_keeps_the_order() {
 fn inspect_and_check_describe_a_plugin() {
     let cli = Cli::new("[plugins.files.grant]\nfs_read = [\"$workspace\"]");
     let shown = out(&cli.run(&["inspect", "files"]));
-    for part in
-        ["files__read_file\tready", "fs_read\t**\tread_file\t$workspace", "needs fs_write", "sha256", "Apache-2.0"]
-    {
+    for part in [
+        "files__read_file\tready",
+        "fs_read\t**\tread_file\t$workspace",
+        "needs fs_write",
+        "sha256",
+        "Apache-2.0",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let info = object(&cli.run(&["inspect", guest_artifacts::PLUGIN_TEXT, "--json"]));
@@ -389,13 +393,17 @@ fn only_the_command_line_opens_protected_paths() {
     let read = ["call", "files__read_file", r#"{"path": "../home/.ssh/id"}"#];
     let refused = run(&read);
     assert_eq!(code(&refused), 1);
-    assert!(err(&refused).contains("--allow-protected-path") && !out(&refused).contains("canary"), "{refused:?}");
+    assert!(
+        err(&refused).contains("--allow-protected-path") && !out(&refused).contains("canary"),
+        "{refused:?}"
+    );
     let place = cli.path("home/.ssh");
     let opened = run(&[read.as_slice(), &["--allow-protected-path", place.to_str().unwrap()]].concat());
     assert!(out(&opened).contains("canary"), "{opened:?}");
     // The policy file is protected wherever it is.
     let rewrite = r#"{"path": "../toolbay.toml", "content": "version = 1"}"#;
-    let rewritten = run(&["call", "files__write_file", rewrite, "--allow-protected-path", place.to_str().unwrap()]);
+    let rewritten =
+        run(&["call", "files__write_file", rewrite, "--allow-protected-path", place.to_str().unwrap()]);
     assert_eq!(code(&rewritten), 1, "{rewritten:?}");
     assert!(std::fs::read_to_string(cli.path("toolbay.toml")).unwrap().contains("plugins.files"));
 }

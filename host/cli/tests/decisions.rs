@@ -106,9 +106,20 @@ fn grant_writes_only_what_the_plugin_asks_for() {
     let shown = desk.run(&["grant", "p", "--dry-run"]);
     let shown = shown.says(
         0,
-        &["kv\ttool", "fs_read\t**", "sha256", "[plugins.p.grant]\n", "kv = [\"tool\"]", "nothing was changed"],
+        &[
+            "kv\ttool",
+            "fs_read\t**",
+            "sha256",
+            "[plugins.p.grant]\n",
+            "kv = [\"tool\"]",
+            "nothing was changed",
+        ],
     );
-    assert!(shown.out().contains("fs_read = [\"$workspace\"]"), "everything is not proposed: {}", shown.out());
+    assert!(
+        shown.out().contains("fs_read = [\"$workspace\"]"),
+        "everything is not proposed: {}",
+        shown.out()
+    );
     assert_eq!(desk.policy(), before);
     assert!(!desk.path("state").exists(), "to look leaves no trace");
 
@@ -213,8 +224,10 @@ fn explain_shows_each_line_and_each_number() {
     let desk = DecisionFixture::new(Some(&format!(
         "{KEEP}[plugins.p.tools.keep]\nlimits = {{ fuel = 7_000_000 }}\n[limits]\ntables = 9\n[profile.few]\nkv = []\n"
     )));
-    desk.run(&["explain", "p__keep"])
-        .says(0, &["status\tready", "kv\ttool\ttool\t[plugins.p.grant] kv", "wasi:cli/environment@", "--limits"]);
+    desk.run(&["explain", "p__keep"]).says(
+        0,
+        &["status\tready", "kv\ttool\ttool\t[plugins.p.grant] kv", "wasi:cli/environment@", "--limits"],
+    );
     desk.run(&["explain", "p__keep", "--limits"])
         .says(0, &["[plugins.p.tools.keep.limits] fuel", "[limits] tables", "parallel_calls\t"]);
     let refused = desk.run(&["explain", "p__read", "--json"]).says(0, &[]);
@@ -236,15 +249,15 @@ fn explain_shows_each_line_and_each_number() {
 
 #[test]
 fn a_profile_applies_to_every_command() {
-    let desk =
-        DecisionFixture::new(Some(&format!("{KEEP}[profile.few]\ntools = [\"p__plain\"]\n[profile.none]\nkv = []\n")));
+    let desk = DecisionFixture::new(Some(&format!(
+        "{KEEP}[profile.few]\ntools = [\"p__plain\"]\n[profile.none]\nkv = []\n"
+    )));
     let listed = desk.run(&["list", "--profile", "few"]).says(0, &["p__plain"]);
     assert_eq!(listed.out().lines().count(), 1);
     desk.run(&["call", "p__plain", "{}", "--profile", "few"]).says(0, &["plain"]);
     desk.run(&["call", "p__keep", "{}", "--profile", "few"]).says(1, &["not in the profile `few`"]);
     desk.run(&["call", "p__keep", "{}", "--profile", "none"]).says(1, &["does not reach so far"]);
-    desk.run(&["list", "--all", "--profile", "few"])
-        .says(0, &["p__keep\tnot in the profile `few`"]);
+    desk.run(&["list", "--all", "--profile", "few"]).says(0, &["p__keep\tnot in the profile `few`"]);
     for args in [
         vec!["list"],
         vec!["call", "p__plain"],

@@ -22,7 +22,7 @@ use std::process::Command;
 use toolbay_core::call::fault::FaultKind;
 use toolbay_core::tool::content::ErrorCode;
 use toolbay_policy::limits::table::LimitTable as _;
-use toolbay_policy::limits::{HostLimits, CallLimits};
+use toolbay_policy::limits::{CallLimits, HostLimits};
 use toolbay_policy::serve::ServeLimits;
 use toolbay_policy::session::SessionLimits;
 use toolbay_policy::{GrantKey, Policy};

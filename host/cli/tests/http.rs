@@ -394,7 +394,9 @@ fn the_systemd_unit_works_as_documented() {
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o666)).unwrap();
     let output = start().output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("users other than the owner can write the file"));
+    assert!(
+        String::from_utf8(output.stderr).unwrap().contains("users other than the owner can write the file")
+    );
 }
 
 #[test]

@@ -83,7 +83,10 @@ fn plain_components_are_listed_checked_inspected_explained_and_called() {
     assert!(checked.contains("(in `speaker.plugin.toml` beside it: `name`,"), "{checked}");
     assert!(!checked.contains("export `about`"), "{checked}");
     let inspected = desk.says(&["inspect", "speaker"]);
-    assert!(inspected.contains("plugin\tspeaker\nversion\t0.3.0\n") && inspected.contains("Say something."), "{inspected}");
+    assert!(
+        inspected.contains("plugin\tspeaker\nversion\t0.3.0\n") && inspected.contains("Say something."),
+        "{inspected}"
+    );
     let explained = desk.says(&["explain", "shapes__divide"]);
     for part in [
         "fs_read\t",

@@ -65,7 +65,7 @@ impl StateFixture {
     }
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn status_and_output(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -81,7 +81,7 @@ fn state_persists_between_calls_in_the_state_directory() {
     assert!(cli.path().join("other/kv.redb").exists());
     let mut by_variable = cli.command(&["call", "cap_kv__do", &increment.to_string()]);
     let output = by_variable.env("TOOLBAY_STATE", cli.path().join("third")).output().unwrap();
-    assert_eq!(told(&output), (Some(0), "{\"sum\":1}\n".to_owned(), String::new()));
+    assert_eq!(status_and_output(&output), (Some(0), "{\"sum\":1}\n".to_owned(), String::new()));
     assert!(cli.path().join("third/kv.redb").exists());
     let session = cli.call("cap_kv__do", &json!({"op": "get", "scope": "session", "key": "n"}), &[]);
     assert_eq!(session["error"], "other", "a call has no session: {session}");
@@ -95,7 +95,7 @@ fn kv_lists_and_removes_entries_of_plugins() {
     for (scope, key) in [("plugin", "a"), ("plugin", "b\tc\n\u{1b}[31m"), ("tool", "a")] {
         cli.call("cap_kv__do", &json!({"op": "set", "scope": scope, "key": key, "value": "vé"}), &[]);
     }
-    let (code, out, _) = told(&cli.run(&["kv", "list", "cap_kv"]));
+    let (code, out, _) = status_and_output(&cli.run(&["kv", "list", "cap_kv"]));
     assert_eq!(code, Some(0));
     assert_eq!(
         out, "plugin\t\ta\t3\nplugin\t\tb\\tc\\n\\u{1b}[31m\t3\ntool\tdo\ta\t3\n",
@@ -106,8 +106,8 @@ fn kv_lists_and_removes_entries_of_plugins() {
         listed,
         json!({"entries": [{"scope": "plugin", "owner": "", "key": "a", "bytes": 3, "expires_ms": null}], "more": true})
     );
-    assert_eq!(told(&cli.run(&["kv", "usage"])).1, "cap_kv\t3\t20\n");
-    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "vé");
+    assert_eq!(status_and_output(&cli.run(&["kv", "usage"])).1, "cap_kv\t3\t20\n");
+    assert_eq!(status_and_output(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "vé");
     let tool = ["--scope", "tool", "--owner", "do"];
     assert_eq!(cli.json(&[&["kv", "get", "cap_kv", "a", "--json"], &tool[..]].concat())["text"], "vé");
     assert_eq!(cli.run(&[&["kv", "remove", "cap_kv", "a"], &tool[..]].concat()).status.code(), Some(0));
@@ -119,7 +119,7 @@ fn kv_lists_and_removes_entries_of_plugins() {
     assert_eq!(cli.json(&["kv", "clear", "cap_kv", "--json"]), json!({"removed": 2}));
     assert_eq!(cli.json(&["kv", "usage", "--json"]), json!([]));
     std::fs::write(cli.path().join("state/toolbay/kv.redb"), "junk").unwrap();
-    let (code, _, err) = told(&cli.run(&["kv", "usage"]));
+    let (code, _, err) = status_and_output(&cli.run(&["kv", "usage"]));
     assert!(code == Some(3) && err.contains("kv.redb"), "the operator is told which file: {err}");
     assert_eq!(std::fs::read(cli.path().join("state/toolbay/kv.redb")).unwrap(), b"junk");
 }
@@ -135,7 +135,7 @@ fn two_processes_of_the_command_share_the_state() {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "150");
+    assert_eq!(status_and_output(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "150");
 }
 
 #[test]
@@ -160,7 +160,8 @@ fn files_are_attached_and_saved() {
     }
     let read = |name: &str| std::fs::read_to_string(cli.path().join("out/deep").join(name)).unwrap();
     assert_eq!((read("_.profile").as_str(), read("_-2.profile").as_str()), ("one", "two"));
-    let (code, _, err) = told(&cli.run(&["call", "cap_attachments__create", "{\"text\": \"lost\"}"]));
+    let (code, _, err) =
+        status_and_output(&cli.run(&["call", "cap_attachments__create", "{\"text\": \"lost\"}"]));
     assert!(code == Some(0) && err.contains("--save-attachments"), "{err}");
     for wrong in ["nothing.txt", ".", "/dev/zero"] {
         let output = cli.run(&["call", "cap_attachments__all", "--attach", wrong]);
@@ -190,7 +191,7 @@ fn commands_that_write_at_once_all_succeed_beside_a_server() {
     }
     drop(server.stdin.take());
     server.wait().unwrap();
-    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "20");
+    assert_eq!(status_and_output(&cli.run(&["kv", "get", "cap_kv", "n"])).1, "20");
     assert_eq!(cli.run(&["enable", "cap_kv__count"]).status.code(), Some(0));
     assert_eq!(cli.run(&["call", "cap_kv__count", &count]).status.code(), Some(0));
 }
@@ -201,7 +202,7 @@ fn state_wait_bounds_the_wait_for_the_lock() {
     assert_eq!(cli.run(&["disable", "cap_kv__count"]).status.code(), Some(0));
     let lock = std::fs::File::open(cli.path().join("state/toolbay/switches.lock")).unwrap();
     lock.lock().unwrap();
-    let (code, _, err) = told(&cli.run(&["enable", "cap_kv__count", "--state-wait", "50ms"]));
+    let (code, _, err) = status_and_output(&cli.run(&["enable", "cap_kv__count", "--state-wait", "50ms"]));
     assert!(code == Some(2) && err.contains("another process has held it for 50ms"), "{code:?} {err}");
     let mut waiting = cli.command(&["enable", "cap_kv__count"]).spawn().unwrap();
     assert_eq!(cli.run(&["status", "--state-wait", "50ms"]).status.code(), Some(0), "reading takes no lock");
@@ -219,7 +220,7 @@ fn kv_backup_copies_a_store_in_use() {
     assert_eq!(cli.json(&["kv", "backup", path, "--json"]), json!({"entries": 1}));
     assert_eq!(cli.run(&["kv", "backup", path]).status.code(), Some(3), "no file is written over");
     std::fs::rename(&copy, cli.path().join("state/toolbay/kv.redb")).unwrap();
-    assert_eq!(told(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "v");
+    assert_eq!(status_and_output(&cli.run(&["kv", "get", "cap_kv", "a"])).1, "v");
 }
 
 /// Another process may hold the store for seconds before it writes.
@@ -234,7 +235,7 @@ fn a_command_waits_for_a_locked_store() {
     std::thread::sleep(std::time::Duration::from_secs(8));
     drop(turn);
     let output = waiting.wait_with_output().unwrap();
-    assert!(told(&output).1.contains("\"sum\":2"), "{output:?}");
+    assert!(status_and_output(&output).1.contains("\"sum\":2"), "{output:?}");
 }
 
 /// A full disk does not damage a store. The error must not advise to move the store.
@@ -251,7 +252,7 @@ fn a_full_disk_is_not_reported_as_a_damaged_store() {
                 None => command.env_remove(name),
             };
         }
-        told(&command.current_dir(cli.path()).stdin(Stdio::null()).output().unwrap())
+        status_and_output(&command.current_dir(cli.path()).stdin(Stdio::null()).output().unwrap())
     };
     let toolbay = env!("CARGO_BIN_EXE_toolbay");
     assert!(set(toolbay, &[]).1.contains("\"sum\":1"));

@@ -117,11 +117,11 @@ fn an_unknown_name_is_an_error_and_changes_nothing() {
     for (args, text) in [
         (
             &["disable", "echo__echo", "files__raed_file"][..],
-            "there is no tool `files__raed_file`. Did you mean: files__read_file",
+            "there is no tool `files__raed_file`; did you mean `files__read_file`",
         ),
         (&["disable", "zzz"], "there is no tool `zzz`; see `toolbay status --tools`"),
-        (&["disable", "--namespace", "file"], "there is no namespace `file`. Did you mean: files?"),
-        (&["disable", "--tag", "file-system"], "there is no tag `file-system`. Did you mean: file_system?"),
+        (&["disable", "--namespace", "file"], "there is no namespace `file`; did you mean `files`?"),
+        (&["disable", "--tag", "file-system"], "there is no tag `file-system`; did you mean `file_system`?"),
         (&["enable", "zzz"], "there is no tool `zzz`"),
         (&["disable"], "required"),
     ] {

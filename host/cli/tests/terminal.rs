@@ -78,19 +78,28 @@ impl Home {
         let mut child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
         // With this end open, reading would not end with the child.
         drop((command, slave));
-        master.write_all(input.as_bytes()).unwrap();
         let mut bytes = Vec::new();
+        let mut part = [0; 4096];
+        while !input.is_empty() && !bytes.ends_with(b"[y/N] ") {
+            let count = master.read(&mut part).unwrap();
+            bytes.extend_from_slice(&part[..count]);
+        }
+        master.write_all(input.as_bytes()).unwrap();
         // The last read fails with `EIO`: the child has closed its end.
         master.read_to_end(&mut bytes).ok();
         let code = child.wait().unwrap().code().unwrap();
         let text = String::from_utf8(bytes).unwrap().replace("\r\n", "\n");
+        // What a line showed before it was cleared is gone from the screen.
+        let lines = text.lines().map(|line| line.rsplit("\r\u{1b}[K").next().unwrap());
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
         Screen { code, text: self.normalize(&text) }
     }
 
     /// Runs a command line with pipes: stdout, then the lines of stderr behind `! `.
     fn in_pipe(&self, line: &str) -> Screen {
         let output = self.command(line).output().unwrap();
-        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         let mut text = out;
         for line in err.lines() {
             writeln!(text, "! {line}").unwrap();
@@ -109,6 +118,8 @@ impl Home {
             match key {
                 "sandbox" => format!("{}…", line.split_at(line.find(key).unwrap() + key.len()).0),
                 "code" | "size" | "section" | "audit" => mask_digits(&line),
+                // The time of a decision is today's, and the user that of the machine.
+                _ if line.contains(" agreed to ") => mask_digits(&line),
                 _ => line,
             }
         });
@@ -124,7 +135,8 @@ fn open_terminal(columns: u16) -> (File, File) {
     let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&master, size).unwrap();
     let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
-    let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let slave =
+        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     (File::from(master), File::from(slave))
 }
 
@@ -138,7 +150,11 @@ fn mask_digests(line: &str) -> String {
             continue;
         }
         let is_digest = word.len() >= 12 && word.contains(|c: char| c.is_ascii_digit());
-        if is_digest { masked.push_str(&"0".repeat(word.len())) } else { masked.push_str(&word) }
+        if is_digest {
+            masked.push_str(&"0".repeat(word.len()))
+        } else {
+            masked.push_str(&word)
+        }
         word.clear();
         masked.push(c);
     }
@@ -191,7 +207,8 @@ fn check_prepared(name: &str, policy: &str, prepare: impl Fn(&Home), steps: &[St
                 continue;
             }
             let also = screens[index + 1..].iter().filter(|other| same(other));
-            let titles: Vec<&str> = std::iter::once(title.as_str()).chain(also.map(|other| other.0.as_str())).collect();
+            let titles: Vec<&str> =
+                std::iter::once(title.as_str()).chain(also.map(|other| other.0.as_str())).collect();
             writeln!(text, "--- {} (exit code {})\n{}", titles.join(", "), screen.code, screen.text).unwrap();
         }
     }
@@ -206,7 +223,8 @@ fn compare(name: &str, text: &str) {
     }
     let expected = std::fs::read_to_string(&file).unwrap_or_default();
     assert_eq!(
-        expected, text,
+        expected,
+        text,
         "`{}` differs; run this test with `TOOLBAY_WRITE_DOCS=1` to rewrite it",
         file.display()
     );
@@ -268,8 +286,16 @@ fn inspect() {
 fn explain() {
     let refused = ["toolbay explain files__read_file", "toolbay explain text__word_cont"];
     check("explain", "", refused);
-    check("explain_granted", GRANTED, ["toolbay explain files__read_file", "toolbay explain text__word_count"]);
-    check("explain_limits", "[plugins.text.limits]\nfuel = 5_000_000\n", ["toolbay explain text__word_count --limits"]);
+    check(
+        "explain_granted",
+        GRANTED,
+        ["toolbay explain files__read_file", "toolbay explain text__word_count"],
+    );
+    check(
+        "explain_limits",
+        "[plugins.text.limits]\nfuel = 5_000_000\n",
+        ["toolbay explain text__word_count --limits"],
+    );
 }
 
 #[test]
@@ -285,7 +311,6 @@ fn grant_and_revoke() {
         Step { line: "toolbay grant text --yes", input: "" },
         Step { line: "toolbay revoke text --yes", input: "" },
     ];
-    // The time of the decision is today's.
     check_prepared("grant", "", |_| {}, &steps);
 }
 
@@ -347,7 +372,11 @@ fn policy_check() {
 #[test]
 fn search_and_schemas() {
     check("search", "", ["toolbay search count words", "toolbay search zzzz"]);
-    check("schemas", "", ["toolbay schemas --format openai-chat text__word_count", "toolbay schemas --format mcp nobody"]);
+    check(
+        "schemas",
+        "",
+        ["toolbay schemas --format openai-chat text__word_count", "toolbay schemas --format mcp nobody"],
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Runs calls of a native tool in a loop, for profilers such as `valgrind --tool=callgrind`. It prints the allocations per call.
+//! Runs calls of a native tool in a loop, for profilers such as `valgrind --tool=callgrind`. It prints the allocations
+//! per call.
 //!
 //! The argument is the number of calls, after 100 warm-up calls.
 
@@ -57,7 +58,6 @@ fn main() -> anyhow::Result<()> {
     (0..100).for_each(|_| one());
     let counted = allocation_counter::measure(|| (0..calls).for_each(|_| one()));
     // The allocations of the caller for the call itself are subtracted.
-
     let given = allocation_counter::measure(|| drop(vec![ToolCall::new("1", "echo", ARGS)]));
     println!(
         "{:.1} allocations and {:.0} bytes a call",

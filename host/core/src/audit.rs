@@ -1,8 +1,8 @@
-//! The audit: records of all calls and of all decisions about grants. A record contains no arguments, no results and no text of
-//! a guest except for the targets of its accesses.
+//! The audit: records of all calls and of all decisions about grants. A record contains no arguments, no results and no
+//! text of a guest except for the targets of its accesses.
 //!
-//! A record is one line of JSON. Its texts are cut. Control and invisible characters are written as JSON escapes (`\u202e`), so
-//! no text can forge a line or hide its content, and a JSON reader gets the original text.
+//! A record is one line of JSON. Its texts are cut. Control and invisible characters are written as JSON escapes
+//! (`\u202e`), so no text can forge a line or hide its content, and a JSON reader gets the original text.
 
 pub mod call_log;
 pub mod refusals;
@@ -32,7 +32,8 @@ use crate::tool::canonical::Digest;
 pub const MAX_TEXT: usize = 100;
 /// Longest recorded reason of a call, in characters.
 pub const MAX_REASON: usize = 500;
-/// Longest line including its line break, in bytes. If the grants of a plugin do not fit, they are counted instead of listed.
+/// Longest line including its line break, in bytes. If the grants of a plugin do not fit, they are counted instead of
+/// listed.
 pub const MAX_LINE: usize = 64 << 10;
 
 /// The record of a call.
@@ -61,8 +62,8 @@ pub struct AuditRecord {
     /// The caller's trace (`traceparent` of W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]). Equal calls have equal digests.
-    /// Absent if the arguments were not parsed.
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]). Equal calls have
+    /// equal digests. Absent if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
     /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed.
     pub args_sha256: Option<Digest>,
@@ -104,14 +105,15 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Whether the host refused the call before a tool was started. The audit may count such records instead of listing them.
+    /// Whether the host refused the call before a tool was started. The audit may count such records instead of listing
+    /// them.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         !self.began && self.outcome != "ok"
     }
 
-    /// The client for counting refusals: the agent, the session or the platform, whichever is known first. In a session id, the
-    /// part after `#` is dropped, since an HTTP client chooses it for each request.
+    /// The client for counting refusals: the agent, the session or the platform, whichever is known first. In a session
+    /// id, the part after `#` is dropped, since an HTTP client chooses it for each request.
     #[must_use]
     pub fn client(&self) -> &str {
         let session = self.session_id.as_deref().and_then(|id| id.split('#').next());
@@ -149,7 +151,8 @@ impl Serialize for StartId {
     }
 }
 
-/// The start line of a call that is about to run. If the process crashes, the audit shows that the call may have had effects.
+/// The start line of a call that is about to run. If the process crashes, the audit shows that the call may have had
+/// effects.
 #[derive(Debug, Clone, Serialize)]
 pub struct CallStart {
     /// The id that the record of the call repeats.
@@ -252,7 +255,8 @@ pub enum GrantEvent {
     Loaded,
     /// A plugin with a policy section was loaded for the first time, which counts as consent.
     Recorded,
-    /// The consent was carried over to a new version without additional grants, or to new policy lines for the same version.
+    /// The consent was carried over to a new version without additional grants, or to new policy lines for the same
+    /// version.
     Followed,
     /// The operator consented.
     Granted,
@@ -393,7 +397,8 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
         drop(request);
     }
 
-    /// Writes pending counts. Call it at the end of the program, since the sink may not be dropped before the process exits.
+    /// Writes pending counts. Call it at the end of the program, since the sink may not be dropped before the process
+    /// exits.
     fn finish(&self) {}
 
     /// The health of the audit; `None` if there is no problem and no record was lost.

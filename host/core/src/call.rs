@@ -31,6 +31,15 @@ use crate::tool::ToolDef;
 pub const DEFAULT_BUDGET_CHARS: usize = 80_000;
 
 /// A call as the caller requests it.
+///
+/// ```
+/// use serde_json::json;
+/// use toolbay_core::call::ToolCall;
+///
+/// let args = json!({"text": "to be or not to be"});
+/// let call = ToolCall::new("call-1", "text__word_count", args.to_string());
+/// assert_eq!(call.args, r#"{"text":"to be or not to be"}"#);
+/// ```
 #[derive(Debug, Clone)]
 pub struct ToolCall {
     /// The caller's id of the call, which the result repeats.
@@ -51,6 +60,18 @@ impl ToolCall {
 
 /// The context that all calls of a batch share. The registry stores none of it, so two sessions on one registry share
 /// nothing.
+///
+/// ```
+/// use toolbay_core::call::{Identity, TurnContext};
+///
+/// let identity = Identity { agent_id: Some("researcher".to_owned()), ..Identity::default() };
+/// let turn = TurnContext { budget_chars: 20_000, identity, ..TurnContext::default() };
+///
+/// // Clones of the token cancel every call of the turn.
+/// let cancel = turn.cancel.clone();
+/// cancel.cancel();
+/// assert!(turn.cancel.is_cancelled());
+/// ```
 #[derive(Debug, Clone)]
 pub struct TurnContext {
     /// Most characters of all results of the batch together.
@@ -255,11 +276,13 @@ impl CallContext {
         drop(self.on_begin.set(on_begin));
     }
 
-    /// Marks the call as begun and writes its start line into the audit, if the policy wants one. An invoker
-    /// that [begins its calls](crate::call::invoke::Invoke::calls_begin) calls this once nothing can refuse the call any more.
+    /// Marks the call as begun and writes its start line into the audit, if the policy wants one. An invoker that
+    /// [begins its calls](crate::call::invoke::Invoke::calls_begin) calls this once nothing can refuse the call any
+    /// more.
     ///
     /// # Errors
-    /// Returns the problem if the policy requires the audit and the start line cannot be written. The tool must not run then.
+    /// Returns the problem if the policy requires the audit and the start line cannot be written. The tool must not run
+    /// then.
     pub fn begin(&self) -> Result<(), String> {
         self.on_begin.get().map_or(Ok(()), |on_begin| (on_begin.0)())?;
         self.began.store(true, Ordering::Release);
@@ -310,8 +333,8 @@ impl CallContext {
         }
     }
 
-    /// Adds a hint for the operator. Equal hints are added once; a hint that is too long is dropped, since half a policy
-    /// line is of no use.
+    /// Adds a hint for the operator. Equal hints are added once; a hint that is too long is dropped, since half a
+    /// policy line is of no use.
     pub fn add_hint(&self, hint: impl Into<String>) {
         let hint = self.redactor.redact_owned(hint.into());
         let mut refused = self.refusals.lock();
@@ -321,8 +344,8 @@ impl CallContext {
         }
     }
 
-    /// Whether to build a hint for one more refusal. A guest that is refused in a loop must not cost the host the time of
-    /// building a hint each time.
+    /// Whether to build a hint for one more refusal. A guest that is refused in a loop must not cost the host the time
+    /// of building a hint each time.
     #[must_use]
     pub fn should_build_hint(&self) -> bool {
         let mut refused = self.refusals.lock();
@@ -336,8 +359,8 @@ impl CallContext {
         self.refusals.lock().hints.clone()
     }
 
-    /// Adds a refusal that the guest interface cannot express. Its text, which a model reads, is appended to the result of
-    /// the call; with `only_on_failure`, to an error only.
+    /// Adds a refusal that the guest interface cannot express. Its text, which a model reads, is appended to the result
+    /// of the call; with `only_on_failure`, to an error only.
     pub fn add_silent_refusal(&self, text: &str, of_failure: bool) {
         let text = self.redactor.redact_text(text);
         let mut refused = self.refusals.lock();
@@ -375,7 +398,8 @@ impl CallContext {
         let (call_id, tool) = (Arc::clone(&self.call_id), Arc::clone(&self.tool));
         // Redacted before it is cut: a cut could leave half a secret.
         let message = self.redactor.redact_prefix(message, MAX_PROGRESS).0;
-        let message = untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
+        let message =
+            untrusted::neutralize(&text::escape_hidden(&message)).chars().take(MAX_PROGRESS).collect();
         let percent = percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
         sink.progress(ProgressEvent { call_id, tool, message, percent, audience });
     }

@@ -1,8 +1,8 @@
 //! Processing of outputs: budgets, cuts, reducers, redaction and marks of untrusted text.
 
-pub mod encoded_data;
 pub mod budget;
-pub mod rules;
+pub mod encoded_data;
 pub mod redact;
 pub mod reduce;
+pub mod rules;
 pub mod untrusted;

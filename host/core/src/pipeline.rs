@@ -1,8 +1,8 @@
 //! The stages of a call: `ResolvedTool` → `AdmittedCall` → `ToolOutcome` → `ShapedOutput` → `CallResult`.
 //!
 //! [`Pipeline::call_all`] returns one result for each call, in the order of the calls, even if a tool, a reducer or the
-//! host's own code fails. `batch` runs the stages. Each stage is a module with the one function that constructs its type:
-//! `resolve`, `validate`, `admit`, `invoke`, `shape`, `record`.
+//! host's own code fails. `batch` runs the stages. Each stage is a module with the one function that constructs its
+//! type: `resolve`, `validate`, `admit`, `invoke`, `shape`, `record`.
 
 mod admit;
 mod batch;
@@ -50,8 +50,8 @@ use crate::registry::view::View;
 use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
 
-/// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls wait
-/// as plain requests, which take little memory.
+/// Most calls of one batch in progress at the same time: four times the host's default concurrency. The other calls
+/// wait as plain requests, which take little memory.
 pub const BATCH_TASKS: usize = 256;
 
 /// The operator's policy for calls, apart from grants.
@@ -119,8 +119,8 @@ impl Pipeline {
         Self { redactor: Arc::new(ArcSwap::from_pointee(redactor)), ..self }
     }
 
-    /// Replaces the redactor for later calls of all clones. The new redactor must still know the values that calls through
-    /// an older view can see.
+    /// Replaces the redactor for later calls of all clones. The new redactor must still know the values that calls
+    /// through an older view can see.
     pub fn replace_redactor(&self, redactor: Redactor) {
         self.redactor.store(Arc::new(redactor));
     }
@@ -173,8 +173,8 @@ impl Pipeline {
         self.results.outbox_limits()
     }
 
-    /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a tool
-    /// call but is ruled like a call of `tool`. It asks for no approval and counts nothing.
+    /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a
+    /// tool call but is ruled like a call of `tool`. It asks for no approval and counts nothing.
     #[must_use]
     pub fn action_for(
         &self,
@@ -206,8 +206,8 @@ impl Pipeline {
         &self.events
     }
 
-    /// Sets the store for texts that are cut or reduced, for sessions with a key. Without a store, the rest of a cut text
-    /// is lost. Register [`crate::registry::read_output::entry`] with the same store to let models read the texts.
+    /// Sets the store for texts that are cut or reduced, for sessions with a key. Without a store, the rest of a cut
+    /// text is lost. Register [`crate::registry::read_output::entry`] with the same store to let models read the texts.
     #[must_use]
     pub fn with_output_store(self, store: Arc<dyn OutputStore>) -> Self {
         Self { output_store: Some(store), ..self }
@@ -219,8 +219,9 @@ impl Pipeline {
         self.output_store.as_ref()
     }
 
-    /// Runs all calls concurrently and returns one result for each, in the order of the calls. Calls of serial tools with
-    /// the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels every call.
+    /// Runs all calls concurrently and returns one result for each, in the order of the calls. Calls of serial tools
+    /// with the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels
+    /// every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         let gates = self.call_policy.load_full();
         let turn_count = turn.session.turn_count(&gates.session, turn.identity.turn);

@@ -5,7 +5,7 @@ use super::*;
 use crate::audit::{AuditRecord, GrantRecord, MemoryAudit};
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
-use crate::registry::view::{ToolEntry, Filter};
+use crate::registry::view::{Filter, ToolEntry};
 use crate::registry::{Bundle, Registry};
 use crate::testing::{FixedReducer, ScriptedTool, plugin_tool, reducer};
 use crate::tool::content::{BlockBody, ContentBlock, ErrorCode, ToolError, ToolOutput};
@@ -101,7 +101,8 @@ async fn a_panicking_audit_sink_loses_no_result() {
     let fixture = fixture(|_, _| {});
     let view = View::new(fixture.registry.snapshot(), Filter::default());
     let calls = (0..3).map(|n| ToolCall::new(n.to_string(), "p__t", "{}")).collect();
-    let results = Pipeline::new(Arc::new(PanickingAudit)).call_all(&view, calls, TurnContext::default()).await;
+    let results =
+        Pipeline::new(Arc::new(PanickingAudit)).call_all(&view, calls, TurnContext::default()).await;
     assert_eq!(results.iter().map(value).collect::<Vec<_>>(), ["{}", "{}", "{}"]);
 }
 
@@ -132,7 +133,11 @@ async fn a_failing_call_does_not_affect_the_other_calls() {
     let results = fixture.all(&calls, TurnContext::default()).await;
     let outcomes: Vec<_> = results.iter().map(|r| outcome(&r.result)).collect();
     assert_eq!(outcomes, ["host_failed", "ok", "trap", "execution_failed", "input_invalid"]);
-    assert_eq!(outcome(&fixture.one(r#"{"do":"panic"}"#).await.result), "host_failed", "a single call fails in the same way");
+    assert_eq!(
+        outcome(&fixture.one(r#"{"do":"panic"}"#).await.result),
+        "host_failed",
+        "a single call fails in the same way"
+    );
     let unknown = vec![ToolCall::new("a", "no such tool", "{}")];
     let view = View::new(fixture.registry.snapshot(), Filter::default());
     let results =
@@ -180,7 +185,8 @@ async fn a_reducer_cannot_add_labels_or_metadata() {
     for (answer, note) in [(labelled, "refused: longer, or another kind of result"), (meta, "reduced")] {
         let fixture = fixture(|_, reducers| {
             let reducer = reducer("p__t", None);
-            reducers.push(crate::registry::ReducerEntry { reducer: Arc::new(FixedReducer(answer)), ..reducer });
+            reducers
+                .push(crate::registry::ReducerEntry { reducer: Arc::new(FixedReducer(answer)), ..reducer });
         });
         let delivered = fixture.one(r#"{"do":"long"}"#).await;
         let output = delivered.result.as_ref().unwrap();

@@ -1,16 +1,16 @@
 //! The registry: all tools and reducers of the host in one immutable snapshot.
 //!
 //! Readers hold an `Arc` of a [`Catalog`], so a reload in the middle of a batch does not affect that batch, and the old
-//! plugin lives until its last call drops it. A writer builds the next catalog and swaps it in; a plugin enters completely
-//! or not at all. Events follow in the order of the changes, with no lock held.
+//! plugin lives until its last call drops it. A writer builds the next catalog and swaps it in; a plugin enters
+//! completely or not at all. Events follow in the order of the changes, with no lock held.
 
 mod availability;
 mod catalog;
 mod draft;
 mod entry;
 pub mod event;
-pub mod native;
 mod event_queue;
+pub mod native;
 pub mod read_output;
 mod settings;
 mod source;
@@ -25,17 +25,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub(crate) use self::availability::CheckFn;
-pub use self::availability::{AVAILABILITY_MAX_AGE, AVAILABILITY_CHECK_TIMEOUT, AvailabilityCheck};
+pub use self::availability::{AVAILABILITY_CHECK_TIMEOUT, AVAILABILITY_MAX_AGE, AvailabilityCheck};
 pub use self::catalog::Catalog;
 pub(crate) use self::catalog::ToolListing;
 pub use self::entry::{
-    Bundle, CallSettings, Collision, DerivedFields, ToolEntry, ToolFlags, OnCollision, ReducerEntry, ReducerHandle,
-    ToolAvailability,
+    Bundle, CallSettings, Collision, DerivedFields, OnCollision, ReducerEntry, ReducerHandle,
+    ToolAvailability, ToolEntry, ToolFlags,
 };
 pub use self::settings::{MAX_REASON, MetadataOverride, RegistrySettings, Switches};
 pub use self::status::ToolStatus;
 pub use self::switch::{TagSelector, UnknownNameError};
-pub use self::update::{UpdateChoice, UpdateOutcome, Profiles, PluginUpdate};
+pub use self::update::{PluginUpdate, Profiles, UpdateChoice, UpdateOutcome};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ use toolbay_policy::name::PluginId;
 use self::availability::CheckSchedule;
 use self::draft::Draft;
 use self::event_queue::EventQueue;
-use crate::registry::event::{HostEvent, Events};
+use crate::registry::event::{Events, HostEvent};
 use crate::tool::diff::SourceDiff;
 
 /// The result of a registration.
@@ -103,8 +103,8 @@ impl Registry {
         self.register_with(bundle, OnCollision::Throw)
     }
 
-    /// Registers tools and reducers: all of them, or none. `on_collision` decides about taken names, unless the tool has
-    /// its own policy ([`ToolEntry::on_collision`]).
+    /// Registers tools and reducers: all of them, or none. `on_collision` decides about taken names, unless the tool
+    /// has its own policy ([`ToolEntry::on_collision`]).
     ///
     /// # Errors
     /// A name is taken and the policy is [`OnCollision::Throw`].
@@ -176,7 +176,8 @@ impl Registry {
     }
 
     /// Removes the tools of all sources that match a pattern
-    /// ([`SourceLabel::matches`](toolbay_policy::permission::SourceLabel::matches)). Returns the number of removed tools.
+    /// ([`SourceLabel::matches`](toolbay_policy::permission::SourceLabel::matches)). Returns the number of removed
+    /// tools.
     pub fn remove_source(&self, pattern: &str) -> usize {
         self.unregister_where(|entry| entry.def.source.as_label().matches(pattern))
     }
@@ -231,15 +232,15 @@ impl Registry {
         })
     }
 
-    /// Adds a hook that runs for each later tool before the tool becomes visible. A hook that returns a text that is not
-    /// blank disables the tool with that reason; the tool can be enabled later. All hooks run and the last reason counts. A
-    /// panic is logged and counts as no reason.
+    /// Adds a hook that runs for each later tool before the tool becomes visible. A hook that returns a text that is
+    /// not blank disables the tool with that reason; the tool can be enabled later. All hooks run and the last reason
+    /// counts. A panic is logged and counts as no reason.
     pub fn add_hook(&self, hook: impl Fn(&ToolEntry) -> Option<String> + Send + Sync + 'static) {
         self.hooks.lock().push(Arc::new(hook));
     }
 
-    /// Runs the hooks and the immediate availability checks of new tools. It holds no lock, since they may read or change
-    /// the registry.
+    /// Runs the hooks and the immediate availability checks of new tools. It holds no lock, since they may read or
+    /// change the registry.
     fn run_hooks(&self, bundle: &mut Bundle) {
         let hooks = self.hooks.lock().clone();
         for entry in &mut bundle.tools {

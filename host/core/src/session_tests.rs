@@ -86,7 +86,9 @@ fn identical_calls_are_counted_per_turn_and_session() {
     let session = Session::default();
     let again = |turn: u32, call: &str| {
         let turn = session.turn_count(&policy, Some(turn));
-        session.count_identical_call(&policy, turn.as_deref(), "p__t", &digest(call)).map_err(|error| error.message)
+        session
+            .count_identical_call(&policy, turn.as_deref(), "p__t", &digest(call))
+            .map_err(|error| error.message)
     };
     assert_eq!((again(1, "a"), again(1, "a"), again(1, "b")), (Ok(()), Ok(()), Ok(())));
     let error = again(1, "a").unwrap_err();
@@ -100,7 +102,10 @@ fn identical_calls_are_counted_per_turn_and_session() {
 fn turns_are_distinguished_by_number_and_counters_are_bounded() {
     let policy = SessionLimits { max_calls_per_turn: Some(1), ..unlimited() };
     let session = Session::default();
-    assert!(session.turn_count(&unlimited(), Some(1)).is_none(), "turns are counted only if a limit applies to them");
+    assert!(
+        session.turn_count(&unlimited(), Some(1)).is_none(),
+        "turns are counted only if a limit applies to them"
+    );
     let call = |number| session.count_call(&policy, session.turn_count(&policy, number).as_deref()).is_ok();
     assert_eq!((call(Some(1)), call(Some(2)), call(Some(1)), call(Some(2))), (true, true, false, false));
     assert_eq!((call(None), call(None)), (true, true), "a batch without a number is its own turn");
@@ -114,7 +119,10 @@ fn turns_are_distinguished_by_number_and_counters_are_bounded() {
         session.count_identical_call(&policy, None, "p__t", &digest(&n.to_string())).unwrap();
     }
     assert!(session.count_identical_call(&policy, None, "p__t", &digest("9999")).is_err());
-    assert!(session.count_identical_call(&policy, None, "p__t", &digest("0")).is_ok(), "the oldest counter was dropped");
+    assert!(
+        session.count_identical_call(&policy, None, "p__t", &digest("0")).is_ok(),
+        "the oldest counter was dropped"
+    );
 }
 
 #[test]
@@ -155,7 +163,10 @@ async fn a_cached_result_is_found_by_tool_caller_and_age() {
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(session.cached_result(&key("a"), &tool, minute).is_none(), "the cached result has expired");
     session.cache_result(&policy, key("a"), &tool, &output);
-    assert!(session.cached_result(&key("a"), &same_name, minute).is_none(), "another tool with the same name");
+    assert!(
+        session.cached_result(&key("a"), &same_name, minute).is_none(),
+        "another tool with the same name"
+    );
     assert!(session.cached_result(&key("a"), &tool, minute).is_none(), "the outdated result was removed");
 }
 
@@ -231,7 +242,8 @@ fn equal_names_share_a_key_and_a_random_key_is_unique() {
     assert_eq!(Session::with_name("a").key(), Session::with_name("a").key());
     let fresh = Session::with_random_key();
     let name = fresh.key().unwrap().strip_prefix("fresh:").unwrap();
-    for other in [Session::with_name("A"), Session::with_name(fresh.key().unwrap()), Session::with_name(name)] {
+    for other in [Session::with_name("A"), Session::with_name(fresh.key().unwrap()), Session::with_name(name)]
+    {
         assert_ne!(fresh.key(), other.key());
     }
     assert_ne!(fresh.key(), Session::with_random_key().key());

@@ -11,7 +11,7 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
 use crate::output::reduce::{Reduce, ReduceContext};
-use crate::registry::{Bundle, UpdateChoice, Collision, ToolEntry, ReducerEntry, Registry, PluginUpdate};
+use crate::registry::{Bundle, Collision, PluginUpdate, ReducerEntry, Registry, ToolEntry, UpdateChoice};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource};
@@ -66,7 +66,8 @@ pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> ToolEntry {
 }
 
 pub(crate) fn mcp_tool(server: &str, tool: &str) -> ToolEntry {
-    let name = QualifiedName::join_mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
+    let name =
+        QualifiedName::join_mcp(&PluginId::new(server).unwrap(), &ToolName::new(tool).unwrap()).unwrap();
     def(name, ToolSource::Mcp { server: server.into(), version: None })
 }
 

@@ -1,16 +1,16 @@
 //! Tools: the definition that models and operators see, its schemas, its content and its manifest.
 
 pub mod canonical;
+pub mod client_compat;
 pub mod content;
+pub mod definition_text;
 pub mod diff;
 pub mod json;
 pub mod manifest;
 pub mod prompts_and_resources;
-pub mod client_compat;
-pub mod toolcall_reason;
 pub mod schema;
 pub mod tags;
-pub mod definition_text;
+pub mod toolcall_reason;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{self, PluginId, QualifiedName};
-use toolbay_policy::permission::{SourceLabel, PermissionSubject};
+use toolbay_policy::permission::{PermissionSubject, SourceLabel};
 
 use crate::tool::schema::Schema;
 
@@ -88,8 +88,8 @@ impl ToolDef {
         }
     }
 
-    /// The part of the name before the tool's own name: a plugin's id, `mcp__SERVER`, or the embedder's prefix. `None` if
-    /// the name has no such part.
+    /// The part of the name before the tool's own name: a plugin's id, `mcp__SERVER`, or the embedder's prefix. `None`
+    /// if the name has no such part.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         name::split_qualified(self.name.as_str()).map(|(namespace, _)| namespace)
@@ -139,8 +139,8 @@ impl ToolDef {
         }
     }
 
-    /// SHA-256, in lower-case hex, of the input and output schemas in canonical form. Names and descriptions of the tool
-    /// do not change it.
+    /// SHA-256, in lower-case hex, of the input and output schemas in canonical form. Names and descriptions of the
+    /// tool do not change it.
     #[must_use]
     pub fn schema_sha256(&self) -> String {
         let output = self.output_schema.as_ref().map(Schema::value);

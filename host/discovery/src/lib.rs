@@ -1,9 +1,10 @@
-//! Search for tools that are not in a view's default list, by words and by name, and three tools through which a model searches:
-//! `tool_search`, `tool_describe` and `tool_call`.
+//! Search for tools that are not in a view's default list, by words and by name, and three tools through which a model
+//! searches: `tool_search`, `tool_describe` and `tool_call`.
 //!
-//! The three are local tools of the view. They find only tools that the view makes callable. A call through `tool_call` is a
-//! call of the tool that it names, with the gates, limits and audit record of that tool. They never change the list: a model
-//! calls a found tool by its name, or through `tool_call` if its client refuses names that were not listed.
+//! The three are local tools of the view. They find only tools that the view makes callable. A call through `tool_call`
+//! is a call of the tool that it names, with the gates, limits and audit record of that tool. They never change the
+//! list: a model calls a found tool by its name, or through `tool_call` if its client refuses names that were not
+//! listed.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -15,10 +16,10 @@ use std::sync::Arc;
 pub use self::tools::{CALL, DESCRIBE, MAX_HITS, SEARCH, format_hits};
 
 use toolbay_core::registry::view::View;
-use toolbay_core::registry::{Catalog, ToolEntry, OnCollision};
+use toolbay_core::registry::{Catalog, OnCollision, ToolEntry};
 use toolbay_policy::text::first_sentence;
 
-use crate::search::{ToolDocument, RankedTool, Index, IndexPart, QueryError};
+use crate::search::{Index, IndexPart, QueryError, RankedTool, ToolDocument};
 
 /// A tool that a search found.
 #[derive(Debug, Clone)]
@@ -31,8 +32,8 @@ pub struct ToolHit {
     pub exact: bool,
 }
 
-/// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools and tools that
-/// are not callable are not found and do not affect the ranking.
+/// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools and
+/// tools that are not callable are not found and do not affect the ranking.
 ///
 /// # Errors
 /// The query has no words, or `most` is 0.
@@ -58,16 +59,16 @@ pub fn similar(view: &View, name: &str) -> Vec<String> {
     view.similar(name).into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// The deferred tools of a view with the first sentence of their descriptions, sorted by name. Use it for a prompt that tells
-/// the model which tools a search can find.
+/// The deferred tools of a view with the first sentence of their descriptions, sorted by name. Use it for a prompt that
+/// tells the model which tools a search can find.
 pub fn summaries(view: &View) -> impl Iterator<Item = (&str, &str)> {
     let deferred = view.discoverable().filter(|entry| entry.flags.deferred);
     deferred.map(|entry| (entry.def.name.as_str(), first_sentence(&entry.def.description)))
 }
 
-/// Adds the three search tools to a view that is lazy or has deferred tools; other views are returned unchanged. Add local
-/// tools before, since the search does not find tools that are added later. A tool of the registry with one of the three names
-/// keeps its name.
+/// Adds the three search tools to a view that is lazy or has deferred tools; other views are returned unchanged. Add
+/// local tools before, since the search does not find tools that are added later. A tool of the registry with one of
+/// the three names keeps its name.
 #[must_use]
 pub fn add_search_tools(view: View) -> View {
     if !view.is_partial() {
@@ -77,8 +78,8 @@ pub fn add_search_tools(view: View) -> View {
     view.with_bundle(tools::bundle(&view), OnCollision::Keep).unwrap_or(view)
 }
 
-/// The search index of a catalog, with tools in the catalog's order. It is built once for each catalog, which takes a few
-/// milliseconds for thousands of tools.
+/// The search index of a catalog, with tools in the catalog's order. It is built once for each catalog, which takes a
+/// few milliseconds for thousands of tools.
 fn index_for(catalog: &Catalog) -> Arc<Index> {
     catalog.derive(|catalog| Index::new(catalog.tools().map(|entry| ToolDocument::from_entry(entry))))
 }
@@ -107,7 +108,12 @@ impl<'v> ViewIndex<'v> {
             }
         }
         let own_index = Index::new(own.iter().map(|entry| ToolDocument::from_entry(entry)));
-        Self { catalog_tools: of_catalog, catalog_index: index_for(view.catalog()), local_tools: own, local_index: own_index }
+        Self {
+            catalog_tools: of_catalog,
+            catalog_index: index_for(view.catalog()),
+            local_tools: own,
+            local_index: own_index,
+        }
     }
 
     fn search(&self, query: &str, most: usize) -> Result<Vec<ToolHit>, QueryError> {

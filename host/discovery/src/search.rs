@@ -1,8 +1,10 @@
-//! Full-text search over tools: BM25+ over weighted fields (name, search hint, description, tags, parameter names). A hit with
-//! a score far below the best is dropped, words that most tools share are ignored, and an exact name is the only hit.
+//! Full-text search over tools: BM25+ over weighted fields (name, search hint, description, tags, parameter names). A
+//! hit with a score far below the best is dropped, words that most tools share are ignored, and an exact name is the
+//! only hit.
 //!
-//! An index has the words of all tools of a catalog and is built once for each catalog. Each search passes the tools to include.
-//! All other tools are left out of every statistic, so that a tool that the caller must not see does not affect the ranking.
+//! An index has the words of all tools of a catalog and is built once for each catalog. Each search passes the tools to
+//! include. All other tools are left out of every statistic, so that a tool that the caller must not see does not
+//! affect the ranking.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -124,7 +126,10 @@ impl Index {
             slot.1 |= weight == NAME_WEIGHT;
             length += weight;
         };
-        def.name.as_str().split(['_', '-']).for_each(|part| words(part).for_each(|word| take(word, NAME_WEIGHT)));
+        def.name
+            .as_str()
+            .split(['_', '-'])
+            .for_each(|part| words(part).for_each(|word| take(word, NAME_WEIGHT)));
         words(&def.description).for_each(|word| take(word, DESCRIPTION_WEIGHT));
         let tags = document.tags.iter().copied().chain(def.keywords.toolset.as_deref());
         tags.flat_map(words).for_each(|word| take(word, TAG_WEIGHT));

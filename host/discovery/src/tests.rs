@@ -174,7 +174,11 @@ async fn a_model_finds_describes_and_calls() {
 
     let (called, record) =
         call(&view, CALL, json!({"name": "p__zip", "arguments": {"n": 12345678901234567890_u64}})).await;
-    assert_eq!(called.result.as_ref().unwrap().value, r#"{"n":12345678901234567890}"#, "numbers keep all digits");
+    assert_eq!(
+        called.result.as_ref().unwrap().value,
+        r#"{"n":12345678901234567890}"#,
+        "numbers keep all digits"
+    );
     assert_eq!((called.tool.as_str(), called.through.as_deref()), ("p__zip", Some(CALL)));
     assert_eq!((&record["tool"], &record["through"]), (&json!("p__zip"), &json!(CALL)));
     assert_eq!(record["source"]["id"], "p", "the record belongs to the called tool");
@@ -194,9 +198,9 @@ async fn an_unknown_name_or_invalid_argument_gets_a_helpful_error() {
             DESCRIBE,
             json!({"name": "p__raed_file"}),
             "not_available",
-            "Unknown tool: p__raed_file. Did you mean: p__read_file?",
+            "Unknown tool: p__raed_file; did you mean `p__read_file`?",
         ),
-        (CALL, json!({"name": "p__zipp", "arguments": {}}), "not_available", "Did you mean: p__zip?"),
+        (CALL, json!({"name": "p__zipp", "arguments": {}}), "not_available", "did you mean `p__zip`"),
         (CALL, json!({"name": "xyz", "arguments": {}}), "not_available", "Find tools with `tool_search`"),
         (
             CALL,
@@ -227,10 +231,7 @@ async fn an_unknown_name_or_invalid_argument_gets_a_helpful_error() {
         assert_eq!(outcome, code, "{args}: {text}");
         assert!(text.contains(part), "{args}: {text}");
         assert_eq!(record["outcome"], code);
-        assert!(
-            delivered.source.is_some(),
-            "the model gets a result, not a protocol error"
-        );
+        assert!(delivered.source.is_some(), "the model gets a result, not a protocol error");
     }
     let (nothing, _) = call(&view, SEARCH, json!({"query": "xyzzy"})).await;
     assert_eq!(value(&nothing)["tools"], json!([]));
@@ -249,7 +250,10 @@ async fn a_forwarded_call_has_the_limits_of_its_target() {
     let view = add_search_tools(View::new(registry.snapshot(), Filter::default()));
     let through = |arguments: Value| json!({"name": "p__t", "arguments": arguments});
     let (long, record) = call(&view, CALL, through(json!({"do": "long"}))).await;
-    assert!(long.result.as_ref().unwrap().value.chars().count() <= 200, "the target's limit for results applies");
+    assert!(
+        long.result.as_ref().unwrap().value.chars().count() <= 200,
+        "the target's limit for results applies"
+    );
     assert_eq!(record["cut_from_chars"], 1000);
     let (large, _) = call(&view, CALL, through(json!({"do": "x".repeat(200)}))).await;
     assert!(refusal(&large).1.contains("args_bytes"), "the target's limit for arguments applies");

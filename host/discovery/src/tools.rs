@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use toolbay_core::call::invoke::{BoxFuture, Failure, Invoke, ForwardTarget, ToolOutcome};
+use toolbay_core::call::invoke::{BoxFuture, Failure, ForwardTarget, Invoke, ToolOutcome};
 use toolbay_core::call::{AdmittedCall, CallContext};
 use toolbay_core::registry::view::View;
 use toolbay_core::registry::{Bundle, ToolEntry};
@@ -80,14 +80,14 @@ fn build_entry(meta: SearchTool) -> Option<ToolEntry> {
         SearchTool::Describe => (
             DESCRIBE,
             "Show the full definition of a tool: its description and the schema of its arguments.",
-            json!({"name": {"type": "string", "description": "The name of the tool, as in the result of tool_search."}}),
+            json!({"name": {"type": "string", "description": "The tool's name, as in a result of tool_search."}}),
         ),
         SearchTool::Call => (
             CALL,
             "Call a tool that is not in your list. Get the schema of its arguments first, from tool_search or \
              tool_describe.",
             json!({
-                "name": {"type": "string", "description": "The name of the tool, as in the result of tool_search."},
+                "name": {"type": "string", "description": "The tool's name, as in a result of tool_search."},
                 "arguments": {"type": "object", "description": "The arguments, which must match the tool's schema."},
             }),
         ),
@@ -134,7 +134,8 @@ impl Invoke for BoundTool {
 
     /// Returns `None` if the call cannot be forwarded: [`CALL`] then runs and returns the reason.
     fn forward(&self, args: &str) -> Option<ForwardTarget> {
-        let (SearchTool::Call, Some(view), true) = (self.meta, &self.view, args.len() as u64 <= CALL_BYTES) else {
+        let (SearchTool::Call, Some(view), true) = (self.meta, &self.view, args.len() as u64 <= CALL_BYTES)
+        else {
             return None;
         };
         forward_target(view, args).ok()
@@ -169,9 +170,10 @@ async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutpu
     let value = match meta {
         SearchTool::Search => {
             let SearchArgs { query, limit } = parse_args(args)?;
-            let hits = search(view, &query, limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS)).map_err(|error| {
-                ToolError::new(ErrorCode::InputInvalid, error.to_string()).with_subject("/query")
-            })?;
+            let hits =
+                search(view, &query, limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS)).map_err(|error| {
+                    ToolError::new(ErrorCode::InputInvalid, error.to_string()).with_subject("/query")
+                })?;
             format_hits(&hits)
         }
         SearchTool::Describe => {
@@ -193,7 +195,8 @@ async fn run_tool(meta: SearchTool, view: &View, args: &str) -> Result<ToolOutpu
 async fn ensure_index(view: &View) {
     if view.catalog().derived::<Index>().is_none() {
         let catalog = Arc::clone(view.catalog());
-        // Ends when the index is built. After a panic the search builds the index again, and the pipeline catches its panic.
+        // Ends when the index is built. After a panic the search builds the index again, and the pipeline catches its
+        // panic.
         tokio::task::spawn_blocking(move || drop(index_for(&catalog))).await.ok();
     }
 }
@@ -202,9 +205,8 @@ async fn ensure_index(view: &View) {
 fn forward_target(view: &View, args: &str) -> Result<ForwardTarget, ToolError> {
     let CallArgs { name, arguments } = parse_args(args)?;
     if !arguments.get().starts_with('{') {
-        return Err(
-            ToolError::new(ErrorCode::InputInvalid, "`arguments` is not an object").with_subject("/arguments")
-        );
+        return Err(ToolError::new(ErrorCode::InputInvalid, "`arguments` is not an object")
+            .with_subject("/arguments"));
     }
     if TOOLS.iter().any(|(_, entry)| entry.def.name.as_str() == name) && view.get(&name).is_none() {
         let text = format!("`{name}` is not called through `{CALL}`: call it directly");
@@ -238,8 +240,8 @@ fn suggest(mut error: ToolError) -> ToolError {
     error.with_subject("/name")
 }
 
-/// The result of [`SEARCH`]: for each tool the name, the first sentence of the description, the score, the source and whether
-/// it is deferred. Deferred tools and the hit for an exact name also have the schema of their arguments.
+/// The result of [`SEARCH`]: for each tool the name, the first sentence of the description, the score, the source and
+/// whether it is deferred. Deferred tools and the hit for an exact name also have the schema of their arguments.
 #[must_use]
 pub fn format_hits(hits: &[ToolHit]) -> Value {
     let mut room = SCHEMA_BYTES;

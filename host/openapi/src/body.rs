@@ -149,16 +149,24 @@ fn media_rank(media: &str) -> u8 {
 fn read_encodings(shape: &Value) -> BTreeMap<String, PropertyEncoding> {
     let one = |encoding: &Value| {
         let media = encoding.get("contentType").and_then(Value::as_str);
-        let style =
-            encoding.get("style").and_then(Value::as_str).and_then(ParameterStyle::parse).unwrap_or(ParameterStyle::Form);
+        let style = encoding
+            .get("style")
+            .and_then(Value::as_str)
+            .and_then(ParameterStyle::parse)
+            .unwrap_or(ParameterStyle::Form);
         let flag = |key: &str| encoding.get(key).and_then(Value::as_bool);
         PropertyEncoding {
             media: media
                 .filter(|media| media.len() <= MAX_MEDIA && !media.contains(['*', ',']))
                 .and_then(as_header_text),
             style,
-            explode: flag("explode").unwrap_or(matches!(style, ParameterStyle::Form | ParameterStyle::DeepObject)),
-            escape: if flag("allowReserved") == Some(true) { EscapeMode::Reserved } else { EscapeMode::Strict },
+            explode: flag("explode")
+                .unwrap_or(matches!(style, ParameterStyle::Form | ParameterStyle::DeepObject)),
+            escape: if flag("allowReserved") == Some(true) {
+                EscapeMode::Reserved
+            } else {
+                EscapeMode::Strict
+            },
         }
     };
     let all = shape.get("encoding").and_then(Value::as_object).into_iter().flatten();
@@ -279,9 +287,13 @@ mod tests {
     fn body(request: &Value) -> (BodyEncoder, Value) {
         let document = OpenApiDocument::parse(r#"{"openapi": "3.1.0", "paths": {}}"#).unwrap();
         let operation = json!({ "requestBody": request });
-        BodyEncoder::read(&document, &operation, &mut SchemaConverter::new(&document, 20, &mut SchemaTotals::default()))
-            .unwrap()
-            .unwrap()
+        BodyEncoder::read(
+            &document,
+            &operation,
+            &mut SchemaConverter::new(&document, 20, &mut SchemaTotals::default()),
+        )
+        .unwrap()
+        .unwrap()
     }
 
     fn written(body: &BodyEncoder, argument: &str) -> Result<(String, String), String> {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use toolbay_core::tool::json;
 use toolbay_policy::text::one_line;
 
-use crate::budget::{TEXT_STEP, ParseBudget};
+use crate::budget::{ParseBudget, TEXT_STEP};
 
 /// Largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;

@@ -13,10 +13,10 @@ use toolbay_policy::text::one_line;
 
 use crate::body::BodyEncoder;
 use crate::document::OpenApiDocument;
-use crate::operation::{DocumentOperation, ImportedOperation, ImportOptions};
-use crate::parameter::{self, ReservedField, ParameterLocation};
+use crate::operation::{DocumentOperation, ImportOptions, ImportedOperation};
+use crate::parameter::{self, ParameterLocation, ReservedField};
 use crate::request::{PathPiece, RequestPlan, parse_template};
-use crate::schema::{SchemaTotals, SchemaConverter, plain_text};
+use crate::schema::{SchemaConverter, SchemaTotals, plain_text};
 use crate::{routes, security, server};
 
 /// Longest description, in characters.
@@ -56,7 +56,10 @@ impl OperationImporter<'_> {
     ) -> Result<ImportedOperation, String> {
         // Whatever is done with it is done a bounded number of times for each of its parts.
         self.document.work.spend_value(self.operation.node)?;
-        self.operation.item.get("parameters").map_or(Ok(()), |shared| self.document.work.spend_value(shared))?;
+        self.operation
+            .item
+            .get("parameters")
+            .map_or(Ok(()), |shared| self.document.work.spend_value(shared))?;
         let demanded = security::credentials(self.document, self.operation.node, &self.options.secrets);
         let (mut credentials, unavailable) = match demanded {
             Ok(credentials) => (credentials, None),
@@ -67,7 +70,11 @@ impl OperationImporter<'_> {
             credentials.retain(|one| one.placement.reserved_field() != more.placement.reserved_field());
             credentials.push(more.clone());
         }
-        let of_operator = self.options.headers.iter().map(|(name, _)| ReservedField(ParameterLocation::Header, name.clone()));
+        let of_operator = self
+            .options
+            .headers
+            .iter()
+            .map(|(name, _)| ReservedField(ParameterLocation::Header, name.clone()));
         let fixed: Vec<ReservedField> =
             credentials.iter().map(|one| one.placement.reserved_field()).chain(of_operator).collect();
         let (plan, schema) = self.plan_within_limits(&fixed, &mut gathered.known)?;
@@ -100,7 +107,8 @@ impl OperationImporter<'_> {
             untrusted_output: true,
             ..ToolTraits::default()
         };
-        let plan = RequestPlan { credentials: credentials.clone(), reserved: self.reserved_fields(&fixed), ..plan };
+        let plan =
+            RequestPlan { credentials: credentials.clone(), reserved: self.reserved_fields(&fixed), ..plan };
         Ok(ImportedOperation { def, unavailable, net_rule: reaches, credentials, plan })
     }
 
@@ -114,7 +122,11 @@ impl OperationImporter<'_> {
     }
 
     /// The plan and the schema, as deep as the host takes it.
-    fn plan_within_limits(&self, fixed: &[ReservedField], known: &mut SchemaTotals) -> Result<(RequestPlan, Value), String> {
+    fn plan_within_limits(
+        &self,
+        fixed: &[ReservedField],
+        known: &mut SchemaTotals,
+    ) -> Result<(RequestPlan, Value), String> {
         let mut problem = String::new();
         for depth in DEPTHS {
             let tried = self.plan_at_depth(depth, fixed, known).and_then(|(plan, schema)| {
@@ -130,14 +142,20 @@ impl OperationImporter<'_> {
         Err(problem)
     }
 
-    fn plan_at_depth(&self, depth: usize, fixed: &[ReservedField], known: &mut SchemaTotals) -> Result<(RequestPlan, Value), String> {
+    fn plan_at_depth(
+        &self,
+        depth: usize,
+        fixed: &[ReservedField],
+        known: &mut SchemaTotals,
+    ) -> Result<(RequestPlan, Value), String> {
         let mut schemas = SchemaConverter::new(self.document, depth, known);
         let (own, shared) = (self.operation.node.get("parameters"), self.operation.item.get("parameters"));
         let parameters = parameter::read_parameters(self.document, own, shared, fixed, &mut schemas)?;
         let body = BodyEncoder::read(self.document, self.operation.node, &mut schemas)?;
         let path = parse_template(self.operation.identity.path)?;
-        let of_path =
-            |name: &str| parameters.iter().any(|(one, _)| one.place == ParameterLocation::Path && one.name == name);
+        let of_path = |name: &str| {
+            parameters.iter().any(|(one, _)| one.place == ParameterLocation::Path && one.name == name)
+        };
         for piece in &path {
             if let PathPiece::Parameter(name) = piece
                 && !of_path(name)
@@ -188,7 +206,10 @@ impl OperationImporter<'_> {
             headers: self.options.headers.clone(),
             credentials: Vec::new(),
             reserved: Arc::default(),
-            method_and_path: one_line(&format!("{} {}", self.operation.identity.method, self.operation.identity.path), 200),
+            method_and_path: one_line(
+                &format!("{} {}", self.operation.identity.method, self.operation.identity.path),
+                200,
+            ),
             encoded_slashes: false,
         };
         Ok((plan, schema))
@@ -196,8 +217,7 @@ impl OperationImporter<'_> {
 
     /// What the operation answers with when it succeeds; JSON first.
     fn accept_header(&self) -> String {
-        let responses =
-            self.operation.node.get("responses").and_then(Value::as_object).into_iter().flatten();
+        let responses = self.operation.node.get("responses").and_then(Value::as_object).into_iter().flatten();
         let good = responses.filter(|(status, _)| status.starts_with('2'));
         let content = |response| {
             let content = self.document.resolve(response).ok()?.get("content")?.as_object()?;
@@ -226,7 +246,8 @@ impl OperationImporter<'_> {
         let (summary, description) = (self.text_of("summary"), self.text_of("description"));
         parts.extend(summary);
         parts.extend(description.filter(|text| Some(*text) != summary));
-        let call = one_line(&format!("{} {}", self.operation.identity.method, self.operation.identity.path), 200);
+        let call =
+            one_line(&format!("{} {}", self.operation.identity.method, self.operation.identity.path), 200);
         if summary.or(description).is_none() {
             parts.push(&call);
         }

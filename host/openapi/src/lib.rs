@@ -6,23 +6,25 @@
 //!
 //! ```
 //! use toolbay_policy::name::PluginId;
-//! use toolbay_openapi::{Document, Options, import};
+//! use toolbay_openapi::{ImportOptions, OpenApiDocument, import};
 //!
-//! let document = Document::parse(
+//! let document = OpenApiDocument::parse(
 //!     r#"{"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"},
 //!         "servers": [{"url": "https://pets.example.com/v1"}],
 //!         "paths": {"/pets/{id}": {"get": {
 //!             "operationId": "getPet", "summary": "Finds one pet",
 //!             "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "integer"}}]}}}}"#,
 //! )?;
-//! let imported = import(&document, &PluginId::new("pets")?, &Options::default())?;
+//! let imported = import(&document, &PluginId::new("pets")?, &ImportOptions::default())?;
 //! assert_eq!(imported.operations[0].def.name.as_str(), "pets__getPet");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod body;
+mod budget;
 mod document;
 mod exchange;
+mod importer;
 mod name;
 mod operation;
 mod parameter;
@@ -33,14 +35,12 @@ mod schema;
 mod security;
 mod selection;
 mod server;
-mod importer;
 mod style;
 mod tool;
-mod budget;
 
-pub use document::{OpenApiDocument, DocumentError};
-pub use exchange::{HttpExchange, ExchangeError, ServiceRequest, ServiceResponse};
-pub use operation::{Import, ImportedOperation, ImportOptions, ImportProblem, import};
+pub use document::{DocumentError, OpenApiDocument};
+pub use exchange::{ExchangeError, HttpExchange, ServiceRequest, ServiceResponse};
+pub use operation::{Import, ImportOptions, ImportProblem, ImportedOperation, import};
 pub use routes::Routes;
 pub use security::{Credential, Placement};
 pub use tool::tool_entry;

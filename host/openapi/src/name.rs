@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
 use toolbay_policy::MAX_OPENAPI_QUALIFIED;
-use toolbay_policy::name::{MAX_TOOL, PluginId, NAME_SEPARATOR};
+use toolbay_policy::name::{MAX_TOOL, NAME_SEPARATOR, PluginId};
 
 /// Digits of a hash that tell two names apart, at first.
 const DIGITS: usize = 6;
@@ -55,8 +55,9 @@ impl OperationIdentity<'_> {
 /// too long keeps its beginning; a hash tells it from others. Of two that would be the same, each gets the hash of its
 /// method and path: whichever stands first, and whichever others there are, a name means the same operation.
 pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) -> Vec<String> {
-    let most =
-        MAX_TOOL.min(MAX_OPENAPI_QUALIFIED.saturating_sub(NAME_SEPARATOR.len() + namespace.as_str().len())).max(8);
+    let most = MAX_TOOL
+        .min(MAX_OPENAPI_QUALIFIED.saturating_sub(NAME_SEPARATOR.len() + namespace.as_str().len()))
+        .max(8);
     let spoken: Vec<String> = all.iter().map(OperationIdentity::base_name).collect();
     let short =
         |name: &String| if name.len() > most { with_hash(name, name, most, DIGITS) } else { name.clone() };
@@ -95,8 +96,11 @@ mod tests {
 
     fn named(namespace: &str, ids: &[Option<&str>]) -> Vec<String> {
         let paths: Vec<String> = (0..ids.len()).map(|n| format!("/a/{{b}}/{n}")).collect();
-        let all: Vec<OperationIdentity<'_>> =
-            ids.iter().zip(&paths).map(|(id, path)| OperationIdentity { id: *id, method: "GET", path }).collect();
+        let all: Vec<OperationIdentity<'_>> = ids
+            .iter()
+            .zip(&paths)
+            .map(|(id, path)| OperationIdentity { id: *id, method: "GET", path })
+            .collect();
         tool_names(&PluginId::new(namespace).unwrap(), &all)
     }
 

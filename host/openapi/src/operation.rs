@@ -9,14 +9,14 @@ use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
-use crate::document::{OpenApiDocument, DocumentError};
+use crate::budget::TEXT_STEP;
+use crate::document::{DocumentError, OpenApiDocument};
+use crate::importer::{ImportTotals, OperationImporter};
 use crate::name::{self, OperationIdentity};
 use crate::request::RequestPlan;
 use crate::routes::Routes;
 use crate::security::{self, Credential};
 use crate::selection::OperationPattern;
-use crate::importer::{ImportTotals, OperationImporter};
-use crate::budget::TEXT_STEP;
 
 /// Most operations of one document that become tools, or would.
 const MAX_OPERATIONS: usize = 5000;
@@ -160,7 +160,9 @@ const MAX_TAGS: usize = 16;
 const MAX_SCANNED: usize = 20_000;
 
 /// All operations of a document in their order, and the paths that lead to none.
-fn all_operations(document: &OpenApiDocument) -> Result<(Vec<DocumentOperation<'_>>, Vec<ImportProblem>), String> {
+fn all_operations(
+    document: &OpenApiDocument,
+) -> Result<(Vec<DocumentOperation<'_>>, Vec<ImportProblem>), String> {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (path, node) in document.paths().filter(|(path, _)| path.starts_with('/')) {
         document.work.spend(1 + path.len() / TEXT_STEP)?;
@@ -169,7 +171,11 @@ fn all_operations(document: &OpenApiDocument) -> Result<(Vec<DocumentOperation<'
             continue;
         }
         if found.len() + problems.len() >= MAX_SCANNED {
-            problems.push(import_problem("*", path, format!("the document has more than {MAX_SCANNED} operations")));
+            problems.push(import_problem(
+                "*",
+                path,
+                format!("the document has more than {MAX_SCANNED} operations"),
+            ));
             break;
         }
         match document.resolve(node) {
@@ -181,7 +187,11 @@ fn all_operations(document: &OpenApiDocument) -> Result<(Vec<DocumentOperation<'
                     let id = operation.get("operationId").and_then(Value::as_str);
                     // It is named, and compared with the lines of the operator's lists.
                     document.work.spend(1 + id.map_or(0, str::len) / TEXT_STEP)?;
-                    found.push(DocumentOperation { item, node: operation, identity: OperationIdentity { id, method, path } });
+                    found.push(DocumentOperation {
+                        item,
+                        node: operation,
+                        identity: OperationIdentity { id, method, path },
+                    });
                 }
             }
             Err(reason) => problems.push(import_problem("*", path, reason)),
@@ -199,8 +209,13 @@ fn import_problem(method: &str, path: &str, reason: String) -> ImportProblem {
 /// # Errors
 /// When a line of the options says nothing, a line of `exclude` leaves nothing out, the document has too many operations,
 /// or it takes too long. What is wrong with one operation is among the problems.
-pub fn import(document: &OpenApiDocument, namespace: &PluginId, options: &ImportOptions) -> Result<Import, DocumentError> {
-    let (mut include, mut exclude) = (SelectionList::read(&options.include)?, SelectionList::read(&options.exclude)?);
+pub fn import(
+    document: &OpenApiDocument,
+    namespace: &PluginId,
+    options: &ImportOptions,
+) -> Result<Import, DocumentError> {
+    let (mut include, mut exclude) =
+        (SelectionList::read(&options.include)?, SelectionList::read(&options.exclude)?);
     let (all, problems) = all_operations(document).map_err(DocumentError)?;
     let reserved: Arc<[_]> = security::reserved_fields(document).map_err(DocumentError)?.into();
     let named: Vec<OperationIdentity<'_>> = all.iter().map(|one| one.identity).collect();
@@ -212,7 +227,8 @@ pub fn import(document: &OpenApiDocument, namespace: &PluginId, options: &Import
         let tags = operation_tags(document, one.node).map_err(DocumentError)?;
         document.work.spend(lines).map_err(DocumentError)?;
         // Both are asked, so that a line is known to fit.
-        let (included, excluded) = (include.matches(one.identity, &tags), exclude.matches(one.identity, &tags));
+        let (included, excluded) =
+            (include.matches(one.identity, &tags), exclude.matches(one.identity, &tags));
         if excluded || !(included || options.include.is_empty()) {
             came.excluded_count += 1;
             continue;

@@ -52,8 +52,10 @@ fn imported(options: &ImportOptions) -> Import {
 
 #[test]
 fn operations_become_tools_and_a_bad_one_costs_no_other() {
-    let found =
-        imported(&ImportOptions { secrets: [("key".to_owned(), "PETS".to_owned())].into(), ..ImportOptions::default() });
+    let found = imported(&ImportOptions {
+        secrets: [("key".to_owned(), "PETS".to_owned())].into(),
+        ..ImportOptions::default()
+    });
     let names: Vec<_> = found.operations.iter().map(|one| one.def.name.as_str()).collect();
     assert_eq!(names, ["pets__listPets", "pets__createPet", "pets__delete_pets_petId"]);
     let problems: Vec<_> = found.problems.iter().map(|p| (p.operation.as_str(), p.reason.as_str())).collect();
@@ -89,7 +91,8 @@ fn operations_become_tools_and_a_bad_one_costs_no_other() {
 
 #[test]
 fn what_is_chosen_and_what_is_missing() {
-    let found = imported(&ImportOptions { include: vec!["tag:write".to_owned()], ..ImportOptions::default() });
+    let found =
+        imported(&ImportOptions { include: vec!["tag:write".to_owned()], ..ImportOptions::default() });
     assert_eq!((found.operations.len(), found.problems.len()), (1, 1));
     let why = found.operations[0].unavailable.as_deref().unwrap();
     assert!(why.contains("secrets = { \"key\" = \"SECRET\" }"), "{why}");
@@ -123,7 +126,10 @@ fn what_the_operator_sends_is_not_asked_for() {
     assert_eq!(wishes, ["POST https://pets.example.com/v1/pets", "PETS"]);
     let delete = &found.operations[2];
     assert_eq!(delete.def.capabilities[0].target, "DELETE https://pets.example.com/v1/pets/*");
-    assert_eq!((delete.method_and_path(), delete.base()), ("DELETE /pets/{petId}", "https://pets.example.com/v1"));
+    assert_eq!(
+        (delete.method_and_path(), delete.base()),
+        ("DELETE /pets/{petId}", "https://pets.example.com/v1")
+    );
 }
 
 #[test]
@@ -208,8 +214,9 @@ fn what_is_meant_again_and_again_is_counted_each_time() {
         let mut document = OpenApiDocument::parse(&document.to_string()).unwrap();
         document.work = crate::budget::ParseBudget::most(2_000_000);
         let started = std::time::Instant::now();
-        let error =
-            import(&document, &PluginId::new("a").unwrap(), &ImportOptions::default()).unwrap_err().to_string();
+        let error = import(&document, &PluginId::new("a").unwrap(), &ImportOptions::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("steps to read"), "{what}: {error}");
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "{what}");
     }

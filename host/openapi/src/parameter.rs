@@ -96,7 +96,11 @@ impl ReservedField {
 
     fn is_same(&self, place: ParameterLocation, name: &str) -> bool {
         self.0 == place
-            && if place == ParameterLocation::Header { self.1.eq_ignore_ascii_case(name) } else { self.1 == name }
+            && if place == ParameterLocation::Header {
+                self.1.eq_ignore_ascii_case(name)
+            } else {
+                self.1 == name
+            }
     }
 }
 
@@ -132,7 +136,8 @@ pub(crate) fn read_parameters(
         let map = document.resolve(node)?;
         let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
         let shown = one_line(said("name"), 60);
-        let place = ParameterLocation::parse(said("in")).ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
+        let place = ParameterLocation::parse(said("in"))
+            .ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
         if !seen.insert((said("name").to_owned(), place)) {
             continue;
         }
@@ -170,14 +175,21 @@ fn read_parameter(
         ParameterLocation::Query | ParameterLocation::Cookie => ParameterStyle::Form,
     };
     let style = match map.get("style").and_then(Value::as_str) {
-        Some(style) => {
-            ParameterStyle::parse(style).ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?
-        }
+        Some(style) => ParameterStyle::parse(style)
+            .ok_or_else(|| format!("the style `{}` is not known", one_line(style, 40)))?,
         None => default,
     };
     let of_place = match place {
-        ParameterLocation::Path => matches!(style, ParameterStyle::Simple | ParameterStyle::Label | ParameterStyle::Matrix),
-        ParameterLocation::Query => matches!(style, ParameterStyle::Form | ParameterStyle::SpaceDelimited | ParameterStyle::PipeDelimited | ParameterStyle::DeepObject),
+        ParameterLocation::Path => {
+            matches!(style, ParameterStyle::Simple | ParameterStyle::Label | ParameterStyle::Matrix)
+        }
+        ParameterLocation::Query => matches!(
+            style,
+            ParameterStyle::Form
+                | ParameterStyle::SpaceDelimited
+                | ParameterStyle::PipeDelimited
+                | ParameterStyle::DeepObject
+        ),
         ParameterLocation::Header => style == ParameterStyle::Simple,
         ParameterLocation::Cookie => style == ParameterStyle::Form,
     };
@@ -208,7 +220,8 @@ fn read_parameter(
         name: name.to_owned(),
         place,
         style,
-        explode: flag("explode").unwrap_or(style == ParameterStyle::Form || style == ParameterStyle::DeepObject),
+        explode: flag("explode")
+            .unwrap_or(style == ParameterStyle::Form || style == ParameterStyle::DeepObject),
         escape_mode: escape,
         json: content.is_some() && map.get("schema").is_none(),
         argument: argument_name(name, place, arguments)?,
@@ -218,7 +231,11 @@ fn read_parameter(
 }
 
 /// A name of its own for the argument: the parameter's, if vendors take it.
-fn argument_name(name: &str, place: ParameterLocation, taken: &mut HashSet<String>) -> Result<String, String> {
+fn argument_name(
+    name: &str,
+    place: ParameterLocation,
+    taken: &mut HashSet<String>,
+) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let fits = name.len() <= MAX_ARGUMENT && name.chars().all(legal);
     let short = if fits { name.to_owned() } else { name::legal_name(name, MAX_ARGUMENT - 12) };
@@ -247,8 +264,17 @@ mod tests {
         )
         .unwrap();
         let mut known = SchemaTotals::default();
-        let fixed = [ReservedField(ParameterLocation::Header, "x-key".to_owned()), ReservedField(ParameterLocation::Query, "key".to_owned())];
-        read_parameters(&document, Some(operation), Some(path), &fixed, &mut SchemaConverter::new(&document, 20, &mut known))
+        let fixed = [
+            ReservedField(ParameterLocation::Header, "x-key".to_owned()),
+            ReservedField(ParameterLocation::Query, "key".to_owned()),
+        ];
+        read_parameters(
+            &document,
+            Some(operation),
+            Some(path),
+            &fixed,
+            &mut SchemaConverter::new(&document, 20, &mut known),
+        )
     }
 
     #[test]
@@ -296,7 +322,8 @@ mod tests {
         }
         let nested = ReservedField(ParameterLocation::Query, "filter[key]".to_owned());
         assert!(
-            nested.collides(ParameterLocation::Query, "filter[key]") && !nested.collides(ParameterLocation::Query, "filter[other]")
+            nested.collides(ParameterLocation::Query, "filter[key]")
+                && !nested.collides(ParameterLocation::Query, "filter[other]")
         );
     }
 

@@ -10,7 +10,7 @@ use toolbay_policy::capability::net::is_ambiguous;
 
 use crate::body::BodyEncoder;
 use crate::exchange::ServiceRequest;
-use crate::parameter::{ReservedField, Parameter, ParameterLocation};
+use crate::parameter::{Parameter, ParameterLocation, ReservedField};
 use crate::security::Credential;
 use crate::style;
 
@@ -110,13 +110,17 @@ impl RequestPlan {
                 ParameterLocation::Query | ParameterLocation::Cookie => {
                     let pairs = style::serialize_pairs(*style, *explode, name, value, *escape);
                     self.check_reserved(parameter, &pairs)?;
-                    let all = if parameter.place == ParameterLocation::Query { &mut query } else { &mut cookies };
+                    let all =
+                        if parameter.place == ParameterLocation::Query { &mut query } else { &mut cookies };
                     all.extend(pairs);
                 }
                 ParameterLocation::Header => {
                     let text = style::serialize_single(*style, *explode, name, value, *escape);
                     if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
-                        return Err(invalid_argument(parameter, "has characters that no header field can have"));
+                        return Err(invalid_argument(
+                            parameter,
+                            "has characters that no header field can have",
+                        ));
                     }
                     headers.push((name.clone(), text));
                 }
@@ -154,7 +158,10 @@ impl RequestPlan {
             let named = *name != parameter.name;
             if named && self.reserved.iter().any(|one| one.collides(parameter.place, &name)) {
                 let shown = toolbay_policy::text::one_line(&name, 60);
-                return Err(invalid_argument(parameter, &format!("has `{shown}`, under which credentials are sent")));
+                return Err(invalid_argument(
+                    parameter,
+                    &format!("has `{shown}`, under which credentials are sent"),
+                ));
             }
         }
         Ok(())
@@ -176,13 +183,20 @@ impl RequestPlan {
                 }
                 PathPiece::Parameter(name) => name,
             };
-            let mut of_path = self.given_parameters(args).filter(|(one, _)| one.place == ParameterLocation::Path);
+            let mut of_path =
+                self.given_parameters(args).filter(|(one, _)| one.place == ParameterLocation::Path);
             let Some((parameter, value)) = of_path.find(|(one, _)| one.name == *name) else {
                 let text = format!("the path needs `{name}`");
                 return Err(ToolError::new(ErrorCode::InputInvalid, text));
             };
             let value = parameter.serialized(value, raw.get(&parameter.argument).copied());
-            let text = style::serialize_single(parameter.style, parameter.explode, name, &value, parameter.escape_mode);
+            let text = style::serialize_single(
+                parameter.style,
+                parameter.explode,
+                name,
+                &value,
+                parameter.escape_mode,
+            );
             if text.is_empty() {
                 return Err(invalid_argument(parameter, "is empty, and would make another path"));
             }
@@ -288,10 +302,21 @@ mod tests {
         let (style, escape) = match place {
             ParameterLocation::Path => (ParameterStyle::Simple, EscapeMode::Strict),
             ParameterLocation::Header => (ParameterStyle::Simple, EscapeMode::None),
-            ParameterLocation::Query | ParameterLocation::Cookie => (ParameterStyle::Form, EscapeMode::Strict),
+            ParameterLocation::Query | ParameterLocation::Cookie => {
+                (ParameterStyle::Form, EscapeMode::Strict)
+            }
         };
         let (name, argument) = (name.to_owned(), name.to_owned());
-        Parameter { name, place, style, explode: false, escape_mode: escape, json: false, argument, required: false }
+        Parameter {
+            name,
+            place,
+            style,
+            explode: false,
+            escape_mode: escape,
+            json: false,
+            argument,
+            required: false,
+        }
     }
 
     fn plan(template: &str) -> RequestPlan {
@@ -361,7 +386,10 @@ mod tests {
         let long = json!({"q": "x".repeat(40_000)});
         assert!(plan("/pets").request("{}", &long).unwrap_err().message.contains("32768"));
         let matrix = RequestPlan {
-            parameters: vec![Parameter { style: ParameterStyle::Matrix, ..parameter("id", ParameterLocation::Path) }],
+            parameters: vec![Parameter {
+                style: ParameterStyle::Matrix,
+                ..parameter("id", ParameterLocation::Path)
+            }],
             ..plan("/pets/{id}")
         };
         assert_eq!(
@@ -369,8 +397,10 @@ mod tests {
             "https://a.example/v1/pets/;id=.."
         );
         let glued = RequestPlan { path: parse_template("/pets/{more}{id}").unwrap(), ..matrix };
-        let glued =
-            RequestPlan { parameters: vec![parameter("more", ParameterLocation::Path), glued.parameters[0].clone()], ..glued };
+        let glued = RequestPlan {
+            parameters: vec![parameter("more", ParameterLocation::Path), glued.parameters[0].clone()],
+            ..glued
+        };
         let error = glued.request("{}", &json!({"more": "..", "id": "x"})).unwrap_err();
         assert!(error.message.contains("another path"), "{}", error.message);
     }

@@ -55,7 +55,11 @@ impl BinaryBody {
 
 /// The result of a call that was answered. `budget` are the characters its text may have: what is longer than that is not
 /// handed on a second time in a form that nobody cuts.
-pub(crate) fn decode(url: &str, response: ServiceResponse, budget: usize) -> Result<DecodedResponse, ToolError> {
+pub(crate) fn decode(
+    url: &str,
+    response: ServiceResponse,
+    budget: usize,
+) -> Result<DecodedResponse, ToolError> {
     if !(200..300).contains(&response.status) {
         return Err(error_from_status(&response));
     }
@@ -263,7 +267,9 @@ mod tests {
         ] {
             let mut file = answer(200, "application/zip", &[0xff]);
             file.headers.push(("content-disposition".to_owned(), field.to_owned()));
-            let Ok(DecodedResponse::Binary(file)) = decode("https://a.example/x?key=1", file, 9) else { panic!() };
+            let Ok(DecodedResponse::Binary(file)) = decode("https://a.example/x?key=1", file, 9) else {
+                panic!()
+            };
             assert!(
                 file.name == name && toolbay_core::session::attachment::check_name(&file.name).is_ok(),
                 "{}",

@@ -194,7 +194,9 @@ impl<'a> SchemaConverter<'a> {
             _ if key == "$ref" || DROPPED_KEYWORDS.contains(&key) || key.starts_with("x-") => None,
             ("items", Value::Array(items)) => Some(self.convert_list(items, depth)?),
             _ if SCHEMA_KEYWORDS.contains(&key) => Some(self.convert_node(value, depth + 1)?),
-            (_, Value::Array(items)) if SCHEMA_LIST_KEYWORDS.contains(&key) => Some(self.convert_list(items, depth)?),
+            (_, Value::Array(items)) if SCHEMA_LIST_KEYWORDS.contains(&key) => {
+                Some(self.convert_list(items, depth)?)
+            }
             (_, Value::Object(named)) if SCHEMA_MAP_KEYWORDS.contains(&key) => {
                 let mut out = Map::new();
                 for (name, schema) in named {
@@ -214,7 +216,9 @@ impl<'a> SchemaConverter<'a> {
                 self.document.work.spend(PATTERN_STEPS)?;
                 self.known.supports_pattern(pattern).then(|| pattern.clone())
             }
-            ("title" | "description", Value::String(text)) => Some(Value::from(plain_text(text, MAX_DESCRIPTION))),
+            ("title" | "description", Value::String(text)) => {
+                Some(Value::from(plain_text(text, MAX_DESCRIPTION)))
+            }
             ("enum", Value::Array(values)) => {
                 self.count(values.len())?;
                 keep_short(value, MAX_VALUE)
@@ -233,7 +237,11 @@ impl<'a> SchemaConverter<'a> {
     }
 
     fn convert_list(&mut self, items: &[Value], depth: usize) -> Result<Value, String> {
-        items.iter().map(|item| self.convert_node(item, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+        items
+            .iter()
+            .map(|item| self.convert_node(item, depth + 1))
+            .collect::<Result<Vec<_>, _>>()
+            .map(Value::Array)
     }
 
     /// What the server sets is not asked for.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolbay_policy::text::one_line;
 
 use crate::document::OpenApiDocument;
-use crate::parameter::{ReservedField, ParameterLocation, is_token};
+use crate::parameter::{ParameterLocation, ReservedField, is_token};
 
 /// Longest name under which a key is sent.
 const MAX_NAME: usize = 128;
@@ -96,7 +96,11 @@ pub(crate) fn reserved_fields(document: &OpenApiDocument) -> Result<Vec<Reserved
         return Err(format!("it has more than {MAX_SCHEMES} security schemes"));
     }
     // One that cannot be sent reserves nothing.
-    Ok(all.values().filter_map(|scheme| read_placement(document, scheme).ok()).map(|one| one.reserved_field()).collect())
+    Ok(all
+        .values()
+        .filter_map(|scheme| read_placement(document, scheme).ok())
+        .map(|one| one.reserved_field())
+        .collect())
 }
 
 fn credentials_for(

@@ -101,15 +101,24 @@ mod tests {
         let at = |url: &str| json!([{ "url": url }]);
         let (root, own) = (at("https://a.example/v1/"), at("https://b.example"));
         assert_eq!(base_url(None, None, &none, [None, None, Some(&root)]).unwrap(), "https://a.example/v1");
-        assert_eq!(base_url(None, None, &none, [Some(&own), None, Some(&root)]).unwrap(), "https://b.example");
+        assert_eq!(
+            base_url(None, None, &none, [Some(&own), None, Some(&root)]).unwrap(),
+            "https://b.example"
+        );
         let given = base_url(Some("http://127.0.0.1:9/x"), None, &none, [Some(&own), None, Some(&root)]);
         assert_eq!(given.unwrap(), "http://127.0.0.1:9/x");
         let from = Some("https://c.example/docs/api.json");
-        assert_eq!(base_url(None, from, &none, [None, None, Some(&at("/v2"))]).unwrap(), "https://c.example/v2");
+        assert_eq!(
+            base_url(None, from, &none, [None, None, Some(&at("/v2"))]).unwrap(),
+            "https://c.example/v2"
+        );
         assert_eq!(base_url(None, from, &none, [None, None, None]).unwrap(), "https://c.example");
         let with = json!([{"url": "https://{region}.example:{port}",
             "variables": {"region": {"default": "eu", "enum": ["eu", "us"]}, "port": {"default": "8443"}}}]);
-        assert_eq!(base_url(None, None, &none, [None, None, Some(&with)]).unwrap(), "https://eu.example:8443");
+        assert_eq!(
+            base_url(None, None, &none, [None, None, Some(&with)]).unwrap(),
+            "https://eu.example:8443"
+        );
         let us = BTreeMap::from([("region".to_owned(), "us".to_owned())]);
         assert_eq!(base_url(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
@@ -125,7 +134,9 @@ mod tests {
         );
         let long = json!([{"url": format!("https://a.example/{}", "{v}".repeat(1000)),
             "variables": {"v": {"default": "x".repeat(1000)}}}]);
-        assert!(base_url(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048"));
+        assert!(
+            base_url(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048")
+        );
         for (url, part) in [
             ("/v1", "no whole URL"),
             ("ftp://a.example", "not reached by HTTP"),

@@ -84,10 +84,20 @@ pub(crate) fn value_as_text(value: &Value) -> String {
 }
 
 /// A value as one text: for paths and header fields.
-pub(crate) fn serialize_single(style: ParameterStyle, explode: bool, name: &str, value: &Value, escape: EscapeMode) -> String {
+pub(crate) fn serialize_single(
+    style: ParameterStyle,
+    explode: bool,
+    name: &str,
+    value: &Value,
+    escape: EscapeMode,
+) -> String {
     let pairs = |value: &Value, between: &str| -> Option<Vec<String>> {
         let map = value.as_object()?;
-        Some(map.iter().map(|(k, v)| format!("{}{between}{}", escape.escape(k), escape.escape_value(v))).collect())
+        Some(
+            map.iter()
+                .map(|(k, v)| format!("{}{between}{}", escape.escape(k), escape.escape_value(v)))
+                .collect(),
+        )
     };
     let items = |value: &Value| -> Option<Vec<String>> {
         Some(value.as_array()?.iter().map(|item| escape.escape_value(item)).collect())
@@ -127,9 +137,11 @@ pub(crate) fn serialize_pairs(
     let key = EscapeMode::Strict.escape(name);
     let joined = |with: &str| match value {
         Value::Array(items) => items.iter().map(|v| escape.escape_value(v)).collect::<Vec<_>>().join(with),
-        Value::Object(map) => {
-            map.iter().flat_map(|(k, v)| [escape.escape(k), escape.escape_value(v)]).collect::<Vec<_>>().join(with)
-        }
+        Value::Object(map) => map
+            .iter()
+            .flat_map(|(k, v)| [escape.escape(k), escape.escape_value(v)])
+            .collect::<Vec<_>>()
+            .join(with),
         other => escape.escape_value(other),
     };
     match (style, value) {
@@ -156,7 +168,12 @@ fn serialize_deep_object(key: &str, value: &Value, escape: EscapeMode, out: &mut
     match value {
         Value::Object(map) => {
             for (name, inner) in map {
-                serialize_deep_object(&format!("{key}%5B{}%5D", EscapeMode::Strict.escape(name)), inner, escape, out);
+                serialize_deep_object(
+                    &format!("{key}%5B{}%5D", EscapeMode::Strict.escape(name)),
+                    inner,
+                    escape,
+                    out,
+                );
             }
         }
         Value::Array(items) if items.iter().all(|item| !item.is_object() && !item.is_array()) => {
@@ -177,8 +194,20 @@ mod tests {
         let (text, list) = (json!("blue"), json!(["blue", "black", "brown"]));
         let object = json!({"R": 100, "G": 200, "B": 150});
         for (style, explode, of_text, of_list, of_object) in [
-            (ParameterStyle::Matrix, false, ";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"),
-            (ParameterStyle::Matrix, true, ";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"),
+            (
+                ParameterStyle::Matrix,
+                false,
+                ";color=blue",
+                ";color=blue,black,brown",
+                ";color=R,100,G,200,B,150",
+            ),
+            (
+                ParameterStyle::Matrix,
+                true,
+                ";color=blue",
+                ";color=blue;color=black;color=brown",
+                ";R=100;G=200;B=150",
+            ),
             (ParameterStyle::Label, false, ".blue", ".blue,black,brown", ".R,100,G,200,B,150"),
             (ParameterStyle::Label, true, ".blue", ".blue.black.brown", ".R=100.G=200.B=150"),
             (ParameterStyle::Simple, false, "blue", "blue,black,brown", "R,100,G,200,B,150"),

@@ -9,10 +9,10 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::content::{BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 use toolbay_policy::limits::Usage;
 
-use crate::exchange::{HttpExchange, ExchangeError};
+use crate::exchange::{ExchangeError, HttpExchange};
 use crate::operation::ImportedOperation;
 use crate::request::RequestPlan;
-use crate::response::{self, DecodedResponse, BinaryBody};
+use crate::response::{self, BinaryBody, DecodedResponse};
 
 /// The tool of an operation for the registry, whose requests go out through `exchange`.
 #[must_use]

@@ -1,5 +1,5 @@
-//! What the operator says of the audit (`[audit]`): whether calls need it, which calls are written down before they run,
-//! and how much of it is kept.
+//! The audit section of a policy (`[audit]`): whether calls require the audit, which calls get a start line, and how
+//! much of the audit is kept.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use serde::Deserialize;
 
 use crate::quantity::unit::{Age, Bytes, Unit};
 
-/// Bytes that all files of an audit may have: at least eight files of sixteen of the longest lines.
+/// Total size of the audit files, in bytes. The minimum holds eight files with sixteen of the longest lines each.
 const BYTES: RangeInclusive<u64> = 8 << 20..=1 << 40;
-/// Least age that lines may be told to have: a file is closed after an eighth of it.
+/// Shortest retention. A file is closed after an eighth of it.
 const MIN_AGE: Duration = Duration::from_secs(3600);
 
-/// Which calls have a line in the audit before they run.
+/// Which calls get an audit line before they run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StartLines {
-    /// Calls that can change something outside of the sandbox.
+    /// Calls that can change something outside the sandbox.
     #[default]
     Effects,
     /// Every call that runs.
@@ -27,19 +27,19 @@ pub enum StartLines {
     Never,
 }
 
-/// Whether calls need the audit, and how much of it is kept.
+/// Whether calls require the audit, and how much of it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditPolicy {
-    /// Refuses every call that cannot be recorded. Each call that runs then has a start line.
+    /// Refuses every call that cannot be recorded. Every call then gets a start line.
     pub required: bool,
-    /// Which calls have a line before they run.
+    /// Which calls get an audit line before they run.
     pub start_lines: StartLines,
-    /// Bytes that all files of the audit may have together.
+    /// Total size of all audit files, in bytes.
     #[serde(deserialize_with = "Bytes::read")]
     #[schemars(schema_with = "bytes_schema")]
     pub bytes: u64,
-    /// How old a line may become; `None`: as old as there is room for.
+    /// Longest retention of a line. `None` keeps lines as long as `bytes` allows.
     #[serde(deserialize_with = "Age::read_some")]
     #[schemars(schema_with = "age_schema")]
     pub age: Option<Duration>,
@@ -55,25 +55,25 @@ fn age_schema(_: &mut SchemaGenerator) -> Schema {
 
 impl Default for AuditPolicy {
     fn default() -> Self {
-        // As much as eight files of 16 MiB, uncompressed, had before archives were compressed.
+        // Eight uncompressed files of 16 MiB.
         Self { required: false, start_lines: StartLines::default(), bytes: 128 << 20, age: None }
     }
 }
 
 impl AuditPolicy {
-    /// Checks what was written.
+    /// Checks the values.
     ///
     /// # Errors
-    /// Names the key at fault and says what it may be.
+    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), String> {
         Bytes::check("bytes", &self.bytes, &BYTES)?;
         if self.age.is_some_and(|age| age < MIN_AGE) {
-            return Err("`age` is at least `1h`".to_owned());
+            return Err("`age` must be at least `1h`".to_owned());
         }
         if self.required && self.start_lines == StartLines::Never {
             return Err(
-                "`required = true` and `start_lines = \"never\"` exclude each other: whether a call can be \
-                        recorded is known once its start line is written"
+                "`required = true` and `start_lines = \"never\"` exclude each other: only a start line shows \
+                        that a call can be recorded"
                     .to_owned(),
             );
         }
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn an_audit_table_is_read_and_what_contradicts_itself_is_refused() {
+    fn an_audit_table_is_parsed_and_contradictions_are_refused() {
         assert_eq!(read(""), Ok(AuditPolicy::default()));
         let policy = read("required = true\nstart_lines = 'all'\nbytes = '1GiB'\nage = '90d'").unwrap();
         let age = Some(Duration::from_secs(90 * 86_400));
         assert_eq!(policy, AuditPolicy { required: true, start_lines: StartLines::All, bytes: 1 << 30, age });
         for (text, part) in [
-            ("bytes = '1MiB'", "`bytes` is from 8MiB to 1024GiB"),
+            ("bytes = '1MiB'", "`bytes` must be from 8MiB to 1024GiB"),
             ("bytes = '2048GiB'", "`bytes`"),
             ("age = '59m'", "`1h`"),
             ("age = 'forever'", "`90d`"),

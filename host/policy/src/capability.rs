@@ -1,16 +1,17 @@
-//! What a tool's author declares that the tool wants to reach (`types.wit`, `capability`). A request, no more.
+//! Capabilities that a tool's author declares (`types.wit`, `capability`). A declaration is a request and grants
+//! nothing.
 
 pub mod attachment;
 pub mod environment;
-pub mod protected_paths;
 mod glob;
 pub mod invoke_rule;
 pub(crate) mod kind;
 pub mod kv;
 pub(crate) mod list;
 pub mod net;
-pub mod program;
 pub mod path_rule;
+pub mod program;
+pub mod protected_paths;
 pub mod secret;
 pub mod switch;
 
@@ -18,43 +19,43 @@ use serde::{Deserialize, Serialize};
 
 pub use kind::{CapabilityKind, GrantKey};
 
-/// One wish.
+/// A declared capability.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// Of which kind.
+    /// The kind of capability.
     pub kind: CapabilityKind,
-    /// What of it: a folder, a host, a name.
+    /// What the tool wants to access: a folder, a host, a name.
     pub target: String,
-    /// The tool also works without it.
+    /// Whether the tool also works without it.
     pub optional: bool,
-    /// Shown to the operator who decides.
+    /// The author's reason, for the operator who decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A declaration's target that means: as far as the profile of the call reaches.
+/// The target that stands for everything that the call's profile allows.
 pub(crate) const FROM_PROFILE: &str = "from-profile";
 
-/// Why the target of a capability is of no use; `None`: an operator can grant it. Kinds that this host
-/// does not know are not judged.
+/// Returns why no operator could grant the target of a capability, or `None` if one could. Unknown kinds are not
+/// checked.
 #[must_use]
 pub fn unusable_target(wish: &Capability) -> Option<String> {
     if wish.target == FROM_PROFILE { None } else { kind::unusable_target(&wish.kind, &wish.target) }
 }
 
-/// An interface that a component imports and that no tool of it declares.
+/// An imported interface that no declaration of the component's tools explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndeclaredImport<'a> {
     /// The interface.
     pub import: &'a str,
-    /// The kinds of capability of which one would explain it.
+    /// The kinds of capability that would explain it.
     pub kinds: Vec<&'static CapabilityKind>,
-    /// Whether it is an interface of the contract; the others are WASI's, which come with languages.
+    /// Whether the contract defines the interface. All others are WASI interfaces, which language toolchains add.
     pub is_contract: bool,
 }
 
-/// What a component imports and no declaration of its tools explains, in the order of the imports.
-/// `wasi:random/insecure-seed` leads to nothing.
+/// Returns the imports that no declaration explains, in the order of the imports. `wasi:random/insecure-seed` needs
+/// no declaration.
 #[must_use]
 pub fn undeclared_imports<'a, 'c>(
     imports: &'a [String],
@@ -70,16 +71,20 @@ pub fn undeclared_imports<'a, 'c>(
             .collect();
         let explained = declared.iter().any(|kind| kinds.contains(kind));
         let of_contract = import.starts_with(CONTRACT_PREFIX);
-        (!kinds.is_empty() && !explained).then_some(UndeclaredImport { import, kinds, is_contract: of_contract })
+        (!kinds.is_empty() && !explained).then_some(UndeclaredImport {
+            import,
+            kinds,
+            is_contract: of_contract,
+        })
     });
     found.collect()
 }
 
-/// How the names of the contract's own interfaces begin.
+/// Prefix of the interfaces that the contract defines.
 const CONTRACT_PREFIX: &str = "toolbay:";
 
-/// Whether a component imports the contract as a whole, as tools for JavaScript and Python build them: its imports then
-/// say nothing about what it does. Calls of other tools are no part of that.
+/// Whether a component imports the whole contract, as the JavaScript and Python toolchains do. Its imports then do
+/// not show what it uses. `tool-invoke` is not counted.
 #[must_use]
 pub fn imports_everything(imports: &[String]) -> bool {
     let interfaces = CapabilityKind::INTERFACES.iter().filter(|(kind, _)| *kind != CapabilityKind::Invoke);
@@ -120,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_with_all_of_the_contract_says_nothing_by_it() {
+    fn a_component_that_imports_the_whole_contract_is_recognized() {
         let all: Vec<&str> = vec![
             "toolbay:plugin/kv@0.1.0",
             "toolbay:plugin/secrets@0.1.0",
@@ -135,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_policy_can_grant_is_told() {
+    fn a_target_that_no_policy_can_grant_is_refused() {
         let mut wrong = Vec::new();
         for (kind, target, part) in [
             ("fs-read", "", "empty"),

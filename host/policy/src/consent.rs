@@ -1,15 +1,15 @@
-//! Consent: what an operator agreed to holds for the bytes it was given for. New bytes under the same id get no more
-//! than the old ones had, until somebody agrees again; an update cannot turn a grant that was written for one
-//! program into the authority of another.
+//! Consent. An operator's consent applies to the plugin bytes it was given for. New bytes under the same id get no
+//! more authority than the old bytes until the operator consents again. An update therefore cannot take over a grant
+//! that was written for another program.
 //!
-//! | the digest | what it would be granted | |
+//! | digest | grants | decision |
 //! |---|---|---|
-//! | any | nothing, and the policy has no lines for it | nothing to agree to |
-//! | the one the policy pins | anything | the pin is the consent |
-//! | first under this id | anything | recorded: the operator wrote the section |
-//! | as recorded | anything | fine: the operator wrote the lines |
-//! | another | no more than recorded | fine: the record follows |
-//! | another | more than recorded | held |
+//! | any | none, and the policy has no lines for the plugin | no consent needed |
+//! | pinned by the policy | any | the pin is the consent |
+//! | first under this id | any | recorded: the operator wrote the section |
+//! | as recorded | any | allowed: the operator wrote the lines |
+//! | another | within the record | allowed: the record is updated |
+//! | another | beyond the record | held until the operator consents |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,51 +21,51 @@ use crate::capability::Capability;
 use crate::name::{PluginId, ToolName};
 use crate::policy::{Grants, Policy, uncovered_lines};
 
-/// What a plugin may reach, as a policy would write it.
+/// The authority of a plugin, as policy lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {
-    /// For each tool that gets something without a profile, the lines of each list.
+    /// For each tool with grants outside a profile, the lines of each list.
     #[serde(default)]
     pub tools: ToolGrants,
-    /// For each profile that gives more, by `from-profile`: what it gives beyond that. A profile only narrows the rest.
+    /// For each profile that grants more by `from-profile`, the additional lines. Otherwise a profile only narrows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub profiles: BTreeMap<String, ToolGrants>,
-    /// Other plugins' tools whose results it may change.
+    /// Tools of other plugins whose results the plugin may change.
     #[serde(default)]
     pub reduce: BTreeSet<String>,
 }
 
-/// For each tool, the lines of each list.
+/// The lines of each list, by tool.
 pub type ToolGrants = BTreeMap<String, GrantLines>;
 
-/// Lines of the policy by their list (`fs_read`, `net`, …).
+/// Policy lines by list (`fs_read`, `net`, …).
 pub type GrantLines = BTreeMap<String, BTreeSet<String>>;
 
-/// What was agreed to for a plugin.
+/// The record of a consent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Consent {
     /// SHA-256 of the plugin's bytes, in hex.
     pub digest: String,
-    /// The version it claimed.
+    /// The version that the plugin declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What it was granted.
+    /// The granted authority.
     pub granted: Authority,
-    /// When.
+    /// The time of the consent.
     pub at: String,
-    /// By whom: a person, or the rule that made the record.
+    /// Who consented: a person, or the rule that made the record.
     pub by: String,
 }
 
-/// Keeps consents. Only the host asks it, and the operator's command; nothing that a plugin or a model can call.
+/// Stores consents. Only the host and the operator's commands use it, never a plugin or a model.
 pub trait ConsentStore: Send + Sync + fmt::Debug {
-    /// Shows the record of a plugin to `decide` and does as it says, in one step, whoever else writes. `decide` may be
-    /// asked more than once. Returns whether a record was changed: a store may be there to be looked at alone.
+    /// Passes the record of a plugin to `decide` and applies the result, in one atomic step. `decide` may be called
+    /// more than once. Returns whether the record changed; a read-only store changes nothing.
     ///
     /// # Errors
-    /// Why the records cannot be read or written: nothing is then agreed to.
+    /// The records cannot be read or written. No consent applies then.
     fn update(
         &self,
         plugin: &PluginId,
@@ -73,31 +73,31 @@ pub trait ConsentStore: Send + Sync + fmt::Debug {
     ) -> Result<bool, String>;
 }
 
-/// What is to be done with a record.
+/// A change of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsentChange {
-    /// Nothing.
+    /// Keep the record.
     Keep,
-    /// Put this one in its place.
+    /// Replace the record.
     Replace(Consent),
-    /// Take it away.
+    /// Remove the record.
     Remove,
 }
 
-/// What follows from a record for a plugin that is loaded.
+/// The decision for a plugin that is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsentDecision {
-    /// It may have what it is granted, and the record says so.
+    /// The record already covers the grants.
     Unchanged,
-    /// It may have what it is granted: the first record under this id is to be made.
+    /// The plugin has no record yet. The grants apply and are recorded.
     FirstConsent,
-    /// It may have what it is granted, and the record is to say so from now on.
+    /// The grants apply, and the record is updated to this authority.
     UpdateRecord(Authority),
-    /// It is held: each line is something that nobody agreed to.
+    /// The plugin is held. Each line is a grant without consent.
     NeedsConsent(Vec<String>),
 }
 
-/// Judges a plugin by what was recorded.
+/// Decides whether a plugin's grants need a new consent.
 #[must_use]
 pub fn evaluate_consent(
     known: Option<&Consent>,
@@ -110,7 +110,7 @@ pub fn evaluate_consent(
     let beyond = granted.lines_not_in(&known.granted, workspace);
     match (known.digest == digest, beyond.is_empty()) {
         (true, true) => ConsentDecision::Unchanged,
-        // The operator wrote more lines for the same bytes; under another policy it may be others.
+        // The operator added lines for the same bytes. The record keeps lines of other policies, too.
         (true, false) => ConsentDecision::UpdateRecord(known.granted.clone().union(granted)),
         (false, false) if !pinned => ConsentDecision::NeedsConsent(beyond),
         (false, _) => ConsentDecision::UpdateRecord(granted.clone()),
@@ -118,7 +118,7 @@ pub fn evaluate_consent(
 }
 
 impl Authority {
-    /// All that a plugin is granted, with and without each profile.
+    /// Returns everything that the policy grants a plugin, with and without each profile.
     #[must_use]
     pub fn from_policy<'a>(
         policy: &Policy,
@@ -144,13 +144,13 @@ impl Authority {
         all
     }
 
-    /// Whether it is nothing at all.
+    /// Whether it grants nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty() && self.profiles.is_empty() && self.reduce.is_empty()
     }
 
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn union(mut self, other: &Self) -> Self {
         for (tool, lists) in &other.tools {
@@ -164,8 +164,8 @@ impl Authority {
         self
     }
 
-    /// What of it does not lie in `known`, a line each: `read_file: fs_read $workspace`. What was agreed to for one
-    /// profile holds in that profile; what was agreed to without one, in each.
+    /// Returns what `known` does not cover, one line each: `read_file: fs_read $workspace`. A consent for a profile
+    /// covers that profile only. A consent without a profile covers all profiles.
     #[must_use]
     pub fn lines_not_in(&self, known: &Self, workspace: &Path) -> Vec<String> {
         let nothing = GrantLines::new();
@@ -188,7 +188,7 @@ impl Authority {
         found
     }
 
-    /// Takes out all lines of some lists; all of them if `keys` is empty.
+    /// Removes all lines of the lists in `keys`, or all lines if `keys` is empty.
     pub fn remove(&mut self, keys: &[String]) {
         for tools in std::iter::once(&mut self.tools).chain(self.profiles.values_mut()) {
             for lists in tools.values_mut() {
@@ -209,7 +209,7 @@ fn add(tools: &mut ToolGrants, tool: &str, lists: GrantLines) {
     }
 }
 
-/// The lines of each list that do not lie in one of `known`.
+/// Returns the lines of each list that `known` does not cover.
 fn uncovered_lists(lists: &GrantLines, known: &[&GrantLines], workspace: &Path) -> GrantLines {
     let new = lists.iter().map(|(key, lines)| {
         let had = known.iter().filter_map(|known| known.get(key)).flatten().cloned().collect();
@@ -218,7 +218,7 @@ fn uncovered_lists(lists: &GrantLines, known: &[&GrantLines], workspace: &Path) 
     new.filter(|(_, lines): &(String, BTreeSet<String>)| !lines.is_empty()).collect()
 }
 
-/// Grants as lines of a policy.
+/// Formats grants as policy lines.
 fn lines(grants: &Grants, workspace: &Path) -> GrantLines {
     let lines = grants.lines(workspace).into_iter().filter(|(_, lines)| !lines.is_empty());
     lines.map(|(key, lines)| (key.name().to_owned(), lines.into_iter().collect())).collect()

@@ -38,7 +38,8 @@ fn consent(digest: &str, granted: &str) -> Consent {
 
 #[test]
 fn the_table_of_verdicts() {
-    let held = |lines: &[&str]| ConsentDecision::NeedsConsent(lines.iter().map(ToString::to_string).collect());
+    let held =
+        |lines: &[&str]| ConsentDecision::NeedsConsent(lines.iter().map(ToString::to_string).collect());
     let follow = |text: &str| ConsentDecision::UpdateRecord(authority(text));
     let read = "a: fs_read $workspace";
     let known = Some(("old", "a: fs_read $workspace"));

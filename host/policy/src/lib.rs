@@ -1,7 +1,8 @@
-//! What an operator writes: policies, grants, limits and consent, parsed and checked.
+//! The operator's input: policies, grants, limits and consent, parsed and checked.
 //!
-//! This crate does no I/O and knows neither tools nor calls. [`Policy`] is a parsed policy file, [`capability`] has
-//! the rules of each kind of capability, [`limits`] the limits, [`consent`] what an operator agreed to.
+//! This crate does no I/O and has no types for tools or calls. [`Policy`] is a parsed policy file. [`capability`] has
+//! the rules of each kind of capability, [`limits`] the limits, and [`consent`] the records of what an operator
+//! agreed to.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -26,7 +27,8 @@ pub mod wildcard;
 
 pub use capability::unusable_target;
 pub use policy::{
-    Advice, AdvisedList, ApprovalMode, PolicyCheck, GrantDecision, PolicyFinding, Grants, ServiceHeader, GrantKey, KnownNames, KnownPlugin,
-    LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE, OpenApiService, OpenApiToolSettings,
-    PathKind, DocumentLocation, Policy, PolicyError, Profile, ProposedLine, ReducerBinding, Severity, AccessQuery,
+    AccessQuery, Advice, AdvisedList, ApprovalMode, DocumentLocation, GrantDecision, GrantKey, Grants,
+    KnownNames, KnownPlugin, LimitRow, MAX_FINDINGS, MAX_OPENAPI_NAME, MAX_OPENAPI_QUALIFIED, MAX_REUSE,
+    OpenApiService, OpenApiToolSettings, PathKind, Policy, PolicyCheck, PolicyError, PolicyFinding, Profile,
+    ProposedLine, ReducerBinding, ServiceHeader, Severity,
 };

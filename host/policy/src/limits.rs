@@ -1,7 +1,8 @@
-//! Every number that bounds a call, with its default and the reason for it.
+//! The limits of calls, of the host and of sessions, each with its default and the reason for it.
 //!
-//! The operator sets them in `[limits]` for all plugins and in `[plugins.ID.limits]` for one; a tool's author may
-//! only ask for less. All are on by default. A limit is one entry of its table ([`table`]) and one place that enforces it.
+//! The operator sets call limits in `[limits]` for all plugins and in `[plugins.ID.limits]` for one. A tool's author
+//! can only ask for less. All limits are on by default. A limit is declared as one entry of its table ([`table`]) and
+//! enforced in one place.
 
 mod call;
 mod hit;
@@ -11,43 +12,43 @@ pub mod table;
 use serde::Serialize;
 
 pub(crate) use call::limit_rows;
-pub use call::{DEFAULT_RESULT_BYTES, Limit, CallLimits, CallLimitsPatch, MAX_MEMORY_BYTES};
+pub use call::{CallLimits, CallLimitsPatch, DEFAULT_RESULT_BYTES, Limit, MAX_MEMORY_BYTES};
 pub use hit::LimitHit;
 pub use host::{HostLimits, HostLimitsPatch, MIN_GUEST_MEMORY, MIN_OUTBOX, MIN_RESULT_MEMORY};
 
 use crate::name::ToolName;
 
-/// Where a limit was set, if not in a table for the whole plugin.
+/// The place that set a limit, if it is not a table for the whole plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitOrigin {
-    /// In the policy's section for this tool.
+    /// The policy's section for this tool.
     Tool(ToolName),
-    /// By the tool's author, who may ask for less than the operator allows.
+    /// The tool's author, who may ask for less than the operator allows.
     Author,
-    /// By the host, for entries that are no calls.
+    /// The host, for entries that are not calls.
     Host,
 }
 
-/// What one guest entry used.
+/// Resources that one guest entry used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Fuel consumed; `None`: a guest ran whose work is not counted.
+    /// Fuel consumed. `None` if fuel was not counted for this guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
-    /// Wall time in microseconds, without waiting for a place.
+    /// Wall time in microseconds, without time in the queue.
     pub wall_us: u64,
-    /// Time spent waiting for a place, in microseconds.
+    /// Time in the queue, in microseconds.
     pub queued_us: u64,
-    /// Largest sum of linear memories, in bytes.
+    /// Largest total size of the linear memories, in bytes.
     pub peak_memory_bytes: u64,
-    /// Bytes of the arguments.
+    /// Size of the arguments, in bytes.
     pub args_bytes: u64,
-    /// Bytes of the result as the guest returned it.
+    /// Size of the result as the guest returned it, in bytes.
     pub result_bytes: u64,
 }
 
 impl Default for Usage {
-    /// Nothing ran.
+    /// The usage if no guest ran.
     fn default() -> Self {
         Self { fuel: Some(0), wall_us: 0, queued_us: 0, peak_memory_bytes: 0, args_bytes: 0, result_bytes: 0 }
     }

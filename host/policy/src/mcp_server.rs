@@ -1,5 +1,5 @@
-//! Another MCP server, as the operator describes it (`[mcp.NAME]`): how it is reached, what it may reach itself, which
-//! of its tools are taken, and how their results are treated. Plain data; who connects is elsewhere.
+//! The policy of another MCP server (`[mcp.NAME]`): its transport, its sandbox, the tools that are imported, and how
+//! their results are delivered. Plain data, without connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,118 +15,117 @@ use crate::permission::{Action, PermissionRule};
 use crate::quantity::unit::{Bytes, OptionalQuantity, Timeout, Unit as _};
 use crate::wildcard::text_matches;
 
-/// Longest name of a server, in characters: what is left of the 64 of a qualified name must hold a tool's.
+/// Longest name of a server, in characters. A qualified name has 64 characters; the rest is for the tool.
 pub const MAX_SERVER_NAME: usize = 32;
-/// Most servers of one policy.
+/// Most servers in one policy.
 pub const MAX_SERVERS: usize = 64;
-/// How long a call of a server's tool may take, unless the operator says otherwise. Below the 60 s after which most
-/// clients give up by themselves.
+/// Default timeout of a call of a server's tool. Below the 60 s after which most clients give up.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(55);
-/// How long a server may take from its start to its list of tools. Package runners download before they begin.
+/// Default time from the start of a server to its list of tools. Package runners download before they start.
 pub const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServer {
-    /// The name the operator gave it; follows the rules of a plugin's id.
+    /// The operator's name for the server. The rules for plugin ids apply.
     pub name: PluginId,
-    /// How it is reached.
+    /// How the host connects to it.
     pub transport: ServerTransport,
-    /// Which era of the protocol it is spoken to in.
+    /// The protocol era that the host uses with it.
     pub protocol: ProtocolEra,
-    /// Its tools that are taken, as it names them, `*` standing for any run of characters; `None`: all.
+    /// Names of its tools that are imported; `*` matches any run of characters. `None` imports all.
     pub tools: Option<BTreeSet<String>>,
-    /// Its tools that are not taken, whatever lets them in.
+    /// Names of its tools that are not imported, even if `tools` includes them.
     pub exclude: BTreeSet<String>,
-    /// Its resources that may be read, as it addresses them, `*` standing for any run of characters; `None`: all.
+    /// URIs of its resources that may be read; `*` matches any run of characters. `None` allows all.
     pub resources: Option<BTreeSet<String>>,
-    /// How long one call may take.
+    /// Timeout of one call.
     pub timeout: Duration,
-    /// How long it may take from its start to its list of tools.
+    /// Time from its start to its list of tools.
     pub start_timeout: Duration,
-    /// What holds for all its tools.
+    /// Settings of all its tools.
     pub rules: ServerToolSettings,
-    /// What holds for some of them, by the name the server gives them; the narrower wins, key by key.
+    /// Settings of single tools, by the server's tool name. They override the common settings key by key.
     pub tool_overrides: BTreeMap<String, ServerToolSettings>,
 }
 
-/// How a server is reached.
+/// How the host connects to a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerTransport {
-    /// A program that is started and spoken to over its stdin and stdout.
+    /// A child process, over its stdin and stdout.
     Stdio(Box<StdioServerConfig>),
-    /// A URL.
+    /// A URL, over Streamable HTTP.
     Http(Box<HttpServerConfig>),
 }
 
-/// A server that is started.
+/// A server that the host starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StdioServerConfig {
-    /// The file, and what it may reach.
+    /// The program and its sandbox.
     pub program: Program,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Variables that hold the values of secrets: the variable, and the secret's name.
+    /// Environment variables that hold secrets: variable name to secret name.
     pub env_secrets: BTreeMap<String, String>,
-    /// Whether a sandbox holds it; `false` is the operator's explicit word.
+    /// Whether it runs in a sandbox. Only an explicit `sandbox = "none"` turns it off.
     pub sandboxed: bool,
 }
 
-/// A server behind a URL.
+/// A server at a URL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HttpServerConfig {
     /// The URL.
     pub url: String,
     /// Headers of every request.
     pub headers: BTreeMap<String, String>,
-    /// Headers that hold the values of secrets.
+    /// Headers that hold secrets.
     pub secrets: Vec<SecretHeader>,
-    /// Private networks that the URL's host may lead to, beside the address that the URL itself names.
+    /// Private networks that the URL's host name may resolve to. An IP address in the URL is always allowed.
     pub net_private: Vec<IpNet>,
 }
 
-/// A header with the value of a secret in it.
+/// A header that holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretHeader {
-    /// Its name, in lower case.
+    /// The header name, in lower case.
     pub header: String,
-    /// What stands before the value: `Bearer `, or nothing.
+    /// Text before the value: `Bearer ` or nothing.
     pub prefix: &'static str,
     /// The name of the secret.
     pub secret: String,
 }
 
-/// Which era of the protocol a server is spoken to in.
+/// The protocol era that the host uses with a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtocolEra {
-    /// 2026-07-28 is tried first, then the handshake of older revisions.
+    /// Tries 2026-07-28 first, then the handshake of older revisions.
     #[default]
     Auto,
-    /// The handshake of 2024-11-05 to 2025-11-25, and nothing else.
+    /// Only the handshake of 2024-11-05 to 2025-11-25.
     Legacy,
-    /// 2026-07-28, and nothing else.
+    /// Only 2026-07-28.
     Modern,
 }
 
-/// What is said of one tool of a server; what is absent is as in the server's table.
+/// Settings of one tool of a server. An absent key leaves the setting of the server's table.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServerToolSection")]
 pub struct ServerToolSettings {
-    /// What becomes of its calls, where the rules are less strict.
+    /// The permission for its calls, if the rules are less strict.
     pub permission: Option<Action>,
-    /// How long one call may take.
+    /// Timeout of one call.
     #[serde(default, deserialize_with = "Timeout::read_some")]
     #[schemars(with = "OptionalQuantity<Duration, Timeout>")]
     pub timeout: Option<Duration>,
-    /// Characters of text that a result may have.
+    /// Longest result text, in characters.
     pub max_result_chars: Option<u64>,
-    /// Bytes of a result beside its text.
+    /// Largest result besides its text, in bytes.
     #[serde(default, deserialize_with = "Bytes::read_some")]
     #[schemars(with = "OptionalQuantity<u64, Bytes>")]
     pub max_result_bytes: Option<u64>,
-    /// How its results are given out.
+    /// How its results are delivered.
     #[serde(default)]
     pub results: OutputSettings,
     /// The built-in reducer for its results.
@@ -134,20 +133,20 @@ pub struct ServerToolSettings {
 }
 
 impl McpServer {
-    /// Whether a tool is taken, by the name the server gives it.
+    /// Whether a tool is imported, by the server's tool name.
     #[must_use]
     pub fn includes_tool(&self, tool: &str) -> bool {
         let fits = |pattern: &String| text_matches(pattern, tool);
         !self.exclude.iter().any(fits) && self.tools.as_ref().is_none_or(|tools| tools.iter().any(fits))
     }
 
-    /// Whether a resource may be read, by the address the server gives it. Of a template, its text is compared.
+    /// Whether a resource may be read. For a resource template, its URI template is compared.
     #[must_use]
     pub fn includes_resource(&self, uri: &str) -> bool {
         self.resources.as_ref().is_none_or(|all| all.iter().any(|pattern| text_matches(pattern, uri)))
     }
 
-    /// What holds for one tool, by the name the server gives it.
+    /// Returns the settings of one tool, by the server's tool name.
     #[must_use]
     pub fn settings_for(&self, tool: &str) -> ServerToolSettings {
         let (wide, none) = (&self.rules, ServerToolSettings::default());
@@ -162,7 +161,7 @@ impl McpServer {
         }
     }
 
-    /// What the section says of calls, as rules: the narrower come first.
+    /// Returns the section's permissions as rules, narrowest first.
     #[must_use]
     pub fn permission_rules(&self) -> Vec<PermissionRule> {
         let rule = |tool: Option<String>, action: Action, table: String| PermissionRule {

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::permission::{SourceLabel, PermissionSubject};
+use crate::permission::{PermissionSubject, SourceLabel};
 use crate::policy::Policy;
 
 fn parse(text: &str) -> Result<Policy, String> {

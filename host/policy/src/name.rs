@@ -1,12 +1,12 @@
-//! Names that cannot be wrong: a plugin's id, a tool's name, and the two joined.
+//! Validated names: plugin ids, tool names and qualified names.
 //!
 //! | name | rule | why |
 //! |---|---|---|
-//! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end, not `mcp` | the first `__` of a joined name always is the seam, and no source can form the names of an MCP server's tools |
+//! | plugin id | `[A-Za-z0-9][A-Za-z0-9_-]*`, no `__`, no `_` at the end, not `mcp` | the first `__` of a qualified name is always the separator, and a plugin cannot imitate the tools of an MCP server |
 //! | tool name | `[A-Za-z0-9_-]{1,48}` | the contract (`types.wit`, `tool-def.name`) |
-//! | qualified | `<plugin>__<tool>`, `mcp__<server>__<tool>`, at most 64 | the narrowest of the clients and vendors that read it |
+//! | qualified | `<plugin>__<tool>`, `mcp__<server>__<tool>`, at most 64 | the strictest rule of the supported clients and vendors |
 //!
-//! The plugin id is the operator's choice (a key in the policy, or the file's stem), never the plugin's claim.
+//! The operator chooses the plugin id (a key in the policy, or the file stem). A plugin cannot claim one.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -20,24 +20,23 @@ use crate::text;
 pub const MAX_QUALIFIED: usize = 64;
 /// Longest tool name, in characters (`types.wit`).
 pub const MAX_TOOL: usize = 48;
-/// Joins plugin id and tool name.
+/// The separator between plugin id and tool name.
 pub const NAME_SEPARATOR: &str = "__";
-/// Stands before the name of an MCP server.
+/// The prefix before the name of an MCP server.
 pub const MCP_PREFIX: &str = "mcp__";
-/// The id that nothing can have, in any case of its letters: joined with a tool's name it would be the name of another
-/// source's tool.
+/// The reserved plugin id, in any letter case. With it, a qualified name could imitate a tool of another source.
 const RESERVED_ID: &str = "mcp";
 
-/// Longest name that another MCP server may give a tool, in bytes: twice what the protocol recommends.
+/// Longest tool name that another MCP server may use, in bytes: twice the limit that the protocol recommends.
 pub const MAX_SERVER_TOOL_NAME: usize = 256;
 
-/// The first eight digits of a text's SHA-256.
+/// Returns the first eight hex digits of a text's SHA-256.
 fn short_hash(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is wrong with a name.
+/// An invalid name, with the rule that it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} `{name}` {problem}")]
 pub struct NameError {
@@ -47,7 +46,7 @@ pub struct NameError {
 }
 
 fn name_error(what: &'static str, name: &str, problem: &'static str) -> NameError {
-    // The name is shown escaped and cut: it may come from a guest.
+    // A name may come from a guest, so it is escaped and cut.
     NameError { what, name: text::one_line(name, MAX_QUALIFIED), problem }
 }
 
@@ -55,7 +54,17 @@ fn is_legal(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// The id under which the operator knows a plugin.
+/// The operator's id of a plugin.
+///
+/// ```
+/// use toolbay_policy::name::PluginId;
+///
+/// let id = PluginId::new("text-tools")?;
+/// assert_eq!(id.as_str(), "text-tools");
+/// // `__` separates the plugin from the tool, so an id cannot contain it.
+/// assert!(PluginId::new("text__tools").is_err());
+/// # Ok::<(), toolbay_policy::name::NameError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginId(Arc<str>);
 
@@ -63,7 +72,7 @@ impl PluginId {
     /// Parses an id.
     ///
     /// # Errors
-    /// Names the rule that the text breaks.
+    /// Names the broken rule.
     pub fn new(id: &str) -> Result<Self, NameError> {
         const WHAT: &str = "plugin id";
         let problem = if id.is_empty() {
@@ -101,7 +110,7 @@ impl ToolName {
     /// Parses a tool name.
     ///
     /// # Errors
-    /// Names the rule that the text breaks.
+    /// Names the broken rule.
     pub fn new(name: &str) -> Result<Self, NameError> {
         const WHAT: &str = "tool name";
         let problem = if name.is_empty() {
@@ -128,10 +137,10 @@ impl ToolName {
 pub struct QualifiedName(Arc<str>);
 
 impl QualifiedName {
-    /// Joins a plugin's id and a tool's name.
+    /// Joins a plugin id and a tool name.
     ///
     /// # Errors
-    /// When the joined name is longer than [`MAX_QUALIFIED`].
+    /// The joined name is longer than [`MAX_QUALIFIED`].
     pub fn join(plugin: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
         let joined = format!("{plugin}{NAME_SEPARATOR}{tool}");
         if joined.len() > MAX_QUALIFIED {
@@ -144,10 +153,10 @@ impl QualifiedName {
         Ok(Self(joined.into()))
     }
 
-    /// `mcp__SERVER__TOOL`. A server's name follows the rules of a plugin's id.
+    /// Joins `mcp__SERVER__TOOL`. The rules for plugin ids apply to the server's name.
     ///
     /// # Errors
-    /// When the joined name is longer than [`MAX_QUALIFIED`].
+    /// The joined name is longer than [`MAX_QUALIFIED`].
     pub fn join_mcp(server: &PluginId, tool: &ToolName) -> Result<Self, NameError> {
         let joined = format!("{MCP_PREFIX}{server}{NAME_SEPARATOR}{tool}");
         if joined.len() > MAX_QUALIFIED {
@@ -160,12 +169,12 @@ impl QualifiedName {
         Ok(Self(joined.into()))
     }
 
-    /// `mcp__SERVER__TOOL` for whatever a server calls its tool: as it is where that is a tool's name and fits; else its
-    /// legal characters, cut, with the beginning of its SHA-256, so that the same name always comes to the same, and
-    /// two that differ do not.
+    /// Makes `mcp__SERVER__TOOL` from a server's tool name. A valid name that fits is kept. Any other name is reduced
+    /// to its legal characters, cut, and extended by a hash. The same tool name always gives the same qualified name,
+    /// and different ones give different names.
     ///
     /// # Errors
-    /// When the name is empty or longer than [`MAX_FOREIGN`] bytes, or the server's leaves no room.
+    /// The name is empty or longer than [`MAX_SERVER_TOOL_NAME`] bytes, or the server's name leaves no room.
     pub fn from_mcp_tool(server: &PluginId, tool: &str) -> Result<Self, NameError> {
         if tool.is_empty() || tool.len() > MAX_SERVER_TOOL_NAME {
             return Err(name_error("tool name", tool, "is empty or longer than 256 bytes"));
@@ -181,7 +190,7 @@ impl QualifiedName {
         Self::join_mcp(server, &ToolName::new(&format!("{start}_{mark}"))?)
     }
 
-    /// The name of a tool that belongs to no plugin.
+    /// Makes the name of a tool that belongs to no plugin.
     #[must_use]
     pub fn from_native(tool: &ToolName) -> Self {
         Self(Arc::clone(&tool.0))
@@ -193,20 +202,20 @@ impl QualifiedName {
         &self.0
     }
 
-    /// The name, shared.
+    /// The name as a shared string.
     pub fn as_arc(&self) -> &Arc<str> {
         &self.0
     }
 
-    /// The part behind the plugin or the MCP server, or all of it.
+    /// The part after the plugin or MCP server. Without one, the whole name.
     #[must_use]
     pub fn tool_part(&self) -> &str {
         split_qualified(&self.0).map_or(&self.0, |(_, tool)| tool)
     }
 }
 
-/// Splits a qualified name into what stands before the tool's own name, `PLUGIN` or `mcp__SERVER`, and that name; `None`:
-/// nothing stands before it. This is the only place that takes a qualified name apart.
+/// Splits a qualified name into its source, `PLUGIN` or `mcp__SERVER`, and the tool's own name. `None` if there is no
+/// source. No other code may split qualified names.
 #[must_use]
 pub fn split_qualified(qualified: &str) -> Option<(&str, &str)> {
     let of_server = qualified.strip_prefix(MCP_PREFIX).and_then(|rest| rest.split_once(NAME_SEPARATOR));
@@ -265,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seam_is_never_ambiguous() {
+    fn the_separator_is_never_ambiguous() {
         let join = |p: &str, t: &str| {
             QualifiedName::join(&PluginId::new(p).unwrap(), &ToolName::new(t).unwrap()).unwrap()
         };
@@ -291,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_calls_its_tool_always_comes_to_a_name() {
+    fn every_tool_name_of_a_server_becomes_a_qualified_name() {
         let server = PluginId::new("github").unwrap();
         let name = |tool: &str| QualifiedName::from_mcp_tool(&server, tool).unwrap().as_str().to_owned();
         assert_eq!(name("search_issues"), "mcp__github__search_issues");
@@ -300,7 +309,7 @@ mod tests {
         let long = "x".repeat(100);
         let odd = ["a.b", "a b", "a/b", "ä", "\u{1b}[31m", &long, &format!("{long}y"), "a__b", "_"];
         let all: std::collections::BTreeSet<String> = odd.iter().map(|tool| name(tool)).collect();
-        assert_eq!(all.len(), odd.len(), "names that differ stay apart: {all:?}");
+        assert_eq!(all.len(), odd.len(), "different names stay different: {all:?}");
         assert!(all.iter().all(|name| name.len() <= MAX_QUALIFIED && is_legal(name)), "{all:?}");
         let longest = PluginId::new(&"s".repeat(32)).unwrap();
         assert!(QualifiedName::from_mcp_tool(&longest, &long).is_ok());

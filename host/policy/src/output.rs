@@ -1,35 +1,35 @@
-//! How results are given out, as the policy sets it for the host, a plugin or a tool (`[results]`).
+//! How results are delivered, as the policy sets it for the host, a plugin or a tool (`[results]`).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which part of a long text stays.
+/// Which part of a long text is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Truncation {
     /// The beginning.
     #[default]
     Head,
-    /// The beginning and the end, half of the room each.
+    /// The beginning and the end, half of the budget each.
     HeadTail,
 }
 
-/// What one level of settings says; `None`: nothing, the next wider level decides.
+/// The output settings of one level. `None` leaves the decision to the next wider level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputSettings {
-    /// Whether results hold text that others wrote, and are marked as such.
+    /// Whether results contain third-party text and are marked as untrusted.
     pub untrusted: Option<bool>,
-    /// Which part of a long text stays.
+    /// Which part of a long text is kept.
     pub truncate: Option<Truncation>,
-    /// Whether long runs of encoded bytes are taken out of texts.
+    /// Whether long runs of encoded bytes are removed from texts.
     pub strip_blobs: Option<bool>,
-    /// Whether models read the lines of the policy that would allow what was refused ([`crate::refusal`]).
+    /// Whether models see the policy lines that would allow a refused use ([`crate::refusal`]).
     pub policy_hints: Option<bool>,
 }
 
 impl OutputSettings {
-    /// These settings, and those of a wider level where there are none.
+    /// Fills unset settings from a wider level.
     #[must_use]
     pub fn or(self, wider: Self) -> Self {
         Self {

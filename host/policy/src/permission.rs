@@ -305,7 +305,10 @@ impl Permissions {
 impl PermissionRule {
     fn matches(&self, tool: PermissionSubject<'_>, args: &Value) -> bool {
         self.matches_tool(tool)
-            && self.args.iter().all(|(pointer, pattern)| self.matches_argument(pattern, args.pointer(pointer)))
+            && self
+                .args
+                .iter()
+                .all(|(pointer, pattern)| self.matches_argument(pattern, args.pointer(pointer)))
     }
 
     fn matches_tool(&self, tool: PermissionSubject<'_>) -> bool {
@@ -413,8 +416,14 @@ mod tests {
             ("ask-file-system", "file_system", Action::Ask),
         ] {
             let permissions = Permissions::new(vec![Permissions::preset(name).unwrap()], Action::Deny);
-            assert_eq!(permissions.decide(PermissionSubject { tags: &[tag], ..tool }, &json!({})).action, action);
-            assert_eq!(permissions.decide(PermissionSubject { tags: &["slow"], ..tool }, &json!({})).rule, None);
+            assert_eq!(
+                permissions.decide(PermissionSubject { tags: &[tag], ..tool }, &json!({})).action,
+                action
+            );
+            assert_eq!(
+                permissions.decide(PermissionSubject { tags: &["slow"], ..tool }, &json!({})).rule,
+                None
+            );
         }
         assert_eq!(Permissions::preset("allow-all"), None);
     }
@@ -425,7 +434,10 @@ mod tests {
         let long = json!("x".repeat(MAX_ARGUMENT + 1));
         assert!(rule(Action::Allow).matches_argument("*", Some(&long)));
         assert!(!rule(Action::Allow).matches_argument("x*", Some(&long)));
-        assert!(rule(Action::Deny).matches_argument("/etc/*", Some(&long)), "length is no way around a refusal");
+        assert!(
+            rule(Action::Deny).matches_argument("/etc/*", Some(&long)),
+            "length is no way around a refusal"
+        );
         assert!(rule(Action::Ask).matches_argument("7", Some(&json!(7))));
         assert!(rule(Action::Ask).matches_argument("[1,*", Some(&json!([1, 2]))));
     }

@@ -19,12 +19,12 @@ mod schema;
 mod servers;
 mod warnings;
 
-pub use advice::{Advice, AdvisedList, AccessQuery};
-pub use check::{PolicyCheck, PolicyFinding, MAX_FINDINGS, Severity};
+pub use advice::{AccessQuery, Advice, AdvisedList};
+pub use check::{MAX_FINDINGS, PolicyCheck, PolicyFinding, Severity};
 pub(crate) use explain::uncovered_lines;
 pub use explain::{LimitRow, ProposedLine};
 pub use grant::GrantDecision;
-pub use openapi::{ApprovalMode, ServiceHeader, OpenApiService, OpenApiToolSettings, DocumentLocation};
+pub use openapi::{ApprovalMode, DocumentLocation, OpenApiService, OpenApiToolSettings, ServiceHeader};
 pub use openapi::{MAX_NAME as MAX_OPENAPI_NAME, MAX_QUALIFIED as MAX_OPENAPI_QUALIFIED};
 pub use rules::Grants;
 pub use warnings::{KnownNames, KnownPlugin, PathKind};
@@ -41,10 +41,10 @@ use std::time::Duration;
 
 use crate::audit_policy::AuditPolicy;
 pub use crate::capability::GrantKey;
-use crate::capability::program::Program;
 use crate::capability::path_rule::PathRule;
+use crate::capability::program::Program;
 use crate::capability::secret::Secret;
-use crate::limits::{HostLimits, CallLimits, CallLimitsPatch};
+use crate::limits::{CallLimits, CallLimitsPatch, HostLimits};
 use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
@@ -161,6 +161,23 @@ impl Policy {
     ///
     /// # Errors
     /// Names all mistakes, with line and column.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use toolbay_policy::Policy;
+    ///
+    /// let text = r#"
+    ///     version = 1
+    ///     [plugins.files.grant]
+    ///     fs_read = ["$workspace/**"]
+    /// "#;
+    /// let policy = Policy::parse(text, Path::new("/srv/agent"), None)?;
+    /// assert_eq!(policy.plugins().count(), 1);
+    ///
+    /// let error = Policy::parse("version = 1\nworkspce = '.'", Path::new("/srv/agent"), None).unwrap_err();
+    /// assert!(error.to_string().starts_with("line 2, column 1"));
+    /// # Ok::<(), toolbay_policy::PolicyError>(())
+    /// ```
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
         match Self::check(text, base, workspace) {
             PolicyCheck { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Parses `1500`, `64KiB`, `2MiB`, `1GiB` (powers of 1024) or `10kB`, `5MB`, `1GB` (powers of 1000) into bytes.
 ///
 /// # Errors
-/// Says which form was expected.
+/// Says which form is expected.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     let factor: u64 = match unit {
@@ -25,11 +25,11 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a size: write `64MiB`, `512KiB` or a number of bytes"))
 }
 
-/// Parses `250ms`, `30s`, `5m` into a duration. A bare number is refused: seconds and milliseconds were confused
-/// too often elsewhere.
+/// Parses `250ms`, `30s` or `5m` into a duration. A bare number is refused, because seconds and milliseconds are
+/// easily confused.
 ///
 /// # Errors
-/// Says which form was expected.
+/// Says which form is expected.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_unit(text);
     let duration = number.and_then(|n| match unit {
@@ -41,10 +41,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| format!("`{text}` is not a time: write `250ms`, `30s` or `5m`"))
 }
 
-/// Parses an age: `12h`, `90d`, or what [`duration`] reads.
+/// Parses an age: `12h`, `90d`, or a form that [`parse_duration`] accepts.
 ///
 /// # Errors
-/// Says which form was expected.
+/// Says which form is expected.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
     match split_unit(text) {
         (Some(n), "h") if n < 1 << 32 => Ok(Duration::from_secs(n * 3600)),
@@ -53,7 +53,7 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows bytes the way [`bytes`] reads them.
+/// Formats bytes so that [`parse_bytes`] reads them back.
 #[must_use]
 pub fn show_bytes(n: u64) -> String {
     for (factor, unit) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
@@ -64,7 +64,7 @@ pub fn show_bytes(n: u64) -> String {
     n.to_string()
 }
 
-/// Shows a duration the way [`duration`] reads it: whole minutes from ten minutes on.
+/// Formats a duration so that [`parse_duration`] reads it back: in whole minutes from ten minutes on.
 #[must_use]
 pub fn show_duration(d: Duration) -> String {
     match d.as_millis() {

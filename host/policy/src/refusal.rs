@@ -1,36 +1,36 @@
-//! A refusal in two voices: the text that a model reads, and the hint that only the operator reads.
+//! A refusal with two texts: the message for the model, and the hint for the operator.
 //!
-//! A hint holds the lines of the policy that would allow what was refused. A model that reads them can talk a person
-//! into widening its reach, so a hint is a field of its own from the moment it is made. Each edge chooses: the command
-//! line, the audit and `explain` show hints, MCP shows them only where the policy says so (`[results] policy_hints`).
+//! A hint holds the policy lines that would allow the refused use. A model that reads them could talk a person into
+//! granting more, so the hint is a separate field from the start. The command line, the audit and `explain` show
+//! hints. MCP shows them only if the policy sets `[results] policy_hints`.
 
 use crate::text::one_line;
 
-/// Most hints that are kept of one call; equal ones are kept once.
+/// Most hints kept for one call. Equal hints are kept once.
 pub const MAX_HINTS: usize = 16;
-/// Longest hint, in bytes: it repeats a list of the policy, which the operator wrote.
+/// Longest hint, in bytes. A hint repeats a list of the policy, which the operator wrote.
 pub const MAX_HINT_BYTES: usize = 8 << 10;
-/// Longest tool name that a text repeats, in characters.
+/// Longest tool name that a message repeats, in characters.
 const MAX_NAME: usize = 128;
 
-/// Why something is refused.
+/// The reason of a refusal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyRefusal {
-    /// What happened, for anybody: no line of the policy is in it.
+    /// What happened, without policy lines. Safe for any reader.
     pub text: String,
-    /// What would allow it, for the operator; `None`: nothing that the operator could write would.
+    /// The policy lines that would allow it, for the operator. `None` if no line would.
     pub hint: Option<String>,
 }
 
 impl PolicyRefusal {
-    /// A refusal that the operator could lift.
+    /// Creates a refusal that the operator can lift.
     #[must_use]
     pub fn new(text: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { text: text.into(), hint: Some(hint.into()) }
     }
 
-    /// Splits a text that was written for the operator: the clause that says what to write in the policy, and all behind
-    /// it, is left out for a model.
+    /// Splits a text written for the operator. The model's part ends before the clause that says what to write in the
+    /// policy.
     #[must_use]
     pub fn from_operator_text(text: &str) -> Self {
         let Some(at) = text.find("write in the policy") else { return text.into() };
@@ -39,7 +39,7 @@ impl PolicyRefusal {
         Self::new(clause.trim_end_matches([' ', ':', ',']), text)
     }
 
-    /// The text for a model that called `tool`.
+    /// Returns the message for a model that called `tool`.
     #[must_use]
     pub fn for_model(&self, tool: &str) -> String {
         match &self.hint {
@@ -48,7 +48,7 @@ impl PolicyRefusal {
         }
     }
 
-    /// The text and the hint, for the operator.
+    /// Returns the message with the hint, for the operator.
     #[must_use]
     pub fn for_operator(&self) -> String {
         format_for_operator(&self.text, self.hint.as_deref())
@@ -67,7 +67,7 @@ impl From<&str> for PolicyRefusal {
     }
 }
 
-/// A text with its hint, for the operator.
+/// Formats a message with its hint, for the operator.
 #[must_use]
 pub fn format_for_operator(text: &str, hint: Option<&str>) -> String {
     match hint {
@@ -76,25 +76,25 @@ pub fn format_for_operator(text: &str, hint: Option<&str>) -> String {
     }
 }
 
-/// What a model is told in place of a hint that allows something.
+/// The notice that replaces a grant hint in messages for models.
 #[must_use]
 pub fn not_permitted_notice(tool: &str) -> String {
     format!("not permitted; the operator can allow it with `toolbay explain {}`", one_line(tool, MAX_NAME))
 }
 
-/// What a model is told in place of a hint that raises a limit.
+/// The notice that replaces a limit hint in messages for models.
 #[must_use]
 pub fn limit_notice(tool: &str) -> String {
     format!("the operator can raise it: `toolbay explain {}` shows how", one_line(tool, MAX_NAME))
 }
 
-/// The hint that names one setting, or one line, of the policy.
+/// Formats the hint that shows policy lines which allow a use.
 #[must_use]
 pub fn allow_hint(lines: &str) -> String {
     format!("To allow it, write in the policy:\n{lines}")
 }
 
-/// The hint that names the setting of a limit.
+/// Formats the hint that names the setting of a limit.
 #[must_use]
 pub fn raise_hint(setting: &str) -> String {
     format!("To raise it, write in the policy: {setting}")
@@ -105,8 +105,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reader_gets_what_is_meant_for_it() {
-        let refusal = PolicyRefusal::new("`a` is not granted", allow_hint("[plugins.p.grant]\nkv = [\"tool\"]"));
+    fn models_and_operators_get_different_texts() {
+        let refusal =
+            PolicyRefusal::new("`a` is not granted", allow_hint("[plugins.p.grant]\nkv = [\"tool\"]"));
         let told = "`a` is not granted: not permitted; the operator can allow it with `toolbay explain p__t`";
         assert_eq!(refusal.for_model("p__t"), told);
         let whole =
@@ -125,7 +126,7 @@ mod tests {
             assert_eq!((split.text.as_str(), split.hint.as_deref()), (model, Some(text)));
         }
         assert_eq!(PolicyRefusal::from_operator_text("it is gone"), "it is gone".into());
-        // A name is a caller's text.
+        // A tool name is caller input.
         assert!(!not_permitted_notice("a\nb").contains('\n'));
     }
 }

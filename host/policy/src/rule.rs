@@ -1,5 +1,5 @@
-//! What all rules have in common: a rule is a set (of files, of requests, of names) that is written as one line of
-//! text, by an author who asks and by an operator who allows. What is granted is where both meet.
+//! Grant rules. A rule is a set (of files, requests or names) written as one line of text: by an author who asks, or
+//! by an operator who allows. The grant is the intersection of both.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use schemars::{Schema, json_schema};
 
 /// One line of a list in a declaration or a policy.
 ///
-/// The laws, which the tests of each kind check: `a.meet(b)` lies in `a` and in `b`; it equals `b.meet(a)`;
-/// `a.meet(a)` is `a`; what is shown is read back as the same rule.
+/// Laws, which the tests of each kind check: `a.intersect(b)` is included in `a` and in `b` and equals
+/// `b.intersect(a)`; `a.intersect(a)` is `a`; a shown rule parses back to itself.
 pub trait GrantRule: Clone + Eq {
     /// Whether a policy writes `true` or `false` in place of a list.
     const IS_SWITCH: bool = false;
-    /// What every line of a policy matches: its form, as far as a regular expression of ECMA 262 can say it.
+    /// A regular expression (ECMA 262) that every line of a policy matches.
     const PATTERN: &'static str;
 
     /// The JSON Schema of a line.
@@ -27,13 +27,13 @@ pub trait GrantRule: Clone + Eq {
         json_schema!({"type": "array", "items": Self::schema()})
     }
 
-    /// Reads one line. `workspace` is the absolute folder that `$workspace` means.
+    /// Parses one line. `workspace` is the absolute folder that `$workspace` stands for.
     ///
     /// # Errors
-    /// Says what can be written instead.
+    /// Says what to write instead.
     fn parse(text: &str, workspace: &Path) -> Result<Self, String>;
 
-    /// Reads a list. Lines that narrow the others (`!**/.env`) are known to the kinds that have them.
+    /// Parses a list. Some kinds have lines that narrow the other lines (`!**/.env`).
     ///
     /// # Errors
     /// As [`GrantRule::parse`].
@@ -41,7 +41,7 @@ pub trait GrantRule: Clone + Eq {
         texts.iter().map(|text| Self::parse(text, workspace)).collect()
     }
 
-    /// Reads a declaration's target, which may ask for more with less text than a policy grants.
+    /// Parses the target of a declaration. A declaration may be shorter and wider than a policy line.
     ///
     /// # Errors
     /// As [`GrantRule::parse`].
@@ -49,7 +49,7 @@ pub trait GrantRule: Clone + Eq {
         Self::parse(text, workspace)
     }
 
-    /// Refuses a declaration's target that no policy could grant, or only on the machine of its author.
+    /// Refuses a declared target that no policy could grant, or only a policy on the author's machine.
     ///
     /// # Errors
     /// Says what the author should write.
@@ -57,47 +57,47 @@ pub trait GrantRule: Clone + Eq {
         Self::parse_declared(text, workspace).map(drop)
     }
 
-    /// What lies in both; `None` if that is nothing.
+    /// Returns the intersection, or `None` if it is empty.
     #[must_use]
     fn intersect(&self, other: &Self) -> Option<Self>;
 
-    /// Whether everything in `inner` is in it, which is to say that both meet in `inner`.
+    /// Whether `inner` is a subset, so that the intersection of both is `inner`.
     #[must_use]
     fn includes(&self, inner: &Self) -> bool {
         self.intersect(inner).as_ref() == Some(inner)
     }
 
-    /// Whether it grants what `wish` is about, so that no further line of the same list would help.
+    /// Whether it grants `wish`, so that another line of the same list would change nothing.
     #[must_use]
     fn grants(&self, wish: &Self) -> bool {
         covers(self, wish)
     }
 
-    /// Whether it permits the use of exactly what `used` names.
+    /// Whether it permits exactly the use that `used` names.
     #[must_use]
     fn permits(&self, used: &Self) -> bool {
         covers(self, used)
     }
 
-    /// The line as a policy would write it.
+    /// Formats the line as a policy would write it.
     #[must_use]
     fn show(&self, workspace: &Path) -> String;
 
-    /// The lines of a whole list as a policy would write it.
+    /// Formats a whole list as a policy would write it.
     #[must_use]
     fn show_list(rules: &[Self], workspace: &Path) -> Vec<String> {
         rules.iter().map(|rule| rule.show(workspace)).collect()
     }
 
-    /// The line that is proposed to an operator who wants to grant this wish: narrower where the wish is for
-    /// everything.
+    /// Returns the line that is proposed to an operator for this declaration. It is narrower if the declaration asks
+    /// for everything.
     #[must_use]
     fn proposed_line(&self, workspace: &Path) -> String {
         self.show(workspace)
     }
 }
 
-/// All that lies in one of `left` and one of `right`, without what another already covers.
+/// Returns the intersections of each pair of `left` and `right`, without those that another one covers.
 #[must_use]
 pub fn intersect_lists<R: GrantRule>(left: &[R], right: &[R]) -> Vec<R> {
     let mut found: Vec<R> = Vec::new();
@@ -111,7 +111,7 @@ pub fn intersect_lists<R: GrantRule>(left: &[R], right: &[R]) -> Vec<R> {
     found
 }
 
-/// Whether everything in `inner` is in `outer`.
+/// Whether `outer` includes everything in `inner`.
 #[must_use]
 pub fn covers<R: GrantRule>(outer: &R, inner: &R) -> bool {
     outer.includes(inner)

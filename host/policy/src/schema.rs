@@ -1,9 +1,9 @@
-//! Parts of the JSON Schema of a policy that no type of the parser has: names that are keys of tables, and texts with a form
-//! of their own.
+//! JSON Schema types of a policy that the parser does not have: names used as table keys, and strings with a fixed
+//! form.
 
 use schemars::json_schema;
 
-/// Writes the [`JsonSchema`] of types whose schema stands in place, without a definition of its own.
+/// Implements [`JsonSchema`](schemars::JsonSchema) with an inlined schema.
 macro_rules! inline_schema {
     ($([$($generics:tt)*] $Type:ty, $name:expr => $schema:expr;)*) => {$(
         impl<$($generics)*> ::schemars::JsonSchema for $Type {
@@ -23,7 +23,7 @@ macro_rules! inline_schema {
 }
 pub(crate) use inline_schema;
 
-/// Texts of a form.
+/// Declares string types with a pattern.
 macro_rules! texts {
     ($($(#[$meta:meta])* $name:ident: $pattern:expr;)*) => {$(
         $(#[$meta])*
@@ -35,7 +35,7 @@ macro_rules! texts {
 }
 
 texts! {
-    /// The name of a tool inside its source.
+    /// A tool name without its plugin.
     ToolKey: "^[A-Za-z0-9_-]{1,48}$";
     /// The id of a plugin.
     PluginKey: "^[A-Za-z0-9](_?[A-Za-z0-9-]){0,60}$";
@@ -45,7 +45,7 @@ texts! {
     ProgramName: "^[A-Za-z0-9_+][A-Za-z0-9._+-]*$";
     /// The name of a secret.
     SecretName: "^[A-Za-z0-9_.:@+-]+(/[A-Za-z0-9_.:@+-]+)*$";
-    /// The name of a service: the letters before `__` in the names of its tools.
+    /// The name of a service: the part before `__` in the names of its tools.
     ServiceName: "^[A-Za-z](_?[A-Za-z0-9-]){0,23}$";
     /// A JSON pointer.
     JsonPointer: "^(/.*)?$";
@@ -53,7 +53,7 @@ texts! {
     AbsolutePath: "^/";
 }
 
-/// A command line: a program, an absolute path, and its arguments.
+/// A command line: the absolute path of a program, and its arguments.
 #[derive(Debug)]
 pub(crate) enum CommandArray {}
 
@@ -66,7 +66,7 @@ inline_schema! {
     });
 }
 
-/// A text of the documentation without its links, which lead nowhere in an editor.
+/// Replaces Markdown links by their text: links of the documentation do not work in an editor.
 pub(crate) fn without_links(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

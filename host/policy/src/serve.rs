@@ -1,7 +1,7 @@
-//! Who may use the tools over HTTP, and how much of the server each may take (`[serve]` of the policy).
+//! Authentication and limits of the HTTP server (`[serve]`).
 //!
-//! Only what the operator wrote, checked; whoever listens reads the files that it names and enforces the numbers. With
-//! nothing written, a server listens on loopback addresses only, for whoever can reach them.
+//! This module only parses and checks. The server reads the files that the section names, and enforces the limits.
+//! Without the section, a server listens on loopback addresses only and accepts every local client.
 
 mod limits;
 
@@ -21,75 +21,74 @@ use crate::capability::list::RuleList;
 use crate::quantity;
 use crate::quantity::unit::{OptionalQuantity, Time, Unit as _};
 
-/// Most characters of a host, an origin or a scope.
+/// Longest host, origin or scope, in characters.
 const MAX_ENTRY: usize = 300;
-/// Most time that the clock of who issues tokens may be off.
+/// Largest clock skew of a token issuer.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
 
-/// `[serve]`: who may use the tools over HTTP.
+/// `[serve]`: authentication and limits of the HTTP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServePolicy {
-    /// Hosts that a request may name, `host` or `host:port`, besides loopback names and the address that is listened on.
+    /// Accepted `Host` headers, `host` or `host:port`, besides loopback names and the listen address.
     #[schemars(inner(regex(pattern = "^[^/@?# ]+$"), length(max = MAX_ENTRY)))]
     pub hosts: BTreeSet<String>,
-    /// Web pages that may send requests, `https://host:port`; `:*` is any port. None by default but those of this
-    /// machine, where the server listens on a loopback address.
+    /// Web pages that may send requests, `https://host:port`; `:*` matches any port. By default, only pages of this
+    /// machine, if the server listens on a loopback address.
     #[schemars(inner(regex(pattern = r"^[hH][tT][tT][pP][sS]?://[^/?# ]+(/|:\*)?$"), length(max = MAX_ENTRY)))]
     pub origins: BTreeSet<String>,
-    /// Under which address clients reach the server, where that is another than it listens on. Without a path. What is
-    /// below it are the endpoints that tokens of an authorization server are for.
+    /// The URL under which clients reach the server, without a path, if it differs from the listen address. Its
+    /// endpoints are the audience of OAuth tokens.
     #[schemars(regex(pattern = "^[A-Za-z]+://[^/?@]+/?(#.*)?$"))]
     pub public_url: Option<String>,
-    /// The file of bearer tokens.
+    /// The file with bearer tokens.
     pub tokens: Option<PathBuf>,
-    /// Serves everybody, also on an address that others can reach.
+    /// Accepts every client without authentication, also on non-loopback addresses.
     pub anonymous: bool,
-    /// Reverse proxies, as addresses or networks: only they are believed when they say for which client they send a
-    /// request (`Forwarded`, `X-Forwarded-For`).
+    /// Reverse proxies, as addresses or networks. Only their `Forwarded` and `X-Forwarded-For` headers are trusted.
     #[serde(deserialize_with = "read_proxies")]
     #[schemars(with = "RuleList<IpNet>")]
     pub trusted_proxies: Vec<IpNet>,
-    /// Tokens of an authorization server.
+    /// Access tokens of an OAuth authorization server.
     pub oauth: Option<OAuthPolicy>,
-    /// How much each may take.
+    /// Limits of the server and of each client.
     pub limits: ServeLimits,
 }
 
-/// `[serve.oauth]`: tokens of an authorization server, for which this one is a resource (RFC 9728).
+/// `[serve.oauth]`: access tokens of an authorization server. This server is their protected resource (RFC 9728).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OAuthPolicy {
-    /// Who issues them: `iss` is exactly this.
+    /// The token issuer. `iss` must equal it.
     pub issuer: String,
-    /// For whom they are, besides the endpoint itself under the `public_url`: `aud` has one of these. One that is the
-    /// address of an endpoint opens that one only.
+    /// Accepted `aud` values, besides the URL of the endpoint below `public_url`. A value that is the URL of an
+    /// endpoint is accepted by that endpoint only.
     #[serde(default)]
     pub audience: BTreeSet<String>,
-    /// Where its keys are: `https://…`, or a file.
+    /// The source of the issuer's keys: `https://…`, or a file.
     pub jwks: String,
-    /// Private networks to which the name of that address may lead. An address that is written itself needs none.
+    /// Private networks that the host name of `jwks` may resolve to. An IP address in `jwks` is always allowed.
     #[serde(default, deserialize_with = "read_networks")]
     #[schemars(with = "RuleList<IpNet>")]
     pub net_private: Vec<IpNet>,
     /// Scopes that every token must have.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
-    /// Scopes that a token must have besides, for a profile; `*` is the endpoint without one. Where this is empty, the
-    /// scopes above open all of them; otherwise only those that are named here are open.
+    /// Additional scopes required per profile; `*` is the endpoint without a profile. If empty, `scopes` opens all
+    /// endpoints. Otherwise only the listed ones are open.
     #[serde(default)]
     pub profiles: BTreeMap<String, BTreeSet<String>>,
-    /// Which signatures count.
+    /// Accepted signature algorithms.
     #[serde(default = "all_algorithms")]
     #[schemars(length(min = 1))]
     pub algorithms: BTreeSet<SignatureAlgorithm>,
-    /// How far the issuer's clock may be off.
+    /// Accepted clock skew of the issuer.
     #[serde(default = "default_leeway", deserialize_with = "Time::read")]
     #[schemars(with = "OptionalQuantity<Duration, Time>")]
     pub leeway: Duration,
 }
 
-/// A signature that anybody can check and only the issuer can make.
+/// An asymmetric signature algorithm for tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
@@ -121,7 +120,7 @@ fn read_proxy(text: &str) -> Result<IpNet, String> {
     })?;
     if network.prefix_len() == 0 {
         return Err(format!(
-            "`trusted_proxies` has `{network}`: every client could claim any address. Write the networks of the proxies"
+            "`trusted_proxies` has `{network}`: every client could claim any address; write the networks of the proxies"
         ));
     }
     Ok(network.trunc())
@@ -132,22 +131,22 @@ fn default_leeway() -> Duration {
 }
 
 impl ServePolicy {
-    /// Whether a client must say who it is.
+    /// Whether clients must authenticate.
     #[must_use]
     pub fn requires_authentication(&self) -> bool {
         self.tokens.is_some() || self.oauth.is_some()
     }
 
-    /// The files that it names: that of tokens, and that of an authorization server's keys.
+    /// Returns the files that the section names: tokens and keys.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let keys = self.oauth.as_ref().and_then(OAuthPolicy::file);
         self.tokens.as_deref().into_iter().chain(keys)
     }
 
-    /// Checks what was written, and makes the files that it names those beside the policy.
+    /// Checks the section and resolves its file names against `base`.
     ///
     /// # Errors
-    /// Says which key is wrong, and how it is written.
+    /// Names the wrong key and shows its form.
     pub fn resolve(mut self, base: &Path) -> Result<Self, String> {
         self.hosts = self.hosts.iter().map(|host| read_host(host)).collect::<Result<_, _>>()?;
         self.origins = self.origins.iter().map(|origin| read_origin(origin)).collect::<Result<_, _>>()?;
@@ -155,7 +154,7 @@ impl ServePolicy {
         self.tokens = self.tokens.map(|file| base.join(file));
         if self.anonymous && self.requires_authentication() {
             return Err(
-                "`anonymous = true` beside `tokens` or [serve.oauth] would let everybody in".to_owned()
+                "`anonymous = true` excludes `tokens` and [serve.oauth]; remove one of them".to_owned()
             );
         }
         self.limits.check().map_err(|e| format!("`limits`: {e}"))?;
@@ -168,7 +167,7 @@ impl ServePolicy {
 }
 
 impl OAuthPolicy {
-    /// The file that has the keys, if they are in one.
+    /// Returns the file with the keys, if `jwks` is a file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         let is_address = self.jwks.starts_with("https://") || self.jwks.starts_with("http://");
@@ -176,19 +175,18 @@ impl OAuthPolicy {
     }
 
     fn resolve(&mut self, base: &Path, has_address: bool) -> Result<(), String> {
-        Url::parse(&self.issuer)
-            .map_err(|e| format!("`issuer` is `{}`, which is no URL: {e}", self.issuer))?;
+        Url::parse(&self.issuer).map_err(|e| format!("`issuer`: `{}` is not a URL: {e}", self.issuer))?;
         if self.audience.is_empty() && !has_address {
             return Err(
-                "`audience` is empty, and there is no `public_url`: a token for any other service would be taken"
+                "`audience` is empty and `public_url` is not set: tokens for other services would be accepted"
                     .to_owned(),
             );
         }
         if self.algorithms.is_empty() {
-            return Err("`algorithms` is empty: no token would be taken".to_owned());
+            return Err("`algorithms` is empty: every token would be refused".to_owned());
         }
         if self.leeway > MAX_LEEWAY {
-            return Err(format!("`leeway` is at most {}", quantity::show_duration(MAX_LEEWAY)));
+            return Err(format!("`leeway` must be at most {}", quantity::show_duration(MAX_LEEWAY)));
         }
         for scope in &self.scopes {
             check_scope(scope).map_err(|e| format!("`scopes`: {e}"))?;
@@ -202,7 +200,7 @@ impl OAuthPolicy {
             Ok(url) if url.scheme() == "https" || (url.scheme() == "http" && is_loopback_url(&url)) => {}
             Ok(url) if url.scheme() == "http" => {
                 return Err(
-                    "`jwks` is read over `https`: who changes the keys on the way makes tokens".to_owned()
+                    "`jwks` must use `https`: an attacker who replaces the keys in transit could issue tokens".to_owned()
                 );
             }
             _ => self.jwks = base.join(&self.jwks).to_string_lossy().into_owned(),
@@ -218,7 +216,7 @@ fn read_host(text: &str) -> Result<String, String> {
         url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let plain = !text.contains(['/', '@', '?', '#', ' ']) && text.len() <= MAX_ENTRY;
     let host = url.host_str().filter(|_| bare && plain).ok_or_else(wrong)?;
-    // A port that is the scheme's own is dropped by the parser, but was meant.
+    // The URL parser drops a default port that the operator wrote. Keep it.
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     Ok(port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
@@ -245,11 +243,11 @@ fn read_public_url(text: &str) -> Result<String, String> {
     Ok(url.origin().ascii_serialization())
 }
 
-/// RFC 6749, section 3.3: what would end a quoted text in a header cannot be in it.
+/// RFC 6749, section 3.3: a scope has no characters that would end a quoted string in a header.
 fn check_scope(scope: &str) -> Result<(), String> {
     let legal = |b: u8| b == 0x21 || (0x23..=0x5b).contains(&b) || (0x5d..=0x7e).contains(&b);
     if scope.is_empty() || scope.len() > MAX_ENTRY || !scope.bytes().all(legal) {
-        return Err(format!("`{}` is no scope", scope.escape_default()));
+        return Err(format!("`{}` is not a valid scope", scope.escape_default()));
     }
     Ok(())
 }
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_normal_form_afterwards() {
+    fn hosts_origins_and_urls_are_normalized() {
         let serve = read(
             "hosts = ['Tools.Example.com', 'a.example:8443', 'b.example:80', '[::1]:9']\n\
              origins = ['https://App.example.com', 'http://localhost:*', 'https://x.example:8443']\n\
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_addresses_or_networks_and_never_everybody() {
+    fn proxies_are_addresses_or_networks_and_never_all_addresses() {
         let serve = read("trusted_proxies = ['10.0.0.7', '192.168.1.9/16', '2001:db8::/32', '::1']").unwrap();
         let shown: Vec<String> = serve.trusted_proxies.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["10.0.0.7/32", "192.168.0.0/16", "2001:db8::/32", "::1/128"]);
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_file_are_beside_the_policy_and_those_of_a_server_come_over_tls() {
+    fn jwks_is_a_file_next_to_the_policy_or_a_url_with_tls() {
         let oauth = |jwks: &str| {
             read(&format!("[oauth]\nissuer = 'https://id.example'\naudience = ['a']\njwks = '{jwks}'"))
         };
@@ -313,7 +311,7 @@ mod tests {
         assert_eq!(oauth("https://id.example/keys").unwrap().oauth.unwrap().jwks, "https://id.example/keys");
         assert!(oauth("http://127.0.0.1:8080/keys").is_ok());
         let inside = "https://id.example/keys'\nnet_private = ['10.0.0.0/8', '192.168.0.1']\nissuer_ = '";
-        assert!(oauth(inside).is_err(), "an unknown key is told");
+        assert!(oauth(inside).is_err(), "an unknown key is an error");
         let inside =
             oauth("https://id.example/keys'\nnet_private = ['10.0.0.0/8', '192.168.0.1']\nleeway = '5s");
         let inside = inside.unwrap().oauth.unwrap().net_private;
@@ -323,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn with_an_address_of_its_own_a_server_needs_no_other_audience() {
+    fn a_public_url_is_audience_enough() {
         let oauth = "[oauth]\nissuer = 'https://id.example'\njwks = 'keys.json'\n";
         assert!(read(oauth).unwrap_err().contains("`public_url`"));
         let serve = read(&format!("public_url = 'https://a.example'\ntokens = 't'\n{oauth}")).unwrap();
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_let_everybody_or_nobody_in_is_refused() {
+    fn settings_that_admit_everybody_or_nobody_are_refused() {
         let oauth = "[oauth]\nissuer = 'https://id.example'\njwks = 'k'\n";
         for (text, part) in [
             ("hosts = ['https://a.example']", "`hosts`"),
@@ -358,7 +356,7 @@ mod tests {
             (&format!("{oauth}audience = ['a']\nalgorithms = []"), "`algorithms`"),
             (&format!("{oauth}audience = ['a']\nalgorithms = ['HS256']"), "HS256"),
             (&format!("{oauth}audience = ['a']\nalgorithms = ['none']"), "none"),
-            (&format!("{oauth}audience = ['a']\nscopes = ['a b']"), "no scope"),
+            (&format!("{oauth}audience = ['a']\nscopes = ['a b']"), "not a valid scope"),
             (&format!("{oauth}audience = ['a']\nleeway = '60m'"), "`leeway`"),
         ] {
             let error = read(text).unwrap_err();

@@ -1,27 +1,29 @@
-//! Text of others, shown to people and models: a guest's, a server's, a document's, a file's name. This module alone
-//! decides which characters of it are obeyed or not seen. They are escaped or refused, so that no text can forge a line,
-//! move the cursor or say something to a model that people do not see.
+//! Third-party text for people and models: output of guests and servers, documents, file names.
+//!
+//! This module alone decides which characters are hidden: characters that control the display or are invisible. They
+//! are escaped or refused. A text then cannot forge a line, move the cursor, or tell a model something that people do
+//! not see.
 //!
 //! | characters | hidden |
 //! |---|---|
-//! | controls (C0, DEL, C1), line and paragraph separators | always; callers say which line breaks and tabs stay |
-//! | marks and overrides of the direction of text | always |
-//! | what Unicode calls default ignorable: zero-width characters, fillers, soft hyphens, tags and the rest | always, but for the next three rows |
-//! | joiners (U+200C, U+200D) | unless one stands between two characters of other scripts than ASCII, as in Persian, Indic scripts and emoji |
-//! | variation selectors | unless one stands behind a character that has variants: a symbol or an ideograph |
-//! | tags (U+E0020 to U+E007F) | unless they spell one of the three flags that are written with them |
+//! | controls (C0, DEL, C1), line and paragraph separators | always; callers decide which line breaks and tabs to keep |
+//! | bidirectional marks and overrides | always |
+//! | default ignorable code points of Unicode: zero-width characters, fillers, soft hyphens, tags and others | always, except in the next three rows |
+//! | joiners (U+200C, U+200D) | except between two non-ASCII characters, as in Persian, Indic scripts and emoji |
+//! | variation selectors | except after a character with variants: a symbol or an ideograph |
+//! | tags (U+E0020 to U+E007F) | except in the three flags that are encoded with tags |
 
 use std::borrow::Cow;
 
-/// What follows the black flag in the three flags that Unicode recommends with tags: England, Scotland, Wales.
+/// The tag sequences of the three flags that Unicode recommends for interchange: England, Scotland, Wales.
 const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
-/// The black flag, with which they begin.
+/// The black flag, the base of these flags.
 const FLAG: char = '\u{1f3f4}';
-/// Ends them.
+/// The tag that ends a flag.
 const FLAG_END: char = '\u{e007f}';
 
-/// Whether a character is obeyed rather than shown, or not seen, wherever it stands. Of the characters of a text,
-/// [`hidden`] knows more.
+/// Whether a character is hidden in every context. For the characters of a text, [`hidden_chars`] also considers the
+/// context.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
@@ -29,7 +31,7 @@ pub fn is_hidden(c: char) -> bool {
         || (is_ignorable(c) && !is_joiner(c) && !is_selector(c))
 }
 
-/// `Default_Ignorable_Code_Point` of Unicode 16, and the marks of interlinear annotations, which are not shown either.
+/// `Default_Ignorable_Code_Point` of Unicode 16, and the interlinear annotation marks, which are invisible, too.
 fn is_ignorable(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -46,8 +48,8 @@ fn is_selector(c: char) -> bool {
     matches!(c, '\u{180b}'..='\u{180d}' | '\u{180f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Whether a character has variants that a selector chooses among: Mongolian letters, ideographs, and for the others the
-/// symbols, with the few of ASCII and Latin-1 that are emoji.
+/// Whether a variation selector applies to a base character: Mongolian letters, ideographs, and for other selectors
+/// symbols, including the few emoji in ASCII and Latin-1.
 fn has_variant(base: char, selector: char) -> bool {
     match selector {
         '\u{180b}'..='\u{180f}' => matches!(base, '\u{1820}'..='\u{18aa}'),
@@ -58,12 +60,12 @@ fn has_variant(base: char, selector: char) -> bool {
     }
 }
 
-/// The characters of a text that are obeyed rather than shown, or not seen, with where they stand; see the table above.
+/// Returns the hidden characters of a text with their byte offsets, as in the table above.
 pub fn hidden_chars(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
-    // Nearly every text is of these alone.
+    // Almost all texts have only these bytes.
     let plain = text.bytes().all(|b| (b' '..=b'~').contains(&b));
     let mut chars = if plain { "" } else { text }.char_indices();
-    // The character that is seen before this one, and what stands between the two: a selector, a joiner.
+    // The last visible character, and whether a selector or a joiner follows it.
     let (mut base, mut selected, mut joined) = (None::<char>, false, false);
     let mut flag_until = 0;
     std::iter::from_fn(move || {
@@ -101,7 +103,7 @@ pub fn hidden_chars(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     })
 }
 
-/// Where a flag that is written with tags ends, if one begins here.
+/// Returns the end of a tag-encoded flag that starts at `at`.
 fn flag_end(text: &str, at: usize) -> Option<usize> {
     let tags = |flag: &str| -> String {
         let tag = |b: u8| char::from_u32(0xe0000 + u32::from(b));
@@ -115,14 +117,18 @@ fn flag_end(text: &str, at: usize) -> Option<usize> {
         .map(|flag| at + flag.len())
 }
 
-/// The first character of a text that may not stand in it; line breaks and tabs may.
+/// Returns the first hidden character of a text. Line breaks and tabs are allowed.
 #[must_use]
 pub fn first_hidden(text: &str) -> Option<char> {
     hidden_chars(text).map(|(_, c)| c).find(|c| !matches!(c, '\n' | '\t' | '\r'))
 }
 
-/// The text in which `put` stands for those hidden characters that `goes` means.
-fn replace_hidden(text: &str, goes: impl Fn(usize, char) -> bool, put: fn(char, &mut String)) -> Cow<'_, str> {
+/// Replaces the hidden characters that `goes` selects by the output of `put`.
+fn replace_hidden(
+    text: &str,
+    goes: impl Fn(usize, char) -> bool,
+    put: fn(char, &mut String),
+) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
     for (at, c) in hidden_chars(text).filter(|(at, c)| goes(*at, *c)) {
@@ -141,12 +147,12 @@ fn push_escaped(c: char, out: &mut String) {
     out.extend(c.escape_default());
 }
 
-/// Writes a character as JSON escapes it.
+/// Writes a character as a JSON escape.
 pub fn escape_json(c: char, out: &mut String) {
     out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
 }
 
-/// Makes a text one line of at most `most` characters.
+/// Formats a text as one line of at most `most` characters, with hidden characters escaped.
 #[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
     let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
@@ -157,7 +163,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     out
 }
 
-/// Makes a text fit for a terminal and for a model: what is hidden is spelt out. Line breaks and tabs stay.
+/// Escapes hidden characters for terminals and models. Line breaks and tabs are kept.
 #[must_use]
 pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     let breaks = |at: usize, c: char| match c {
@@ -168,28 +174,29 @@ pub fn escape_hidden(text: &str) -> Cow<'_, str> {
     replace_hidden(text, |at, c| !breaks(at, c), push_escaped)
 }
 
-/// Leaves out what is hidden. Line breaks and tabs stay.
+/// Removes hidden characters. Line breaks and tabs are kept.
 #[must_use]
 pub fn remove_hidden(text: &str) -> Cow<'_, str> {
     replace_hidden(text, |_, c| !matches!(c, '\n' | '\t'), |_, _| {})
 }
 
-/// Spells out what no text needs and what can carry another text unseen: tags, variation selectors and joiners where they
-/// mean nothing. All else stays as it is: content must arrive as it was.
+/// Escapes characters that can smuggle invisible text: tags, and variation selectors and joiners without effect. All
+/// other characters are kept, because content must arrive unchanged.
 #[must_use]
 pub fn escape_smuggled(text: &str) -> Cow<'_, str> {
     let smuggles = |_, c| is_joiner(c) || is_selector(c) || matches!(c, '\u{e0000}'..='\u{e0fff}');
     replace_hidden(text, smuggles, push_escaped)
 }
 
-/// A JSON text in which what is hidden is escaped: the same value, fit for a terminal and for a file of lines.
+/// Escapes the hidden characters of a JSON text. The value stays the same, and the text is safe for terminals and
+/// line-based files.
 #[must_use]
 pub fn escape_hidden_json(json: &str) -> Cow<'_, str> {
-    // Outside of strings JSON has line breaks and tabs only, and inside of them it has neither.
+    // In JSON, line breaks and tabs occur only outside strings.
     replace_hidden(json, |_, c| !matches!(c, '\n' | '\t' | '\r'), escape_json)
 }
 
-/// The first sentence of a description, of one line.
+/// Returns the first sentence of a description, from its first line.
 #[must_use]
 pub fn first_sentence(text: &str) -> &str {
     let line = text.trim_start().lines().next().unwrap_or_default();
@@ -201,21 +208,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_can_not_forge_another() {
+    fn a_text_cannot_forge_a_line() {
         assert_eq!(one_line("a\n\x1b[31mb\u{202e}", 100), "a\\n\\u{1b}[31mb\\u{202e}");
         assert_eq!(one_line("äöü", 2), "äö…");
-        assert_eq!(one_line("👩\u{200d}💻", 9), "👩\u{200d}💻", "a joiner is no trick");
+        assert_eq!(one_line("👩\u{200d}💻", 9), "👩\u{200d}💻", "an emoji joiner is kept");
     }
 
     #[test]
-    fn a_text_can_not_drive_the_terminal() {
+    fn a_text_cannot_control_the_terminal() {
         assert_eq!(escape_hidden("a\tb\n\x1b]0;title\x07\u{202e}"), "a\tb\n\\u{1b}]0;title\\u{7}\\u{202e}");
         assert_eq!(escape_hidden("a\r\nb\rc"), "a\r\nb\\rc");
         assert!(matches!(escape_hidden("plain\ntext"), Cow::Borrowed(_)));
     }
 
     #[test]
-    fn what_languages_and_emoji_need_is_shown() {
+    fn joiners_and_selectors_of_languages_and_emoji_are_kept() {
         for text in [
             "می\u{200c}خواهم",
             "क्\u{200d}ष",
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_carry_another_text_unseen_is_hidden() {
+    fn characters_that_can_smuggle_text_are_hidden() {
         let tags: String =
             "ignore".bytes().map(|b| char::from_u32(0xe0000 + u32::from(b)).unwrap()).collect();
         for (text, most) in [
@@ -262,7 +269,10 @@ mod tests {
             assert_eq!(first_hidden(&shown), None);
             assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
         }
-        assert_eq!(escape_smuggled("a\u{e0041}\u{200b}\u{feff}\x1b[0m"), "a\\u{e0041}\u{200b}\u{feff}\x1b[0m");
+        assert_eq!(
+            escape_smuggled("a\u{e0041}\u{200b}\u{feff}\x1b[0m"),
+            "a\\u{e0041}\u{200b}\u{feff}\x1b[0m"
+        );
     }
 
     #[test]

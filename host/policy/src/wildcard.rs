@@ -1,9 +1,11 @@
-//! The one way in which a pattern with stars is compared: for paths, arguments of programs and rules of permission alike.
-//! Texts are compared piece by piece, which is faster and comes to the same.
+//! Matching of patterns with stars, for paths, program arguments and permission rules.
+//!
+//! Texts are matched piece by piece, which is faster and gives the same result.
 
-/// Whether a pattern takes all of a sequence, where a star stands for any run, also none. When it goes wrong, the last
-/// star takes one item more: an earlier one need not, since what stands between the two was found as early as can be. So
-/// it takes time pattern × items at most, and no recursion.
+/// Whether a pattern matches a whole sequence. A star matches any run of items, including none.
+///
+/// After a mismatch, only the last star is extended by one item: the pieces before it were already matched as early
+/// as possible. This bounds the time to pattern × items, without recursion.
 pub fn matches<P, I>(
     pattern: &[P],
     items: &[I],
@@ -34,15 +36,15 @@ pub fn matches<P, I>(
     pattern.get(part..).is_some_and(|rest| rest.iter().all(is_star))
 }
 
-/// Whether `text` is `pattern`, in which `*` stands for any run of characters. Takes time pattern + text.
+/// Whether `text` matches `pattern`, in which `*` matches any run of characters. Takes time pattern + text.
 pub fn text_matches(pattern: &str, text: &str) -> bool {
     let pieces: Vec<&str> = pattern.split('*').collect();
     text_matches_pieces(&pieces, text)
 }
 
-/// Whether `text` is made of these pieces, in their order, with anything between two of them. Each piece is taken
-/// where it is found first, and to find one takes time linear in the text: arguments of a program may be long, and a
-/// guest writes both them and the pattern.
+/// Whether `text` consists of these pieces in order, with anything between them. Each piece is matched at its first
+/// occurrence, found in linear time: program arguments can be long, and a guest may write both the text and the
+/// pattern.
 pub fn text_matches_pieces<S: AsRef<str>>(pieces: &[S], text: &str) -> bool {
     let (first, middle, last) = match pieces {
         [] => return text.is_empty(),
@@ -69,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_are_compared_as_sequences_are(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
+        fn texts_match_like_sequences(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {
             let chars = |text: &str| text.chars().collect::<Vec<char>>();
             let slow = matches(&chars(&pattern), &chars(&text), |c| *c == '*', |a, b| a == b);
             prop_assert_eq!(text_matches(&pattern, &text), slow);
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_whole_and_never_slow() {
+    fn patterns_match_whole_texts_in_linear_time() {
         for (pattern, text, expect) in [
             ("a", "a", true),
             ("a", "ab", false),
@@ -102,7 +104,7 @@ mod tests {
         let start = Instant::now();
         let (pattern, text) = ("a*".repeat(1000) + "b", "a".repeat(60_000));
         assert!(!text_matches(&pattern, &text));
-        // Quadratic, this would take minutes.
+        // With quadratic time this would take minutes.
         let (pattern, text) = (format!("*{}b*", "a".repeat(100_000)), "a".repeat(1 << 20));
         assert!(!text_matches(&pattern, &text));
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());

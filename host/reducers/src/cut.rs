@@ -57,7 +57,7 @@ fn tail_start(text: &str, most: usize) -> usize {
     pointer::behind(text, if line_start < half { line_start } else { start })
 }
 
-/// The first `most` characters of a line, of which the last is `…` if the line is longer.
+/// The first `most` characters of a line. The last one is `…` if the line is longer.
 pub(crate) fn clip(line: &str, most: usize) -> String {
     if line.len() <= most {
         return line.to_owned();

@@ -52,7 +52,11 @@ fn summarize(text: &str) -> Option<String> {
     // An element that is not a task, such as `null`, counts as a task without fields.
     let read = |item: &&RawValue| {
         let json = item.get();
-        if json.starts_with('{') { serde_json::from_str(json).unwrap_or_default() } else { TaskSummary::default() }
+        if json.starts_with('{') {
+            serde_json::from_str(json).unwrap_or_default()
+        } else {
+            TaskSummary::default()
+        }
     };
     let tasks: Vec<TaskSummary> = items.iter().map(read).collect();
     let mut counts: Vec<(String, usize)> = Vec::new();

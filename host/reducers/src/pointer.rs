@@ -49,7 +49,7 @@ pub(crate) fn behind(text: &str, at: usize) -> usize {
 
 /// The pointer, or what looks like the beginning of one, around a place.
 fn span_around(text: &str, at: usize) -> Option<(usize, usize)> {
-    // A pointer has at most so many bytes on each side of the place.
+    // A pointer has at most this many bytes on each side of the cut.
     const REACH: usize = PHRASE.len() + 4 * PATH_CHARS;
     let from = text.floor_char_boundary(at.saturating_sub(REACH));
     let to = text.ceil_char_boundary(at.saturating_add(PHRASE.len()).min(text.len()));

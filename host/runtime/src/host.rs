@@ -35,6 +35,22 @@ use crate::plugins::resident_code::LoadedCode;
 use crate::server_connector::PolicyServerConnector;
 
 /// A plugin host. Cheap to clone; all clones share one host.
+///
+/// ```
+/// use std::path::Path;
+/// use toolbay::{Filter, Host, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let greet = toolbay::native_tool("greet").description("Greets the user.");
+/// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
+/// let host = Host::builder(Policy::deny_all(Path::new("/srv/agent"))).build()?;
+/// let clone = host.clone();
+/// clone.register(greet)?;
+/// assert!(host.view(Filter::default()).find("greet").is_ok());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Host {
     pub(crate) installed: Arc<InstalledPlugins>,
@@ -95,6 +111,25 @@ impl Host {
     ///
     /// # Errors
     /// The directory cannot be read.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let temporary = tempfile::tempdir()?;
+    /// # let plugins = temporary.path();
+    /// # std::fs::write(plugins.join("broken.wasm"), "not WebAssembly")?;
+    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// let report = host.load_dir(plugins).await?;
+    /// for id in &report.loaded {
+    ///     println!("loaded {id}");
+    /// }
+    /// for problem in &report.problems {
+    ///     eprintln!("{}: {}", problem.file.display(), problem.error);
+    /// }
+    /// # assert_eq!((report.loaded.len(), report.problems.len()), (0, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
         // Checked first, so that an unreadable directory is not added to the host.
         let path = dir.to_path_buf();
@@ -139,6 +174,27 @@ impl Host {
     ///
     /// # Errors
     /// The reason why the component was not loaded. The previous plugin stays.
+    ///
+    /// ```
+    /// use toolbay::{Filter, PluginId};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let component = wat::parse_str(
+    /// #     r#"(component
+    /// #         (core module $m (func (export "one") (result i32) i32.const 1))
+    /// #         (core instance $i (instantiate $m))
+    /// #         (func (export "one") (result u32) (canon lift (core func $i "one"))))"#,
+    /// # )?;
+    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// for warning in host.load_bytes(PluginId::new("numbers")?, component).await? {
+    ///     eprintln!("{}", warning.message);
+    /// }
+    /// // The component exports the function `one`.
+    /// assert!(host.view(Filter::default()).find("numbers__one").is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn load_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Vec<LoadWarning>, LoadError> {
         let plugin = self.installed.loader().prepare_bytes(id, bytes).await?;
         self.put(None, plugin).await
@@ -220,12 +276,46 @@ impl Host {
     }
 
     /// The events of the host: changes of plugins and tools, and events of calls that need attention.
+    ///
+    /// ```
+    /// use toolbay::core::registry::event::HostEvent;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
+    /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
+    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// // A callback runs on the thread that emits the event. A stream is read later.
+    /// host.events().listen(|event| println!("{event:?}"));
+    /// let mut stream = host.events().stream();
+    /// host.register(greet)?;
+    /// assert!(matches!(stream.recv().await?, HostEvent::Registered { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self) -> &Events {
         self.registry().events()
     }
 
     /// A view of the current tools.
+    ///
+    /// ```
+    /// use toolbay::Filter;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
+    /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
+    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// let view = host.view(Filter::default());
+    /// host.register(greet)?;
+    /// // A view does not change. The next view has the new tool.
+    /// assert!(view.find("greet").is_err());
+    /// assert!(host.view(Filter::default()).find("greet").is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn view(&self, filter: impl Into<Arc<Filter>>) -> View {
         self.installed.registry.refresh_availability();
@@ -233,6 +323,26 @@ impl Host {
     }
 
     /// Runs calls in parallel. Returns one result per call, in their order. See [`Pipeline::call_all`].
+    ///
+    /// ```
+    /// use toolbay::{Filter, ToolCall, TurnContext};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
+    /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
+    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # host.register(greet)?;
+    /// let view = host.view(Filter::default());
+    /// let calls = vec![ToolCall::new("1", "greet", "{}"), ToolCall::new("2", "no_such_tool", "{}")];
+    /// let results = host.call_all(&view, calls, TurnContext::default()).await;
+    ///
+    /// assert_eq!(results[0].result.as_ref().unwrap().value, "Hello!");
+    /// let error = results[1].result.as_ref().unwrap_err();
+    /// assert!(error.to_string().starts_with("Unknown tool"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
         self.pipeline.call_all(view, calls, turn).await
     }

@@ -192,7 +192,8 @@ fn read(file: &Path) -> Result<VecDeque<RecordedExchange>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         format!("the record `{shown}` cannot be read: {error}; to write it, run the test with {RECORD}=1")
     })?;
-    let file: CassetteFile = serde_json::from_str(&text).map_err(|error| format!("the record `{shown}`: {error}"))?;
+    let file: CassetteFile =
+        serde_json::from_str(&text).map_err(|error| format!("the record `{shown}`: {error}"))?;
     match file.version {
         VERSION => Ok(file.exchanges),
         other => Err(format!("the record `{shown}` is of version {other}; this reads version {VERSION}")),

@@ -170,8 +170,9 @@ mod tests {
         for part in ["tests/golden/a.json", "-  \"text\": \"old\"", "+  \"text\": \"new\"", UPDATE] {
             assert!(problem.contains(part), "{part}: {problem}");
         }
-        let problem =
-            GoldenFile::new(json!({"text": "new"})).compare_or_write(dir.path(), "absent", false).unwrap_err();
+        let problem = GoldenFile::new(json!({"text": "new"}))
+            .compare_or_write(dir.path(), "absent", false)
+            .unwrap_err();
         assert!(problem.contains("absent.json") && problem.contains("\"text\": \"new\""), "{problem}");
         for name in ["", "../a", "a/b", "a.json"] {
             let problem = GoldenFile::new(json!(1)).compare_or_write(dir.path(), name, true).unwrap_err();

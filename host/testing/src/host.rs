@@ -15,6 +15,15 @@ use crate::component::Component;
 use crate::fail;
 
 /// A host with one plugin, a temporary workspace and temporary state.
+///
+/// ```no_run
+/// use serde_json::json;
+/// use toolbay_testing::TestHost;
+///
+/// let host = TestHost::of_file("text", "plugins/text.wasm").limit("timeout", "2s").start();
+/// let result = host.call("word_count", json!({"text": "to be or not to be"}));
+/// assert_eq!(result.structured()["words"], 6);
+/// ```
 #[derive(Debug)]
 pub struct TestHost {
     pub(crate) host: Host,

@@ -33,7 +33,7 @@ fn chance_is_that_of_the_seed() {
         [look(&host, "chance"), look(&host, "chance")].map(|said| said["random"].clone())
     };
     let [first, second] = draw(1);
-    assert_ne!(first, second, "a call goes on where the one before ended");
+    assert_ne!(first, second, "a call continues where the one before ended");
     assert_eq!(draw(1), [first.clone(), second]);
     assert_ne!(draw(2)[0], first);
 }

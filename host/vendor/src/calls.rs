@@ -13,12 +13,24 @@ pub struct FormatError {
     problem: &'static str,
 }
 
-/// Parses the calls of a model: from the whole response, its message, or its list of calls. Arguments are not changed; the
-/// pipeline validates them. A call without a name is skipped. A call without an id (Gemini) gets `call_1`, `call_2`, … by its
-/// position.
+/// Parses the calls of a model: from the whole response, its message, or its list of calls. Arguments are not changed;
+/// the pipeline validates them. A call without a name is skipped. A call without an id (Gemini) gets `call_1`,
+/// `call_2`, … by its position.
 ///
 /// # Errors
 /// The value is not a response, message or list of calls of the format.
+///
+/// ```
+/// use serde_json::json;
+/// use toolbay_vendor::{Vendor, parse_calls};
+///
+/// let message = json!({"role": "assistant", "content": [
+///     {"type": "tool_use", "id": "toolu_1", "name": "text__word_count", "input": {"text": "a b a"}},
+/// ]});
+/// let calls = parse_calls(Vendor::Anthropic, &message)?;
+/// assert_eq!((&*calls[0].id, calls[0].tool.as_str()), ("toolu_1", "text__word_count"));
+/// # Ok::<(), toolbay_vendor::FormatError>(())
+/// ```
 pub fn parse_calls(vendor: Vendor, message: &Value) -> Result<Vec<ToolCall>, FormatError> {
     let parts = find_calls(vendor, message)?;
     let read = |(place, part): (usize, &Value)| parse_call(vendor, part, place);
@@ -101,8 +113,8 @@ fn parse_call(vendor: Vendor, part: &Value, place: usize) -> Option<ToolCall> {
     Some(ToolCall::new(id, name, args))
 }
 
-/// The model's message with these calls, for callers that do not store the original. Prefer the original message if it is
-/// available: it may contain data that must be sent back, such as Gemini's thought signatures.
+/// The model's message with these calls, for callers that do not store the original. Prefer the original message if it
+/// is available: it may contain data that must be sent back, such as Gemini's thought signatures.
 #[must_use]
 pub fn call_message(vendor: Vendor, calls: &[ToolCall]) -> Vec<Value> {
     let arguments = |call: &ToolCall| -> Value {

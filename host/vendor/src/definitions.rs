@@ -18,8 +18,8 @@ pub struct Definitions {
     pub non_strict: Vec<String>,
 }
 
-/// Writes tools in a vendor's format. With `strict`, OpenAI and Anthropic constrain the arguments while the model generates
-/// them. Strict mode is set for each tool whose schema it can express exactly.
+/// Writes tools in a vendor's format. With `strict`, OpenAI and Anthropic constrain the arguments while the model
+/// generates them. Strict mode is set for each tool whose schema it can express exactly.
 #[must_use]
 pub fn definitions<'a>(
     vendor: Vendor,

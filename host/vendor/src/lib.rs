@@ -1,7 +1,7 @@
 //! Tools, calls and results in the formats of model vendors.
 //!
-//! Each tool has one canonical schema. It is changed only where a vendor's subset of JSON Schema requires it, and all losses are
-//! reported. Validation loses nothing: the host validates arguments against the canonical schema.
+//! Each tool has one canonical schema. It is changed only where a vendor's subset of JSON Schema requires it, and all
+//! losses are reported. Validation loses nothing: the host validates arguments against the canonical schema.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -11,8 +11,32 @@ use toolbay_core::tool::content::{Blob, BlockBody, ResourceBody};
 /// Image types that all vendors accept.
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
-/// The messages that follow the model's message: one result for each call, with the id of the call, in the order of the calls.
-/// Content that a vendor does not accept, such as audio or unusual image types, becomes a note in the text.
+/// The messages that follow the model's message: one result for each call, with the id of the call, in the order of the
+/// calls. Content that a vendor does not accept, such as audio or unusual image types, becomes a note in the text.
+///
+/// ```
+/// # use toolbay_core::pipeline::{CallResult, PolicyHints, Shaping};
+/// # use toolbay_core::tool::content::ToolOutput;
+/// use serde_json::json;
+/// use toolbay_vendor::{Vendor, result_messages};
+///
+/// # let result = CallResult {
+/// #     call_id: "call_1".into(),
+/// #     tool: "text__word_count".to_owned(),
+/// #     through: None,
+/// #     result: Ok(ToolOutput::text("3 words")),
+/// #     shaping: Shaping::default(),
+/// #     usage: toolbay_policy::limits::Usage::default(),
+/// #     duration_us: 0,
+/// #     source: None,
+/// #     call_sha256: None,
+/// #     cached: None,
+/// #     memory: None,
+/// #     hints: PolicyHints::default(),
+/// # };
+/// let messages = result_messages(Vendor::OpenaiChat, &[result]);
+/// assert_eq!(messages, [json!({"role": "tool", "tool_call_id": "call_1", "content": "3 words"})]);
+/// ```
 #[must_use]
 pub fn result_messages(vendor: Vendor, results: &[CallResult]) -> Vec<Value> {
     if results.is_empty() {
@@ -150,7 +174,9 @@ fn openai_response_item(result: &CallResult) -> Value {
             ResultPart::Document { name, mime, data } => {
                 json!({"type": "input_file", "filename": name, "file_data": data_url(mime, data)})
             }
-            ResultPart::Text(_) | ResultPart::Audio(_) => json!({"type": "input_text", "text": part.to_text()}),
+            ResultPart::Text(_) | ResultPart::Audio(_) => {
+                json!({"type": "input_text", "text": part.to_text()})
+            }
         });
         std::iter::once(json!({"type": "input_text", "text": text})).chain(more).collect()
     };
@@ -181,7 +207,9 @@ fn gemini_part(result: &CallResult) -> Value {
     let mut media = Vec::new();
     for part in &parts.more {
         let inline = match part {
-            ResultPart::Image(blob) | ResultPart::Audio(blob) => Some((blob.mime_type.as_str(), blob.data.as_slice())),
+            ResultPart::Image(blob) | ResultPart::Audio(blob) => {
+                Some((blob.mime_type.as_str(), blob.data.as_slice()))
+            }
             ResultPart::Document { mime, data, .. } => Some((*mime, *data)),
             ResultPart::Text(more) => {
                 text.push('\n');

@@ -49,8 +49,8 @@ pub(super) fn without_root_combinators(schema: &Value, lose: &mut impl FnMut(&st
     Value::Object(map)
 }
 
-/// The schema for strict mode; `None` if strict mode cannot express it exactly. Strict mode requires that all properties are
-/// required, that no others are allowed, and that all keywords are supported by constrained decoding.
+/// The schema for strict mode; `None` if strict mode cannot express it exactly. Strict mode requires that all
+/// properties are required, that no others are allowed, and that all keywords are supported by constrained decoding.
 pub(super) fn strict_schema(schema: &Value) -> Option<Value> {
     let Value::Object(map) = schema else { return None };
     if map.get("type").and_then(Value::as_str) != Some("object")
@@ -137,8 +137,8 @@ fn is_closed_object(map: &Map<String, Value>) -> bool {
         && names.into_iter().flat_map(|names| names.keys()).all(|name| required.contains(&name.as_str()))
 }
 
-/// The schema for Gemini: without `$schema`, with inlined local references, since Gemini refuses other keywords next to `$ref`,
-/// and without optional parameters whose names Gemini does not accept.
+/// The schema for Gemini: without `$schema`, with inlined local references, since Gemini refuses other keywords next to
+/// `$ref`, and without optional parameters whose names Gemini does not accept.
 pub(super) fn gemini_schema(schema: &Value, lose: &mut impl FnMut(&str, &str)) -> Value {
     let mut nodes = 0;
     let mut out = inline_references(schema, schema, 0, &mut nodes).unwrap_or_else(|| {
@@ -207,7 +207,8 @@ fn inline_references(node: &Value, root: &Value, depth: usize, nodes: &mut usize
             Some(Value::Object(out))
         }
         Value::Array(list) => {
-            let list: Option<Vec<Value>> = list.iter().map(|one| inline_references(one, root, depth, nodes)).collect();
+            let list: Option<Vec<Value>> =
+                list.iter().map(|one| inline_references(one, root, depth, nodes)).collect();
             list.map(Value::Array)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Some(node.clone()),

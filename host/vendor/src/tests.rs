@@ -314,8 +314,7 @@ fn images_and_files_are_sent_where_a_vendor_accepts_them() {
     let kinds: Vec<&str> = blocks.as_array().unwrap().iter().map(|b| b["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["text", "image", "text", "text", "document"]);
     let media = &write(Vendor::Gemini)[0]["parts"][0]["functionResponse"]["parts"];
-    assert_eq!(media.as_array().unwrap().len(), 3, "image, audio and document"
-);
+    assert_eq!(media.as_array().unwrap().len(), 3, "image, audio and document");
     assert_eq!(write(Vendor::Mcp)[0]["result"]["structuredContent"], json!({"sum": 3}));
     let empty = [delivered("c", Ok(ToolOutput::text("")))];
     assert_eq!(result_messages(Vendor::Anthropic, &empty)[0]["content"][0]["content"], json!([]));

@@ -24,7 +24,7 @@ pub struct CheckReport {
     pub truncated: bool,
 }
 
-/// The output of a program: both streams, of which the end matters most.
+/// The output of a program: the ends of both streams.
 pub(crate) struct CheckOutput {
     pub(crate) exit_code: Option<i32>,
     pub(crate) text: String,

@@ -18,7 +18,7 @@ pub fn lint(
     paths: Vec<String>,
     /// Which linter, if there are several: the operator's name for it.
     of: Option<String>,
-    /// End it after so many milliseconds.
+    /// End it after this many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
 ) -> Result<Rendered<CheckReport>> {
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn a_clean_project_is_said_to_be() {
-        let fake = FakeHost::new().config("lint", json!(["ruff"])).program("ruff", |_| Completed::of(0, "", ""));
+        let fake =
+            FakeHost::new().config("lint", json!(["ruff"])).program("ruff", |_| Completed::of(0, "", ""));
         assert_eq!(fake.run(|| call::<lint>(json!({}))).unwrap().value, "Clean.\n[exit code 0]");
     }
 

@@ -53,7 +53,7 @@ pub fn run_tests(
     paths: Vec<String>,
     /// Which tests, if there are several sets: the operator's name for it.
     of: Option<String>,
-    /// End it after so many milliseconds.
+    /// End it after this many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
 ) -> Result<Rendered<TestReport>> {

@@ -19,7 +19,7 @@ pub fn typecheck(
     paths: Vec<String>,
     /// Which checker, if there are several: the operator's name for it.
     of: Option<String>,
-    /// End it after so many milliseconds.
+    /// End it after this many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
 ) -> Result<Rendered<CheckReport>> {

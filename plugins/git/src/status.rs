@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_failure_and_a_refusal_say_why() {
-        let fake = FakeHost::new().program("git", |_| Completed::of(128, "", "fatal: not a git repository\n"));
+        let fake =
+            FakeHost::new().program("git", |_| Completed::of(128, "", "fatal: not a git repository\n"));
         let error = fake.run(|| call::<status>(json!({}))).unwrap_err();
         assert_eq!(error.message(), "git ended with exit code 128: fatal: not a git repository");
         let error = fake.run(|| call::<status>(json!({"paths": ["--x"]}))).unwrap_err();

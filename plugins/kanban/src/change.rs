@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::tasks::{self, DONE, BoardTask};
+use crate::tasks::{self, BoardTask, DONE};
 
 /// Move a task to another column.
 #[tool(

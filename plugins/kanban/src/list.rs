@@ -3,7 +3,7 @@
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::serde_json;
 
-use crate::tasks::{self, DONE, BoardTask};
+use crate::tasks::{self, BoardTask, DONE};
 
 /// A part of the tasks.
 #[data]
@@ -28,7 +28,7 @@ pub fn kanban_list(
     done: bool,
     /// List only tasks after this id.
     after: Option<String>,
-    /// List at most so many.
+    /// List at most this many.
     #[arg(default = 500, range(min = 1, max = 1000))]
     max_tasks: usize,
 ) -> Result<Rendered<Board>> {

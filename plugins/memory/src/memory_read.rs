@@ -27,7 +27,7 @@ pub fn memory_read(
     tag: Option<String>,
     /// `lasting`: for all sessions. `session`: for this one.
     place: Option<NoteFile>,
-    /// List at most so many.
+    /// List at most this many.
     #[arg(default = 100, range(min = 1, max = 1000))]
     max_notes: usize,
 ) -> Result<Rendered<FoundNotes>> {

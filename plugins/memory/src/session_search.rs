@@ -53,7 +53,7 @@ pub fn session_search(
     /// The words to look for.
     #[arg(length(min = 1, max = 1000))]
     query: String,
-    /// Show at most so many.
+    /// Show at most this many.
     #[arg(default = 10, range(min = 1, max = 100))]
     max_results: usize,
 ) -> Result<Rendered<SessionHits>> {
@@ -74,7 +74,12 @@ pub fn session_search(
         for note in notes {
             let rank = rank(&note, &words);
             if rank.0 > 0 {
-                let hit = SessionHit { snippet: snippet(&note.text, &words), name: note.name, place, score: rank.1 };
+                let hit = SessionHit {
+                    snippet: snippet(&note.text, &words),
+                    name: note.name,
+                    place,
+                    score: rank.1,
+                };
                 found.push((rank, hit));
             }
         }

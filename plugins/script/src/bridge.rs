@@ -50,10 +50,10 @@ fn answer(answer: &Result<Invoked>) -> String {
 }
 
 fn failed(error: &Error) -> String {
-    json!({ "error": told(error) }).to_string()
+    json!({ "error": error_json(error) }).to_string()
 }
 
-fn told(error: &Error) -> Value {
+fn error_json(error: &Error) -> Value {
     let code = match error.code() {
         ErrorCode::InputInvalid => "input_invalid",
         ErrorCode::NotAvailable => "not_available",

@@ -32,7 +32,9 @@ pub fn run(
     input: Option<serde_json::Value>,
 ) -> Result<Output> {
     match engine::run(&code, &input.unwrap_or_default()) {
-        Ok(ScriptResult { text, structured }) => Ok(Output { structured: Some(structured), ..Output::new(text) }),
+        Ok(ScriptResult { text, structured }) => {
+            Ok(Output { structured: Some(structured), ..Output::new(text) })
+        }
         Err(failed) => Err(error(failed)),
     }
 }

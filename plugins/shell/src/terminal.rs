@@ -48,7 +48,7 @@ pub fn terminal(
     cwd: Option<String>,
     /// What it reads from standard input.
     stdin: Option<String>,
-    /// End it after so many milliseconds.
+    /// End it after this many milliseconds.
     #[arg(range(min = 1))]
     timeout_ms: Option<u32>,
 ) -> Result<Rendered<ExitReport>> {
@@ -118,10 +118,13 @@ mod tests {
     use super::*;
 
     fn fake() -> FakeHost {
-        FakeHost::new().program("echo", |command| Completed::of(0, command.args.join(" ") + "\n", "")).program(
-            "fail",
-            |_| Completed { exit_code: Some(3), stderr: b"no".to_vec(), ..Completed::of(0, "", "") },
-        )
+        FakeHost::new()
+            .program("echo", |command| Completed::of(0, command.args.join(" ") + "\n", ""))
+            .program("fail", |_| Completed {
+                exit_code: Some(3),
+                stderr: b"no".to_vec(),
+                ..Completed::of(0, "", "")
+            })
     }
 
     #[test]

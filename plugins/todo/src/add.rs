@@ -2,7 +2,7 @@
 
 use toolbay_sdk::prelude::*;
 
-use crate::items::{self, TodoItem, MAX_TEXT};
+use crate::items::{self, MAX_TEXT, TodoItem};
 
 /// Add a thing to do. Its number is how the other tools name it.
 #[tool(toolset = "todo", tags = ["write"], additive, closed_world, kv = "plugin", reason = "keeps the list")]

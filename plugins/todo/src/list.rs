@@ -26,7 +26,7 @@ pub fn list(
     /// List only items after this number.
     #[arg(default = 0)]
     after: u64,
-    /// List at most so many.
+    /// List at most this many.
     #[arg(default = 100, range(min = 1, max = 1000))]
     max_items: usize,
 ) -> Result<Rendered<TodoListing>> {

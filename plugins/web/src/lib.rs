@@ -15,7 +15,7 @@ use toolbay_sdk::prelude::*;
 
 pub use fetch::{FetchedPage, fetch_url};
 pub use request::{FetchReply, http_request};
-pub use search::{WebHits, Provider, web_search};
+pub use search::{Provider, WebHits, web_search};
 
 /// The operator's settings.
 #[data]

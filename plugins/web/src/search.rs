@@ -96,7 +96,7 @@ pub fn web_search(
     /// What to look for.
     #[arg(length(min = 1, max = 500))]
     query: String,
-    /// At most so many results.
+    /// At most this many results.
     #[arg(default = 10, range(min = 1, max = 50))]
     max_results: usize,
 ) -> Result<Rendered<WebHits>> {

@@ -63,7 +63,7 @@ const queryTable = tool({
     value: { type: 'string', description: 'What it is compared with.', default: '' },
     sort: { type: 'string', description: 'In the order of this column.', optional: true },
     descending: { type: 'boolean', description: 'The largest first.', default: false },
-    limit: { type: 'integer', description: 'At most so many rows.', default: 50, minimum: 1, maximum: 1000 },
+    limit: { type: 'integer', description: 'At most this many rows.', default: 50, minimum: 1, maximum: 1000 },
   },
   run({ path, columns, where, is, value, sort, descending, limit }) {
     const table = load(path);

@@ -50,7 +50,7 @@ def evaluate(node: ast.expr) -> Fraction:
         case ast.Constant(value=bool()):
             pass
         case ast.Constant(value=int() | float() as number):
-            # As it was written, not as a float.
+            # The literal text, not a float.
             return Fraction(str(number))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -evaluate(operand)

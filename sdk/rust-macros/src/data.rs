@@ -43,7 +43,7 @@ mod tests {
     fn plain_types_are_read_without_serde() {
         let plain = expanded(quote! {
             #[serde(rename_all = "camelCase")]
-            struct Place {
+            struct Location {
                 /// Its name.
                 first_name: String,
                 #[serde(default)]

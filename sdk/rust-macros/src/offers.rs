@@ -57,8 +57,10 @@ fn embedded(crate_dir: &Path, file: &str) -> std::result::Result<(Vec<u8>, Vec<P
     let path = crate_dir.join(file);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
     let mut document: Value = serde_json::from_str(&text).map_err(|error| format!("`{file}`: {error}"))?;
-    let mut reader =
-        AttributeReader { dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: vec![path] };
+    let mut reader = AttributeReader {
+        dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf),
+        files: vec![path],
+    };
     for key in ["resources", "templates"] {
         for one in each(&mut document, key) {
             reader.take(one, OfferForm::TextOrBlob)?;

@@ -3,7 +3,8 @@
 //! Modules, names and signatures match the generated imports, so the rest of the crate does not see the difference.
 //! Without a fake host, and for everything that it does not provide, the answer is that of a host without grants.
 
-const NO_FAKE: &str = "not granted: this is a native test without `FakeHost::run`, or without this in the fake";
+const NO_FAKE: &str =
+    "not granted: this is a native test without `FakeHost::run`, or without this in the fake";
 const NOT_FAKED: &str = "not granted: the fake host has none of this";
 
 pub(crate) mod context {
@@ -11,7 +12,9 @@ pub(crate) mod context {
     use crate::testing::{ReportedProgress, with_fake};
 
     pub(crate) fn progress(message: &str, percent: Option<f32>, audience: Audience) {
-        with_fake(|fake| fake.progress.push(ReportedProgress { message: message.to_owned(), percent, audience }));
+        with_fake(|fake| {
+            fake.progress.push(ReportedProgress { message: message.to_owned(), percent, audience })
+        });
     }
 
     pub(crate) fn cancelled() -> bool {

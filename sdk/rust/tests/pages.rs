@@ -96,7 +96,7 @@ mod availability {
 
     plugin! { tools: [search], available: check }
 
-    /// Asked for each tool; the reason is told to the operator and to whoever calls the tool.
+    /// Called for each tool. The operator and the caller of the tool see the reason.
     fn check(tool: &str) -> std::result::Result<(), String> {
         match config::get::<String>("index") {
             Ok(Some(_)) => Ok(()),

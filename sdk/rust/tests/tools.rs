@@ -20,7 +20,7 @@ pub enum Scale {
 /// Where it is.
 #[data]
 #[derive(Debug, PartialEq)]
-pub struct Place {
+pub struct Location {
     /// Its name.
     name: String,
     zip: Option<u32>,
@@ -52,7 +52,7 @@ pub fn forecast(
     days: u32,
     scale: Option<Scale>,
     #[arg(default = "metric")] r#type: String,
-    at: Option<Place>,
+    at: Option<Location>,
 ) -> Result<Json<Forecast>> {
     if place == "Atlantis" {
         return Err(Error::input("there is no such place").at("/place"));

@@ -34,7 +34,8 @@ impl PeerSession {
         let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
         let input = child.stdin.take().ok_or("no input")?;
         let output = BufReader::with_capacity(1 << 16, child.stdout.take().ok_or("no output")?);
-        let mut session = Self { child: RunningProgram(child), input, output, tool: server.tool.clone(), next: 0 };
+        let mut session =
+            Self { child: RunningProgram(child), input, output, tool: server.tool.clone(), next: 0 };
         session.within(Self::greet)?;
         Ok(session)
     }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use mutate::Mutator;
-pub use targets::{TARGETS, FuzzTarget};
+pub use targets::{FuzzTarget, TARGETS};
 
 /// How much the process may grow while a target runs, in MiB.
 const MOST_MIB: u64 = 1024;

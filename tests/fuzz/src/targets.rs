@@ -14,8 +14,8 @@ use toolbay::policy::capability::environment::EnvRule;
 use toolbay::policy::capability::invoke_rule::InvokeRule;
 use toolbay::policy::capability::kv::KvScope;
 use toolbay::policy::capability::net::NetRule;
-use toolbay::policy::capability::program::ProgramRule;
 use toolbay::policy::capability::path_rule::PathRule;
+use toolbay::policy::capability::program::ProgramRule;
 use toolbay::policy::capability::secret::SecretRule;
 use toolbay::policy::limits::table::LimitTable as _;
 use toolbay::policy::name::{QualifiedName, ToolName};
@@ -40,7 +40,11 @@ pub struct FuzzTarget {
     pub most_time: Duration,
 }
 
-const fn target(name: &'static str, run: fn(&[u8]) -> Result<FuzzVerdict, String>, most_bytes: usize) -> FuzzTarget {
+const fn target(
+    name: &'static str,
+    run: fn(&[u8]) -> Result<FuzzVerdict, String>,
+    most_bytes: usize,
+) -> FuzzTarget {
     FuzzTarget { name, run, seeds: Vec::new, most_bytes, most_time: Duration::from_secs(1) }
 }
 
@@ -173,7 +177,9 @@ fn quantities(input: &[u8]) -> Result<FuzzVerdict, String> {
     }
     if let Ok(duration) = duration {
         let shown = quantity::show_duration(duration);
-        must(quantity::parse_duration(&shown) == Ok(duration), || format!("{duration:?} is shown as {shown}"))?;
+        must(quantity::parse_duration(&shown) == Ok(duration), || {
+            format!("{duration:?} is shown as {shown}")
+        })?;
     }
     Ok(if bytes.is_ok() || duration.is_ok() { Taken } else { Refused })
 }
@@ -231,27 +237,27 @@ fn schema(input: &[u8]) -> Result<FuzzVerdict, String> {
     Ok(Taken)
 }
 
-struct Sandbox {
+struct LoadingHost {
     runtime: tokio::runtime::Runtime,
     host: Host,
 }
 
 /// One host for all inputs, so that state left by one input affects the next.
-fn sandbox() -> Result<&'static Sandbox, String> {
-    static SANDBOX: OnceLock<Result<Sandbox, String>> = OnceLock::new();
+fn sandbox() -> Result<&'static LoadingHost, String> {
+    static SANDBOX: OnceLock<Result<LoadingHost, String>> = OnceLock::new();
     let make = || {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| e.to_string())?;
         let text = "version = 1\n[limits]\nfuel = 100_000_000\ntimeout = \"2s\"";
         let policy = Policy::parse(text, Path::new("/"), None).map_err(|e| e.to_string())?;
         let host = Host::builder(policy).build().map_err(|e| e.to_string())?;
-        Ok(Sandbox { runtime, host })
+        Ok(LoadingHost { runtime, host })
     };
     SANDBOX.get_or_init(make).as_ref().map_err(Clone::clone)
 }
 
 fn load(input: &[u8]) -> Result<FuzzVerdict, String> {
-    let Sandbox { runtime, host } = sandbox()?;
+    let LoadingHost { runtime, host } = sandbox()?;
     let id = PluginId::new("fuzzed").map_err(|e| e.to_string())?;
     let loaded = runtime.block_on(host.load_bytes(id.clone(), input.to_vec()));
     let there = host.plugin("fuzzed").is_some();

@@ -31,7 +31,7 @@ pub enum Mode {
 
 /// Where it is.
 #[data]
-pub struct Place {
+pub struct Location {
     /// Its name.
     name: String,
     zip: Option<i64>,
@@ -71,7 +71,7 @@ fn kinds(
     words: Vec<String>,
     /// How.
     mode: Mode,
-    place: Option<Place>,
+    place: Option<Location>,
     #[arg(default = 3, range(min = 1, max = 10))] count: i64,
     #[arg(default = 0.5)] ratio: f64,
     #[arg(default = false)] flag: bool,
@@ -81,8 +81,8 @@ fn kinds(
         Mode::Slow => "slow",
     };
     let place = match place {
-        Some(Place { name, zip: Some(zip) }) => format!("{name} {zip}"),
-        Some(Place { name, zip: None }) => name,
+        Some(Location { name, zip: Some(zip) }) => format!("{name} {zip}"),
+        Some(Location { name, zip: None }) => name,
         None => "nowhere".to_owned(),
     };
     let large = if ratio > 1.0 { "more" } else { "less" };
@@ -258,7 +258,7 @@ fn available(tool: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Return so many lines.
+/// Return this many lines.
 #[tool]
 fn lines(count: i64) -> String {
     (1..=count).map(|line| format!("line {line}\n")).collect()

@@ -76,7 +76,7 @@ struct Address {
     city: Option<String>,
 }
 
-/// Takes an address, to show that a schema arrives as it was written.
+/// Takes an address, to show that a schema arrives unchanged.
 #[tool(read_only)]
 fn send_letter(
     /// The name.

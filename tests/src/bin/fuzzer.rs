@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use fuzz::{TARGETS, FuzzTarget, run};
+use fuzz::{FuzzTarget, TARGETS, run};
 
 fn main() -> ExitCode {
     match go() {
@@ -64,7 +64,10 @@ fn go() -> Result<()> {
 /// Runs an input again. Its file is named after its target.
 fn again(file: &Path) -> Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let target = TARGETS.iter().find(|target| name.starts_with(target.name)).context("of which target?")?;
+    let target = TARGETS
+        .iter()
+        .find(|target| name.starts_with(target.name))
+        .context("the name of the file starts with no target")?;
     match (target.run)(&std::fs::read(file)?) {
         Ok(verdict) => println!("{}: {verdict:?}", target.name),
         Err(problem) => bail!("{}: {problem}", target.name),

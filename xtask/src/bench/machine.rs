@@ -30,7 +30,7 @@ pub(crate) struct Machine {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Conditions {
     load: f64,
-    /// The higher load of before and after, in percent.
+    /// The higher load of both measurements, in percent.
     busy: f64,
     stolen: f64,
 }
@@ -69,7 +69,7 @@ impl Machine {
 
 impl Conditions {
     /// A description for people.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "the load average before was {}, others took {:.0} % of the processors' time before or after, the hypervisor {:.1} % meanwhile",
             self.load, self.busy, self.stolen

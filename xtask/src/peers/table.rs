@@ -18,7 +18,7 @@ pub(super) fn write(
     conditions: &Conditions,
     missing: &[String],
 ) -> Result<()> {
-    let mut text = format!("\nMeasured on {}; {}.\n{tables}", today()?, conditions.told());
+    let mut text = format!("\nMeasured on {}; {}.\n{tables}", today()?, conditions.describe());
     if !missing.is_empty() {
         text += "\nNot measured:\n\n";
         text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();

@@ -41,12 +41,10 @@ fn folder(path: &Path) -> Result<PathBuf> {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    let parent = parent
-        .canonicalize()
-        .with_context(|| format!("there is no folder `{}`", parent.display()))?;
-    let name = path
-        .file_name()
-        .with_context(|| format!("`{}` has no name; name the new plugin", path.display()))?;
+    let parent =
+        parent.canonicalize().with_context(|| format!("there is no folder `{}`", parent.display()))?;
+    let name =
+        path.file_name().with_context(|| format!("`{}` has no name; name the new plugin", path.display()))?;
     Ok(parent.join(name))
 }
 

@@ -49,17 +49,17 @@ impl Args {
 pub(crate) struct SetupArgs {
     /// Directory of plugins: every `.wasm` file in it is loaded. Default: `toolbay/plugins` in the user's data
     /// directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_PLUGINS", value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_PLUGINS", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) plugins: Option<PathBuf>,
     /// The policy: what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration directory. Without
     /// that file nothing is granted. The current directory is never searched.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_CONFIG", value_hint = ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// The directory that `$workspace` means, instead of the policy's. Default without a policy: the current directory.
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
     /// Directory of compiled code, writable by this user only. Default: `toolbay` in the user's cache directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_CACHE", value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_CACHE", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) cache_dir: Option<PathBuf>,
     /// Compile at every start and cache nothing on disk.
     #[arg(long, global = true, conflicts_with = "cache_dir")]
@@ -68,10 +68,10 @@ pub(crate) struct SetupArgs {
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) allow_protected_path: Vec<PathBuf>,
     /// Directory of consents, the audit and the state of plugins. Default: `toolbay` in the user's state directory.
-    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_STATE", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
     /// How long to wait for other processes that write to the state directory, for instance `5s`.
-    #[arg(long, global = true, value_name = "DURATION", env = "TOOLBAY_STATE_WAIT", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, global = true, value_name = "DURATION", env = "TOOLBAY_STATE_WAIT", hide_env_values = true, default_value = "30s", value_parser = parse_duration)]
     pub(crate) state_wait: Duration,
     /// File of the audit: one JSON line for each call and each decision. Default: `audit.jsonl` in the state directory.
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -88,6 +88,7 @@ pub(crate) struct SetupArgs {
         global = true,
         value_name = "FILTER",
         env = "TOOLBAY_LOG",
+        hide_env_values = true,
         default_value = "error,toolbay::audit=warn,toolbay::guest=off"
     )]
     pub(crate) log: String,

@@ -82,7 +82,9 @@ impl<'a> CallAttachments<'a> {
         let Some(dir) = self.save else {
             if !created.is_empty() {
                 let count = count_noun(created.len(), "attachment", "attachments");
-                output::print_note(&format!("the tool created {count}; keep them with `--save-attachments DIR`"));
+                output::print_note(&format!(
+                    "the tool created {count}; keep them with `--save-attachments DIR`"
+                ));
             }
             return Ok(());
         };

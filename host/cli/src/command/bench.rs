@@ -114,9 +114,7 @@ fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
     let conditions = measured.conditions;
     let fault = conditions.and_then(MachineLoad::disturbance);
     if let Some(fault) = &fault {
-        output::print_note(&format!(
-            "{fault}; do not compare these figures with those of another run"
-        ));
+        output::print_note(&format!("{fault}; do not compare these figures with those of another run"));
     }
     let mut out = output::stdout();
     if asked.json {

@@ -15,6 +15,9 @@ use crate::command::readiness::{ToolReadiness, join_keys};
 use crate::command::setup::PolicyFile;
 use crate::output::{self, format};
 
+/// How a hint that allows something begins, and what stands before its policy lines.
+const ALLOW: &str = "To allow it";
+const POLICY_LINES: &str = ", write in the policy:\n";
 /// Spaces before a policy line, so that it stands out and can be copied.
 const INDENT: &str = "        ";
 
@@ -24,9 +27,12 @@ pub(crate) fn print(delivered: &CallResult, failure: &Failure, host: &Host, view
     if view.get(tool).is_none() {
         return super::unknown_tool(view, tool).print();
     }
-    output::print_error(&message(delivered, failure, host, view));
+    let message = message(delivered, failure, host, view);
+    output::print_error(&format!("{message} ({})", pipeline::outcome(&delivered.result)));
     for help in help_texts(&delivered.hints.lines, limit(failure), tool, host, args) {
-        output::print_help(&help);
+        // A hint may repeat the refusal, which stands above.
+        let rest = ["; ", ". "].iter().find_map(|end| help.strip_prefix(&format!("{message}{end}")));
+        output::print_help(rest.unwrap_or(&help));
     }
 }
 
@@ -41,8 +47,14 @@ pub(crate) fn help_texts(
     let file = policy_path(args);
     let mut lines: Vec<String> = Vec::new();
     for hint in hints {
-        let help = if let Some((first, toml)) = hint.split_once(&refusal::allow_hint("")) {
-            allow_help(first.trim(), toml, grant_command(tool, toml, host).as_deref(), &file)
+        let help = if let Some((head, toml)) = hint.split_once(POLICY_LINES)
+            && let Some((first, how)) = head.rsplit_once(ALLOW)
+        {
+            let command = grant_command(tool, toml, host);
+            let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
+            let first = first.trim_end_matches(['.', ' ']);
+            let first = if first.is_empty() { String::new() } else { format!("{first}; ") };
+            format!("{first}allow it{how} {command}in {file}:\n{}", indented(toml))
         } else if let Some(setting) = hint.strip_prefix(&refusal::raise_hint("")) {
             raise_help(setting, limit, &file)
         } else {
@@ -64,12 +76,12 @@ fn limit(failure: &Failure) -> Option<&LimitHit> {
 
 /// The message without what only a model needs to be told.
 fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) -> String {
-    let (tool, outcome) = (delivered.tool.as_str(), pipeline::outcome(&delivered.result));
+    let tool = delivered.tool.as_str();
     if let Some(ToolReadiness::NeedsGrant(keys)) =
         view.get(tool).map(|entry| ToolReadiness::check(host, view, entry))
     {
         let keys = join_keys(&keys, "` and `");
-        return format!("`{tool}` needs `{keys}`, which the policy does not grant ({outcome})");
+        return format!("`{tool}` needs `{keys}`, which the policy does not grant");
     }
     let text = failure.to_string();
     // On stderr nothing takes the text for more than words.
@@ -77,7 +89,7 @@ fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) 
     let for_models =
         [format!(": {}", refusal::not_permitted_notice(tool)), format!("; {}", refusal::limit_notice(tool))];
     let text = for_models.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), ""));
-    format!("{text} ({outcome})")
+    text
 }
 
 /// The policy file as a person reads it.
@@ -98,12 +110,6 @@ fn grant_command(tool: &str, toml: &str, host: &Host) -> Option<String> {
     }
     keys.dedup();
     Some(format!("toolbay grant {} --only {}", explanation.plugin, join_keys(&keys, ",")))
-}
-
-fn allow_help(first: &str, toml: &str, command: Option<&str>, file: &str) -> String {
-    let first = if first.is_empty() { String::new() } else { format!("{first} ") };
-    let command = command.map_or_else(|| "in ".to_owned(), |command| format!("with `{command}`, or in "));
-    format!("{first}allow it {command}{file}:\n{}", indented(toml))
 }
 
 /// The lines that double a limit, if a policy may have them; otherwise its setting.
@@ -139,6 +145,11 @@ fn indented(lines: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hints_have_the_expected_words() {
+        assert_eq!(refusal::allow_hint("[a]"), format!("{ALLOW}{POLICY_LINES}[a]"));
+    }
 
     #[test]
     fn a_limit_is_doubled_in_its_own_unit() {

@@ -54,7 +54,8 @@ pub(crate) async fn run(
         preview.print(&file)?;
     }
     let agreed = known.as_ref().is_some_and(|known| {
-        known.digest == *info.digest && granted.lines_not_in(&known.granted, host.policy().workspace()).is_empty()
+        known.digest == *info.digest
+            && granted.lines_not_in(&known.granted, host.policy().workspace()).is_empty()
     });
     let decided = if change.proposals.is_empty() && (agreed || granted.is_empty()) {
         output::print_note(&format!("there is nothing to grant to `{id}`"));
@@ -195,7 +196,8 @@ impl GrantPreview<'_> {
     fn requested(&self) -> Vec<RequestedCapability<'_>> {
         let mut all: Vec<RequestedCapability<'_>> = Vec::new();
         for capability in self.tools.iter().flat_map(|(_, entry)| &entry.def.capabilities) {
-            let key = GrantKey::for_kind(&capability.kind).map_or_else(|| capability.kind.as_str(), |key| key.name());
+            let key = GrantKey::for_kind(&capability.kind)
+                .map_or_else(|| capability.kind.as_str(), |key| key.name());
             let (target, reason) = (capability.target.as_str(), capability.reason.as_deref());
             match all.iter_mut().find(|one| one.key == key && one.target == target) {
                 None => all.push(RequestedCapability {

@@ -50,7 +50,7 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
         let (name, status) = (entry.def.name.as_str(), ToolReadiness::check(host, view, entry).cell());
         let (namespace, bare) = match entry.def.namespace() {
             Some(namespace) => (namespace, entry.def.bare()),
-            None => ("", name),
+            None => ("builtin", name),
         };
         let shown = if group == Some(namespace) { "" } else { namespace };
         group = Some(namespace);

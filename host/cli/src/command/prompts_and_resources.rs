@@ -114,6 +114,9 @@ fn print(header: [&'static str; 3], mut rows: Vec<CatalogRow<'_>>, json: bool) -
         output::print_json(&values)?;
         return Ok(CommandStatus::Success);
     }
+    if rows.is_empty() {
+        output::print_note(&format!("no plugin with a callable tool has a {}", header[0].to_lowercase()));
+    }
     let mut table = TextTable::new(header);
     for row in rows {
         let kind = Cell::styled(DIM, row.kind);

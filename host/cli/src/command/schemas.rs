@@ -9,8 +9,8 @@ use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
-use crate::command::call_error;
 use crate::command::args::{SchemasArgs, SetupArgs};
+use crate::command::call_error;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::{CommandStatus, output};
 
@@ -21,7 +21,9 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
     }
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let view = super::view_with_servers(args, &host).await?;
-    let Some(tools) = select_tools(args, &host, &view, &asked.tools) else { return Ok(CommandStatus::Failed) };
+    let Some(tools) = select_tools(args, &host, &view, &asked.tools) else {
+        return Ok(CommandStatus::Failed);
+    };
     let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
     if asked.report {
         let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.non_strict});
@@ -47,7 +49,9 @@ fn select_tools(args: &SetupArgs, host: &Host, view: &View, names: &[String]) ->
         Err(error) => {
             output::print_error(&error.message);
             let hints: Vec<String> = error.hint.into_iter().collect();
-            call_error::help_texts(&hints, None, name, host, args).iter().for_each(|help| output::print_help(help));
+            call_error::help_texts(&hints, None, name, host, args)
+                .iter()
+                .for_each(|help| output::print_help(help));
             None
         }
     };

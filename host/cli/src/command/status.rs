@@ -48,14 +48,24 @@ pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<Com
     Ok(CommandStatus::Success)
 }
 
-/// One row for each tool.
+/// One row for each tool. A terminal shows no digests.
 fn tool_table(tools: &[ToolStatus]) -> TextTable {
-    let mut table = TextTable::new(["TOOL", "STATE", "SOURCE", "VERSION", "DIGEST", "TAGS", "FLAGS", "SCHEMA"]);
+    let terminal = output::stdout_is_terminal();
+    let mut table = match terminal {
+        true => TextTable::new(["TOOL", "STATE", "VERSION", "TAGS", "FLAGS"]),
+        false => TextTable::new(["TOOL", "STATE", "SOURCE", "VERSION", "DIGEST", "TAGS", "FLAGS", "SCHEMA"]),
+    };
     for tool in tools {
         let state = state(tool);
         let style = if state == "on" { DIM } else { FAILURE };
         let name = [Cell::styled(NAME, &tool.name), Cell::styled(style, state)];
-        table.push(name.into_iter().chain(about(tool).iter().map(Cell::from)));
+        let [source, version, digest, tags, flags, schema] = about(tool);
+        let details = if terminal {
+            vec![version, tags, flags]
+        } else {
+            vec![source, version, digest, tags, flags, schema]
+        };
+        table.push(name.into_iter().chain(details.into_iter().map(Cell::from)));
     }
     table
 }

@@ -99,10 +99,10 @@ fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> SwitchError {
         "tool" => format!("there is no tool `{}`", one_line(&unknown.name, MAX_NAME)),
         _ => unknown.to_string(),
     };
-    if near.is_empty() {
-        return SwitchError(format!("{said}; see `toolbay status --tools`"));
+    match did_you_mean(&near) {
+        Some(suggestion) => SwitchError(format!("{said}; {suggestion}")),
+        None => SwitchError(format!("{said}; see `toolbay status --tools`")),
     }
-    SwitchError(format!("{said}{}", did_you_mean(&near)))
 }
 
 /// Reports the tools whose state changed.

@@ -262,7 +262,7 @@ mod tests {
             let text = anstream::adapter::strip_str(&table().render(Some(width))).to_string();
             assert_eq!(text, expected, "{width}");
         }
-        for width in [24, 30, 34] {
+        for width in [26, 30, 34] {
             let text = anstream::adapter::strip_str(&table().render(Some(width))).to_string();
             assert!(text.contains('…') && text.lines().all(|line| line.width() <= width), "{width}: {text}");
         }

@@ -1,5 +1,5 @@
-//! The call log: a ring buffer of the last calls in memory, for dashboards, status lines and tests. Unlike the audit, it is not
-//! persistent.
+//! The call log: a ring buffer of the last calls in memory, for dashboards, status lines and tests. Unlike the audit,
+//! it is not persistent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,8 +130,7 @@ impl CallLog {
     fn entries(&self) -> impl Iterator<Item = CallEntry> {
         let count = self.count();
         let numbers = (count.saturating_sub(self.ring.len() as u64)..count).rev();
-        numbers
-            .filter_map(|before| lock(self.slot(before)?).clone().filter(|call| call.number == before + 1))
+        numbers.filter_map(|before| lock(self.slot(before)?).clone().filter(|call| call.number == before + 1))
     }
 
     /// The calls that match a query, the newest first.

@@ -1,9 +1,9 @@
-//! Rate limiting of refusals in the audit: up to a rate, each refusal gets its own line; above it, one line counts the refusals
-//! of a client for a reason.
+//! Rate limiting of refusals in the audit: up to a rate, each refusal gets its own line; above it, one line counts the
+//! refusals of a client for a reason.
 //!
-//! In each time window, the first refusals of a client for a reason are listed. All others are counted, and the count is written
-//! when the window ends. A client that exceeded the rate in one window is only counted in the next. Memory is bounded: clients
-//! beyond [`MAX_CLIENTS`] share one count per reason.
+//! In each time window, the first refusals of a client for a reason are listed. All others are counted, and the count
+//! is written when the window ends. A client that exceeded the rate in one window is only counted in the next. Memory
+//! is bounded: clients beyond [`MAX_CLIENTS`] share one count per reason.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn the_first_refusals_are_listed_and_a_flood_gets_one_count_per_window() {
         let (mut counter, start) = (RefusalCounter::default(), Instant::now());
-        let listed = (0..1000).filter(|_| counter.add(start, "a", "not_found", "x") == RefusalHandling::Listed);
+        let listed =
+            (0..1000).filter(|_| counter.add(start, "a", "not_found", "x") == RefusalHandling::Listed);
         assert_eq!(listed.count(), LISTED_PER_CLIENT as usize);
         assert_eq!(counter.add(start, "b", "not_found", "y"), RefusalHandling::Listed, "another client");
         assert_eq!(counter.add(start, "a", "denied", "y"), RefusalHandling::Listed, "another reason");

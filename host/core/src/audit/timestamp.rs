@@ -1,5 +1,5 @@
-//! Timestamps: RFC 3339 in UTC with microseconds. They always have 27 characters, so that texts sort like times. This crate
-//! reads no wall clock; callers pass the microseconds since 1970.
+//! Timestamps: RFC 3339 in UTC with microseconds. They always have 27 characters, so that texts sort like times. This
+//! crate reads no wall clock; callers pass the microseconds since 1970.
 
 use chrono::{DateTime, SecondsFormat};
 

@@ -43,8 +43,8 @@ pub struct ApprovalRequest {
 pub enum ApprovalReply {
     /// Approves this call.
     Yes,
-    /// Approves this call and, for the rest of the session, all calls of this version of the tool for which the same rule
-    /// asks, whatever their arguments.
+    /// Approves this call and, for the rest of the session, all calls of this version of the tool for which the same
+    /// rule asks, whatever their arguments.
     Always,
     /// Refuses the call, with an optional comment.
     No(Option<String>),
@@ -52,8 +52,8 @@ pub enum ApprovalReply {
     Deferred,
 }
 
-/// Asks a person to approve calls, through a terminal prompt, an MCP client or the embedder's program. A session has one
-/// open request at a time.
+/// Asks a person to approve calls, through a terminal prompt, an MCP client or the embedder's program. A session has
+/// one open request at a time.
 ///
 /// ```
 /// use futures_util::future::BoxFuture;
@@ -69,11 +69,10 @@ pub enum ApprovalReply {
 ///             false => ApprovalReply::No(Some("too much to read".to_owned())),
 ///         };
 ///         Box::pin(std::future::ready(reply))
-
 ///     }
 /// }
 /// ```
 pub trait Approver: Send + Sync + fmt::Debug {
     /// Requests an approval. Dropping the future withdraws the request; a panic counts as [`ApprovalReply::No`].
-    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply>;
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply>;
 }

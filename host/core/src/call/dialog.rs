@@ -1,10 +1,10 @@
-//! The port through which a running native tool sends requests to the calling program: input of a person, a completion of
-//! a model, the open folders. Plugins have no access to it.
+//! The port through which a running native tool sends requests to the calling program: input of a person, a completion
+//! of a model, the open folders. Plugins have no access to it.
 //!
 //! Some protocols cannot send a request to the client while a call is open. In that case [`Dialog::ask`] returns
-//! [`DialogError::InputRequired`] and the call ends with that error. The client then repeats the call with the reply, and
-//! the tool runs again from its beginning. A tool should therefore send its requests before it has any effect, and give
-//! each request of a call a unique key that is the same in each attempt.
+//! [`DialogError::InputRequired`] and the call ends with that error. The client then repeats the call with the reply,
+//! and the tool runs again from its beginning. A tool should therefore send its requests before it has any effect, and
+//! give each request of a call a unique key that is the same in each attempt.
 //!
 //! ```
 //! use serde_json::json;

@@ -93,7 +93,6 @@ impl Fault {
     }
 
     /// The same fault with a time after which to retry.
-
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));

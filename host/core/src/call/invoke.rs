@@ -65,7 +65,7 @@ impl Failure {
 /// The result of a tool and its resource usage.
 #[derive(Debug)]
 pub struct ToolOutcome {
-    /// The output, or why there is none.
+    /// The output, or the failure.
     pub result: Result<ToolOutput, Failure>,
     /// The resource usage.
     pub usage: Usage,
@@ -82,9 +82,9 @@ pub struct ForwardTarget {
 
 /// Runs one tool.
 pub trait Invoke: Send + Sync + fmt::Debug {
-    /// The target of a tool that only forwards calls, such as `tool_call`. The pipeline runs the target in place of this
-    /// call, with the target's gates, limits and audit record. It forwards once. `args` are not validated yet. If this
-    /// returns `None`, the pipeline [invokes](Invoke::invoke) the tool, which can then explain the problem.
+    /// The target of a tool that only forwards calls, such as `tool_call`. The pipeline runs the target in place of
+    /// this call, with the target's gates, limits and audit record. It forwards once. `args` are not validated yet. If
+    /// this returns `None`, the pipeline [invokes](Invoke::invoke) the tool, which can then explain the problem.
     fn forward(&self, args: &str) -> Option<ForwardTarget> {
         let _ = args;
         None
@@ -96,8 +96,8 @@ pub trait Invoke: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether the invoker calls [`CallContext::begin`] itself, after the call has waited for a run permit. Otherwise the
-    /// pipeline calls it before it invokes the tool.
+    /// Whether the invoker calls [`CallContext::begin`] itself, after the call has waited for a run permit. Otherwise
+    /// the pipeline calls it before it invokes the tool.
     fn calls_begin(&self) -> bool {
         false
     }

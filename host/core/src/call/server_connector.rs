@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
-use toolbay_policy::mcp_server::{StdioServerConfig, HttpServerConfig};
+use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 use toolbay_policy::name::PluginId;
 
 use crate::call::invoke::BoxFuture;
@@ -40,12 +40,12 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
     /// A fingerprint of the secrets that a server's program gets. It changes when the value of one of them changes.
     fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64;
 
-    /// Loads the tool list that was saved last for a server, if it has at most `most` bytes. The caller must validate it
-    /// like a list from the server.
+    /// Loads the tool list that was saved last for a server, if it has at most `most` bytes. The caller must validate
+    /// it like a list from the server.
     fn load_tool_list<'a>(&'a self, name: &'a PluginId, most: usize) -> BoxFuture<'a, Option<Vec<u8>>>;
 
-    /// Saves the tool list of a server for the next start of the host. It replaces the list saved before. A host without
-    /// a state directory saves nothing.
+    /// Saves the tool list of a server for the next start of the host. It replaces the list saved before. A host
+    /// without a state directory saves nothing.
     fn save_tool_list<'a>(&'a self, name: &'a PluginId, bytes: Vec<u8>) -> BoxFuture<'a, ()>;
 
     /// Removes the values of secrets from a text, for logs and lists.

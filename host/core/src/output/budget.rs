@@ -22,8 +22,8 @@ pub fn char_count_if_over(text: &str, budget: usize) -> Option<usize> {
     (total > budget).then_some(total)
 }
 
-/// Cuts `text` to at most `budget` characters, including the marker. Returns the original number of characters if the text was
-/// cut.
+/// Cuts `text` to at most `budget` characters, including the marker. Returns the original number of characters if the
+/// text was cut.
 pub fn cut(text: &mut String, budget: usize) -> Option<usize> {
     let total = char_count_if_over(text, budget)?;
     shorten(text, budget, Truncation::Head, total, "");

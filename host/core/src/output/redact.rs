@@ -14,12 +14,12 @@
 //!
 //! The last three forms are found if they are encoded fully or partly, once or twice.
 //!
-//! JSON texts stay valid: strings are searched after decoding, a number that contains a value becomes a string, and a text in
-//! which a value spans several tokens is replaced completely.
+//! JSON texts stay valid: strings are searched after decoding, a number that contains a value becomes a string, and a
+//! text in which a value spans several tokens is replaced completely.
 //!
 //! Redaction protects against accidents and servers that echo secrets. It does not stop a plugin that has a value
-//! (`reveal = true`) from reversing, splitting or encrypting it. Values shorter than [`MIN_BYTES`] are not searched, since they
-//! would match everywhere.
+//! (`reveal = true`) from reversing, splitting or encrypting it. Values shorter than [`MIN_BYTES`] are not searched,
+//! since they would match everywhere.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -107,7 +107,12 @@ impl Redactor {
         }
         let made = AhoCorasick::new(&forms);
         let forms = made.map_err(|e| format!("building the search for secrets failed: {e}"))?;
-        Ok(Self(Some(Arc::new(SecretPatterns { forms, names, digits, max_match_bytes: max_encoded_len(longest) }))))
+        Ok(Self(Some(Arc::new(SecretPatterns {
+            forms,
+            names,
+            digits,
+            max_match_bytes: max_encoded_len(longest),
+        }))))
     }
 
     /// Whether there are no values to search.
@@ -138,8 +143,8 @@ impl Redactor {
         Cow::Owned(out)
     }
 
-    /// Redacts the first `most` characters of a text. Also returns whether the text is longer. It scans only as much of a long
-    /// text as needed, and redacts a value that crosses the end completely.
+    /// Redacts the first `most` characters of a text. Also returns whether the text is longer. It scans only as much of
+    /// a long text as needed, and redacts a value that crosses the end completely.
     #[must_use]
     pub fn redact_prefix<'t>(&self, text: &'t str, most: usize) -> (Cow<'t, str>, bool) {
         let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
@@ -163,10 +168,15 @@ impl Redactor {
         }
     }
 
-    /// Redacts the first `end` bytes, or a few more if a value crosses that position. Also returns the number of consumed
-    /// bytes. `None` if there is no match.
+    /// Redacts the first `end` bytes, or a few more if a value crosses that position. Also returns the number of
+    /// consumed bytes. `None` if there is no match.
     #[must_use]
-    pub fn redact_head(&self, bytes: &[u8], end: usize, which: impl Fn(&str) -> bool) -> Option<(Vec<u8>, usize)> {
+    pub fn redact_head(
+        &self,
+        bytes: &[u8],
+        end: usize,
+        which: impl Fn(&str) -> bool,
+    ) -> Option<(Vec<u8>, usize)> {
         let found = merge_overlapping(self.0.as_ref()?.find(bytes, which));
         let mut out = Vec::with_capacity(end);
         let mut done = 0;
@@ -255,8 +265,8 @@ impl Redactor {
         }
     }
 
-    /// Redacts a block. Images and audio are searched as bytes: SVG is text, and a random match of 8 bytes in compressed data
-    /// is very unlikely.
+    /// Redacts a block. Images and audio are searched as bytes: SVG is text, and a random match of 8 bytes in
+    /// compressed data is very unlikely.
     fn redact_block(&self, mut block: ContentBlock) -> ContentBlock {
         let clean = |text: &mut String| *text = self.redact_owned(std::mem::take(text));
         let maybe = |text: &mut Option<String>| *text = text.take().map(|text| self.redact_owned(text));
@@ -311,8 +321,8 @@ impl SecretPatterns {
         all
     }
 
-    /// The matches in a text without decoding, with overlapping matches merged. It examines overlapping hits, since values can
-    /// be equal or contain each other and `which` may select any of them.
+    /// The matches in a text without decoding, with overlapping matches merged. It examines overlapping hits, since
+    /// values can be equal or contain each other and `which` may select any of them.
     fn search<'a>(&'a self, text: &[u8], which: &impl Fn(&str) -> bool) -> Vec<SecretMatch<'a>> {
         let mut found = self.find_forms(text, None, which);
         let direct = found.len();
@@ -365,7 +375,11 @@ impl SecretPatterns {
 }
 
 /// Maps matches in a decoded text to ranges of the original text.
-fn to_original_ranges<'a>(encoding: &Encoding, text: &[u8], found: Vec<SecretMatch<'a>>) -> Vec<SecretMatch<'a>> {
+fn to_original_ranges<'a>(
+    encoding: &Encoding,
+    text: &[u8],
+    found: Vec<SecretMatch<'a>>,
+) -> Vec<SecretMatch<'a>> {
     if found.is_empty() {
         return found;
     }
@@ -433,7 +447,8 @@ fn encoded_forms(value: &str) -> Vec<EncodedForm> {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let hex = [hex.to_uppercase(), hex].map(|hex| (Zeroizing::new(hex.into_bytes()), Some(DigitKind::Hex)));
     let base64 = forms.into_iter().map(|form| (Zeroizing::new(form), Some(DigitKind::Base64)));
-    let mut forms: Vec<EncodedForm> = base64.chain(hex).chain([(Zeroizing::new(bytes.to_vec()), None)]).collect();
+    let mut forms: Vec<EncodedForm> =
+        base64.chain(hex).chain([(Zeroizing::new(bytes.to_vec()), None)]).collect();
     forms.sort_by(|one, other| one.0.cmp(&other.0));
     forms.dedup_by(|one, other| one.0 == other.0);
     forms

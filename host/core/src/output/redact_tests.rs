@@ -193,7 +193,11 @@ fn the_text_around_a_value_is_unchanged() {
         redactor.redact_bytes(bytes.clone(), |_| true),
         [&[0xff, 0x00][..], b"[secret KEY]", &[0xfe]].concat()
     );
-    assert_eq!(redactor.redact_bytes(bytes.clone(), |name| name == "other"), bytes, "only the selected secrets are redacted");
+    assert_eq!(
+        redactor.redact_bytes(bytes.clone(), |name| name == "other"),
+        bytes,
+        "only the selected secrets are redacted"
+    );
 }
 
 #[test]

@@ -18,8 +18,8 @@ pub struct OutputRules {
 }
 
 impl OutputRules {
-    /// The rules for a tool. By default, a tool is untrusted if its traits say so or if it comes from an MCP server or an
-    /// OpenAPI service.
+    /// The rules for a tool. By default, a tool is untrusted if its traits say so or if it comes from an MCP server or
+    /// an OpenAPI service.
     #[must_use]
     pub fn for_tool(settings: OutputSettings, tool: &ToolDef) -> Self {
         let foreign = match *tool.source {
@@ -42,8 +42,11 @@ mod tests {
 
     #[test]
     fn the_most_specific_setting_applies_and_other_servers_are_untrusted() {
-        let wide =
-            OutputSettings { untrusted: Some(true), truncate: Some(Truncation::HeadTail), ..OutputSettings::default() };
+        let wide = OutputSettings {
+            untrusted: Some(true),
+            truncate: Some(Truncation::HeadTail),
+            ..OutputSettings::default()
+        };
         let narrow = OutputSettings { untrusted: Some(false), ..OutputSettings::default() };
         let mut tool = (*native_tool("t").def).clone();
         assert_eq!(
@@ -57,9 +60,15 @@ mod tests {
         );
         assert!(!OutputRules::for_tool(OutputSettings::default(), &tool).untrusted);
         tool.traits.untrusted_output = true;
-        assert!(OutputRules::for_tool(OutputSettings::default(), &tool).untrusted && !OutputRules::for_tool(narrow, &tool).untrusted);
+        assert!(
+            OutputRules::for_tool(OutputSettings::default(), &tool).untrusted
+                && !OutputRules::for_tool(narrow, &tool).untrusted
+        );
         tool.traits.untrusted_output = false;
         tool.source = ToolSource::Mcp { server: "github".into(), version: None }.into();
-        assert!(OutputRules::for_tool(OutputSettings::default(), &tool).untrusted && !OutputRules::for_tool(narrow, &tool).untrusted);
+        assert!(
+            OutputRules::for_tool(OutputSettings::default(), &tool).untrusted
+                && !OutputRules::for_tool(narrow, &tool).untrusted
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Marks untrusted text, so that a model can distinguish it from instructions, and neutralizes control tokens of chat templates
-//! and imitations of the mark in it.
+//! Marks untrusted text, so that a model can distinguish it from instructions, and neutralizes control tokens of chat
+//! templates and imitations of the mark in it.
 //!
 //! ```text
 //! <untrusted source="plugin:web" tool="web__fetch">
@@ -7,10 +7,10 @@
 //! </untrusted>
 //! ```
 //!
-//! Inside the mark, each token becomes [`STRIPPED`]. The bracket of each tag that resembles the mark, in any case, spacing or
-//! alphabet, becomes `&lt;`. Tags, joiners and variation selectors without a function are escaped ([`text::escape_smuggled`]), since
-//! they can encode hidden text. All other text is unchanged. Text with the same mark is not marked twice; a mark with other
-//! names is treated as text.
+//! Inside the mark, each token becomes [`STRIPPED`]. The bracket of each tag that resembles the mark, in any case,
+//! spacing or alphabet, becomes `&lt;`. Tags, joiners and variation selectors without a function are escaped
+//! ([`text::escape_smuggled`]), since they can encode hidden text. All other text is unchanged. Text with the same mark
+//! is not marked twice; a mark with other names is treated as text.
 
 mod fold;
 mod tokens;
@@ -39,7 +39,13 @@ impl UntrustedMark {
     /// The mark for texts of `tool` from `source`.
     #[must_use]
     pub fn new(source: &str, tool: &str) -> Self {
-        Self { open: format!("<untrusted source=\"{}\" tool=\"{}\">\n", attribute_value(source), attribute_value(tool)) }
+        Self {
+            open: format!(
+                "<untrusted source=\"{}\" tool=\"{}\">\n",
+                attribute_value(source),
+                attribute_value(tool)
+            ),
+        }
     }
 
     /// The number of characters that the mark adds.
@@ -53,13 +59,15 @@ impl UntrustedMark {
         format!("{}{body}{CLOSE}", self.open)
     }
 
-    /// The text inside the mark, or the whole text if it has no such mark. Use it for output to people, who see the source.
+    /// The text inside the mark, or the whole text if it has no such mark. Use it for output to people, who see the
+    /// source.
     #[must_use]
     pub fn strip_mark<'t>(&self, text: &'t str) -> &'t str {
         text.strip_prefix(&*self.open).and_then(|rest| rest.strip_suffix(CLOSE)).unwrap_or(text)
     }
 
-    /// The neutralized text inside the mark, or the neutralized whole text if it has no such mark. Hidden text is escaped.
+    /// The neutralized text inside the mark, or the neutralized whole text if it has no such mark. Hidden text is
+    /// escaped.
     #[must_use]
     pub fn neutral_body<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match text::escape_smuggled(self.strip_mark(text)) {
@@ -68,8 +76,8 @@ impl UntrustedMark {
         }
     }
 
-    /// The marked text in at most `budget` characters. `total` is the length of the original, and `rest` tells how to read it.
-    /// An empty text stays empty.
+    /// The marked text in at most `budget` characters. `total` is the length of the original, and `rest` tells how to
+    /// read it. An empty text stays empty.
     #[must_use]
     pub fn fit(&self, text: &str, budget: usize, mode: Truncation, total: usize, rest: &str) -> String {
         if text.is_empty() {

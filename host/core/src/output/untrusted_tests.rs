@@ -157,7 +157,11 @@ fn the_mark_counts_against_the_budget() {
         assert_eq!(out.contains('x'), budget > mark().chars(), "{out}");
         assert!(!out.contains('x') || out.ends_with(CLOSE), "{out}");
     }
-    assert_eq!(fitted(&text, 1000 + mark().chars()).matches('x').count(), 1000, "a text exactly at the limit fits");
+    assert_eq!(
+        fitted(&text, 1000 + mark().chars()).matches('x').count(),
+        1000,
+        "a text exactly at the limit fits"
+    );
 }
 
 /// Texts composed of parts of attacks.

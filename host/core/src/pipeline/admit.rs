@@ -15,7 +15,7 @@ use super::resolve::ResolvedTool;
 use super::ruling::Ruling;
 use super::validate::ValidatedCall;
 use crate::audit;
-use crate::call::approval::{ApprovalReply, Approver, ApprovalRequest};
+use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::dialog::INPUT_REQUIRED;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
@@ -94,10 +94,10 @@ async fn request_approval(
     if ctx.turn.dry_run && !session.is_approved(&approval) {
         return Ok(ApprovalState::Pending);
     }
-    let _one_at_a_time = tokio::select! {
+    let _approval_lock = tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => return Err(cancelled()),
-        turn = session.lock_approvals() => turn,
+        lock = session.lock_approvals() => lock,
     };
     if session.is_approved(&approval) {
         guard.permission = Some(ruling.decision(true, Some("before")));
@@ -106,14 +106,14 @@ async fn request_approval(
     guard.permission = Some(ruling.decision(false, Some(by)));
     let (tool, call_id) = (Arc::clone(&ctx.tool), Arc::clone(&ctx.call_id));
     batch.pipeline.events.emit(HostEvent::PermissionAsked { tool, call_id });
-    let question = ApprovalRequest {
+    let request = ApprovalRequest {
         call_id: audit::cut(&ctx.call_id),
         tool: ruling.tool.name.as_str().to_owned(),
         source: ruling.tool.source.label(),
         args: Value::clone(&call.parsed),
         reason: ruling.reason(),
     };
-    let no = match await_reply(batch, approver, &question, ctx).await? {
+    let no = match await_reply(batch, approver, &request, ctx).await? {
         Ok(answer @ (ApprovalReply::Yes | ApprovalReply::Always)) => {
             if answer == ApprovalReply::Always {
                 session.add_approval(approval);
@@ -127,7 +127,7 @@ async fn request_approval(
             let text: String = text.chars().take(MAX_ANSWER).collect();
             format!("the answer was no: {text}")
         }
-        Err(silence) => silence,
+        Err(no_reply) => no_reply,
     };
     Err(deny(batch, ctx, ruling, Some(&no)))
 }
@@ -144,12 +144,12 @@ fn find_approver(batch: &BatchContext) -> Option<(&Arc<dyn Approver>, &'static s
 async fn await_reply(
     batch: &BatchContext,
     approver: &Arc<dyn Approver>,
-    question: &ApprovalRequest,
+    request: &ApprovalRequest,
     ctx: &CallContext,
 ) -> Result<Result<ApprovalReply, String>, Failure> {
     let patience = batch.call_policy.permissions.ask_timeout;
     // In an async block, since the method itself may panic before it returns a future.
-    let asked = AssertUnwindSafe(async { approver.ask(question).await }).catch_unwind();
+    let asked = AssertUnwindSafe(async { approver.ask(request).await }).catch_unwind();
     tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => Err(cancelled()),
@@ -167,7 +167,10 @@ async fn await_reply(
 /// Ends a call that the client will repeat with the reply. This attempt does not count against the budgets.
 fn postpone(guard: &AuditGuard<'_>, ctx: &CallContext) -> Failure {
     let (batch, digests) = (guard.batch, guard.digests);
-    batch.turn.session.uncount_call(batch.turn_count.as_deref(), digests.as_ref().map(|digests| &digests.call));
+    batch
+        .turn
+        .session
+        .uncount_call(batch.turn_count.as_deref(), digests.as_ref().map(|digests| &digests.call));
     let text = format!("Tool {} was not run: the call needs an approval first", ctx.tool);
     ToolError::new(ErrorCode::NotAvailable, text).with_subject(INPUT_REQUIRED).into()
 }
@@ -186,8 +189,10 @@ fn deny(batch: &BatchContext, ctx: &CallContext, ruling: &Ruling<'_>, no: Option
     let event = HostEvent::PermissionDenied { tool, call_id, reason: Some(because.clone()) };
     batch.pipeline.events.emit(event);
     let name = ruling.tool.name.as_str();
-    let text =
-        format!("Tool {name} is denied by permission policy: {because}: {}", refusal::not_permitted_notice(name));
+    let text = format!(
+        "Tool {name} is denied by permission policy: {because}: {}",
+        refusal::not_permitted_notice(name)
+    );
     ToolError::new(ErrorCode::NotAvailable, text)
         .with_subject("permission")
         .with_hint(Some(ruling.allowing_lines()))
@@ -195,7 +200,6 @@ fn deny(batch: &BatchContext, ctx: &CallContext, ruling: &Ruling<'_>, no: Option
 }
 
 /// The output of a dry run for a call that would run.
-
 fn dry_run(call: &AdmittedCall, state: ApprovalState) -> ToolOutput {
     let mut args = Value::clone(&call.parsed);
     shorten(&mut args);

@@ -24,8 +24,8 @@ use crate::registry::view::View;
 use crate::session::TurnCount;
 use crate::tool::content::ToolOutput;
 
-/// Units that a call consumes of the 128 that tokio gives a task before it must yield. Other tasks run after sixteen calls,
-/// about 100 µs.
+/// Units that a call consumes of the 128 that tokio gives a task before it must yield. Other tasks run after sixteen
+/// calls, about 100 µs.
 const CALL_SHARE: usize = 8;
 
 /// The context that the calls of a batch share.
@@ -83,7 +83,8 @@ async fn run_stages(guard: &mut AuditGuard<'_>, args: String) -> ShapedOutput {
     shape(guard, &target, outcome).await
 }
 
-/// The stages up to the result of the tool. `docs/explanation/call.md` lists their gates in order; a test compares the two.
+/// The stages up to the result of the tool. `docs/explanation/call.md` lists their gates in order; a test compares the
+/// two.
 async fn run_tool(
     guard: &mut AuditGuard<'_>,
     target: &CallTarget<'_>,
@@ -103,8 +104,8 @@ pub(super) async fn consume_call_share() {
     }
 }
 
-/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each call comes with its
-/// index in the batch.
+/// Calls that run one after the other: one call, or the calls of a batch that share a serial queue. Each call comes
+/// with its index in the batch.
 pub(super) struct CallGroup {
     pub(super) first: (usize, ToolCall),
     pub(super) rest: Vec<(usize, ToolCall)>,

@@ -10,11 +10,11 @@ use toolbay_policy::session::SessionLimits;
 
 use super::{CallResult, Pipeline};
 use crate::audit::MemoryAudit;
-use crate::call::approval::{ApprovalReply, Approver, ApprovalRequest};
+use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext, ToolCall, TurnContext};
 use crate::pipeline::CallPolicy;
-use crate::registry::view::{ToolEntry, Filter, View};
+use crate::registry::view::{Filter, ToolEntry, View};
 use crate::registry::{Bundle, Registry};
 use crate::session::Session;
 use crate::testing::plugin_tool;
@@ -140,8 +140,8 @@ impl ScriptedApprover {
 }
 
 impl Approver for ScriptedApprover {
-    fn ask<'a>(&'a self, question: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
-        self.asked.lock().unwrap().push(question.clone());
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
+        self.asked.lock().unwrap().push(request.clone());
         let answer = self.answer.clone().expect("an approver that panics before it returns a future");
         Box::pin(async move { answer })
     }

@@ -10,10 +10,10 @@ use toolbay_policy::session::SessionLimits;
 use toolbay_policy::wildcard::text_matches;
 use toolbay_policy::{Policy, Profile};
 
-use super::fixture::{ScriptedApprover, GateFixture, calls, limited, ruled, fixture, text};
-use super::{BATCH_TASKS, CallResult, CallPolicy, cost_usd, outcome};
+use super::fixture::{GateFixture, ScriptedApprover, calls, fixture, limited, ruled, text};
+use super::{BATCH_TASKS, CallPolicy, CallResult, cost_usd, outcome};
 use crate::audit::call_log::{CallLog, CallQuery};
-use crate::call::approval::{ApprovalReply, Approver, ApprovalRequest};
+use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{Identity, ProgressEvent, ProgressSink, ToolCall, TurnContext};
@@ -57,8 +57,11 @@ fn fixture_closed_from(from: usize) -> (GateFixture, Arc<Session>, &'static str,
         session.count_identical_call(&generous, None, "p__t", &call).unwrap();
     }
     let fallback = if closed(14) { Action::Deny } else { Action::Allow };
-    let gates =
-        CallPolicy { permissions: Permissions::new(vec![], fallback), session: limits, ..CallPolicy::default() };
+    let gates = CallPolicy {
+        permissions: Permissions::new(vec![], fallback),
+        session: limits,
+        ..CallPolicy::default()
+    };
     let mut fixture = fixture(gates, |entry| {
         entry.availability.unavailable = closed(9).then(|| "no grant".into());
         entry.call.args_bytes = if closed(10) { 3 } else { 1000 };
@@ -89,8 +92,8 @@ fn profile(lines: &str) -> Option<Arc<Profile>> {
     Policy::parse(&text, std::path::Path::new("/base"), None).unwrap().profile("reader").cloned()
 }
 
-/// The page lists the gates in order: for each row, a call that this gate and all later gates refuse gets the text of this
-/// gate.
+/// The page lists the gates in order: for each row, a call that this gate and all later gates refuse gets the text of
+/// this gate.
 #[tokio::test(start_paused = true)]
 async fn the_gates_run_in_the_order_of_the_page() {
     let page = include_str!("../../../../docs/explanation/call.md");
@@ -156,12 +159,12 @@ async fn the_first_matching_rule_decides_whether_to_ask() {
         let record = fixture.audit.take().pop().unwrap();
         assert_eq!(record.permission.map(|d| (d.action, d.rule, d.allowed)), decision);
     }
-    let question = person.asked.lock().unwrap().pop().unwrap();
+    let request = person.asked.lock().unwrap().pop().unwrap();
     assert_eq!(
-        (question.call_id.as_str(), question.tool.as_str(), question.source.as_str()),
+        (request.call_id.as_str(), request.tool.as_str(), request.source.as_str()),
         ("1", "p__t", "plugin:p")
     );
-    assert_eq!(question.reason, "rule 1 of the policy says `ask` (it writes)");
+    assert_eq!(request.reason, "rule 1 of the policy says `ask` (it writes)");
 }
 
 #[derive(Debug)]
@@ -175,7 +178,9 @@ impl Approver for SilentApprover {
 
 #[tokio::test(start_paused = true)]
 async fn every_reply_but_yes_refuses_the_call() {
-    let no = |text: Option<&str>| ScriptedApprover::replying(Some(ApprovalReply::No(text.map(str::to_owned)))) as Arc<dyn Approver>;
+    let no = |text: Option<&str>| {
+        ScriptedApprover::replying(Some(ApprovalReply::No(text.map(str::to_owned)))) as Arc<dyn Approver>
+    };
     for (approver, why, by) in [
         (None, "no approver is available", None),
         (Some(no(None)), "the answer was no", Some("host")),
@@ -229,7 +234,10 @@ async fn an_approval_request_ends_with_its_call() {
 
 #[tokio::test(start_paused = true)]
 async fn the_sessions_approver_takes_precedence_and_always_lasts_for_the_session() {
-    let (host, own) = (ScriptedApprover::replying(Some(ApprovalReply::No(None))), ScriptedApprover::replying(Some(ApprovalReply::Always)));
+    let (host, own) = (
+        ScriptedApprover::replying(Some(ApprovalReply::No(None))),
+        ScriptedApprover::replying(Some(ApprovalReply::Always)),
+    );
     let fixture = fixture(ruled(ASK), |_| {}).map_pipeline(|p| p.with_approver(Arc::clone(&host) as _));
     let session = Arc::new(Session::default().with_approver(Arc::clone(&own) as _));
     for n in 0..3 {
@@ -287,11 +295,11 @@ async fn a_tool_whose_author_wants_approval_is_asked_for() {
     let wants = |entry: &mut ToolEntry| Arc::make_mut(&mut entry.def).traits.needs_approval = true;
     let nobody = fixture(CallPolicy::default(), wants);
     let told = nobody.call(&session(), "{}").await;
-    let expect =
-        "its author wants every call approved (`needs_approval`), and no approver is available: not permitted";
+    let expect = "its author wants every call approved (`needs_approval`), and no approver is available: not permitted";
     assert!(text(&told).contains(expect), "{}", text(&told));
     let person = ScriptedApprover::replying(Some(ApprovalReply::Yes));
-    let asked = fixture(CallPolicy::default(), wants).map_pipeline(|p| p.with_approver(Arc::clone(&person) as _));
+    let asked =
+        fixture(CallPolicy::default(), wants).map_pipeline(|p| p.with_approver(Arc::clone(&person) as _));
     assert_eq!((outcome(&asked.call(&session(), "{}").await.result), person.count()), ("ok", 1));
     let ruled = fixture(ruled("[[rule]]\naction = \"allow\""), wants);
     assert_eq!(outcome(&ruled.call(&session(), "{}").await.result), "ok");
@@ -332,7 +340,8 @@ async fn parallel_calls_never_exceed_a_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn the_cost_of_failures_counts_and_a_spent_budget_stops_calls() {
-    let fixture = fixture(limited(SessionLimits { max_cost_usd: Some(0.6), ..SessionLimits::default() }), |_| {});
+    let fixture =
+        fixture(limited(SessionLimits { max_cost_usd: Some(0.6), ..SessionLimits::default() }), |_| {});
     let session = session();
     let mut results = vec![];
     for args in ["{}", "{\"do\":\"fail\"}", "{}", "{}"] {
@@ -361,7 +370,11 @@ async fn results_are_cached_only_where_the_operator_allows_it() {
             fixture.call(&session, args).await;
         }
     }
-    assert_eq!((without.ran(), with.ran()), (3, 2), "the order and the formatting of arguments do not matter");
+    assert_eq!(
+        (without.ran(), with.ran()),
+        (3, 2),
+        "the order and the formatting of arguments do not matter"
+    );
     let hit = with.call(&session, "{\"n\":2}").await;
     assert_eq!((text(&hit), hit.usage.fuel, hit.cost_usd()), ("run 2: {\"n\":2}", Some(0), None));
     assert!(hit.cached.is_some());
@@ -410,7 +423,9 @@ async fn rules_and_budgets_apply_before_the_cache() {
     fixture.call(&session, "{}").await;
     fixture.pipeline.set_call_policy(ruled("[[rule]]\naction = \"deny\""));
     assert!(text(&fixture.call(&session, "{}").await).contains("denied by permission policy"));
-    fixture.pipeline.set_call_policy(limited(SessionLimits { max_calls: Some(1), ..SessionLimits::default() }));
+    fixture
+        .pipeline
+        .set_call_policy(limited(SessionLimits { max_calls: Some(1), ..SessionLimits::default() }));
     assert!(text(&fixture.call(&session, "{}").await).starts_with("Stopped: "));
 }
 
@@ -514,7 +529,10 @@ async fn two_sessions_share_nothing() {
     gates.session.max_identical_calls = Some(4);
     gates.session.max_cost_usd = Some(10.0);
     let fixture = fixture(gates, cached);
-    let (yes, no) = (ScriptedApprover::replying(Some(ApprovalReply::Always)), ScriptedApprover::replying(Some(ApprovalReply::No(None))));
+    let (yes, no) = (
+        ScriptedApprover::replying(Some(ApprovalReply::Always)),
+        ScriptedApprover::replying(Some(ApprovalReply::No(None))),
+    );
     let one = Arc::new(Session::default().with_approver(Arc::clone(&yes) as _));
     let two = Arc::new(Session::default().with_approver(Arc::clone(&no) as _));
     let (heard_one, heard_two) = (Arc::<ProgressLog>::default(), Arc::<ProgressLog>::default());

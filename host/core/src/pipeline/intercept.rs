@@ -1,8 +1,8 @@
 //! Interceptors: the embedder's code that runs before and after a tool.
 //!
-//! Interceptors run after the gates: they see admitted calls only, and no dry runs. Arguments that an interceptor changes
-//! pass the gates for arguments and permissions again. A panic before the tool runs ends the call. A panic after it is
-//! logged, and the result does not change.
+//! Interceptors run after the gates: they see admitted calls only, and no dry runs. Arguments that an interceptor
+//! changes pass the gates for arguments and permissions again. A panic before the tool runs ends the call. A panic
+//! after it is logged, and the result does not change.
 
 use std::fmt;
 use std::future::Future;
@@ -66,7 +66,11 @@ pub enum InterceptorAction {
 /// ```
 pub trait Interceptor: Send + Sync + fmt::Debug {
     /// Decides about a call that is about to run.
-    fn before<'a>(&'a self, _: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, InterceptorAction> {
+    fn before<'a>(
+        &'a self,
+        _: &'a AdmittedCall,
+        _: &'a Arc<CallContext>,
+    ) -> BoxFuture<'a, InterceptorAction> {
         Box::pin(std::future::ready(InterceptorAction::Run))
     }
 
@@ -105,8 +109,8 @@ impl InterceptorScope {
     }
 }
 
-/// The interceptors of a host. `before` runs in the order of registration and `after` in reverse, so the first interceptor
-/// is the outermost.
+/// The interceptors of a host. `before` runs in the order of registration and `after` in reverse, so the first
+/// interceptor is the outermost.
 #[derive(Debug, Clone, Default)]
 pub struct Interceptors(Vec<(InterceptorScope, Arc<dyn Interceptor>)>);
 
@@ -121,12 +125,15 @@ impl Interceptors {
     }
 
     /// The interceptors for calls of a tool, from the outside in.
-    fn for_tool<'a>(&'a self, tool: &'a ToolDef) -> impl DoubleEndedIterator<Item = &'a Arc<dyn Interceptor>> {
+    fn for_tool<'a>(
+        &'a self,
+        tool: &'a ToolDef,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<dyn Interceptor>> {
         self.0.iter().filter(|(scope, _)| scope.matches(tool)).map(|(_, interceptor)| interceptor)
     }
 
-    /// Runs `before` of the interceptors, from the outside in, until one returns a result. Changed arguments are validated
-    /// and admitted again, since the approval was for other arguments.
+    /// Runs `before` of the interceptors, from the outside in, until one returns a result. Changed arguments are
+    /// validated and admitted again, since the approval was for other arguments.
     pub(super) async fn before(
         &self,
         guard: &mut AuditGuard<'_>,
@@ -158,7 +165,8 @@ impl Interceptors {
     ) -> Result<ToolOutput, Failure> {
         let def = &tool.entry().def;
         for interceptor in self.for_tool(def).rev() {
-            let after = run_contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
+            let after =
+                run_contained(tool.ctx, async { interceptor.after(call, tool.ctx, &result).await }).await;
             let replaced = match after {
                 Ok(None) => continue,
                 Ok(Some(Ok(output))) => match check_output(def, &output) {
@@ -184,8 +192,8 @@ fn report_failed(tool: &ToolDef, problem: &str) {
     tracing::error!(tool = %tool.name, problem, "an interceptor failed after a call; the result is unchanged");
 }
 
-/// Runs a method of an interceptor until it returns, panics or the call is cancelled. A bug in an interceptor must not affect
-/// other calls.
+/// Runs a method of an interceptor until it returns, panics or the call is cancelled. A bug in an interceptor must not
+/// affect other calls.
 async fn run_contained<T>(ctx: &CallContext, method: impl Future<Output = T>) -> Result<T, Failure> {
     tokio::select! {
         biased;

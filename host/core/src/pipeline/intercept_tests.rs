@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::fixture::{GateFixture, calls, ruled, fixture, text};
+use super::fixture::{GateFixture, calls, fixture, ruled, text};
 use super::{CallPolicy, outcome};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{AdmittedCall, CallContext, TurnContext};
-use crate::pipeline::intercept::{InterceptorAction, Interceptor, Interceptors, InterceptorScope};
+use crate::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope, Interceptors};
 use crate::session::Session;
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 
@@ -17,7 +17,11 @@ use crate::tool::content::{ErrorCode, ToolError, ToolOutput, ToolResult};
 struct ScriptedInterceptor(&'static str, Arc<Mutex<Vec<String>>>);
 
 impl Interceptor for ScriptedInterceptor {
-    fn before<'a>(&'a self, call: &'a AdmittedCall, _: &'a Arc<CallContext>) -> BoxFuture<'a, InterceptorAction> {
+    fn before<'a>(
+        &'a self,
+        call: &'a AdmittedCall,
+        _: &'a Arc<CallContext>,
+    ) -> BoxFuture<'a, InterceptorAction> {
         self.1.lock().unwrap().push(format!("before {} {}", self.0, call.args()));
         let what = match self.0 {
             "panics at once" => panic!("at once"),
@@ -56,7 +60,10 @@ impl Interceptor for ScriptedInterceptor {
     }
 }
 
-fn with(fixture: GateFixture, all: &[(InterceptorScope, &'static str)]) -> (GateFixture, Arc<Mutex<Vec<String>>>) {
+fn with(
+    fixture: GateFixture,
+    all: &[(InterceptorScope, &'static str)],
+) -> (GateFixture, Arc<Mutex<Vec<String>>>) {
     let (mut interceptors, seen) = (Interceptors::default(), Arc::default());
     for (scope, name) in all {
         interceptors.push(scope.clone(), Arc::new(ScriptedInterceptor(name, Arc::clone(&seen))));
@@ -70,7 +77,7 @@ async fn interceptors_answer_change_and_replace_without_losing_a_result() {
         ("watches", "run 1: {}", 1),
         ("changes", "run 1: {\"n\":7}", 1),
         ("spoils", "the arguments of `p__t` were not accepted: ", 0),
-        ("floods", "the arguments of `p__t` were not accepted: 20009 bytes", 0),
+        ("floods", "the arguments of `p__t` were not accepted: they have 20009 bytes", 0),
         ("answers", "instead", 0),
         ("refuses", "not today", 0),
         ("panics at once", "an interceptor panicked", 0),

@@ -69,7 +69,8 @@ struct Invocation<'g, 'b> {
 }
 
 impl Invocation<'_, '_> {
-    /// Takes the result from the session's cache, if the tool allows caching and the result is cached; else runs the tool.
+    /// Takes the result from the session's cache, if the tool allows caching and the result is cached; else runs the
+    /// tool.
     async fn answer(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
         let (batch, def) = (self.guard.batch, &self.tool.entry().def);
         let session = &batch.turn.session;
@@ -89,8 +90,8 @@ impl Invocation<'_, '_> {
         Ok(output)
     }
 
-    /// Checks and redacts a result, and records its cost. All results of tools and interceptors pass through here, before
-    /// the reducer.
+    /// Checks and redacts a result, and records its cost. All results of tools and interceptors pass through here,
+    /// before the reducer.
     async fn accept(&mut self, answer: Result<ToolOutput, Failure>) -> Result<ToolOutput, Failure> {
         self.guard.update_run(|run| run.cost_usd = cost_of(&answer));
         // Memory first: a result that does not fit is not processed.

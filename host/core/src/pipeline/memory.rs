@@ -1,7 +1,7 @@
 //! Memory budgets: a host reserves memory before it uses it, so it refuses work instead of running out of memory.
 //!
-//! A [`MemoryReservation`] takes bytes of a [`MemoryBudget`] and returns them when it is dropped. A host has one budget for
-//! the memory of guests and one for results that are not delivered yet.
+//! A [`MemoryReservation`] takes bytes of a [`MemoryBudget`] and returns them when it is dropped. A host has one budget
+//! for the memory of guests and one for results that are not delivered yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -87,8 +87,8 @@ impl MemoryBudget {
         }
     }
 
-    /// The fault of a call for which `bytes` are not free: `busy` if other calls hold them, or `out_of_memory` if they exceed
-    /// the limit.
+    /// The fault of a call for which `bytes` are not free: `busy` if other calls hold them, or `out_of_memory` if they
+    /// exceed the limit.
     #[must_use]
     pub fn exhausted(&self, what: &str, bytes: u64) -> Fault {
         let limit = LimitHit {
@@ -209,7 +209,6 @@ mod tests {
 
     #[test]
     fn a_used_up_budget_is_busy_and_a_too_large_request_names_the_limit() {
-
         let budget = MemoryBudget::new("guest_memory", 1 << 20);
         let busy = budget.exhausted("no memory is left", 5);
         assert_eq!((busy.kind, busy.retry_after_ms), (FaultKind::Busy, Some(500)));

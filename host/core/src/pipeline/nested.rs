@@ -1,8 +1,8 @@
 //! Nested calls: calls that a running tool makes. They pass the same stages as all other calls.
 //!
-//! Nested calls run under the view, session, turn and rules of the parent call. They end with it and are recorded with its
-//! id. Their outputs go to a program, so they are neither reduced nor marked nor saved. If one of them is untrusted, the
-//! output of the calling tool is marked as untrusted, too.
+//! Nested calls run under the view, session, turn and rules of the parent call. They end with it and are recorded with
+//! its id. Their outputs go to a program, so they are neither reduced nor marked nor saved. If one of them is
+//! untrusted, the output of the calling tool is marked as untrusted, too.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -152,7 +152,11 @@ impl PipelineCaller {
 
 fn callable(entry: &ToolEntry) -> CallableTool {
     let schema = &entry.def.input_schema;
-    let schema = if entry.has_reason_argument() { toolcall_reason::schema_without_reason(schema) } else { schema.value().clone() };
+    let schema = if entry.has_reason_argument() {
+        toolcall_reason::schema_without_reason(schema)
+    } else {
+        schema.value().clone()
+    };
     CallableTool {
         name: entry.def.name.as_str().to_owned(),
         description: entry.def.description.clone(),

@@ -20,14 +20,14 @@ use crate::audit::{self, AuditRecord, CallStart, StartId};
 use crate::call::approval::Decision;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
-use crate::call::{CallContext, BeginHook};
+use crate::call::{BeginHook, CallContext};
 use crate::output::redact::Redactor;
 use crate::registry::event::HostEvent;
-use crate::registry::view::{ToolEntry, FoundTool};
+use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
 
-/// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went away, the
-/// guard still records it, since the call may have had effects.
+/// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went
+/// away, the guard still records it, since the call may have had effects.
 pub(super) struct AuditGuard<'b> {
     pub(super) batch: &'b BatchContext,
     pub(super) call_id: &'b Arc<str>,
@@ -181,7 +181,10 @@ impl<'b> AuditGuard<'b> {
         AuditRecord {
             call_id: redacted_text(redactor, self.call_id),
             outer: self.batch.parent.as_ref().map(|parent| redacted(parent.id())),
-            tool: ctx.map_or_else(|| redacted(&self.requested_tool).into(), |ctx| redacted_text(redactor, &ctx.tool)),
+            tool: ctx.map_or_else(
+                || redacted(&self.requested_tool).into(),
+                |ctx| redacted_text(redactor, &ctx.tool),
+            ),
             through: target.filter(|target| target.forwarded).map(|_| redacted(&self.requested_tool)),
             source: target.and_then(|target| target.source.clone()),
             session_id: identity.session_id.as_deref().map(redacted),

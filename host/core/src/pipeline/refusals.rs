@@ -32,8 +32,8 @@ pub(super) fn append_raise_note(result: &mut Result<ToolOutput, Failure>, tool: 
     }
 }
 
-/// Appends the silent refusals. In an output they are a separate block, so that a JSON text stays JSON; in an error they
-/// follow the message. There are few of them, of one line each.
+/// Appends the silent refusals. In an output they are a separate block, so that a JSON text stays JSON; in an error
+/// they follow the message. There are few of them, of one line each.
 pub(super) fn append_silent_refusals(result: &mut Result<ToolOutput, Failure>, ctx: &CallContext) {
     let texts = ctx.texts_to_append(result.is_err());
     if texts.is_empty() {

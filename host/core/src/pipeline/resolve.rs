@@ -8,7 +8,7 @@ use super::batch::BatchContext;
 use super::record::AuditGuard;
 use crate::call::CallContext;
 use crate::call::invoke::ForwardTarget;
-use crate::registry::view::{ToolEntry, FoundTool};
+use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
 use crate::tool::content::ToolError;
 

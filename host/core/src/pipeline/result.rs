@@ -14,6 +14,20 @@ use crate::tool::canonical::Digest;
 use crate::tool::content::ToolOutput;
 
 /// The result of one call.
+///
+/// ```
+/// use toolbay_core::call::invoke::Failure;
+/// use toolbay_core::pipeline::CallResult;
+///
+/// fn report(done: &CallResult) {
+///     match &done.result {
+///         Ok(output) => println!("{}: {}", done.call_id, output.value),
+///         Err(Failure::Refused(error)) => println!("{}: {}: {error}", done.call_id, error.code.as_str()),
+///         Err(Failure::Fault(fault)) => println!("{}: {}: {fault}", done.call_id, fault.kind.as_str()),
+///         Err(Failure::Host(problem)) => eprintln!("{}: the host failed: {problem}", done.call_id),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct CallResult {
     /// The caller's id of the call.
@@ -32,8 +46,8 @@ pub struct CallResult {
     pub duration_us: u64,
     /// The source of the tool; `None` if no tool has this name.
     pub source: Option<Arc<ToolSource>>,
-    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): equal calls have equal
-    /// digests, whatever the order of their arguments. `None` if the arguments were not parsed.
+    /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): equal calls have
+    /// equal digests, whatever the order of their arguments. `None` if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
     /// The age of the result, if it comes from the session's cache: the tool did not run, and the call cost nothing.
     pub cached: Option<Duration>,
@@ -50,8 +64,8 @@ pub struct Shaping {
     pub cut_from_chars: Option<usize>,
     /// The texts that were saved for the session because they were cut or reduced.
     pub saved: Vec<SavedOutput>,
-    /// The mark around the texts of an untrusted tool. `structured` is not marked: code that turns it into text must add the
-    /// mark.
+    /// The mark around the texts of an untrusted tool. `structured` is not marked: code that turns it into text must
+    /// add the mark.
     pub mark: Option<UntrustedMark>,
 }
 

@@ -1,9 +1,10 @@
-//! The memory of results: reserved before a call runs, corrected to the actual size of the result, and held until the result
-//! is delivered.
+//! The memory of results: reserved before a call runs, corrected to the actual size of the result, and held until the
+//! result is delivered.
 //!
-//! A call reserves the expected size of its result. If the budget is used up while other calls run, the call waits for them
-//! to release memory that they do not need. If only finished results hold the memory, the call fails with `busy` and does
-//! not run. A result is counted before it is processed, and refused if it does not fit, whatever size was expected.
+//! A call reserves the expected size of its result. If the budget is used up while other calls run, the call waits for
+//! them to release memory that they do not need. If only finished results hold the memory, the call fails with `busy`
+//! and does not run. A result is counted before it is processed, and refused if it does not fit, whatever size was
+//! expected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,8 +26,8 @@ use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceBo
 
 /// Bytes that every call reserves: more than most results have.
 const BASE_RESERVATION: u64 = 32 << 10;
-/// A call reserves at most one part in this many of the budget before it runs, so that a tool with a large limit does not
-/// block all other calls.
+/// A call reserves at most one part in this many of the budget before it runs, so that a tool with a large limit does
+/// not block all other calls.
 const LARGEST_SHARE: u64 = 4;
 /// The budget if the limits set none, since the pipeline does not know the memory of the machine.
 const DEFAULT_BUDGET: u64 = 128 << 20;
@@ -39,7 +40,8 @@ pub(super) struct ResultMemory {
     budget: MemoryBudget,
     /// Results that wait for memory.
     pending: MemoryBudget,
-    /// The number of calls with a reservation that is not settled yet. They will release the memory that they do not need.
+    /// The number of calls with a reservation that is not settled yet. They will release the memory that they do not
+    /// need.
     running: Arc<AtomicU32>,
     patience: Duration,
     /// Bytes of results that one client may leave unread.
@@ -95,7 +97,11 @@ impl ResultMemory {
     }
 
     /// Reserves `bytes`, waiting while calls run. It does not wait for undelivered results.
-    async fn reserve_later(&self, bytes: u64, cancel: &CancellationToken) -> Result<ResultReservation, Fault> {
+    async fn reserve_later(
+        &self,
+        bytes: u64,
+        cancel: &CancellationToken,
+    ) -> Result<ResultReservation, Fault> {
         let full = || self.budget.exhausted("the memory for results is used up", bytes);
         let attempt = || match self.try_reserve(bytes) {
             Some(reserved) => Some(Ok(reserved)),
@@ -255,8 +261,7 @@ fn too_large_fault(entry: &ToolEntry, bytes: u64) -> Fault {
         ToolSource::Builtin => "nothing: the program that registers the tool sets the limit".to_owned(),
     };
     let value = quantity::show_bytes(entry.call.result_bytes);
-    let what =
-        format!("`{}` returned {bytes} bytes of structured data, blocks and metadata", entry.def.name);
+    let what = format!("`{}` returned {bytes} bytes of structured data, blocks and metadata", entry.def.name);
     let limit = LimitHit { name: "result_bytes", value, setting };
     Fault::by_limit(FaultKind::OutputTooLarge, &what, limit)
 }

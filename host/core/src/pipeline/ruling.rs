@@ -1,6 +1,6 @@
 //! The outcome of the permission rules for a call.
 
-use toolbay_policy::permission::{Action, Permissions, PermissionRule, RuleOutcome};
+use toolbay_policy::permission::{Action, PermissionRule, Permissions, RuleOutcome};
 
 use super::batch::BatchContext;
 use super::resolve::ResolvedTool;
@@ -83,7 +83,8 @@ impl<'a> Ruling<'a> {
             self.profile.map_or_else(|| "rule".to_owned(), |profile| format!("profile.{profile}.rule"));
         let place = self.outcome.rule.map(|(place, _)| format!(" before rule {place}")).unwrap_or_default();
         format!(
-            "To allow it without asking, write in the policy{place}:\n[[{table}]]\ntool = \"{name}\"\naction = \"allow\""
+            "To allow it without asking, write in the policy{place}:\n[[{table}]]\ntool = \"{name}\"\n\
+             action = \"allow\""
         )
     }
 }

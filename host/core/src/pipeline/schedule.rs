@@ -1,9 +1,9 @@
-//! The scheduler of a batch, for the calls of a turn and for nested calls: a few workers that each run one call after the
-//! other.
+//! The scheduler of a batch, for the calls of a turn and for nested calls: a few workers that each run one call after
+//! the other.
 //!
-//! The calls of a turn start with one worker for each thread of the runtime; the caller's task is one of them. When a call
-//! waits, one more worker starts. So calls that wait overlap, and calls that do not wait need no task of their own. Nested
-//! calls have as many workers as may run at the same time.
+//! The calls of a turn start with one worker for each thread of the runtime; the caller's task is one of them. When a
+//! call waits, one more worker starts. So calls that wait overlap, and calls that do not wait need no task of their
+//! own. Nested calls have as many workers as may run at the same time.
 //!
 //! Workers write to two shared counters only: each group of calls has its own slot.
 
@@ -22,8 +22,8 @@ use super::BATCH_TASKS;
 use super::batch::{BatchContext, CallGroup, consume_call_share};
 use super::result::CallResult;
 
-/// How long the caller spins at the end of its batch before it sleeps. The last call of another worker usually ends within
-/// microseconds, and waking a task takes longer.
+/// How long the caller spins at the end of its batch before it sleeps. The last call of another worker usually ends
+/// within microseconds, and waking a task takes longer.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// A running batch, shared by its workers.
@@ -72,7 +72,8 @@ impl ResultSink for mpsc::Sender<(usize, CallResult)> {
 }
 
 impl BatchScheduler {
-    /// Runs the calls of a turn and returns their results in the order of the calls. Dropping the future cancels every call.
+    /// Runs the calls of a turn and returns their results in the order of the calls. Dropping the future cancels every
+    /// call.
     pub(super) async fn run(context: BatchContext, groups: Vec<CallGroup>) -> Vec<CallResult> {
         let calls: usize = groups.iter().map(|group| 1 + group.rest.len()).sum();
         let at_once = Handle::current().metrics().num_workers().min(groups.len());
@@ -81,8 +82,8 @@ impl BatchScheduler {
         let _end = AbortOnDrop(&batch);
         batch.workers.lock().count = 1;
         (1..at_once).for_each(|_| batch.start_worker(&results));
-        // Tokio keeps the last spawned task in a slot that other threads cannot steal from, and this thread is about to be
-        // busy. One more spawned task moves the worker into the stealable queue.
+        // Tokio keeps the last spawned task in a slot that other threads cannot steal from, and this thread is about to
+        // be busy. One more spawned task moves the worker into the stealable queue.
         if at_once > 1 && tokio::task::try_id().is_some() {
             tokio::spawn(std::future::ready(()));
         }
@@ -93,8 +94,8 @@ impl BatchScheduler {
         results.iter().filter_map(|result| result.lock().take()).collect()
     }
 
-    /// Runs nested calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one result
-    /// is buffered, since all of them together could be large. Dropping the future cancels every call.
+    /// Runs nested calls, at most `at_once` at the same time, and passes on each result as its call ends. At most one
+    /// result is buffered, since all of them together could be large. Dropping the future cancels every call.
     pub(super) async fn run_nested(
         context: BatchContext,
         groups: Vec<CallGroup>,

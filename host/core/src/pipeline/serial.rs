@@ -1,7 +1,7 @@
 //! Serial tools: a serial queue runs one call at a time, in the order of arrival.
 //!
-//! Tools with the same queue name share a queue, across all callers and across reloads of their plugin. An empty queue takes
-//! no memory.
+//! Tools with the same queue name share a queue, across all callers and across reloads of their plugin. An empty queue
+//! takes no memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

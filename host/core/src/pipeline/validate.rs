@@ -62,7 +62,10 @@ impl ParsedArguments {
         if args.len() as u64 > entry.call.args_bytes {
             let most = quantity::show_bytes(entry.call.args_bytes);
             let limit = "`args_bytes` in the policy's limits";
-            return Err(invalid(entry, &format!("they have {} bytes; the limit is {most} ({limit})", args.len())));
+            return Err(invalid(
+                entry,
+                &format!("they have {} bytes; the limit is {most} ({limit})", args.len()),
+            ));
         }
         let mut text = if args.trim().is_empty() { "{}".to_owned() } else { args };
         let mut parsed = json::parse(&text).map_err(|e| invalid(entry, &not_json(&text, &e)))?;

@@ -1,5 +1,5 @@
-//! Availability checks of tools, for conditions beyond grants. A check runs before its tool is registered and again in the
-//! background when its result is too old. A listing never waits for a check; it uses the last result.
+//! Availability checks of tools, for conditions beyond grants. A check runs before its tool is registered and again in
+//! the background when its result is too old. A listing never waits for a check; it uses the last result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,7 +67,9 @@ pub(super) struct CheckResult {
 
 impl CheckResult {
     fn new(said: Result<(), PolicyRefusal>) -> Self {
-        let short = |said: PolicyRefusal| Arc::new(PolicyRefusal { text: normalize_reason(&said.text).to_string(), ..said });
+        let short = |said: PolicyRefusal| {
+            Arc::new(PolicyRefusal { text: normalize_reason(&said.text).to_string(), ..said })
+        };
         Self { reason: said.err().map(short), at: Instant::now() }
     }
 }
@@ -101,7 +103,13 @@ impl CheckSchedule {
     pub(super) fn plan(&self, catalog: &Catalog) {
         let due = |entry: &Arc<ToolEntry>| {
             entry.availability.check.as_ref()?;
-            Some(entry.derived.last_check.as_ref().map_or(self.start, |answer| answer.at + AVAILABILITY_MAX_AGE))
+            Some(
+                entry
+                    .derived
+                    .last_check
+                    .as_ref()
+                    .map_or(self.start, |answer| answer.at + AVAILABILITY_MAX_AGE),
+            )
         };
         let first = catalog.tools().filter_map(due).min();
         self.due.store(first.map_or(u64::MAX, |at| self.ms(at)), Ordering::Release);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use toolbay_policy::Profile;
 
-use super::entry::{Bundle, ToolEntry, ReducerEntry};
+use super::entry::{Bundle, ReducerEntry, ToolEntry};
 use super::settings::RegistrySettings;
 use super::update::Profiles;
 

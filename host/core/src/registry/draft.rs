@@ -7,7 +7,7 @@ use toolbay_policy::name::PluginId;
 
 use super::RegistrationResult;
 use super::catalog::Catalog;
-use super::entry::{Bundle, Collision, ToolEntry, OnCollision, ReducerEntry};
+use super::entry::{Bundle, Collision, OnCollision, ReducerEntry, ToolEntry};
 use super::settings::RegistrySettings;
 use crate::registry::event::HostEvent;
 
@@ -23,11 +23,21 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn from_catalog(catalog: &Catalog) -> Self {
-        Self { catalog: catalog.clone(), events: Vec::new(), changed: false, replaced: Vec::new(), silent_change: false }
+        Self {
+            catalog: catalog.clone(),
+            events: Vec::new(),
+            changed: false,
+            replaced: Vec::new(),
+            silent_change: false,
+        }
     }
 
     /// Adds everything. After an error the draft must be dropped, since it is incomplete.
-    pub(super) fn add(&mut self, bundle: Bundle, on_collision: OnCollision) -> Result<RegistrationResult, Collision> {
+    pub(super) fn add(
+        &mut self,
+        bundle: Bundle,
+        on_collision: OnCollision,
+    ) -> Result<RegistrationResult, Collision> {
         let mut registered = RegistrationResult::default();
         for mut entry in bundle.tools {
             let name: Arc<str> = entry.def.name.as_str().into();

@@ -9,19 +9,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
-use toolbay_policy::limits::{DEFAULT_RESULT_BYTES, CallLimits};
+use toolbay_policy::limits::{CallLimits, DEFAULT_RESULT_BYTES};
 use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use toolbay_policy::output::OutputSettings;
 use toolbay_policy::refusal::PolicyRefusal;
 
 use crate::call::invoke::Invoke;
 use crate::output::reduce::Reduce;
-use crate::registry::availability::{CheckResult, AvailabilityCheck};
+use crate::registry::availability::{AvailabilityCheck, CheckResult};
 use crate::registry::settings::MetadataOverride;
 use crate::tool::prompts_and_resources::PromptsAndResources;
-use crate::tool::toolcall_reason;
 use crate::tool::schema::Schema;
 use crate::tool::tags::{self, Effects};
+use crate::tool::toolcall_reason;
 use crate::tool::{ToolDef, ToolSource};
 
 /// The policy for a tool whose name is taken.
@@ -44,8 +44,8 @@ pub struct ToolFlags {
     pub hidden: bool,
     /// The tool is not in the default list. A search finds it, and it is callable.
     pub deferred: bool,
-    /// The tool passes the filter for toolsets, but no other gate, and is also in the list of a lazy view. The operator or
-    /// the embedder sets this flag; the author's wish is in [`ToolTraits`](crate::tool::ToolTraits).
+    /// The tool passes the filter for toolsets, but no other gate, and is also in the list of a lazy view. The operator
+    /// or the embedder sets this flag; the author's wish is in [`ToolTraits`](crate::tool::ToolTraits).
     pub always_include: bool,
 }
 
@@ -101,8 +101,8 @@ pub struct CallSettings {
     pub result_bytes: u64,
     /// The serial queue of the tool, usually its name. Calls of all tools with the same queue run one after the other.
     pub serial: Option<Arc<str>>,
-    /// How long a session may reuse a result instead of running the tool again; `None` means never. Set it only for tools
-    /// whose results depend only on their arguments for that long.
+    /// How long a session may reuse a result instead of running the tool again; `None` means never. Set it only for
+    /// tools whose results depend only on their arguments for that long.
     pub cache: Option<Duration>,
     /// The output settings of the tool. The host's settings apply where these have `None`.
     pub output: OutputSettings,
@@ -151,8 +151,8 @@ impl Default for ResultSizes {
     }
 }
 
-/// Updates an expectation: a larger result counts at once, and each smaller one lowers it by 1/32. After 64 small results,
-/// about an eighth is left.
+/// Updates an expectation: a larger result counts at once, and each smaller one lowers it by 1/32. After 64 small
+/// results, about an eighth is left.
 fn update_expectation(expected: &AtomicU64, known: u64, bytes: u64) {
     let next = bytes.max(known - known / 32);
     if next != known {
@@ -160,8 +160,8 @@ fn update_expectation(expected: &AtomicU64, known: u64, bytes: u64) {
     }
 }
 
-/// A value that another crate derived from an entry and caches in it. A copy of the entry starts without it, since the copy
-/// may change.
+/// A value that another crate derived from an entry and caches in it. A copy of the entry starts without it, since the
+/// copy may change.
 #[derive(Default)]
 struct CachedForm(OnceLock<Box<dyn Any + Send + Sync>>);
 
@@ -203,8 +203,8 @@ impl ToolEntry {
         }
     }
 
-    /// The expected size of the next result without its text, in bytes. Before the first result it is `result_bytes`. It is
-    /// 0 if `result_bytes` does not exceed the default, which is too small to plan for.
+    /// The expected size of the next result without its text, in bytes. Before the first result it is `result_bytes`.
+    /// It is 0 if `result_bytes` does not exceed the default, which is too small to plan for.
     #[must_use]
     pub fn expected_result_bytes(&self) -> u64 {
         if self.call.result_bytes <= DEFAULT_RESULT_BYTES {
@@ -229,8 +229,8 @@ impl ToolEntry {
         update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), whole);
     }
 
-    /// Adds the argument for the caller's reason ([`crate::tool::toolcall_reason`]), unless the tool's schema already uses
-    /// that name.
+    /// Adds the argument for the caller's reason ([`crate::tool::toolcall_reason`]), unless the tool's schema already
+    /// uses that name.
     #[must_use]
     pub fn with_reason_argument(mut self) -> Self {
         if let Some(shown) = toolcall_reason::schema_with_reason(&self.def.input_schema) {
@@ -257,7 +257,8 @@ impl ToolEntry {
         Self { effects: Some(effects), derived, ..self }
     }
 
-    /// The labels of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the operator.
+    /// The labels of the tool, sorted: those that the host derives ([`tags`]), those of the source and those of the
+    /// operator.
     #[must_use]
     pub fn tags(&self) -> &[Arc<str>] {
         &self.derived.tags
@@ -282,7 +283,8 @@ impl ToolEntry {
 
     /// Applies visibility and metadata settings on top of the source's definition.
     pub(super) fn apply_presentation(&mut self, hidden: bool, metadata: Option<&MetadataOverride>) {
-        let defined = self.derived.source_definition.take().unwrap_or_else(|| (Arc::clone(&self.def), self.flags));
+        let defined =
+            self.derived.source_definition.take().unwrap_or_else(|| (Arc::clone(&self.def), self.flags));
         let (def, flags) = self.derived.source_definition.insert(defined);
         let (def, flags) = (Arc::clone(def), *flags);
         self.def = Arc::clone(&def);
@@ -361,8 +363,8 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Moves native tools into a namespace: `NAME` and `OTHER__NAME` become `NAMESPACE__NAME`, also as targets of reducers.
-    /// Tools of other sources keep their names.
+    /// Moves native tools into a namespace: `NAME` and `OTHER__NAME` become `NAMESPACE__NAME`, also as targets of
+    /// reducers. Tools of other sources keep their names.
     ///
     /// # Errors
     /// A name would be too long.

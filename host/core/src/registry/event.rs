@@ -1,7 +1,7 @@
 //! Events of a host: changes of tools, plugins and policy, and noteworthy outcomes of calls.
 //!
-//! A callback runs synchronously, in the order of the events, and may change the registry. A stream receives the same events
-//! asynchronously. A stream that is too slow loses the oldest events and learns how many.
+//! A callback runs synchronously, in the order of the events, and may change the registry. A stream receives the same
+//! events asynchronously. A stream that is too slow loses the oldest events and learns how many.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,8 +177,8 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Calls `callback` with each later event. It runs on the thread that emits the event, so it must be quick. A panic is
-    /// logged and does not affect other callbacks.
+    /// Calls `callback` with each later event. It runs on the thread that emits the event, so it must be quick. A panic
+    /// is logged and does not affect other callbacks.
     pub fn listen(&self, callback: impl Fn(&HostEvent) + Send + Sync + 'static) {
         self.0.callbacks.lock().push(Arc::new(callback));
     }
@@ -230,7 +230,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_stream_learns_its_losses_and_a_callback_may_emit() {
-
         let events = Events::default();
         let mut stream = events.stream();
         let again = events.clone();

@@ -1,11 +1,11 @@
-//! The event queue of the registry. Events are emitted in the order of the changes, with no lock held, so a callback may
-//! change the registry.
+//! The event queue of the registry. Events are emitted in the order of the changes, with no lock held, so a callback
+//! may change the registry.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use crate::registry::event::{HostEvent, Events};
+use crate::registry::event::{Events, HostEvent};
 
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
@@ -56,7 +56,6 @@ struct FlushTurn<'a>(&'a EventQueue);
 
 impl FlushTurn<'_> {
     /// The next event. If the queue is empty, this ends the flush under the same lock, so no event is left behind.
-
     fn next(&self) -> Option<HostEvent> {
         let mut waiting = self.0.lock();
         let next = waiting.events.pop_front();

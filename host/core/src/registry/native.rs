@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Native code runs without a sandbox: the host trusts its traits, and a call must not block its thread. A panic ends only
-//! its call, and a call that exceeds its timeout is dropped. To use a type instead of a function, implement [`Invoke`] and
-//! construct a [`ToolEntry`].
+//! Native code runs without a sandbox: the host trusts its traits, and a call must not block its thread. A panic ends
+//! only its call, and a call that exceeds its timeout is dropped. To use a type instead of a function, implement
+//! [`Invoke`] and construct a [`ToolEntry`].
 
 use std::fmt;
 use std::future::Future;
@@ -43,7 +43,7 @@ use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::registry::{CheckFn, ToolEntry, ToolFlags, OnCollision, ToolAvailability};
+use crate::registry::{CheckFn, OnCollision, ToolAvailability, ToolEntry, ToolFlags};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
 use crate::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
@@ -85,6 +85,20 @@ pub struct NativeTool {
 }
 
 /// Starts a native tool. The name follows the rules for tools of plugins: `[A-Za-z0-9_-]{1,48}`.
+///
+/// ```
+/// use std::time::Instant;
+/// use toolbay_core::registry::native;
+/// use toolbay_core::tool::content::ToolOutput;
+///
+/// let started = Instant::now();
+/// let uptime = native::tool("uptime")
+///     .description("Returns how long the program has been running.")
+///     .read_only()
+///     .run(move |_args, _ctx| async move { Ok(ToolOutput::text(format!("{:?}", started.elapsed()))) })?;
+/// assert_eq!(uptime.def.name.as_str(), "uptime");
+/// # Ok::<(), toolbay_core::registry::native::DefinitionError>(())
+/// ```
 #[must_use]
 pub fn tool(name: impl Into<String>) -> NativeTool {
     NativeTool {
@@ -186,14 +200,15 @@ impl NativeTool {
         Self { on_collision: Some(policy), ..self }
     }
 
-    /// Sets a check that decides whether the tool is available. It runs at registration and again when its result is older
-    /// than [`crate::registry::AVAILABILITY_MAX_AGE`]. It must not block; after a panic the tool is unavailable.
+    /// Sets a check that decides whether the tool is available. It runs at registration and again when its result is
+    /// older than [`crate::registry::AVAILABILITY_MAX_AGE`]. It must not block; after a panic the tool is unavailable.
     #[must_use]
     pub fn availability_check(self, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self { check: Some(Arc::new(CheckFn(check))), ..self }
     }
 
-    /// Finishes the tool. `run` is called for each call with the arguments, which match the schema, and the call context.
+    /// Finishes the tool. `run` is called for each call with the arguments, which match the schema, and the call
+    /// context.
     ///
     /// # Errors
     /// The name, the description or a schema is invalid.
@@ -311,8 +326,7 @@ mod tests {
         let double = double.unwrap();
         assert_eq!(call(double.clone(), r#"{"n": 21}"#).await.unwrap().value, "math__double 42");
         let error = call(double, r#"{"n": "x"}"#).await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::InputInvalid, "the arguments are checked before the tool runs"
-);
+        assert_eq!(error.code(), ErrorCode::InputInvalid, "the arguments are checked before the tool runs");
         let no = described("no").run(async |_, _| Err(ToolError::new(ErrorCode::StaleWrite, "changed")));
         assert_eq!(call(no.unwrap(), "").await.unwrap_err().code(), ErrorCode::StaleWrite);
     }
@@ -343,7 +357,10 @@ mod tests {
         };
         assert!(run(described("a b")).contains("has a character outside"));
         assert!(run(described("a").namespace("a__b")).contains("contains `__`"));
-        assert_eq!(run(tool("a")), "tool `a` has no description; a model needs one to know when to call the tool");
+        assert_eq!(
+            run(tool("a")),
+            "tool `a` has no description; a model needs one to know when to call the tool"
+        );
         let schema = run(described("a").input_schema(json!({"type": "array"})));
         assert!(schema.starts_with("tool `a`: the root of an input schema"), "{schema}");
     }

@@ -1,8 +1,8 @@
 //! `read_output`: the tool with which a model reads the full text of a result that was cut.
 //!
-//! It is one tool with a mode instead of several tools, since every prompt contains its definition. It is always listed,
-//! so that the first cut result does not invalidate the prompt cache. It reads only the texts of its own session, and its
-//! output is marked as untrusted if the saved text was.
+//! It is one tool with a mode instead of several tools, since every prompt contains its definition. It is always
+//! listed, so that the first cut result does not invalidate the prompt cache. It reads only the texts of its own
+//! session, and its output is marked as untrusted if the saved text was.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::call::{AdmittedCall, CallContext};
 use crate::output::untrusted::UntrustedMark;
 use crate::registry::{ToolEntry, ToolFlags};
 use crate::session::output_store::query::{self, MAX_PATTERN, SearchPattern, TextQuery};
-use crate::session::output_store::{OutputStore, OutputId, SavedText};
+use crate::session::output_store::{OutputId, OutputStore, SavedText};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 use crate::tool::schema::Schema;
 use crate::tool::{ToolDef, ToolSource, ToolTraits};
@@ -36,7 +36,7 @@ const MAX_AROUND: u64 = 100;
 ///
 /// # Errors
 /// The built-in definition is invalid, which no caller can cause.
-pub fn entry(spool: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
+pub fn entry(store: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
     let name = ToolName::new(NAME).map_err(|e| e.to_string())?;
     let schema = Schema::input(&schema().to_string()).map_err(|e| e.to_string())?;
     let about = "Read the full text of a tool result that was cut. The cut result contains the id. Shows the beginning \
@@ -46,7 +46,10 @@ pub fn entry(spool: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
     def.traits =
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let flags = ToolFlags { always_include: true, ..ToolFlags::default() };
-    Ok(ToolEntry { flags, ..ToolEntry::new(def, Arc::new(ReadOutput { spool, reads: Semaphore::new(MAX_READS) })) })
+    Ok(ToolEntry {
+        flags,
+        ..ToolEntry::new(def, Arc::new(ReadOutput { store, reads: Semaphore::new(MAX_READS) }))
+    })
 }
 
 fn schema() -> Value {
@@ -83,7 +86,7 @@ fn schema() -> Value {
 
 #[derive(Debug)]
 struct ReadOutput {
-    spool: Arc<dyn OutputStore>,
+    store: Arc<dyn OutputStore>,
     reads: Semaphore,
 }
 
@@ -105,7 +108,7 @@ impl ReadOutput {
         // The semaphore is never closed.
         let permit = self.reads.acquire().await;
         let text = match session {
-            Some(session) => self.spool.get(session, &id).await,
+            Some(session) => self.store.get(session, &id).await,
             None => None,
         };
         let (text, most) = (text.ok_or_else(|| absent(id.as_str()))?, ctx.budget_chars);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::entry::{Bundle, ToolEntry, OnCollision};
+use super::entry::{Bundle, OnCollision, ToolEntry};
 use super::{RegistrationResult, Registry};
 use crate::registry::event::HostEvent;
 
 impl Registry {
     /// Replaces the tools and reducers of a source, as one change. `label` is the
-    /// [label](crate::tool::ToolSource::label) of the tools. A tool whose name is taken is skipped and listed in the result;
-    /// a reducer for a tool that already has one is skipped, too. An empty bundle removes the source.
+    /// [label](crate::tool::ToolSource::label) of the tools. A tool whose name is taken is skipped and listed in the
+    /// result; a reducer for a tool that already has one is skipped, too. An empty bundle removes the source.
     pub fn replace_source(&self, label: &str, mut bundle: Bundle) -> RegistrationResult {
         self.run_hooks(&mut bundle);
         self.change(|draft| {
@@ -22,7 +22,8 @@ impl Registry {
                 }
             }
             let registered = draft.add(bundle, OnCollision::Keep).unwrap_or_default();
-            let now: Vec<Arc<ToolEntry>> = draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
+            let now: Vec<Arc<ToolEntry>> =
+                draft.catalog.tools().filter(|entry| is_own(entry)).cloned().collect();
             let old = Some(&*before).filter(|tools| !tools.is_empty());
             let new = Some(&*now).filter(|tools| !tools.is_empty());
             draft.events.extend(HostEvent::from_source_change(label.to_owned(), old, new));

@@ -64,8 +64,8 @@ impl Registry {
         });
     }
 
-    /// Disables a tool: it is not listed, and a call is refused with the reason. The latest reason counts. The tool stays
-    /// disabled when its plugin is reloaded.
+    /// Disables a tool: it is not listed, and a call is refused with the reason. The latest reason counts. The tool
+    /// stays disabled when its plugin is reloaded.
     ///
     /// # Errors
     /// The tool does not exist.
@@ -74,8 +74,8 @@ impl Registry {
         self.update_tool(tool, |settings, _| settings.tool_mut(tool).disabled = Some(reason)).map(drop)
     }
 
-    /// Enables a tool that [`Registry::disable`], a tag or a hook disabled. Returns the reason if its namespace is still
-    /// disabled.
+    /// Enables a tool that [`Registry::disable`], a tag or a hook disabled. Returns the reason if its namespace is
+    /// still disabled.
     ///
     /// # Errors
     /// The tool does not exist and has no settings.
@@ -88,12 +88,16 @@ impl Registry {
         })
     }
 
-    /// Disables all tools of a namespace, including later ones. Returns the tools that were enabled. A tool's own reason
-    /// takes precedence over that of its namespace.
+    /// Disables all tools of a namespace, including later ones. Returns the tools that were enabled. A tool's own
+    /// reason takes precedence over that of its namespace.
     ///
     /// # Errors
     /// The namespace does not exist.
-    pub fn disable_namespace(&self, namespace: &str, reason: &str) -> Result<Vec<Arc<str>>, UnknownNameError> {
+    pub fn disable_namespace(
+        &self,
+        namespace: &str,
+        reason: &str,
+    ) -> Result<Vec<Arc<str>>, UnknownNameError> {
         let reason = settings::normalize_reason(reason);
         self.update_namespace(namespace, |settings| {
             settings.namespaces.insert(namespace.into(), reason);
@@ -108,12 +112,16 @@ impl Registry {
         self.update_namespace(namespace, |settings| drop(settings.namespaces.remove(namespace)))
     }
 
-    /// Disables the current tools with these tags. Returns the tools that were enabled. Later tools are not affected; use
-    /// permission rules for those.
+    /// Disables the current tools with these tags. Returns the tools that were enabled. Later tools are not affected;
+    /// use permission rules for those.
     ///
     /// # Errors
     /// No tool has one of the tags.
-    pub fn disable_tagged(&self, tags: TagSelector<'_>, reason: &str) -> Result<Vec<Arc<str>>, UnknownNameError> {
+    pub fn disable_tagged(
+        &self,
+        tags: TagSelector<'_>,
+        reason: &str,
+    ) -> Result<Vec<Arc<str>>, UnknownNameError> {
         self.update_tagged(tags, &|entry| entry.availability.disabled.is_none(), |settings, entry| {
             settings.tool_mut(entry.def.name.as_str()).disabled = Some(settings::normalize_reason(reason));
         })
@@ -164,8 +172,8 @@ impl Registry {
             .collect()
     }
 
-    /// Sets the metadata override of a tool, replacing an earlier one. [`MetadataOverride::default`] restores the metadata of
-    /// the source.
+    /// Sets the metadata override of a tool, replacing an earlier one. [`MetadataOverride::default`] restores the
+    /// metadata of the source.
     ///
     /// # Errors
     /// The tool does not exist.
@@ -174,7 +182,8 @@ impl Registry {
         self.update_tool(tool, |settings, _| settings.tool_mut(tool).metadata = metadata).map(drop)
     }
 
-    /// Edits the settings of a tool that exists or already has settings. Returns the reason if the tool is disabled afterwards.
+    /// Edits the settings of a tool that exists or already has settings. Returns the reason if the tool is disabled
+    /// afterwards.
     fn update_tool(
         &self,
         tool: &str,

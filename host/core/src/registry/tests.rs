@@ -93,7 +93,7 @@ fn pair(name: &str, reason: &str) -> (String, String) {
     (name.to_owned(), reason.to_owned())
 }
 
-fn told(registry: &Registry) -> Arc<Mutex<Vec<HostEvent>>> {
+fn record_events(registry: &Registry) -> Arc<Mutex<Vec<HostEvent>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&heard);
     registry.events().listen(move |event| into.lock().push(event.clone()));
@@ -107,7 +107,7 @@ fn take(heard: &Mutex<Vec<HostEvent>>) -> Vec<HostEvent> {
 #[test]
 fn a_taken_name_is_refused_kept_or_replaced_as_the_policy_says() {
     let registry = Registry::default();
-    let heard = told(&registry);
+    let heard = record_events(&registry);
     let done = registry.register(vec![native_tool("b"), native_tool("a")]).unwrap();
     assert_eq!(done.added, ["b".into(), "a".into()]);
     assert_eq!(names(&registry.snapshot()), ["a", "b"]);
@@ -160,7 +160,8 @@ fn sources_and_namespaces_are_found_and_removed() {
         vec![web, native_tool("n"), plugin_tool("p", "a"), plugin_tool("q", "a"), mcp_tool("gh", "a")];
     registry.register(tools).unwrap();
     let catalog = registry.snapshot();
-    let list = |entries: Vec<&Arc<ToolEntry>>| entries.iter().map(|e| e.def.name.to_string()).collect::<Vec<_>>();
+    let list =
+        |entries: Vec<&Arc<ToolEntry>>| entries.iter().map(|e| e.def.name.to_string()).collect::<Vec<_>>();
     assert_eq!(list(catalog.from_source("plugin").collect()), ["p__a", "q__a"]);
     assert_eq!(list(catalog.from_source("builtin").collect()), ["n", "web__get"]);
     assert_eq!(list(catalog.in_namespace("mcp__gh").collect()), ["mcp__gh__a"]);
@@ -218,7 +219,11 @@ fn a_tool_is_disabled_by_name_or_with_its_namespace() {
     assert_eq!(off(&registry), [pair("p__a", "latest")]);
     assert_eq!(registry.disable_namespace("p", "maintenance").unwrap(), ["p__b".into()]);
     assert_eq!(off(&registry), [pair("p__a", "latest"), pair("p__b", "maintenance")]);
-    assert_eq!(registry.enable("p__a").unwrap().as_deref(), Some("maintenance"), "the namespace is still disabled");
+    assert_eq!(
+        registry.enable("p__a").unwrap().as_deref(),
+        Some("maintenance"),
+        "the namespace is still disabled"
+    );
     assert_eq!(registry.enable_namespace("p").unwrap(), ["p__a".into(), "p__b".into()]);
     assert_eq!(registry.enable("p__a").unwrap(), None);
     assert_eq!(off(&registry), []);
@@ -269,7 +274,7 @@ fn switches_are_saved_and_restored() {
     next.set_switches(&serde_json::from_str(&kept).unwrap());
     next.register(vec![plugin_tool("p", "a"), native_tool("n"), native_tool("m")]).unwrap();
     assert_eq!(off(&next), [pair("n", "one"), pair("p__a", "two")]);
-    let heard = told(&next);
+    let heard = record_events(&next);
     next.set_switches(&Switches {
         tools: [("m".to_owned(), "three".to_owned())].into(),
         ..Switches::default()
@@ -298,7 +303,10 @@ fn tags_select_the_current_tools() {
         "`a` is disabled already"
     );
     assert_eq!(off(&registry), [pair("a", "mine"), pair("b", "tag")]);
-    assert_eq!(registry.enable_tagged(TagSelector::Any(&list(&["x", "y"]))).unwrap(), ["a".into(), "b".into()]);
+    assert_eq!(
+        registry.enable_tagged(TagSelector::Any(&list(&["x", "y"]))).unwrap(),
+        ["a".into(), "b".into()]
+    );
     assert_eq!(registry.disable_tagged(TagSelector::All(&list(&["x", "y"])), "both").unwrap(), ["b".into()]);
     assert_eq!(registry.disable_tagged(TagSelector::All(&[]), "none").unwrap(), []);
     assert_eq!(
@@ -312,7 +320,8 @@ fn tags_select_the_current_tools() {
 #[test]
 fn hidden_tools_are_listed_and_unhidden() {
     let registry = Registry::default();
-    let by_source = ToolEntry { flags: ToolFlags { hidden: true, ..ToolFlags::default() }, ..native_tool("h") };
+    let by_source =
+        ToolEntry { flags: ToolFlags { hidden: true, ..ToolFlags::default() }, ..native_tool("h") };
     registry.register(vec![by_source, native_tool("a"), native_tool("b")]).unwrap();
     registry.hide("a").unwrap();
     registry.hide("b").unwrap();
@@ -326,7 +335,7 @@ fn hidden_tools_are_listed_and_unhidden() {
 #[test]
 fn metadata_overrides_are_set_and_removed() {
     let registry = Registry::default();
-    let heard = told(&registry);
+    let heard = record_events(&registry);
     registry.register(native_tool("n")).unwrap();
     let before = registry.snapshot().get("n").cloned().unwrap();
     let metadata = MetadataOverride {
@@ -376,7 +385,7 @@ fn hooks_disable_new_tools() {
 #[test]
 fn a_reload_event_has_the_differences() {
     let registry = Registry::default();
-    let heard = told(&registry);
+    let heard = record_events(&registry);
     let tool = |name: &str, schema: &str| {
         let mut entry = plugin_tool("p", name);
         Arc::get_mut(&mut entry.def).unwrap().input_schema =
@@ -399,7 +408,7 @@ fn a_reload_event_has_the_differences() {
 #[test]
 fn a_callback_may_change_the_registry_and_events_stay_in_order() {
     let registry = Arc::new(Registry::default());
-    let (again, heard) = (Arc::clone(&registry), told(&registry));
+    let (again, heard) = (Arc::clone(&registry), record_events(&registry));
     registry.events().listen(move |event| {
         if let HostEvent::Registered { tools, .. } = event
             && tools.iter().any(|tool| &**tool == "a")
@@ -419,7 +428,7 @@ fn a_callback_may_change_the_registry_and_events_stay_in_order() {
 fn events_of_many_threads_arrive_in_the_order_of_the_changes() {
     let registry = Arc::new(Registry::default());
     registry.register(native_tool("t")).unwrap();
-    let heard = told(&registry);
+    let heard = record_events(&registry);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let registry = &registry;
@@ -449,6 +458,5 @@ fn the_status_has_all_fields_of_each_tool() {
     assert_eq!((&native["enabled"], &plugin["enabled"]), (&true.into(), &false.into()));
     assert_eq!((&plugin["disabled_reason"], &plugin["namespace"]), (&"why".into(), &"p".into()));
     assert_eq!(plugin["source"]["digest"], "00");
-    assert_eq!(native["schema_sha256"], plugin["schema_sha256"], "their schemas are equal"
-);
+    assert_eq!(native["schema_sha256"], plugin["schema_sha256"], "their schemas are equal");
 }

@@ -1,7 +1,7 @@
 //! Updates of many plugins, after a directory scan or a policy reload, as one change of the registry.
 //!
-//! If two plugins claim a name, the first update gets it. So the same files under the same policy always result in the same
-//! catalog, in whatever order the files appeared.
+//! If two plugins claim a name, the first update gets it. So the same files under the same policy always result in the
+//! same catalog, in whatever order the files appeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -9,12 +9,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use toolbay_policy::Profile;
-use toolbay_policy::name::{PluginId, NAME_SEPARATOR};
+use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 
 use super::Registry;
 use super::catalog::Catalog;
 use super::draft::Draft;
-use super::entry::{Bundle, Collision, ToolEntry, ReducerEntry};
+use super::entry::{Bundle, Collision, ReducerEntry, ToolEntry};
 use crate::registry::event::HostEvent;
 
 /// The profiles of a policy by name.
@@ -65,11 +65,17 @@ impl From<Bundle> for PluginContents {
 }
 
 impl Registry {
-    /// Removes the plugins in `gone` and applies the updates in order, as one atomic change. All other entries stay and keep
-    /// their names. `profiles` replaces the profiles of the policy, if given. An update without effect keeps the snapshot.
+    /// Removes the plugins in `gone` and applies the updates in order, as one atomic change. All other entries stay and
+    /// keep their names. `profiles` replaces the profiles of the policy, if given. An update without effect keeps the
+    /// snapshot.
     ///
     /// The events wait for [`Registry::flush_events`], so that the caller can release its locks first.
-    pub fn update(&self, gone: &[PluginId], mut steps: Vec<PluginUpdate>, profiles: Option<Profiles>) -> Vec<UpdateOutcome> {
+    pub fn update(
+        &self,
+        gone: &[PluginId],
+        mut steps: Vec<PluginUpdate>,
+        profiles: Option<Profiles>,
+    ) -> Vec<UpdateOutcome> {
         for choice in steps.iter_mut().flat_map(|step| &mut step.choices) {
             if let UpdateChoice::Put(bundle) = choice {
                 self.run_hooks(bundle);
@@ -81,7 +87,12 @@ impl Registry {
 }
 
 impl Draft {
-    fn update(&mut self, gone: &[PluginId], steps: Vec<PluginUpdate>, profiles: Option<Profiles>) -> Vec<UpdateOutcome> {
+    fn update(
+        &mut self,
+        gone: &[PluginId],
+        steps: Vec<PluginUpdate>,
+        profiles: Option<Profiles>,
+    ) -> Vec<UpdateOutcome> {
         let named: BTreeSet<PluginId> =
             gone.iter().chain(steps.iter().map(|step| &step.plugin)).cloned().collect();
         let mut before = self.catalog.take_plugins(&named);
@@ -145,8 +156,11 @@ impl Catalog {
                     (PluginContents::from(bundle), false)
                 }
                 UpdateChoice::Keep => (
-                    old.map(|old| PluginContents { tools: old.tools.clone(), reducers: old.reducers.clone() })
-                        .unwrap_or_default(),
+                    old.map(|old| PluginContents {
+                        tools: old.tools.clone(),
+                        reducers: old.reducers.clone(),
+                    })
+                    .unwrap_or_default(),
                     true,
                 ),
             };
@@ -171,7 +185,8 @@ impl Catalog {
         Some(Collision::Namespace { namespace: plugin.to_string(), owner: there.owner() })
     }
 
-    /// Adds all contents, or nothing. If `new` is set, the namespace of that plugin must not have tools of other sources.
+    /// Adds all contents, or nothing. If `new` is set, the namespace of that plugin must not have tools of other
+    /// sources.
     fn add_contents(&mut self, part: &PluginContents, new: Option<&PluginId>) -> Result<(), Collision> {
         let (mut names, mut targets) = (BTreeSet::new(), BTreeSet::new());
         for entry in &part.tools {
@@ -201,7 +216,11 @@ impl Catalog {
 }
 
 /// The event for a plugin whose contents change from `old` to `new`.
-fn plugin_event(plugin: &PluginId, old: Option<&PluginContents>, new: Option<&PluginContents>) -> Option<HostEvent> {
+fn plugin_event(
+    plugin: &PluginId,
+    old: Option<&PluginContents>,
+    new: Option<&PluginContents>,
+) -> Option<HostEvent> {
     let label = new.or(old)?.tools.first().map(|entry| entry.def.source.label());
     let source = label.unwrap_or_else(|| format!("plugin:{plugin}"));
     HostEvent::from_source_change(source, old.map(|part| &*part.tools), new.map(|part| &*part.tools))

@@ -1,7 +1,7 @@
 //! Views: the tools that one caller sees and may call. Definitions and admission come from the same object.
 //!
-//! A view is a catalog with a filter and optional local tools. It never changes, and its construction does no work per tool.
-//! The listing is computed once and shared by all views with the same catalog and filter.
+//! A view is a catalog with a filter and optional local tools. It never changes, and its construction does no work per
+//! tool. The listing is computed once and shared by all views with the same catalog and filter.
 
 mod filter;
 mod merge;
@@ -19,7 +19,7 @@ use toolbay_policy::similar;
 use toolbay_policy::text::one_line;
 
 use self::filter::{ToolDenial, ToolOrigin};
-use crate::registry::{Bundle, Catalog, Collision, ToolListing, OnCollision, ReducerEntry};
+use crate::registry::{Bundle, Catalog, Collision, OnCollision, ReducerEntry, ToolListing};
 use crate::tool::content::{ErrorCode, ToolError};
 use crate::tool::prompts_and_resources::PromptsAndResources;
 
@@ -85,7 +85,9 @@ impl<'v> FoundTool<'v> {
             None => return Ok(self.entry),
             Some(ToolDenial::Excluded) => format!("Tool {name} is not available on this surface"),
             Some(ToolDenial::NotPermitted) => format!("Tool {name} is not permitted for this agent"),
-            Some(ToolDenial::NotInProfile(profile)) => format!("Tool {name} is not in the profile `{profile}`"),
+            Some(ToolDenial::NotInProfile(profile)) => {
+                format!("Tool {name} is not in the profile `{profile}`")
+            }
             Some(ToolDenial::Disabled(reason)) => format!("Tool {name} is disabled: {reason}"),
             Some(ToolDenial::Unavailable(refusal)) => {
                 let text = format!("Tool {name} is not currently available: {}", refusal.for_model(name));
@@ -126,13 +128,17 @@ impl View {
         Self { catalog, filter, local: None, listing: Arc::default() }
     }
 
-    /// Returns a new view with additional local tools and reducers, which exist in that view only. The allow lists of the
-    /// filter do not apply to them, but its exclusions do.
+    /// Returns a new view with additional local tools and reducers, which exist in that view only. The allow lists of
+    /// the filter do not apply to them, but its exclusions do.
     ///
     /// # Errors
     /// A name is taken in the catalog or this view, even by a tool that the filter hides, and the policy of the tool or
     /// `on_collision` is [`OnCollision::Throw`].
-    pub fn with_bundle(&self, bundle: impl Into<Bundle>, on_collision: OnCollision) -> Result<Self, Collision> {
+    pub fn with_bundle(
+        &self,
+        bundle: impl Into<Bundle>,
+        on_collision: OnCollision,
+    ) -> Result<Self, Collision> {
         let Bundle { tools, reducers } = bundle.into();
         let mut own = self.local.as_deref().cloned().unwrap_or_default();
         for mut entry in tools {
@@ -174,7 +180,11 @@ impl View {
 
     /// The default list, sorted by name: the callable tools, except for hidden and deferred ones.
     pub fn definitions(&self) -> impl ExactSizeIterator<Item = &Arc<ToolEntry>> {
-        let list = || self.found_tools().filter(|held| held.filter.lists_by_default(held.entry)).filter_map(FoundTool::if_available);
+        let list = || {
+            self.found_tools()
+                .filter(|held| held.filter.lists_by_default(held.entry))
+                .filter_map(FoundTool::if_available)
+        };
         let listing = self.listing.get_or_init(|| match self.local {
             None => self.catalog.listing(&self.filter, || list().cloned().collect()),
             Some(_) => list().cloned().collect(),
@@ -239,7 +249,8 @@ impl View {
         self.find_tool(name).ok_or_else(|| self.unknown_tool_error(name)).and_then(FoundTool::check_available)
     }
 
-    /// The reason why a tool is not callable, for the operator, with the policy lines that help; `None` if it is callable.
+    /// The reason why a tool is not callable, for the operator, with the policy lines that help; `None` if it is
+    /// callable.
     #[must_use]
     pub fn denial_reason(&self, entry: &ToolEntry) -> Option<String> {
         let held = self.find_tool(entry.def.name.as_str()).filter(|held| std::ptr::eq(&**held.entry, entry));
@@ -284,21 +295,25 @@ impl View {
         &self.catalog
     }
 
-    /// The error for an unknown name, with suggestions of similar names. Only tools that a search in this view finds are
-    /// suggested.
+    /// The error for an unknown name, with suggestions of similar names. Only tools that a search in this view finds
+    /// are suggested.
     #[must_use]
     pub fn unknown_tool_error(&self, name: &str) -> ToolError {
-        let meant = similar::did_you_mean(&self.similar(name));
-        ToolError::new(ErrorCode::NotAvailable, format!("Unknown tool: {}{meant}", one_line(name, MAX_NAME)))
+        let mut message = format!("Unknown tool: {}", one_line(name, MAX_NAME));
+        if let Some(suggestion) = similar::did_you_mean(&self.similar(name)) {
+            message += &format!("; {suggestion}");
+        }
+        ToolError::new(ErrorCode::NotAvailable, message)
     }
 
-    /// The names that are most similar to an unknown name, among the tools that a search finds: at most three, best first.
-    /// In a catalog with more than `MAX_COMPARED` tools, only names of the same namespace are compared.
+    /// The names that are most similar to an unknown name, among the tools that a search finds: at most three, best
+    /// first. In a catalog with more than `MAX_COMPARED` tools, only names of the same namespace are compared.
     #[must_use]
     pub fn similar(&self, name: &str) -> Vec<&str> {
         let namespace = name.split_once(NAME_SEPARATOR).map(|(namespace, _)| namespace);
         let all = self.catalog.tools().len() <= MAX_COMPARED;
-        let near = |entry: &&Arc<ToolEntry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
+        let near =
+            |entry: &&Arc<ToolEntry>| all || (namespace.is_some() && entry.def.namespace() == namespace);
         let names = self.discoverable().filter(near).take(MAX_COMPARED);
         similar::similar_names(name, names.map(|entry| entry.def.name.as_str()))
     }
@@ -306,7 +321,8 @@ impl View {
     /// The tool with this name and its filter.
     pub(crate) fn find_tool(&self, name: &str) -> Option<FoundTool<'_>> {
         let own = self.local.as_ref().and_then(|own| own.tools.get(name));
-        own.map(LocalTool::as_found).or_else(|| self.catalog.get(name).map(|entry| self.found_in_catalog(entry)))
+        own.map(LocalTool::as_found)
+            .or_else(|| self.catalog.get(name).map(|entry| self.found_in_catalog(entry)))
     }
 
     fn found_in_catalog<'v>(&'v self, entry: &'v Arc<ToolEntry>) -> FoundTool<'v> {

@@ -1,4 +1,5 @@
-//! Attachments: files that come with a turn and files that tools create in it. The port and an implementation in memory.
+//! Attachments: files that come with a turn and files that tools create in it. The port and an implementation in
+//! memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -123,7 +124,12 @@ impl MemoryAttachments {
         made.map(|kept| (kept.attachment.clone(), Arc::clone(&kept.data))).collect()
     }
 
-    fn create_sync(&self, name: &str, media_type: &str, data: Vec<u8>) -> Result<Attachment, AttachmentError> {
+    fn create_sync(
+        &self,
+        name: &str,
+        media_type: &str,
+        data: Vec<u8>,
+    ) -> Result<Attachment, AttachmentError> {
         let mut all = self.stored.lock();
         let made = all.iter().filter(|kept| kept.made_by_a_tool);
         let (count, bytes) =
@@ -211,7 +217,6 @@ mod tests {
 
     #[test]
     fn a_name_cannot_be_a_path() {
-
         for good in ["a", "report.pdf", "übersicht 2.txt", ".hidden", "a..b", &"n".repeat(255)] {
             assert_eq!(check_name(good), Ok(()), "{good:?}");
         }

@@ -89,12 +89,18 @@ impl<T> EffectiveLimit<T> {
     }
 }
 
-fn stricter_limit<T: PartialOrd>(key: &'static str, policy: Option<T>, own: Option<T>) -> Option<EffectiveLimit<T>> {
+fn stricter_limit<T: PartialOrd>(
+    key: &'static str,
+    policy: Option<T>,
+    own: Option<T>,
+) -> Option<EffectiveLimit<T>> {
     match (policy, own) {
         (None, None) => None,
         (Some(most), None) => Some(EffectiveLimit { most, key, of_policy: true }),
         (None, Some(most)) => Some(EffectiveLimit { most, key, of_policy: false }),
-        (Some(policy), Some(own)) if policy <= own => Some(EffectiveLimit { most: policy, key, of_policy: true }),
+        (Some(policy), Some(own)) if policy <= own => {
+            Some(EffectiveLimit { most: policy, key, of_policy: true })
+        }
         (Some(_), Some(own)) => Some(EffectiveLimit { most: own, key, of_policy: false }),
     }
 }
@@ -206,7 +212,8 @@ impl Session {
             policy.max_identical_calls_per_turn,
             own.max_identical_calls_per_turn,
         );
-        let of_session = stricter_limit("max_identical_calls", policy.max_identical_calls, own.max_identical_calls);
+        let of_session =
+            stricter_limit("max_identical_calls", policy.max_identical_calls, own.max_identical_calls);
         let of_turn = turn.and_then(|turn| Some(("turn", &turn.same, of_turn?)));
         let of_session = of_session.map(|bound| ("session", &self.usage.same, bound));
         for (span, tally, bound) in of_turn.into_iter().chain(of_session) {

@@ -12,7 +12,8 @@ use crate::tool::ToolDef;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{BlockBody, ResourceBody, ToolOutput};
 
-/// Bytes that an entry takes in addition to its texts: an upper bound, so that the cache of empty results is bounded, too.
+/// Bytes that an entry takes in addition to its texts: an upper bound, so that the cache of empty results is bounded,
+/// too.
 const OVERHEAD: u64 = 512;
 
 /// The key of a cached result. The tool is not part of the key but compared by identity: a new version of its plugin, a

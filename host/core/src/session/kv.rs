@@ -99,12 +99,14 @@ pub fn check_key(key: &str) -> Result<(), KvError> {
     match key.len() {
         0 => Err(KvError::Other("the key is empty".to_owned())),
         1..=MAX_KEY_BYTES => Ok(()),
-        bytes => Err(KvError::Other(format!("the key has {bytes} bytes; the limit is {MAX_KEY_BYTES} bytes"))),
+        bytes => {
+            Err(KvError::Other(format!("the key has {bytes} bytes; the limit is {MAX_KEY_BYTES} bytes")))
+        }
     }
 }
 
-/// Stores entries. Before an operation the host checks the key with [`check_key`], the owner with [`Bucket::new`] and the
-/// granted scope.
+/// Stores entries. Before an operation the host checks the key with [`check_key`], the owner with [`Bucket::new`] and
+/// the granted scope.
 ///
 /// Each operation is atomic, also with respect to other hosts on the same store. Expired entries do not exist for any
 /// operation. An operation whose future is dropped happens completely or not at all.
@@ -145,8 +147,8 @@ pub trait KvStore: Send + Sync + fmt::Debug {
         quota: Quota,
     ) -> BoxFuture<'a, Result<i64, KvError>>;
 
-    /// Sets a key only if its value is `expected` (`None`: only if the key does not exist). Returns whether the value was
-    /// set. The expiry does not change.
+    /// Sets a key only if its value is `expected` (`None`: only if the key does not exist). Returns whether the value
+    /// was set. The expiry does not change.
     fn replace<'a>(
         &'a self,
         bucket: &'a Bucket,

@@ -1,5 +1,5 @@
-//! The store for the full texts of results that were cut or reduced: the port and a store in memory. Each text belongs to
-//! the session that received the result. [`query`] reads parts of a text.
+//! The store for the full texts of results that were cut or reduced: the port and a store in memory. Each text belongs
+//! to the session that received the result. [`query`] reads parts of a text.
 
 pub mod query;
 
@@ -33,8 +33,8 @@ impl OutputId {
         valid.then(|| Self(text.to_owned()))
     }
 
-    /// The id of a text: the first 8 bytes of the SHA-256 of the text and its origin. The same text of the same tool has
-    /// the same id.
+    /// The id of a text: the first 8 bytes of the SHA-256 of the text and its origin. The same text of the same tool
+    /// has the same id.
     #[must_use]
     pub fn from_text(text: &SavedText) -> Self {
         let mut digest = Sha256::new();
@@ -95,7 +95,9 @@ pub struct SavedOutput {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SaveError {
     /// The text is larger than the limit of a session.
-    #[error("the text has {bytes} bytes; the limit is {most} (`saved_output_bytes_per_session` in the policy's [host])")]
+    #[error(
+        "the text has {bytes} bytes; the limit is {most} (`saved_output_bytes_per_session` in the policy's [host])"
+    )]
     TooLarge {
         /// The size of the text in bytes.
         bytes: u64,
@@ -120,7 +122,11 @@ pub struct OutputQuota {
 
 impl From<&HostLimits> for OutputQuota {
     fn from(host: &HostLimits) -> Self {
-        Self { bytes: host.saved_output_bytes, session_bytes: host.saved_output_bytes_per_session, age: host.saved_output_age }
+        Self {
+            bytes: host.saved_output_bytes,
+            session_bytes: host.saved_output_bytes_per_session,
+            age: host.saved_output_age,
+        }
     }
 }
 
@@ -209,7 +215,11 @@ impl MemoryOutputStore {
         let of_session = kept.order.iter().filter(|key| &*key.0 == session);
         let listed = of_session.filter_map(|key| {
             let (text, _) = kept.texts.get(key)?;
-            Some(SavedOutput { id: key.1.clone(), tool: Arc::clone(&text.tool), bytes: text.text.len() as u64 })
+            Some(SavedOutput {
+                id: key.1.clone(),
+                tool: Arc::clone(&text.tool),
+                bytes: text.text.len() as u64,
+            })
         });
         listed.collect()
     }
@@ -264,7 +274,7 @@ mod tests {
         SavedText { text: text.into(), source: "plugin:p".into(), tool: tool.into(), untrusted: false }
     }
 
-    fn spool(bytes: u64, session_bytes: u64, age: Duration) -> MemoryOutputStore {
+    fn store(bytes: u64, session_bytes: u64, age: Duration) -> MemoryOutputStore {
         MemoryOutputStore::new(OutputQuota { bytes, session_bytes, age })
     }
 
@@ -272,16 +282,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_cannot_read_the_texts_of_another() {
-        let spool = spool(1 << 20, 1 << 20, LONG);
+        let store = store(1 << 20, 1 << 20, LONG);
         let kept = text(&"x".repeat(60), "p__t");
-        let id = spool.put("a", kept.clone()).await.unwrap();
-        assert_eq!(spool.get("a", &id).await, Some(kept.clone()));
+        let id = store.put("a", kept.clone()).await.unwrap();
+        assert_eq!(store.get("a", &id).await, Some(kept.clone()));
         for other in ["b", "A", "a ", "", "a\0", "á", "a/../a"] {
-            assert_eq!(spool.get(other, &id).await, None, "{other:?}");
-            assert!(spool.list(other).await.is_empty());
+            assert_eq!(store.get(other, &id).await, None, "{other:?}");
+            assert!(store.list(other).await.is_empty());
         }
-        assert_eq!(spool.put("a", kept.clone()).await, Ok(id.clone()), "the same text has the same id");
-        assert_eq!(spool.list("a").await.len(), 1);
+        assert_eq!(store.put("a", kept.clone()).await, Ok(id.clone()), "the same text has the same id");
+        assert_eq!(store.list("a").await.len(), 1);
         assert_ne!(OutputId::from_text(&SavedText { untrusted: true, ..kept.clone() }), id);
         assert_ne!(OutputId::from_text(&SavedText { tool: "p__u".into(), ..kept }), id);
         assert_eq!(OutputId::parse(id.as_str()), Some(id));
@@ -300,42 +310,41 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_texts_beyond_a_quota_are_removed() {
         let weight = |n: u64| n * (100 + OVERHEAD_BYTES);
-        let spool = spool(weight(4), weight(2), LONG);
+        let store = store(weight(4), weight(2), LONG);
         let put =
-            async |session: &str, n: u8| spool.put(session, text(&n.to_string().repeat(100), "t")).await;
+            async |session: &str, n: u8| store.put(session, text(&n.to_string().repeat(100), "t")).await;
         let first = put("a", 1).await.unwrap();
         put("a", 2).await.unwrap();
         put("a", 1).await.unwrap();
         put("a", 3).await.unwrap();
-        assert!(spool.get("a", &first).await.is_some(), "saving a text again renews its age");
-        assert_eq!(spool.list("a").await.len(), 2, "the quota of the session is exceeded");
+        assert!(store.get("a", &first).await.is_some(), "saving a text again renews its age");
+        assert_eq!(store.list("a").await.len(), 2, "the quota of the session is exceeded");
         for (session, n) in [("b", 4), ("c", 5), ("d", 6), ("e", 7)] {
             put(session, n).await.unwrap();
         }
-        assert!(spool.list("a").await.is_empty(), "the quota of all sessions is exceeded");
+        assert!(store.list("a").await.is_empty(), "the quota of all sessions is exceeded");
         {
-            let kept = spool.saved.lock();
+            let kept = store.saved.lock();
             assert_eq!(
                 (kept.bytes, kept.order.len(), kept.texts.len(), kept.sessions.len()),
                 (weight(4), 4, 4, 4)
             );
         }
-        let huge = spool.put("a", text(&"x".repeat(3000), "t")).await;
+        let huge = store.put("a", text(&"x".repeat(3000), "t")).await;
         assert!(matches!(huge, Err(SaveError::TooLarge { bytes: 3000, .. })), "{huge:?}");
     }
 
     #[tokio::test]
     async fn the_number_of_texts_is_bounded_and_old_texts_expire() {
-        let spool = spool(1 << 30, 1 << 30, LONG);
+        let store = store(1 << 30, 1 << 30, LONG);
         for n in 0..=MAX_TEXTS {
-            spool.put("a", text(&n.to_string(), "t")).await.unwrap();
+            store.put("a", text(&n.to_string(), "t")).await.unwrap();
         }
-        assert_eq!(spool.list("a").await.len(), MAX_TEXTS);
-        let short = super::tests::spool(1 << 20, 1 << 20, Duration::ZERO);
+        assert_eq!(store.list("a").await.len(), MAX_TEXTS);
+        let short = super::tests::store(1 << 20, 1 << 20, Duration::ZERO);
         let id = short.put("a", text("x", "t")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert_eq!(short.get("a", &id).await, None, "the text has expired"
-);
+        assert_eq!(short.get("a", &id).await, None, "the text has expired");
         assert_eq!(short.saved.lock().bytes, 0);
     }
 }

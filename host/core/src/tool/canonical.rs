@@ -1,5 +1,5 @@
-//! The canonical form of JSON values (RFC 8785, JCS), so that equal arguments have equal digests: sorted members, no white
-//! space, numbers as in ECMAScript. Unlike JCS, integers keep all their digits.
+//! The canonical form of JSON values (RFC 8785, JCS), so that equal arguments have equal digests: sorted members, no
+//! white space, numbers as in ECMAScript. Unlike JCS, integers keep all their digits.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,8 +26,8 @@ impl Digest {
         Self(digested.finalize().into())
     }
 
-    /// Calls `show` with the digest in hex. Each audit record has two digests, so they are formatted at once instead of digit
-    /// by digit.
+    /// Calls `show` with the digest in hex. Each audit record has two digests, so they are formatted at once instead of
+    /// digit by digit.
     fn with_hex<T>(self, show: impl FnOnce(&str) -> T) -> T {
         let mut text = [0; 64];
         for (digits, byte) in text.chunks_exact_mut(2).zip(self.0) {
@@ -68,8 +68,8 @@ pub fn sha256(value: &Value) -> Digest {
     Digest::from_hasher(digested)
 }
 
-/// The SHA-256 of a call, `{"args":…,"tool":…}` in canonical form, and that of its arguments. Equal calls have equal digests,
-/// whatever the order of their arguments.
+/// The SHA-256 of a call, `{"args":…,"tool":…}` in canonical form, and that of its arguments. Equal calls have equal
+/// digests, whatever the order of their arguments.
 #[must_use]
 pub fn sha256_of_call(tool: &str, args: &Value) -> (Digest, Digest) {
     let (mut call, mut alone) = (Sha256::new_with_prefix(b"{\"args\":"), Sha256::new());

@@ -1,5 +1,5 @@
-//! Compatibility of tool definitions with clients and model vendors. The host accepts these definitions, but a client or
-//! vendor does not.
+//! Compatibility of tool definitions with clients and model vendors. The host accepts these definitions, but a client
+//! or vendor does not.
 //!
 //! | definition | effect |
 //! |---|---|
@@ -61,22 +61,25 @@ pub fn findings(def: &ToolDef) -> Vec<CompatFinding> {
     let input = def.input_schema.value();
     for keyword in ["anyOf", "oneOf", "allOf"].into_iter().filter(|keyword| input.get(keyword).is_some()) {
         found.push(breaking(format!(
-            "the input schema of `{name}` has `{keyword}` at its root; the Claude API returns status 400, and Claude Code \
-             loses the session"
+            "the input schema of `{name}` has `{keyword}` at its root; the Claude API returns status 400, and Claude \
+             Code loses the session"
         )));
     }
     let properties = input.get("properties").and_then(Value::as_object);
-    for property in properties.into_iter().flatten().map(|(property, _)| property).filter(|p| !is_portable_argument(p))
+    for property in
+        properties.into_iter().flatten().map(|(property, _)| property).filter(|p| !is_portable_argument(p))
     {
         let property = one_line(property, MAX_ARGUMENT);
         found.push(breaking(format!(
-            "argument `{property}` of `{name}` is not an identifier of at most {MAX_ARGUMENT} characters; Gemini refuses it"
+            "argument `{property}` of `{name}` is not an identifier of at most {MAX_ARGUMENT} characters; Gemini refuses \
+             it"
         )));
     }
     if let Some(target) = find_external_reference(input) {
         let target = one_line(&target, 100);
         found.push(breaking(format!(
-            "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, and clients do not follow it"
+            "the input schema of `{name}` refers to `{target}`; OpenAI and Gemini refuse it, and clients do not \
+             follow it"
         )));
     }
     for problem in header_problems(input) {
@@ -130,7 +133,8 @@ fn header_problems(input: &Value) -> Vec<String> {
             let name = header.as_str().filter(|name| is_token(name));
             match name {
                 None => {
-                    problems.push(format!("`x-mcp-header` of argument `{property}` is not a valid header name"));
+                    problems
+                        .push(format!("`x-mcp-header` of argument `{property}` is not a valid header name"));
                 }
                 Some(name) if !names.insert(name.to_ascii_lowercase()) => {
                     problems.push(format!("two arguments have the `x-mcp-header` `{name}`"));
@@ -218,7 +222,11 @@ mod tests {
             ("a", with("anyOf", json!([{}])), Some("Claude Code")),
             ("a", with("properties", json!({"a.b": {}})), Some("Gemini")),
             ("a", property(json!({"type": "string", "x-mcp-header": ""})), Some("not a valid header name")),
-            ("a", property(json!({"type": "string", "x-mcp-header": "a b"})), Some("not a valid header name")),
+            (
+                "a",
+                property(json!({"type": "string", "x-mcp-header": "a b"})),
+                Some("not a valid header name"),
+            ),
             ("a", property(json!({"type": "string", "x-mcp-header": 1})), Some("not a valid header name")),
             ("a", property(json!({"type": "object", "x-mcp-header": "A"})), Some("not primitive")),
             (
@@ -252,7 +260,6 @@ mod tests {
 
     #[test]
     fn an_external_reference_is_found_at_any_depth() {
-
         let outside = |schema: Value| super::find_external_reference(&schema);
         assert_eq!(outside(json!({"$ref": "https://x"})).as_deref(), Some("https://x"));
         assert_eq!(outside(json!({"items": [{"$dynamicRef": "#a"}]})).as_deref(), Some("#a"));

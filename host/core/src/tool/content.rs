@@ -70,8 +70,8 @@ pub struct ToolError {
     pub subject: Option<String>,
     /// The cost of the attempt in US dollars, if any.
     pub cost_usd: Option<f64>,
-    /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only the
-    /// host sets it.
+    /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only
+    /// the host sets it.
     pub hint: Option<String>,
 }
 
@@ -100,7 +100,8 @@ impl ToolError {
 /// The result of a tool: an output or the tool's own error. Reducers take and return it.
 pub type ToolResult = Result<ToolOutput, ToolError>;
 
-/// A content block, which corresponds to an MCP content block. Binary data is not encoded; the edge encodes it as base64.
+/// A content block, which corresponds to an MCP content block. Binary data is not encoded; the edge encodes it as
+/// base64.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContentBlock {
     /// The content of the block.
@@ -109,7 +110,8 @@ pub struct ContentBlock {
     pub annotations: Option<BlockAnnotations>,
 }
 
-/// Longest media type or date of a block, in characters: each half of a media type has at most 127 (RFC 6838, section 4.2).
+/// Longest media type or date of a block, in characters: each half of a media type has at most 127 (RFC 6838, section
+/// 4.2).
 const MAX_MACHINE_FIELD: usize = 255;
 
 impl ContentBlock {

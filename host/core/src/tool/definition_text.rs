@@ -1,6 +1,7 @@
-//! Sanitizes the untrusted texts in tool definitions: descriptions, titles and texts of schemas, from plugins, MCP servers and
-//! OpenAPI documents. A model reads these texts next to the operator's instructions. So the host removes values of secrets,
-//! invisible characters ([`toolbay_policy::text::hidden_chars`]) and chat template tokens, and limits the length.
+//! Sanitizes the untrusted texts in tool definitions: descriptions, titles and texts of schemas, from plugins, MCP
+//! servers and OpenAPI documents. A model reads these texts next to the operator's instructions. So the host removes
+//! values of secrets, invisible characters ([`toolbay_policy::text::hidden_chars`]) and chat template tokens, and
+//! limits the length.
 //!
 //! | text | treatment |
 //! |---|---|
@@ -184,7 +185,9 @@ impl SchemaSanitizer<'_> {
             return Ok(());
         }
         let shown = sanitize_label(name, MAX_SHOWN, self.redact);
-        Err(format!("the name `{shown}` in the schema has a chat template token, an invisible character or a secret"))
+        Err(format!(
+            "the name `{shown}` in the schema has a chat template token, an invisible character or a secret"
+        ))
     }
 
     /// Whether a text needs no change.
@@ -195,8 +198,8 @@ impl SchemaSanitizer<'_> {
     }
 }
 
-/// An equivalent pattern with invisible characters as ECMA-262 escapes. `None` if a backslash precedes such a character, since
-/// an escape would change the meaning.
+/// An equivalent pattern with invisible characters as ECMA-262 escapes. `None` if a backslash precedes such a
+/// character, since an escape would change the meaning.
 fn escape_pattern(pattern: &str) -> Option<String> {
     let (mut out, mut done) = (String::new(), 0);
     for (at, c) in hidden_chars(pattern) {
@@ -305,7 +308,10 @@ mod tests {
             json!({"properties": {long + "\u{e0041}": {}}}),
         ] {
             assert_eq!(
-                sanitize_schema(&mut bad, &no_redaction).unwrap_err().chars().find(|c| toolbay_policy::text::is_hidden(*c)),
+                sanitize_schema(&mut bad, &no_redaction)
+                    .unwrap_err()
+                    .chars()
+                    .find(|c| toolbay_policy::text::is_hidden(*c)),
                 None
             );
         }

@@ -1,7 +1,7 @@
 //! Differences between two versions of a tool, and whether they break callers.
 //!
-//! A change of the input schema is *compatible* if every valid call stays valid, and *breaking* otherwise. It is *unknown* for
-//! keywords that are not compared, such as patterns and combinators.
+//! A change of the input schema is *compatible* if every valid call stays valid, and *breaking* otherwise. It is
+//! *unknown* for keywords that are not compared, such as patterns and combinators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -255,7 +255,8 @@ fn mirror(change: SchemaChange) -> SchemaChange {
 }
 
 /// Keywords that do not affect validation.
-const ANNOTATION_KEYWORDS: [&str; 7] = ["description", "title", "examples", "default", "$comment", "$schema", "deprecated"];
+const ANNOTATION_KEYWORDS: [&str; 7] =
+    ["description", "title", "examples", "default", "$comment", "$schema", "deprecated"];
 /// Numeric limits: the keyword, and whether a larger number accepts more values.
 const BOUNDS: [(&str, bool); 10] = [
     ("minimum", false),
@@ -311,7 +312,9 @@ fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, d
     match (kinds(old), kinds(new)) {
         (old, new) if old == new => {}
         (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
-        (Some(old), Some(new)) if old.is_subset(&new) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
+        (Some(old), Some(new)) if old.is_subset(&new) => {
+            diff.add(at, SchemaChange::Widened, Impact::Compatible)
+        }
         _ => diff.add(at, SchemaChange::TypeChanged, Impact::Breaking),
     }
     let values = |map: &Map<String, Value>| match (map.get("enum"), map.get("const")) {
@@ -367,13 +370,23 @@ fn compare_properties(
         }
     }
     match (open(old), open(new)) {
-        (true, false) => diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking),
-        (false, true) => diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible),
+        (true, false) => {
+            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking)
+        }
+        (false, true) => {
+            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible)
+        }
         _ => {}
     }
 }
 
-fn compare_bound(old: Option<&Value>, new: Option<&Value>, larger_is_more: bool, at: &str, diff: &mut ToolDiff) {
+fn compare_bound(
+    old: Option<&Value>,
+    new: Option<&Value>,
+    larger_is_more: bool,
+    at: &str,
+    diff: &mut ToolDiff,
+) {
     let number = |value: Option<&Value>| value.and_then(Value::as_f64);
     match (number(old), number(new)) {
         (before, after) if before == after => {}
@@ -472,7 +485,7 @@ mod tests {
 
     #[test]
     fn changes_of_the_parameters_are_classified() {
-        use {SchemaChange as C, Impact as I};
+        use {Impact as I, SchemaChange as C};
         let (none, a) = (json!({}), json!({"a": {"type": "string"}}));
         for (old, new, change, impact) in [
             ((&none, &[][..]), (&a, &[][..]), C::AddedOptional, I::Compatible),
@@ -489,7 +502,7 @@ mod tests {
 
     #[test]
     fn changes_of_the_accepted_values_are_classified() {
-        use {SchemaChange as C, Impact as I};
+        use {Impact as I, SchemaChange as C};
         let list = |of: &str| json!({"type": "array", "items": {"type": of}});
         for (old, new, change, impact) in [
             (json!({"type": "string"}), json!({"type": "integer"}), C::TypeChanged, I::Breaking),

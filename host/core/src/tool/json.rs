@@ -1,9 +1,9 @@
 //! Strict parsing of untrusted JSON.
 //!
-//! The host validates the parsed value but passes on the *text*, so both must mean the same to every reader. An object with a
-//! duplicate key is therefore refused: RFC 8259, section 4, leaves its meaning open, and a guest might use the other value.
-//! The parser limits the depth to 128 and the number of values: a value of 2 bytes (`0,`) becomes a node of 70 bytes, so 4 MiB
-//! of text would take 150 MiB of memory.
+//! The host validates the parsed value but passes on the *text*, so both must mean the same to every reader. An object
+//! with a duplicate key is therefore refused: RFC 8259, section 4, leaves its meaning open, and a guest might use the
+//! other value. The parser limits the depth to 128 and the number of values: a value of 2 bytes (`0,`) becomes a node
+//! of 70 bytes, so 4 MiB of text would take 150 MiB of memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,8 +26,8 @@ pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     Ok(value)
 }
 
-/// An upper bound of the number of values in a JSON text: one more than its separators and opening brackets. It scans the
-/// text once without allocation, so use it before parsing.
+/// An upper bound of the number of values in a JSON text: one more than its separators and opening brackets. It scans
+/// the text once without allocation, so use it before parsing.
 #[must_use]
 pub fn max_value_count(text: &str) -> usize {
     let (mut count, mut quoted, mut escaped) = (1, false, false);

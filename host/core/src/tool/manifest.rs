@@ -1,8 +1,8 @@
-//! The manifest of a plain component, `NAME.plugin.toml` beside `NAME.wasm`: it declares which functions of the component
-//! are tools, or how the host starts its program as a tool.
+//! The manifest of a plain component, `NAME.plugin.toml` beside `NAME.wasm`: it declares which functions of the
+//! component are tools, or how the host starts its program as a tool.
 //!
-//! A manifest states what a plugin of the contract returns from `list-tools` and `about`. The host bounds and checks it in
-//! the same way. A manifest grants nothing: `needs` only requests capabilities.
+//! A manifest states what a plugin of the contract returns from `list-tools` and `about`. The host bounds and checks it
+//! in the same way. A manifest grants nothing: `needs` only requests capabilities.
 //!
 //! ```toml
 //! version = 1
@@ -187,10 +187,13 @@ impl ToolManifest {
     fn check(&self) -> Result<(), String> {
         match (&self.export, &self.run) {
             (Some(_), Some(_)) => {
-                return Err("`export` and `run` are both set; a tool is either a function or the program".to_owned());
+                return Err(
+                    "`export` and `run` are both set; a tool is either a function or the program".to_owned()
+                );
             }
             (Some(_), None) if self.output.is_some() => {
-                return Err("`output` is only for programs; the result of a function has its declared type".to_owned());
+                return Err("`output` is only for programs; the result of a function has its declared type"
+                    .to_owned());
             }
             (None, None) => {
                 return Err(

@@ -1,7 +1,7 @@
 //! Prompts and resources of a source. They are data and contain no code.
 //!
-//! A plugin ships one JSON document in the custom section [`SECTION`] of its component. The host reads and checks the document
-//! when it loads the plugin. The constants below limit its size.
+//! A plugin ships one JSON document in the custom section [`SECTION`] of its component. The host reads and checks the
+//! document when it loads the plugin. The constants below limit its size.
 //!
 //! ```json
 //! {
@@ -21,8 +21,8 @@
 //! }
 //! ```
 //!
-//! Names and paths are local to the plugin. The host prefixes them with the plugin's id, so that no plugin can use names of
-//! another: `PLUGIN__review`, `toolbay://plugin/PLUGIN/style.md`.
+//! Names and paths are local to the plugin. The host prefixes them with the plugin's id, so that no plugin can use
+//! names of another: `PLUGIN__review`, `toolbay://plugin/PLUGIN/style.md`.
 
 mod check;
 mod fill;
@@ -35,7 +35,7 @@ pub use self::fill::FillError;
 pub use self::pattern::PathPattern;
 
 use serde::{Deserialize, Serialize};
-use toolbay_policy::name::{PluginId, NAME_SEPARATOR};
+use toolbay_policy::name::{NAME_SEPARATOR, PluginId};
 
 use crate::tool::content::Role;
 
@@ -260,7 +260,8 @@ impl PromptsAndResourcesDocument {
         if text.len() > MAX_DOCUMENT_BYTES {
             return Err(format!("it has {} bytes; the limit is {MAX_DOCUMENT_BYTES} bytes", text.len()));
         }
-        let value = crate::tool::json::parse(text).map_err(|error| format!("it is not valid JSON: {error}"))?;
+        let value =
+            crate::tool::json::parse(text).map_err(|error| format!("it is not valid JSON: {error}"))?;
         // Serde would accept an array with the right number of elements.
         if !value.is_object() {
             return Err("invalid type: the document is not an object".to_owned());
@@ -313,7 +314,11 @@ impl PromptsAndResources {
         Self::with_names(document, str::to_owned, base)
     }
 
-    fn with_names(document: &PromptsAndResourcesDocument, name: impl Fn(&str) -> String, base: &str) -> Result<Self, String> {
+    fn with_names(
+        document: &PromptsAndResourcesDocument,
+        name: impl Fn(&str) -> String,
+        base: &str,
+    ) -> Result<Self, String> {
         let uri = |path: &str| format!("{base}{path}");
         let template = |template: &ResourceTemplate| {
             let uri = uri(&template.path);
@@ -378,7 +383,10 @@ pub fn complete<'a>(argument: &'a DocumentArgument, typed: &str) -> Vec<&'a str>
 
 impl Prompt {
     /// The required arguments that are missing.
-    pub fn missing_arguments<'a>(&'a self, given: &BTreeMap<String, String>) -> impl Iterator<Item = &'a DocumentArgument> {
+    pub fn missing_arguments<'a>(
+        &'a self,
+        given: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a DocumentArgument> {
         self.arguments.iter().filter(|argument| argument.required && !given.contains_key(&argument.name))
     }
 

@@ -1,9 +1,9 @@
 //! JSON Schema 2020-12 for arguments and results. A schema is compiled when its tool is first called.
 //!
-//! The host executes schemas from guests, so it checks them before compilation. Size and depth are limited. Remote references
-//! are refused, since MCP 2026-07-28 forbids fetching them. A reference must not lead back to itself on the same value. The
-//! fan-out of references is limited, since 2 KB of schema could otherwise expand to 2^40 checks. Patterns run on a linear-time
-//! regex engine.
+//! The host executes schemas from guests, so it checks them before compilation. Size and depth are limited. Remote
+//! references are refused, since MCP 2026-07-28 forbids fetching them. A reference must not lead back to itself on the
+//! same value. The fan-out of references is limited, since 2 KB of schema could otherwise expand to 2^40 checks.
+//! Patterns run on a linear-time regex engine.
 
 mod variants;
 
@@ -29,8 +29,8 @@ const MAX_HEIGHT: usize = 128;
 const MAX_WORK: u64 = 100_000_000;
 /// Most work for which findings are collected. With recursive references, collecting them follows every path.
 const MAX_EXPLAINED: u64 = 100_000;
-/// Most work for patterns in one check: bytes of text times an upper bound of the pattern states. It takes a few seconds at
-/// worst.
+/// Most work for patterns in one check: bytes of text times an upper bound of the pattern states. It takes a few
+/// seconds at worst.
 const MAX_MATCHING: u64 = 1_000_000_000;
 /// Most findings in one message.
 const MAX_FINDINGS: usize = 3;
@@ -39,8 +39,8 @@ const MAX_MESSAGE_CHARS: usize = 1500;
 /// Longest finding, in characters.
 const MAX_FINDING_CHARS: usize = 240;
 
-/// A checked schema, cheap to clone. Its validator is compiled at the first validation and then kept, so listing thousands of
-/// tools compiles none.
+/// A checked schema, cheap to clone. Its validator is compiled at the first validation and then kept, so listing
+/// thousands of tools compiles none.
 #[derive(Clone)]
 pub struct Schema {
     value: Arc<Value>,
@@ -90,7 +90,9 @@ impl Schema {
     pub fn input(text: &str) -> Result<Self, SchemaError> {
         let schema = Self::output(text)?;
         if schema.value.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(SchemaError("the root of an input schema must have `\"type\": \"object\"`".to_owned()));
+            return Err(SchemaError(
+                "the root of an input schema must have `\"type\": \"object\"`".to_owned(),
+            ));
         }
         Ok(schema)
     }
@@ -106,18 +108,19 @@ impl Schema {
                 text.len()
             )));
         }
-        let value = json::parse(text).map_err(|e| SchemaError(format!("the schema is not valid JSON: {e}")))?;
+        let value =
+            json::parse(text).map_err(|e| SchemaError(format!("the schema is not valid JSON: {e}")))?;
         if !value.is_object() {
             return Err(SchemaError("the schema is not a JSON object".to_owned()));
         }
-        // Compiled here only to check it, and again at the first call: most tools are only listed, and a validator takes
-        // several times the memory of its schema.
+        // Compiled here only to check it, and again at the first call: most tools are only listed, and a validator
+        // takes several times the memory of its schema.
         compile(&value)?;
         Ok(Self { value: Arc::new(value), compiled: Arc::default() })
     }
 
-    /// Wraps a schema that [`Schema::input`] or [`Schema::output`] of this version has accepted before. The first validation
-    /// checks it again.
+    /// Wraps a schema that [`Schema::input`] or [`Schema::output`] of this version has accepted before. The first
+    /// validation checks it again.
     #[must_use]
     pub fn from_trusted(value: Value) -> Self {
         Self { value: Arc::new(value), compiled: Arc::default() }
@@ -151,7 +154,8 @@ impl Schema {
         if validator.is_valid(instance) {
             return Ok(());
         }
-        // Collecting findings follows every path through the alternatives and takes memory for each, so only small cases do it.
+        // Collecting findings follows every path through the alternatives and takes memory for each, so only small
+        // cases do it.
         if work > MAX_EXPLAINED || (*recursive && height > 6) {
             return plain("it does not match the schema (it is too large to find the place)".to_owned());
         }
@@ -257,7 +261,8 @@ impl<'a> SchemaWalker<'a> {
         Ok((cost, bounds.patterns, bounds.recursive))
     }
 
-    /// The number of schema nodes below `node`, with each reference counted as its target. A recursive reference counts once.
+    /// The number of schema nodes below `node`, with each reference counted as its target. A recursive reference counts
+    /// once.
     fn expanded_cost(&mut self, node: &'a Value, level: usize) -> Result<(u64, usize), SchemaError> {
         let key = std::ptr::from_ref(node);
         if let Some(known) = self.cost.get(&key) {
@@ -267,7 +272,9 @@ impl<'a> SchemaWalker<'a> {
             self.recursive = true;
             return Ok((1, 1));
         }
-        let too_high = || SchemaError(format!("the schema with its references is nested deeper than {MAX_HEIGHT} levels"));
+        let too_high = || {
+            SchemaError(format!("the schema with its references is nested deeper than {MAX_HEIGHT} levels"))
+        };
         if level > MAX_HEIGHT {
             return Err(too_high());
         }

@@ -1,5 +1,5 @@
-//! The labels of a tool. The host derives six labels from the grants. The author's claims count only where the grants leave
-//! the answer open, and they never remove `network`, `file_system` or `privileged`.
+//! The labels of a tool. The host derives six labels from the grants. The author's claims count only where the grants
+//! leave the answer open, and they never remove `network`, `file_system` or `privileged`.
 //!
 //! | label | condition |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | `destructive` | the grants include files to write or a program; or they leave it open (other requests, key-value storage, nested calls) and the author does not claim `additive` |
 //! | `slow` | the source sets it |
 //!
-//! Native code has no grants, so its claims count. The claims of an MCP server do not count: its tools are `destructive`. All
-//! other labels of a source are kept. Of the six derived labels, a source can set `slow` only, and native code can set all.
-//! The operator can add any label but remove none.
+//! Native code has no grants, so its claims count. The claims of an MCP server do not count: its tools are
+//! `destructive`. All other labels of a source are kept. Of the six derived labels, a source can set `slow` only, and
+//! native code can set all. The operator can add any label but remove none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The argument `toolcall_reason`: an optional text in which the model states why it calls a tool. The pipeline removes the
-//! argument before validation, so it never reaches the tool. The audit records it.
+//! The argument `toolcall_reason`: an optional text in which the model states why it calls a tool. The pipeline removes
+//! the argument before validation, so it never reaches the tool. The audit records it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::tool::schema::Schema;
 /// The argument's name.
 pub const NAME: &str = "toolcall_reason";
 
-/// The schema with the optional argument for the reason. `None` if the schema mentions the name anywhere, since the argument
-/// then belongs to the tool.
+/// The schema with the optional argument for the reason. `None` if the schema mentions the name anywhere, since the
+/// argument then belongs to the tool.
 #[must_use]
 pub fn schema_with_reason(schema: &Schema) -> Option<Schema> {
     if mentions_reason(schema.value()) {
@@ -46,8 +46,8 @@ fn mentions_reason(value: &Value) -> bool {
     }
 }
 
-/// Removes the reason from the arguments, parsed and as text, and returns it. The text of all other arguments does not change,
-/// not even in the digits of numbers. A reason that is not a string is returned as JSON.
+/// Removes the reason from the arguments, parsed and as text, and returns it. The text of all other arguments does not
+/// change, not even in the digits of numbers. A reason that is not a string is returned as JSON.
 pub fn take(parsed: &mut Value, args: &mut String) -> Option<Arc<str>> {
     let reason = parsed.as_object_mut()?.shift_remove(NAME)?;
     // The text was parsed, so it is valid and has no duplicate keys. The order of the keys is irrelevant.
@@ -82,7 +82,11 @@ mod tests {
             assert_eq!(shown.is_some(), gets, "{schema:?}");
             let Some(shown) = shown else { continue };
             assert_eq!(shown.value()["properties"][NAME]["type"], "string");
-            assert_eq!(shown.value().get("required"), schema.value().get("required"), "the argument is optional");
+            assert_eq!(
+                shown.value().get("required"),
+                schema.value().get("required"),
+                "the argument is optional"
+            );
             assert!(schema_with_reason(&shown).is_none(), "the argument is added once");
         }
     }

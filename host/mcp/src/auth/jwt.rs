@@ -140,7 +140,7 @@ impl Issuer {
     pub(super) fn revoke_missing(&self, other: Option<&Self>) {
         let same = |other: &&Self| *other.oauth == *self.oauth && other.public_url == self.public_url;
         match other.filter(same) {
-            Some(other) => self.keys.end_all_but(&other.keys),
+            Some(other) => self.keys.revoke_missing(&other.keys),
             None => self.ended.cancel(),
         }
     }

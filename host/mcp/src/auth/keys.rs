@@ -162,8 +162,8 @@ impl KeysUnavailable {
     }
 
     /// Revokes the keys that are not in `others`.
-    pub(super) fn end_all_but(&self, others: &Self) {
-        self.0.current.load().end_all_but(&others.0.current.load());
+    pub(super) fn revoke_missing(&self, others: &Self) {
+        self.0.current.load().revoke_missing(&others.0.current.load());
     }
 
     /// Finds the key with this `kid` for a signature algorithm. Without a `kid`, exactly one key must fit.
@@ -227,7 +227,7 @@ impl KeySource {
             Ok(keys) => {
                 let before = self.current.load_full();
                 let set = KeySet { keys: before.reuse_in(keys), read_at: Some(Instant::now()) };
-                before.end_all_but(&set);
+                before.revoke_missing(&set);
                 self.current.store(Arc::new(set));
                 self.refresh_state.lock().failures = 0;
             }
@@ -260,7 +260,7 @@ impl KeySet {
         keys.into_iter().map(known).collect()
     }
 
-    fn end_all_but(&self, others: &Self) {
+    fn revoke_missing(&self, others: &Self) {
         let gone = self.keys.iter().filter(|key| !others.keys.iter().any(|other| other.is_same_key(key)));
         gone.for_each(|key| key.ended.cancel());
     }

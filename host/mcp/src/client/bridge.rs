@@ -81,7 +81,7 @@ impl Bridge {
 
     /// Passes elicitations of servers to this handler. Without one they are declined.
     #[must_use]
-    pub fn with_elicit(mut self, elicit: Arc<dyn ElicitationHandler>) -> Self {
+    pub fn with_elicitation_handler(mut self, elicit: Arc<dyn ElicitationHandler>) -> Self {
         self.context.elicitation_handler = Some(elicit);
         self
     }

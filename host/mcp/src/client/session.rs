@@ -100,7 +100,7 @@ struct RawImplementation {
 }
 
 impl HandshakeResult {
-    fn read(result: &RawValue) -> Result<Self, LinkError> {
+    fn parse(result: &RawValue) -> Result<Self, LinkError> {
         let unread = |why: String| {
             let why = one_line(&why, MAX_UNREDACTED_CHARS);
             LinkError::InvalidResponse(format!("the result of the handshake cannot be parsed: {why}"))
@@ -219,7 +219,7 @@ impl ClientSession {
                 Err(error) => return Err(error),
             }
         };
-        let hello = result.and_then(|result| HandshakeResult::read(&result).ok());
+        let hello = result.and_then(|result| HandshakeResult::parse(&result).ok());
         let speaks = |hello: &HandshakeResult| {
             hello.supported_versions.as_ref().is_some_and(|all| all.iter().any(|one| one == MODERN))
         };
@@ -240,7 +240,7 @@ impl ClientSession {
         });
         let params = params.as_object().cloned().unwrap_or_default();
         let result = self.request("initialize", params, RequestExtra::default()).await?;
-        let hello = HandshakeResult::read(&result)?;
+        let hello = HandshakeResult::parse(&result)?;
         let version = hello.protocol_version.clone().unwrap_or_default();
         if !HANDSHAKE_VERSIONS.contains(&version.as_str()) {
             return Err(LinkError::Denied(format!(
@@ -411,7 +411,7 @@ mod tests {
         let hello = |info: &Value| {
             let raw =
                 serde_json::value::to_raw_value(&json!({"capabilities": {"tools": {}}, "serverInfo": info}));
-            HandshakeResult::read(&raw.unwrap())
+            HandshakeResult::parse(&raw.unwrap())
                 .map(|hello| hello.into_negotiated(LEGACY, false, &NullConnector))
         };
         let known =

@@ -92,7 +92,7 @@ struct HttpState {
     refused: RefusedRequests,
     sessions: Sessions,
     endpoints: Endpoints,
-    ends: ShutdownSignals,
+    shutdown: ShutdownSignals,
     /// Fires when requests are no longer accepted.
     draining: CancellationToken,
 }
@@ -138,7 +138,7 @@ impl McpHttpServer {
             sessions: Sessions::default(),
             endpoints: Endpoints::new(ends.stop.clone()),
             draining: ends.stop.child_token(),
-            ends,
+            shutdown: ends,
         };
         Ok(Self { state: Arc::new(state) })
     }
@@ -173,7 +173,7 @@ impl McpHttpServer {
             && files.wanted != before.serve
             && let Err(problem) = self.state.apply(&before.serve, &before)
         {
-            tracing::warn!(problem, "the files of [serve] cannot be read");
+            tracing::warn!(problem, "the files that `[serve]` names cannot be read");
         }
         files.record_result(&result);
         result

@@ -70,6 +70,30 @@ fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
 ///
 /// # Errors
 /// The task that serves the client panicked.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// # use toolbay_core::{audit::LogAudit, pipeline::Pipeline, registry::{Registry, view::Filter}};
+/// use toolbay_mcp::{CancellationToken, Options, Server, serve};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (registry, pipeline) = (Arc::new(Registry::default()), Pipeline::new(Arc::new(LogAudit)));
+/// let server = Server::new(registry, pipeline, Filter::default(), Options::default());
+/// let (mut client, stream) = tokio::io::duplex(4096);
+/// let (reader, writer) = tokio::io::split(stream);
+/// let serving = tokio::spawn(serve(server, reader, writer, CancellationToken::new()));
+///
+/// client.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").await?;
+/// client.shutdown().await?;
+/// let mut response = String::new();
+/// client.read_to_string(&mut response).await?;
+/// assert!(response.contains(r#""id":1"#));
+/// # serving.await??;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn serve<R, W>(
     server: Server,
     reader: R,

@@ -1,4 +1,4 @@
-//! Whether a call may happen, and what native tools want to know: asked of the client.
+//! Approvals and input requests of native tools, sent to the client.
 
 use serde_json::{Value, json};
 use toolbay_core::pipeline::CallPolicy;
@@ -6,37 +6,38 @@ use toolbay_mcp::Options;
 use toolbay_policy::permission::{Action, Permissions};
 use toolbay_policy::session::SessionLimits;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 
-/// Every call is asked about, and each may be made twice.
+/// A policy that asks for approval of every call, and allows each call twice.
 fn ask_for_every_call() -> CallPolicy {
     let session = SessionLimits { max_identical_calls: Some(2), ..SessionLimits::default() };
     CallPolicy { permissions: Permissions::new(vec![], Action::Ask), session, ..CallPolicy::default() }
 }
 
-async fn asked(era: ClientEra) -> PipeClient {
+async fn client_with_approvals(era: ClientEra) -> PipeClient {
     PipeClient::with_policy(era, json!({"elicitation": {}}), ask_for_every_call(), Options::default()).await
 }
 
-fn call(arguments: &Value) -> Value {
+fn call_params(arguments: &Value) -> Value {
     json!({"name": "p__t", "arguments": arguments})
 }
 
-/// Repeats a call with an answer and what the server gave to bring back.
-fn again(arguments: &Value, required: &Value, answer: &Value) -> Value {
+/// The parameters that retry a call, with an answer and the request state.
+fn retry_with(arguments: &Value, required: &Value, answer: &Value) -> Value {
     let key = required["inputRequests"].as_object().unwrap().keys().next().unwrap();
-    let mut params = call(arguments);
+    let mut params = call_params(arguments);
     params["inputResponses"] = json!({ key: answer });
     params["requestState"] = required["requestState"].clone();
     params
 }
 
 #[tokio::test]
-async fn who_can_not_be_asked_is_refused_and_reads_no_line_of_the_policy() {
+async fn a_client_without_elicitation_is_refused_without_policy_lines() {
     for (era, capabilities) in
         BOTH_ERAS.into_iter().flat_map(|era| [(era, json!({})), (era, json!({"elicitation": {"url": {}}}))])
     {
-        let mut client = PipeClient::with_policy(era, capabilities, ask_for_every_call(), Options::default()).await;
+        let mut client =
+            PipeClient::with_policy(era, capabilities, ask_for_every_call(), Options::default()).await;
         let result = client.call("p__t", json!({})).await;
         let text = result["content"][0]["text"].as_str().unwrap();
         assert_eq!(result["isError"], true);
@@ -44,16 +45,18 @@ async fn who_can_not_be_asked_is_refused_and_reads_no_line_of_the_policy() {
             text.contains("no approver is available") && text.contains("`toolbay explain p__t`"),
             "{text}"
         );
-        assert!(!text.contains("[[rule]]"), "a model reads no line of the policy: {text}");
+        assert!(!text.contains("[[rule]]"), "the model must not see policy lines: {text}");
     }
     let options = Options { ask: false, ..Options::default() };
-    let mut client = PipeClient::with_policy(ClientEra::Modern, json!({"elicitation": {}}), ask_for_every_call(), options).await;
+    let mut client =
+        PipeClient::with_policy(ClientEra::Modern, json!({"elicitation": {}}), ask_for_every_call(), options)
+            .await;
     assert!(client.call("p__t", json!({})).await["content"].to_string().contains("no approver is available"));
 }
 
 #[tokio::test]
-async fn an_older_client_is_asked_while_the_call_waits() {
-    let mut client = asked(ClientEra::Legacy).await;
+async fn a_legacy_client_is_asked_while_the_call_waits() {
+    let mut client = client_with_approvals(ClientEra::Legacy).await;
     for (answer, runs, part) in [
         (json!({"action": "accept", "content": {}}), true, "\"n\":1"),
         (json!({"action": "decline"}), false, "the answer was no"),
@@ -62,7 +65,7 @@ async fn an_older_client_is_asked_while_the_call_waits() {
     ] {
         let number =
             client.other_messages.len() + usize::from(part == "\"n\":4") * 4 + usize::from(part == "\"n\":1");
-        let id = client.request("tools/call", call(&json!({"n": number, "text": "a\u{202e}b"}))).await;
+        let id = client.request("tools/call", call_params(&json!({"n": number, "text": "a\u{202e}b"}))).await;
         let question = client.notification("elicitation/create").await;
         let text = question["params"]["message"].as_str().unwrap();
         assert!(text.contains("p__t") && text.contains("Arguments:") && !text.contains('\u{202e}'), "{text}");
@@ -72,13 +75,13 @@ async fn an_older_client_is_asked_while_the_call_waits() {
         assert_eq!(result["isError"], !runs, "{result}");
         assert!(result["content"][0]["text"].as_str().unwrap().contains(part), "{result}");
     }
-    assert_eq!(client.call("p__t", json!({"n": 9})).await["isError"], false, "for good");
+    assert_eq!(client.call("p__t", json!({"n": 9})).await["isError"], false, "the approval was remembered");
 }
 
 #[tokio::test]
-async fn a_call_that_ends_takes_its_question_back() {
-    let mut client = asked(ClientEra::Legacy).await;
-    let id = client.request("tools/call", call(&json!({}))).await;
+async fn a_cancelled_call_withdraws_its_elicitation() {
+    let mut client = client_with_approvals(ClientEra::Legacy).await;
+    let id = client.request("tools/call", call_params(&json!({}))).await;
     let question = client.notification("elicitation/create").await;
     client.cancel_request(id).await;
     let told = client.notification("notifications/cancelled").await;
@@ -89,38 +92,38 @@ async fn a_call_that_ends_takes_its_question_back() {
 }
 
 #[tokio::test]
-async fn a_newer_client_calls_again_with_the_answer() {
-    let mut client = asked(ClientEra::Modern).await;
+async fn a_modern_client_retries_with_the_answer() {
+    let mut client = client_with_approvals(ClientEra::Modern).await;
     let arguments = json!({"n": 1});
-    let required = client.send_and_wait("tools/call", call(&arguments)).await["result"].clone();
+    let required = client.send_and_wait("tools/call", call_params(&arguments)).await["result"].clone();
     assert_eq!(required["resultType"], "input_required", "{required}");
     assert!(required["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
     let request = required["inputRequests"].as_object().unwrap().values().next().unwrap();
     assert_eq!(request["method"], "elicitation/create");
     let accept = json!({"action": "accept", "content": {}});
-    let retry = again(&arguments, &required, &accept);
+    let retry = retry_with(&arguments, &required, &accept);
     let result = client.send_and_wait("tools/call", retry.clone()).await["result"].clone();
     assert_eq!((&result["isError"], &result["content"][0]["text"]), (&json!(false), &json!("{\"n\":1}")));
     let error = client.send_and_wait("tools/call", retry).await["error"].clone();
     assert_eq!(error["code"], -32602);
     assert!(error["message"].as_str().unwrap().contains("used before"), "{error}");
 
-    let required = client.send_and_wait("tools/call", call(&arguments)).await["result"].clone();
-    let retry = again(&arguments, &required, &json!({"action": "decline"}));
+    let required = client.send_and_wait("tools/call", call_params(&arguments)).await["result"].clone();
+    let retry = retry_with(&arguments, &required, &json!({"action": "decline"}));
     let result = client.send_and_wait("tools/call", retry).await["result"].clone();
     assert!(result["content"].to_string().contains("the answer was no"), "{result}");
-    // Twice is what the policy allows: questions did not count.
-    let required = client.send_and_wait("tools/call", call(&arguments)).await["result"].clone();
+    // The policy allows two identical calls. Rounds that ended with an input request did not count.
+    let required = client.send_and_wait("tools/call", call_params(&arguments)).await["result"].clone();
     assert!(required["content"].to_string().contains("called 2 times"), "{required}");
 }
 
 #[tokio::test]
-async fn a_state_is_good_for_what_it_was_given_for() {
-    let mut client = asked(ClientEra::Modern).await;
+async fn a_request_state_is_valid_only_for_its_request() {
+    let mut client = client_with_approvals(ClientEra::Modern).await;
     let accept = json!({"action": "accept", "content": {"remember": true}});
     let arguments = json!({"n": 1});
     let state = |required: &Value, change: fn(&mut Value)| {
-        let mut retry = again(&arguments, required, &accept);
+        let mut retry = retry_with(&arguments, required, &accept);
         change(&mut retry);
         retry
     };
@@ -132,17 +135,18 @@ async fn a_state_is_good_for_what_it_was_given_for() {
         |retry: &mut Value| retry["arguments"]["n"] = json!(2),
         |retry: &mut Value| retry["name"] = json!("p__list"),
     ] {
-        let required = client.send_and_wait("tools/call", call(&json!({"n": 1}))).await["result"].clone();
+        let required =
+            client.send_and_wait("tools/call", call_params(&json!({"n": 1}))).await["result"].clone();
         let answer = client.send_and_wait("tools/call", state(&required, change)).await;
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains("call again without it"), "{answer}");
     }
-    // Of another connection.
-    let required = client.send_and_wait("tools/call", call(&json!({"n": 1}))).await["result"].clone();
-    let mut other = asked(ClientEra::Modern).await;
+    // A state of another connection.
+    let required = client.send_and_wait("tools/call", call_params(&json!({"n": 1}))).await["result"].clone();
+    let mut other = client_with_approvals(ClientEra::Modern).await;
     let answer = other.send_and_wait("tools/call", state(&required, |_| {})).await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
-    // Without the state an answer is none: it asks again.
+    // Without the state, the answer is ignored and the server asks again.
     let answer = client
         .send_and_wait(
             "tools/call",
@@ -150,36 +154,45 @@ async fn a_state_is_good_for_what_it_was_given_for() {
         )
         .await;
     assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
-    // Nor is something else than an answer.
+    // An invalid answer is ignored, too.
     for nonsense in [json!(5), json!({"action": "perhaps"}), json!(null)] {
-        let required = client.send_and_wait("tools/call", call(&json!({"n": 1}))).await["result"].clone();
-        let answer = client.send_and_wait("tools/call", again(&json!({"n": 1}), &required, &nonsense)).await;
+        let required =
+            client.send_and_wait("tools/call", call_params(&json!({"n": 1}))).await["result"].clone();
+        let answer =
+            client.send_and_wait("tools/call", retry_with(&json!({"n": 1}), &required, &nonsense)).await;
         assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
     }
 }
 
 #[tokio::test]
-async fn a_state_ends() {
+async fn a_request_state_expires() {
     let options = Options { ask_timeout: std::time::Duration::from_millis(1), ..Options::default() };
-    let mut client = PipeClient::with_policy(ClientEra::Modern, json!({"elicitation": {}}), ask_for_every_call(), options).await;
-    let required = client.send_and_wait("tools/call", call(&json!({}))).await["result"].clone();
+    let mut client =
+        PipeClient::with_policy(ClientEra::Modern, json!({"elicitation": {}}), ask_for_every_call(), options)
+            .await;
+    let required = client.send_and_wait("tools/call", call_params(&json!({}))).await["result"].clone();
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    let retry = again(&json!({}), &required, &json!({"action": "accept", "content": {}}));
+    let retry = retry_with(&json!({}), &required, &json!({"action": "accept", "content": {}}));
     let answer = client.send_and_wait("tools/call", retry).await;
     assert!(answer["error"]["message"].as_str().unwrap().contains("has expired"), "{answer}");
 }
 
 #[tokio::test]
-async fn native_tools_ask_too() {
+async fn native_tools_can_request_input() {
     let name = json!({"action": "accept", "content": {"name": "a"}});
     let place = json!({"action": "decline"});
     let expect = json!([name, place]).to_string();
     let capabilities = json!({"elicitation": {"form": {}}});
     let arguments = json!({"do": "ask"});
 
-    let mut client =
-        PipeClient::with_policy(ClientEra::Legacy, capabilities.clone(), CallPolicy::default(), Options::default()).await;
-    let id = client.request("tools/call", call(&arguments)).await;
+    let mut client = PipeClient::with_policy(
+        ClientEra::Legacy,
+        capabilities.clone(),
+        CallPolicy::default(),
+        Options::default(),
+    )
+    .await;
+    let id = client.request("tools/call", call_params(&arguments)).await;
     for (text, answer) in [("name", &name), ("place", &place)] {
         let question = client.notification("elicitation/create").await;
         assert!(question["params"]["message"].as_str().unwrap().contains(text), "{question}");
@@ -188,20 +201,23 @@ async fn native_tools_ask_too() {
     assert_eq!(client.response(id).await["result"]["content"][0]["text"], expect);
 
     let mut client =
-        PipeClient::with_policy(ClientEra::Modern, capabilities, CallPolicy::default(), Options::default()).await;
-    let mut required = client.send_and_wait("tools/call", call(&arguments)).await["result"].clone();
+        PipeClient::with_policy(ClientEra::Modern, capabilities, CallPolicy::default(), Options::default())
+            .await;
+    let mut required = client.send_and_wait("tools/call", call_params(&arguments)).await["result"].clone();
     for (key, answer) in [("name", &name), ("place", &place)] {
         assert!(required["inputRequests"][key].is_object(), "{required}");
-        required = client.send_and_wait("tools/call", again(&arguments, &required, answer)).await["result"].clone();
+        required =
+            client.send_and_wait("tools/call", retry_with(&arguments, &required, answer)).await["result"]
+                .clone();
     }
-    assert_eq!(required["content"][0]["text"], expect, "what was answered first is remembered: {required}");
+    assert_eq!(required["content"][0]["text"], expect, "the first answer is kept: {required}");
 }
 
 #[tokio::test]
-async fn what_a_client_does_not_offer_it_is_not_asked() {
+async fn undeclared_capabilities_are_not_used() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
-        let answer = client.send_and_wait("tools/call", call(&json!({"do": "sample"}))).await;
+        let answer = client.send_and_wait("tools/call", call_params(&json!({"do": "sample"}))).await;
         match era {
             ClientEra::Legacy => assert!(
                 answer["result"]["content"].to_string().contains("does not offer `sampling`"),
@@ -216,15 +232,17 @@ async fn what_a_client_does_not_offer_it_is_not_asked() {
 }
 
 #[tokio::test]
-async fn lines_of_the_log_go_to_who_wants_them() {
+async fn log_messages_go_to_clients_that_set_a_level() {
     for era in BOTH_ERAS {
         let options = Options { logging: true, ..Options::default() };
         let mut client = PipeClient::with_policy(era, json!({}), CallPolicy::default(), options).await;
         client.call("p__t", json!({"do": "log"})).await;
-        assert_eq!(client.other_messages, Vec::<Value>::new(), "nobody asked for them");
-        let mut params = call(&json!({"do": "log"}));
+        assert_eq!(client.other_messages, Vec::<Value>::new(), "the client set no log level");
+        let mut params = call_params(&json!({"do": "log"}));
         match era {
-            ClientEra::Legacy => drop(client.send_and_wait("logging/setLevel", json!({"level": "info"})).await),
+            ClientEra::Legacy => {
+                drop(client.send_and_wait("logging/setLevel", json!({"level": "info"})).await)
+            }
             ClientEra::Modern => params["_meta"]["io.modelcontextprotocol/logLevel"] = json!("info"),
         }
         let id = client.request("tools/call", params).await;
@@ -234,9 +252,9 @@ async fn lines_of_the_log_go_to_who_wants_them() {
             (&json!("warning"), &json!({"a": 1}))
         );
         client.response(id).await;
-        assert_eq!(client.other_messages, Vec::<Value>::new(), "less urgent ones do not");
+        assert_eq!(client.other_messages, Vec::<Value>::new(), "less severe messages are not sent");
     }
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     let answer = client.send_and_wait("logging/setLevel", json!({"level": "info"})).await;
-    assert_eq!(answer["error"]["code"], -32601, "only where it is switched on: {answer}");
+    assert_eq!(answer["error"]["code"], -32601, "available only if `logging` is on: {answer}");
 }

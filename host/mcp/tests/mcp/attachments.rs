@@ -1,4 +1,4 @@
-//! Files that tools hand back.
+//! Attachments that tools create.
 
 use serde_json::{Value, json};
 use toolbay_core::registry::Bundle;
@@ -6,10 +6,10 @@ use toolbay_core::tool::ToolTraits;
 use toolbay_mcp::Options;
 use toolbay_policy::capability::{Capability, CapabilityKind};
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet;
 
-/// A client of a server with a tool that declares attachments, and `p__t`, which does not.
+/// A client of a server with `p__h`, which declares attachments, and `p__t`, which does not.
 async fn client(era: ClientEra) -> PipeClient {
     let client = PipeClient::with_output_store(era, Options::default()).await;
     let mut tool = puppet::tool(&client.puppet, "h", None, ToolTraits::default());
@@ -23,21 +23,21 @@ async fn client(era: ClientEra) -> PipeClient {
     client
 }
 
-fn link(result: &Value) -> Value {
+fn resource_link(result: &Value) -> Value {
     result["content"].as_array().unwrap().iter().find(|one| one["type"] == "resource_link").unwrap().clone()
 }
 
 #[tokio::test]
-async fn a_file_that_a_tool_hands_back_is_read_by_its_client_alone() {
+async fn an_attachment_is_readable_only_by_its_client() {
     for era in BOTH_ERAS {
         let mut own = client(era).await;
         let result = own.call("p__h", json!({"do": "hand", "n": 5})).await;
-        let link = link(&result);
+        let link = resource_link(&result);
         let said = |key: &str| link[key].clone();
         assert_eq!(
             (said("name"), said("mimeType"), said("size")),
             (json!("report.csv"), json!("text/csv"), json!(5)),
-            "what is known of it, whatever the tool says: {link}"
+            "the recorded metadata replaces that of the tool: {link}"
         );
         let uri = said("uri");
         let listed = own.send_and_wait("resources/list", json!({})).await["result"]["resources"].clone();
@@ -59,7 +59,7 @@ async fn a_file_that_a_tool_hands_back_is_read_by_its_client_alone() {
 }
 
 #[tokio::test]
-async fn a_tool_that_declares_none_gets_none() {
+async fn a_tool_without_the_capability_cannot_create_attachments() {
     let mut client = client(ClientEra::Modern).await;
     let result = client.call("p__t", json!({"do": "hand"})).await;
     assert_eq!(result["isError"], true, "{result}");

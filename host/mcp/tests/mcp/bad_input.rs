@@ -1,22 +1,22 @@
-//! What is no message, and clients that do not behave. Each has an answer, or none, and a bound.
+//! Invalid messages and misbehaving clients.
 
 use serde_json::{Value, json};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 
-async fn still_serves(client: &mut PipeClient) {
+async fn assert_still_serves(client: &mut PipeClient) {
     assert_eq!(client.call("p__t", json!({})).await["isError"], false);
 }
 
-/// The answer to bytes that are no request of a known id.
-async fn answer_to(client: &mut PipeClient, bytes: &[u8]) -> Value {
+/// The response to input without a known id.
+async fn response_to(client: &mut PipeClient, bytes: &[u8]) -> Value {
     client.write_bytes(bytes).await;
-    client.next().await.expect("the server hung up")
+    client.next().await.expect("the server closed the connection")
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_as_json_rpc_wants() {
+async fn invalid_messages_get_json_rpc_errors() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for (bytes, code) in [
@@ -30,18 +30,18 @@ async fn what_is_no_message_is_answered_as_json_rpc_wants() {
             (b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"},{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}]\n", -32600),
             (b"{\"jsonrpc\":\"2.0\"}\n", -32600),
         ] {
-            let answer = answer_to(&mut client, bytes).await;
+            let answer = response_to(&mut client, bytes).await;
             assert_eq!((answer.get("id"), &answer["error"]["code"]), (None, &json!(code)), "{answer}");
-            still_serves(&mut client).await;
+            assert_still_serves(&mut client).await;
         }
         let deep = format!("{}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(answer_to(&mut client, deep.as_bytes()).await["error"]["code"], -32700);
-        still_serves(&mut client).await;
+        assert_eq!(response_to(&mut client, deep.as_bytes()).await["error"]["code"], -32700);
+        assert_still_serves(&mut client).await;
     }
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_answered_under_its_id() {
+async fn invalid_requests_are_answered_with_their_id() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for (method, params, code) in [
@@ -55,14 +55,14 @@ async fn a_request_that_is_wrong_is_answered_under_its_id() {
             let answer = client.send_and_wait(method, params).await;
             assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
         }
-        still_serves(&mut client).await;
+        assert_still_serves(&mut client).await;
         client.send(&json!({"jsonrpc": "1.0", "id": 777, "method": "ping"})).await;
         assert_eq!(client.response(777).await["error"]["code"], -32600);
     }
 }
 
-/// Parts of a request that no JSON parser reads; where they end is plain.
-fn unreadable() -> Vec<Vec<u8>> {
+/// Values that no JSON parser accepts, although their end is unambiguous.
+fn unparseable_values() -> Vec<Vec<u8>> {
     let deep = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n)).into_bytes();
     let text: [&[u8]; 8] = [
         b"1e400",
@@ -78,12 +78,13 @@ fn unreadable() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
+async fn unparseable_requests_are_answered_with_their_id() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
         let meta = if era == ClientEra::Modern { meta } else { r#""_meta":{}"# };
-        for (bad, id) in unreadable().into_iter().zip([json!(501), json!("a\"b")].into_iter().cycle()) {
+        for (bad, id) in unparseable_values().into_iter().zip([json!(501), json!("a\"b")].into_iter().cycle())
+        {
             let call = format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{meta},"name":"p__t","arguments":{{"x":"#
             );
@@ -92,7 +93,7 @@ async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
             let call = [call.as_bytes(), &bad, b"}}}\n"];
             let late = [late.as_bytes(), &bad, end.as_bytes()];
             for line in [call.concat(), late.concat()] {
-                let answer = answer_to(&mut client, &line).await;
+                let answer = response_to(&mut client, &line).await;
                 let shown = String::from_utf8_lossy(&line).chars().take(200).collect::<String>();
                 assert_eq!(answer["id"], id, "{shown}: {answer}");
                 assert_eq!(answer["result"]["isError"], true, "{shown}: {answer}");
@@ -101,41 +102,41 @@ async fn a_request_that_no_parser_reads_is_answered_under_its_id() {
             for method in ["tools/call", "tools/list", "no/such"] {
                 let head = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"name":"p__t","x":"#);
                 let line = [head.as_bytes(), &bad, format!("}},\"id\":{id}}}\n").as_bytes()].concat();
-                let answer = answer_to(&mut client, &line).await;
+                let answer = response_to(&mut client, &line).await;
                 assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(-32602)), "{answer}");
                 assert_eq!(answer["error"]["data"]["toolbay/code"], "input_invalid", "{answer}");
             }
-            // What asks for nothing is answered nothing.
+            // Notifications and responses get no response.
             for head in [
                 r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"#,
                 r#"{"jsonrpc":"2.0","id":1,"result":{"x":"#,
             ] {
                 client.write_bytes(&[head.as_bytes(), &bad, b"}}\n"].concat()).await;
             }
-            still_serves(&mut client).await;
+            assert_still_serves(&mut client).await;
             assert_eq!(client.other_messages, Vec::<Value>::new());
         }
         let refused =
             client.audit.take().into_iter().filter(|record| record.outcome == "input_invalid").count();
-        assert_eq!(refused, 2 * unreadable().len(), "each of these calls is recorded");
+        assert_eq!(refused, 2 * unparseable_values().len(), "each of these calls is recorded");
     }
 }
 
 #[tokio::test]
-async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
+async fn the_id_of_a_running_request_cannot_be_reused() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     let call = json!({"jsonrpc": "2.0", "id": 70, "method": "tools/call", "params": {"name": "p__t", "arguments": {"do": "hang"}}});
     client.send(&call).await;
     client.send(&call).await;
     let answer = client.response(70).await;
     assert_eq!(answer["error"]["code"], -32600, "{answer}");
-    // Nor that of one that was cancelled, which may still be on its way to its end.
+    // The id of a cancelled request cannot be reused either, since the request may still be running.
     client.cancel_request(70).await;
     let again =
         |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "p__t"}});
     client.send(&again(70)).await;
     assert_eq!(client.response(70).await["error"]["code"], -32600);
-    // That of one that was answered can.
+    // The id of an answered request can be reused.
     for _ in 0..2 {
         client.send(&again(71)).await;
         assert_eq!(client.response(71).await["result"]["isError"], false);
@@ -143,7 +144,7 @@ async fn the_id_of_a_request_that_runs_can_not_be_used_again() {
 }
 
 #[tokio::test]
-async fn what_is_told_about_nothing_changes_nothing() {
+async fn unmatched_notifications_and_responses_are_ignored() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let done = client.request("tools/call", json!({"name": "p__t"})).await;
@@ -154,13 +155,13 @@ async fn what_is_told_about_nothing_changes_nothing() {
         client.send(&json!({"jsonrpc": "2.0", "id": 5, "result": {}})).await;
         client.send(&json!({"jsonrpc": "2.0", "id": 5, "error": {"code": 1, "message": "x"}})).await;
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})).await;
-        still_serves(&mut client).await;
+        assert_still_serves(&mut client).await;
         assert_eq!(client.other_messages, Vec::<Value>::new());
     }
 }
 
 #[tokio::test]
-async fn arguments_reach_the_tool_as_they_were_written() {
+async fn arguments_reach_the_tool_unchanged() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     let line = |arguments: &str| {
         format!(
@@ -178,9 +179,9 @@ async fn arguments_reach_the_tool_as_they_were_written() {
     );
 }
 
-/// Requests of a client that never reads wait where they are; what it costs is bounded, and it is served when it reads.
+/// The server stops reading from a client that does not read, and continues when it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_never_reads_is_not_read_either() {
+async fn a_client_that_never_reads_is_throttled() {
     let options = Options { max_in_flight: 4, ..Options::default() };
     let mut client = PipeClient::with_options(ClientEra::Modern, options).await;
     let mut written = 0;
@@ -194,27 +195,27 @@ async fn a_client_that_never_reads_is_not_read_either() {
         }
         written += 1;
     }
-    // What the pipe holds, and the requests that may be unanswered at once.
-    assert!(written < 5000, "{written} requests were taken in");
+    // Bounded by the pipe buffer and the limit on unanswered requests.
+    assert!(written < 5000, "{written} requests were accepted");
     client.abandon_writer();
     let mut answered = 0;
     while answered < written {
-        let message = client.next().await.expect("the server hung up");
+        let message = client.next().await.expect("the server closed the connection");
         answered += usize::from(message["result"]["tools"].is_array());
     }
 }
 
 #[tokio::test]
-async fn one_era_in_the_other_is_answered() {
+async fn requests_of_the_other_era_are_answered() {
     let mut legacy = PipeClient::new(ClientEra::Legacy).await;
-    // A request that says it is of 2026-07-28 is one, on whatever connection.
+    // A request with the metadata of 2026-07-28 is modern on any connection.
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}});
     let answer = legacy.send_and_wait("tools/list", json!({"_meta": meta})).await;
     assert!(answer["result"]["tools"].is_array() && answer["result"]["ttlMs"].is_u64(), "{answer}");
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2099-01-01", "io.modelcontextprotocol/clientCapabilities": {}});
     let answer = legacy.send_and_wait("tools/list", json!({"_meta": meta})).await;
     assert!(answer["error"]["data"]["supported"].is_array(), "{answer}");
-    still_serves(&mut legacy).await;
+    assert_still_serves(&mut legacy).await;
 
     let mut modern = PipeClient::new(ClientEra::Modern).await;
     modern.send_and_wait("tools/list", json!({})).await;
@@ -223,6 +224,10 @@ async fn one_era_in_the_other_is_answered() {
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     modern.send(&json!({"jsonrpc": "2.0", "id": 901, "method": "tools/list", "params": {}})).await;
-    assert_eq!(modern.response(901).await["error"]["code"], -32602, "without what each request must have");
-    still_serves(&mut modern).await;
+    assert_eq!(
+        modern.response(901).await["error"]["code"],
+        -32602,
+        "a modern request without metadata is refused"
+    );
+    assert_still_serves(&mut modern).await;
 }

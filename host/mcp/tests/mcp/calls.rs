@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet::FORGED;
 
 #[tokio::test]
-async fn a_call_is_answered_with_text_and_what_it_used() {
+async fn a_result_has_the_text_and_the_usage() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for (params, text) in [
@@ -32,7 +32,7 @@ async fn a_call_is_answered_with_text_and_what_it_used() {
         assert_eq!(
             paid["_meta"]["toolbay/meta"],
             json!({"toolbay/code": "forged"}),
-            "a guest's keys stay its own"
+            "the keys of a guest stay separate"
         );
         assert!(paid["_meta"].get("toolbay/code").is_none());
         assert_eq!(client.audit.take().len(), 3);
@@ -40,7 +40,7 @@ async fn a_call_is_answered_with_text_and_what_it_used() {
 }
 
 #[tokio::test]
-async fn an_error_is_a_result_the_model_can_read() {
+async fn errors_are_results_that_the_model_can_read() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for (tool, args, code, fault, part) in [
@@ -76,7 +76,7 @@ async fn an_error_is_a_result_the_model_can_read() {
 }
 
 #[tokio::test]
-async fn a_model_reads_no_line_of_the_policy_unless_the_policy_says_so() {
+async fn results_contain_policy_lines_only_if_the_policy_allows_it() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for args in [json!({"do": "deadline"}), json!({"do": "busy"})] {
@@ -100,14 +100,14 @@ async fn an_unknown_tool_is_a_protocol_error() {
         let mut client = PipeClient::new(era).await;
         let answer = client.send_and_wait("tools/call", json!({"name": "p__none", "arguments": {}})).await;
         assert_eq!(answer["error"], json!({"code": -32602, "message": "Unknown tool: p__none"}));
-        assert_eq!(client.audit.take().len(), 1, "it is on record");
+        assert_eq!(client.audit.take().len(), 1, "the call is recorded");
         for bad in [json!({}), json!({"name": 5}), json!({"name": "p__t", "arguments": [1]})] {
             let id = client.request("tools/call", bad.clone()).await;
             let answer = client.next().await.unwrap();
             assert!(answer["id"] == id || answer["id"].is_null(), "{answer}");
             assert!(answer["error"]["code"].is_i64(), "{bad}: {answer}");
         }
-        assert_eq!(client.call("p__t", json!({})).await["isError"], false, "and the connection goes on");
+        assert_eq!(client.call("p__t", json!({})).await["isError"], false, "the connection stays usable");
     }
 }
 
@@ -145,7 +145,7 @@ async fn rich_blocks_are_mapped_one_to_one() {
     assert_eq!(
         client.call("p__t", json!({"do": "picture"})).await["content"],
         json!(expect),
-        "no empty text"
+        "no empty text block"
     );
     expect.insert(0, json!({"type": "text", "text": "see"}));
     assert_eq!(client.call("p__t", json!({"do": "blocks"})).await["content"], json!(expect));
@@ -153,7 +153,7 @@ async fn rich_blocks_are_mapped_one_to_one() {
 }
 
 #[tokio::test]
-async fn progress_goes_to_the_person_who_asked_for_it() {
+async fn user_progress_is_sent_only_with_a_token() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let params = json!({"name": "p__t", "arguments": {"do": "progress"}});
@@ -168,26 +168,28 @@ async fn progress_goes_to_the_person_who_asked_for_it() {
             &json!({"progressToken": "tok", "progress": 50.0, "total": 100.0, "message": "half\nway"})
         );
         assert_eq!(back["message"], "back");
-        assert!(back["progress"].as_f64().unwrap() > 50.0, "it never goes back: {back}");
+        assert!(back["progress"].as_f64().unwrap() > 50.0, "progress never decreases: {back}");
         client.send_and_wait("tools/call", params).await;
-        assert_eq!(client.other_messages, Vec::<Value>::new(), "without a token there is none");
+        assert_eq!(client.other_messages, Vec::<Value>::new(), "no progress without a token");
     }
 }
 
 #[tokio::test]
-async fn too_much_progress_is_dropped() {
+async fn excess_progress_is_dropped() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     let params = json!({"name": "p__t", "arguments": {"do": "chatter"}, "_meta": {"progressToken": 1}});
     let answer = client.send_and_wait("tools/call", params).await;
     assert_eq!(answer["result"]["isError"], false);
-    let numbers: Vec<_> = client.other_messages.iter().map(|m| m["params"]["progress"].as_f64().unwrap()).collect();
+    let numbers: Vec<_> =
+        client.other_messages.iter().map(|m| m["params"]["progress"].as_f64().unwrap()).collect();
     assert!(!numbers.is_empty() && numbers.len() < 200, "{}", numbers.len());
     assert!(numbers.is_sorted_by(|a, b| a < b));
 }
 
 #[tokio::test]
-async fn a_tool_learns_that_it_runs_under_mcp_and_in_which_connection() {
-    let (mut one, mut other) = (PipeClient::new(ClientEra::Legacy).await, PipeClient::new(ClientEra::Modern).await);
+async fn a_tool_sees_the_platform_and_the_session() {
+    let (mut one, mut other) =
+        (PipeClient::new(ClientEra::Legacy).await, PipeClient::new(ClientEra::Modern).await);
     let mut seen = vec![];
     for client in [&mut one, &mut other] {
         let who = client.call("p__t", json!({"do": "who"})).await["content"][0]["text"].clone();
@@ -200,7 +202,9 @@ async fn a_tool_learns_that_it_runs_under_mcp_and_in_which_connection() {
 
 #[tokio::test]
 async fn long_results_are_cut_to_the_budget() {
-    let mut client = PipeClient::with_options(ClientEra::Legacy, Options { budget_chars: 100, ..Options::default() }).await;
+    let mut client =
+        PipeClient::with_options(ClientEra::Legacy, Options { budget_chars: 100, ..Options::default() })
+            .await;
     let result = client.call("p__t", json!({"text": "x".repeat(1000)})).await;
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.chars().count() == 100 && text.contains("truncated"), "{text}");

@@ -1,4 +1,4 @@
-//! A client that writes and reads lines, and believes nothing.
+//! A client that writes and reads raw lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) enum ClientEra {
 
 pub(crate) const BOTH_ERAS: [ClientEra; 2] = [ClientEra::Legacy, ClientEra::Modern];
 
-/// Nothing in these tests takes long; whatever takes this long hangs.
+/// Timeout of every response. Reaching it means that the server hangs.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct PipeClient {
@@ -32,9 +32,9 @@ pub(crate) struct PipeClient {
     write: Option<WriteHalf<DuplexStream>>,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     last_id: u64,
-    /// What the client says it can do.
+    /// The capabilities that the client declares.
     pub(crate) capabilities: Value,
-    /// Messages that came while another was waited for.
+    /// Messages that arrived while the client waited for another one.
     pub(crate) other_messages: Vec<Value>,
     pub(crate) server: Server,
     pub(crate) registry: Arc<Registry>,
@@ -45,12 +45,12 @@ pub(crate) struct PipeClient {
 }
 
 impl PipeClient {
-    /// A client that has said nothing yet.
+    /// Connects a client without a handshake.
     pub(crate) fn connect(era: ClientEra, options: Options) -> Self {
         Self::connect_with_pipeline(era, options, Filter::default(), |_, pipeline| pipeline)
     }
 
-    /// One that has begun, of a server that keeps what it cuts.
+    /// Connects and initializes a client of a server that saves truncated outputs.
     pub(crate) async fn with_output_store(era: ClientEra, options: Options) -> Self {
         let mut client = Self::connect_with_output_store(era, options);
         client.initialize().await;
@@ -67,26 +67,37 @@ impl PipeClient {
         })
     }
 
-    /// A client that can do that, of a server under these gates; it has begun.
-    pub(crate) async fn with_policy(era: ClientEra, capabilities: Value, gates: CallPolicy, options: Options) -> Self {
-        let mut client =
-            Self::connect_with_pipeline(era, options, Filter::default(), |_, pipeline| pipeline.with_call_policy(gates));
+    /// Connects and initializes a client with these capabilities, of a server with this call policy.
+    pub(crate) async fn with_policy(
+        era: ClientEra,
+        capabilities: Value,
+        gates: CallPolicy,
+        options: Options,
+    ) -> Self {
+        let mut client = Self::connect_with_pipeline(era, options, Filter::default(), |_, pipeline| {
+            pipeline.with_call_policy(gates)
+        });
         client.capabilities = capabilities;
         client.initialize().await;
         client
     }
 
-    /// The same, of a server that lets through what a filter does.
+    /// Connects a client of a server with this filter, without a handshake.
     pub(crate) fn connect_with_filter(era: ClientEra, options: Options, filter: Filter) -> Self {
         Self::connect_with_pipeline(era, options, filter, |_, pipeline| pipeline)
     }
 
-    /// A client that has begun, of a server whose plugins are there when the token fires.
+    /// Connects and initializes a client of a server whose plugins are loaded when the token fires.
     pub(crate) async fn while_loading(era: ClientEra, options: Options) -> (Self, CancellationToken) {
         let loaded = CancellationToken::new();
         let wait = loaded.clone();
-        let mut client =
-            Self::connect_with(era, options, Filter::default(), |_, it| it, |server| server.with_loaded_signal(wait));
+        let mut client = Self::connect_with(
+            era,
+            options,
+            Filter::default(),
+            |_, it| it,
+            |server| server.with_loaded_signal(wait),
+        );
         client.initialize().await;
         (client, loaded)
     }
@@ -134,7 +145,7 @@ impl PipeClient {
         }
     }
 
-    /// A client that has begun as its era does.
+    /// Connects and initializes a client.
     pub(crate) async fn with_options(era: ClientEra, options: Options) -> Self {
         let mut client = Self::connect(era, options);
         client.initialize().await;
@@ -172,7 +183,7 @@ impl PipeClient {
         tokio::time::timeout(RESPONSE_TIMEOUT, write.write_all(bytes)).await.unwrap().unwrap();
     }
 
-    /// A part of a line was written: nothing more can be.
+    /// Gives up writing after a partial line, without closing the connection.
     pub(crate) fn abandon_writer(&mut self) {
         std::mem::forget(self.write.take());
     }
@@ -181,7 +192,7 @@ impl PipeClient {
         self.write(&format!("{message}\n")).await;
     }
 
-    /// Sends a request as the era wants it; returns its id.
+    /// Sends a request with the metadata of the era; returns its id.
     pub(crate) async fn request(&mut self, method: &str, mut params: Value) -> u64 {
         self.last_id += 1;
         if self.era == ClientEra::Modern {
@@ -199,11 +210,11 @@ impl PipeClient {
         .await;
     }
 
-    /// The next message, or `None` at the end.
+    /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let line = tokio::time::timeout(RESPONSE_TIMEOUT, self.lines.next_line())
             .await
-            .expect("the server is silent")
+            .expect("the server did not respond in time")
             .unwrap()?;
         let message: Value =
             serde_json::from_str(&line).unwrap_or_else(|e| panic!("not protocol: {line:?}: {e}"));
@@ -216,7 +227,7 @@ impl PipeClient {
             return self.other_messages.remove(at);
         }
         loop {
-            let message = self.next().await.expect("the server hung up");
+            let message = self.next().await.expect("the server closed the connection");
             if message["id"] == id {
                 return message;
             }
@@ -229,7 +240,7 @@ impl PipeClient {
             return self.other_messages.remove(at);
         }
         loop {
-            let message = self.next().await.expect("the server hung up");
+            let message = self.next().await.expect("the server closed the connection");
             if message["method"] == method {
                 return message;
             }
@@ -242,24 +253,24 @@ impl PipeClient {
         self.response(id).await
     }
 
-    /// Answers a request of the server.
+    /// Responds to a request of the server.
     pub(crate) async fn respond(&mut self, id: &Value, result: &Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
-    /// The result of a call of `tool` with the arguments.
+    /// Calls a tool and returns the result.
     pub(crate) async fn call(&mut self, tool: &str, args: Value) -> Value {
         let answer = self.send_and_wait("tools/call", json!({"name": tool, "arguments": args})).await;
         assert!(answer.get("error").is_none(), "{answer}");
         answer["result"].clone()
     }
 
-    /// Closes the client's end.
+    /// Closes the client's end of the connection.
     pub(crate) async fn close(&mut self) {
         self.write.take().unwrap().shutdown().await.unwrap();
     }
 
-    /// Waits until the server has ended; returns what it still said.
+    /// Waits until the server has ended; returns its remaining messages.
     pub(crate) async fn remaining_messages(&mut self) -> Vec<Value> {
         let mut rest = std::mem::take(&mut self.other_messages);
         while let Some(message) = self.next().await {

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet::MEETING_SIZE;
 
-/// hyper-mcp over rmcp 1.8 lost requests this way: half-read lines were dropped when an answer went out.
+/// Regression of hyper-mcp over rmcp 1.8: partly read lines were dropped when a response was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_calls_side_by_side_are_all_answered() {
+async fn large_concurrent_calls_are_all_answered() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for round in 0..10 {
@@ -33,7 +33,7 @@ async fn large_calls_side_by_side_are_all_answered() {
 }
 
 #[tokio::test]
-async fn calls_run_side_by_side() {
+async fn calls_run_concurrently() {
     let mut client = PipeClient::new(ClientEra::Modern).await;
     let mut ids = vec![];
     for _ in 0..MEETING_SIZE {
@@ -45,9 +45,10 @@ async fn calls_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_a_call_is_told_to_come_back() {
+async fn calls_over_the_limit_are_told_to_retry() {
     for era in BOTH_ERAS {
-        let mut client = PipeClient::with_options(era, Options { max_in_flight: 2, ..Options::default() }).await;
+        let mut client =
+            PipeClient::with_options(era, Options { max_in_flight: 2, ..Options::default() }).await;
         let hang = json!({"name": "p__t", "arguments": {"do": "hang"}});
         let first = client.request("tools/call", hang.clone()).await;
         client.request("tools/call", hang).await;
@@ -84,12 +85,12 @@ async fn a_cancelled_call_ends_and_is_not_answered() {
         assert_eq!(client.remaining_messages().await, Vec::<Value>::new());
         let records = client.audit.take();
         let cancelled = records.iter().filter(|r| r.outcome == "cancelled").count();
-        assert_eq!(cancelled, 1, "recorded, whether it ends by itself or is dropped: {how}");
+        assert_eq!(cancelled, 1, "recorded once, whether the call ends or is dropped: {how}");
     }
 }
 
 #[tokio::test]
-async fn answers_under_way_are_delivered_after_the_client_hung_up() {
+async fn pending_responses_are_delivered_after_the_client_closed() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "nap"}})).await;
@@ -104,7 +105,7 @@ async fn answers_under_way_are_delivered_after_the_client_hung_up() {
 }
 
 #[tokio::test]
-async fn what_is_cut_off_at_the_end_is_recorded_before_it() {
+async fn calls_cancelled_at_the_end_are_recorded() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "stubborn"}})).await;
     client.call("p__t", json!({})).await;
@@ -116,7 +117,7 @@ async fn what_is_cut_off_at_the_end_is_recorded_before_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_only_writes_is_served_to_its_end() {
+async fn a_client_that_stops_reading_does_not_block_the_server() {
     let client = PipeClient::connect(ClientEra::Legacy, Options::default());
     let (mut write, reader) = tokio::io::duplex(64 << 10);
     let (writer, mut read) = tokio::io::duplex(64 << 10);
@@ -128,7 +129,7 @@ async fn a_client_that_only_writes_is_served_to_its_end() {
     let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
     write.write_all(&line(begin)).await.unwrap();
     read.read_u8().await.unwrap();
-    // Nobody reads any more: what is said goes nowhere, and what is asked is done all the same.
+    // The client stops reading: responses are lost, but requests are still processed.
     drop(read);
     write.write_all(&line(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))).await.unwrap();
     for id in 2..50 {
@@ -143,7 +144,7 @@ async fn a_client_that_only_writes_is_served_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_open_subscription_does_not_hold_the_server() {
+async fn an_open_subscription_does_not_delay_the_exit() {
     let mut client = PipeClient::new(ClientEra::Modern).await;
     client.request("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
     client.notification("notifications/subscriptions/acknowledged").await;
@@ -154,7 +155,7 @@ async fn an_open_subscription_does_not_hold_the_server() {
 }
 
 #[tokio::test]
-async fn the_embedder_can_end_it() {
+async fn the_embedder_can_cancel_the_server() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let id = client.request("tools/call", json!({"name": "p__t", "arguments": {"do": "hang"}})).await;
@@ -172,14 +173,14 @@ async fn the_embedder_can_end_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_no_error() {
+async fn a_silent_client_is_not_an_error() {
     let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
     client.close().await;
     assert_eq!(client.remaining_messages().await, Vec::<Value>::new());
 }
 
 #[tokio::test]
-async fn a_last_line_without_an_end_counts() {
+async fn a_last_line_without_a_newline_is_read() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     client.write(r#"{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"p__t"}}"#).await;
     client.close().await;
@@ -187,11 +188,13 @@ async fn a_last_line_without_an_end_counts() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_is_answered_and_the_next_one_read() {
+async fn an_oversized_line_is_answered_and_the_next_one_is_read() {
     for era in BOTH_ERAS {
-        let mut client = PipeClient::with_options(era, Options { max_line_bytes: 4096, ..Options::default() }).await;
+        let mut client =
+            PipeClient::with_options(era, Options { max_line_bytes: 4096, ..Options::default() }).await;
         let arguments = json!({"text": "x".repeat(1 << 20)});
-        let answer = client.send_and_wait("tools/call", json!({"name": "p__t", "arguments": arguments})).await;
+        let answer =
+            client.send_and_wait("tools/call", json!({"name": "p__t", "arguments": arguments})).await;
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
         assert_eq!(answer["error"]["message"], "the message exceeds 4096 bytes");
         assert_eq!(client.call("p__t", json!({})).await["isError"], false);
@@ -203,7 +206,7 @@ async fn a_line_that_is_too_long_is_answered_and_the_next_one_read() {
 }
 
 #[tokio::test]
-async fn junk_between_the_lines_ends_nothing() {
+async fn invalid_lines_do_not_end_the_connection() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for junk in [
@@ -228,7 +231,7 @@ async fn junk_between_the_lines_ends_nothing() {
 }
 
 #[tokio::test]
-async fn what_comes_too_early_ends_nothing() {
+async fn premature_messages_do_not_end_the_connection() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::connect(era, Options::default());
         for early in [

@@ -6,10 +6,10 @@ use toolbay_core::tool::ToolTraits;
 use toolbay_core::tool::schema::Schema;
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet;
 
-/// The same whether or not there is anything to list: plugins come and go.
+/// The capabilities do not depend on the loaded plugins, which may change.
 fn capabilities() -> Value {
     json!({
         "extensions": {"io.modelcontextprotocol/tasks": {}},
@@ -21,7 +21,7 @@ fn capabilities() -> Value {
 }
 
 #[tokio::test]
-async fn the_server_says_who_it_is_and_what_it_can() {
+async fn the_server_reports_its_identity_and_capabilities() {
     let options = Options { instructions: Some("Count words.".to_owned()), ..Options::default() };
     let mut client = PipeClient::connect(ClientEra::Legacy, options.clone());
     for (asked, got) in [("2024-11-05", "2024-11-05"), ("2025-11-25", "2025-11-25")] {
@@ -48,7 +48,10 @@ async fn a_handshake_for_a_version_without_one_falls_back() {
     let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
     for asked in ["2026-07-28", "2999-01-01"] {
         let params = json!({"protocolVersion": asked, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
-        assert_eq!(client.send_and_wait("initialize", params).await["result"]["protocolVersion"], "2025-11-25");
+        assert_eq!(
+            client.send_and_wait("initialize", params).await["result"]["protocolVersion"],
+            "2025-11-25"
+        );
     }
     let mut client = PipeClient::connect(ClientEra::Legacy, Options::default());
     let params = json!({"protocolVersion": "2026-07-28", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
@@ -56,18 +59,18 @@ async fn a_handshake_for_a_version_without_one_falls_back() {
     let tools = client.send_and_wait("tools/list", json!({})).await;
     assert_eq!(
         tools["result"]["tools"][0]["outputSchema"]["type"], "object",
-        "what was agreed counts, not what was asked"
+        "the negotiated version counts, not the requested one"
     );
 }
 
 #[tokio::test]
-async fn tools_are_listed_with_all_they_say() {
+async fn tools_are_listed_with_all_metadata() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let result = client.send_and_wait("tools/list", json!({})).await["result"].clone();
         let tools = result["tools"].as_array().unwrap();
         let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without what cannot run");
+        assert_eq!(names, ["p__list", "p__object", "p__t"], "sorted, and without unavailable tools");
         let [list, object, any] = tools.as_slice() else { panic!("{tools:?}") };
         assert_eq!((&list["title"], &list["description"]), (&json!("LIST"), &json!("A puppet.")));
         assert_eq!(list["inputSchema"]["properties"]["n"], json!({"type": "integer"}));
@@ -87,7 +90,7 @@ async fn tools_are_listed_with_all_they_say() {
 }
 
 #[tokio::test]
-async fn output_that_is_no_object_is_wrapped_for_older_clients() {
+async fn non_object_output_is_wrapped_for_legacy_clients() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         let tools = client.send_and_wait("tools/list", json!({})).await;
@@ -96,7 +99,7 @@ async fn output_that_is_no_object_is_wrapped_for_older_clients() {
         assert_eq!(
             result["content"],
             json!([{"type": "text", "text": "[1,2]"}]),
-            "text for those who read only text"
+            "text for clients that show only text"
         );
         let structured = &result["structuredContent"];
         match era {
@@ -111,7 +114,7 @@ async fn output_that_is_no_object_is_wrapped_for_older_clients() {
         }
         Schema::output(&schema.to_string()).unwrap().check(structured).unwrap();
         let unpromised = client.call("p__t", json!({"do": "list"})).await;
-        assert_eq!(&unpromised["structuredContent"], structured, "also where no schema was promised");
+        assert_eq!(&unpromised["structuredContent"], structured, "wrapped even without an output schema");
         for tool in ["p__object", "p__t"] {
             assert_eq!(
                 client.call(tool, json!({"do": "object"})).await["structuredContent"],
@@ -122,8 +125,9 @@ async fn output_that_is_no_object_is_wrapped_for_older_clients() {
 }
 
 #[tokio::test]
-async fn long_lists_come_in_pages() {
-    let mut client = PipeClient::with_options(ClientEra::Modern, Options { page_size: 4, ..Options::default() }).await;
+async fn long_lists_are_paginated() {
+    let mut client =
+        PipeClient::with_options(ClientEra::Modern, Options { page_size: 4, ..Options::default() }).await;
     let more = (0..10)
         .map(|n| puppet::tool(&client.puppet, &format!("x{n}"), None, ToolTraits::default()))
         .collect();
@@ -143,7 +147,7 @@ async fn long_lists_come_in_pages() {
     let first = client.send_and_wait("tools/list", json!({})).await["result"]["nextCursor"].clone();
     client.registry.remove_plugin(&toolbay_policy::name::PluginId::new("p").unwrap());
     let rest = client.send_and_wait("tools/list", json!({ "cursor": first })).await;
-    assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty when the list has changed");
+    assert_eq!(rest["result"]["tools"], json!([]), "a page may be empty after the list has changed");
     for bad in ["", "x", "after:", "after:a b", "after:\u{e9}"] {
         let answer = client.send_and_wait("tools/list", json!({ "cursor": bad })).await;
         assert_eq!(answer["error"]["code"], -32602, "{bad:?}: {answer}");
@@ -151,7 +155,7 @@ async fn long_lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told() {
+async fn unknown_names_and_methods_are_errors() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::new(era).await;
         for (method, key) in [
@@ -168,14 +172,15 @@ async fn what_is_not_there_is_told() {
             ("nonsense", -32601),
             ("tasks/get", -32021),
         ] {
-            let answer = client.send_and_wait(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
+            let answer =
+                client.send_and_wait(method, json!({"name": "x", "uri": "x:y", "taskId": "1"})).await;
             assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
         }
     }
 }
 
 #[tokio::test]
-async fn changes_are_told_to_those_who_want_to_know() {
+async fn changes_are_announced_to_subscribers() {
     let mut legacy = PipeClient::new(ClientEra::Legacy).await;
     legacy.send_and_wait("tools/list", json!({})).await;
     let mut modern = PipeClient::new(ClientEra::Modern).await;
@@ -190,11 +195,11 @@ async fn changes_are_told_to_those_who_want_to_know() {
     assert_eq!(ack["params"]["notifications"], both, "{ack}");
     modern.send_and_wait("tools/list", json!({})).await;
     for client in [&mut legacy, &mut modern] {
-        // The announcer subscribes in a task of its own: change the list until it hears.
+        // The announcer subscribes in a separate task: change the list until a notification arrives.
         let mut number = 0;
         let told = loop {
             number += 1;
-            client.registry.register(one_more(&format!("more_{number}"))).unwrap();
+            client.registry.register(bundle_with(&format!("more_{number}"))).unwrap();
             client.server.notify_changed();
             tokio::task::yield_now().await;
             let wait = std::time::Duration::from_millis(50);
@@ -209,26 +214,34 @@ async fn changes_are_told_to_those_who_want_to_know() {
     modern.cancel_request(listening).await;
     modern.send_and_wait("tools/list", json!({})).await;
     modern.other_messages.clear();
-    modern.registry.register(one_more("last")).unwrap();
+    modern.registry.register(bundle_with("last")).unwrap();
     modern.server.notify_changed();
     modern.close().await;
-    assert_eq!(modern.remaining_messages().await, Vec::<Value>::new(), "nothing for a subscription that was cancelled");
+    assert_eq!(
+        modern.remaining_messages().await,
+        Vec::<Value>::new(),
+        "no notification for a cancelled subscription"
+    );
 
     let mut silent = PipeClient::new(ClientEra::Modern).await;
     silent.send_and_wait("tools/list", json!({})).await;
-    silent.registry.register(one_more("last")).unwrap();
+    silent.registry.register(bundle_with("last")).unwrap();
     silent.server.notify_changed();
     silent.close().await;
-    assert_eq!(silent.remaining_messages().await, Vec::<Value>::new(), "nothing for those who did not listen");
-    assert_eq!(Arc::strong_count(&silent.registry), 2, "nothing of the connection is left");
+    assert_eq!(
+        silent.remaining_messages().await,
+        Vec::<Value>::new(),
+        "no notification without a subscription"
+    );
+    assert_eq!(Arc::strong_count(&silent.registry), 2, "the connection was dropped completely");
 }
 
-/// What does not show in a list is no change of it.
+/// A change that no list shows is not announced.
 #[tokio::test]
-async fn what_nobody_can_see_is_told_to_nobody() {
+async fn invisible_changes_are_not_announced() {
     let mut client = PipeClient::new(ClientEra::Legacy).await;
     client.send_and_wait("tools/list", json!({})).await;
-    let mut hidden = one_more("hidden");
+    let mut hidden = bundle_with("hidden");
     hidden.tools.iter_mut().for_each(|tool| tool.availability.unavailable = Some("no grant".into()));
     client.registry.register(hidden).unwrap();
     for _ in 0..20 {
@@ -236,19 +249,19 @@ async fn what_nobody_can_see_is_told_to_nobody() {
         tokio::task::yield_now().await;
     }
     client.send_and_wait("tools/list", json!({})).await;
-    assert_eq!(client.other_messages, Vec::<Value>::new(), "the list is the same");
-    // It does hear what it can see, and once for many changes at once.
+    assert_eq!(client.other_messages, Vec::<Value>::new(), "the list is unchanged");
+    // Visible changes are announced, and several at once cause one notification.
     for number in 0..20 {
-        client.registry.register(one_more(&format!("seen_{number}"))).unwrap();
+        client.registry.register(bundle_with(&format!("seen_{number}"))).unwrap();
     }
     for _ in 0..20 {
         client.server.notify_changed();
     }
     client.notification("notifications/tools/list_changed").await;
     client.send_and_wait("tools/list", json!({})).await;
-    assert_eq!(client.other_messages, Vec::<Value>::new(), "told once");
+    assert_eq!(client.other_messages, Vec::<Value>::new(), "announced once");
 }
 
-fn one_more(name: &str) -> Bundle {
+fn bundle_with(name: &str) -> Bundle {
     Bundle { tools: vec![puppet::tool(&Arc::default(), name, None, ToolTraits::default())], reducers: vec![] }
 }

@@ -1,11 +1,11 @@
-//! The server as a client sees it: lines of JSON over a pipe, in both eras of the protocol.
+//! Tests of the server as a client sees it: lines of JSON over a pipe, in both protocol eras.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "the helpers of a test are tests, which clippy does not see"
+    reason = "clippy does not recognize the helpers of tests as test code"
 )]
 
 mod asking;

@@ -3,17 +3,17 @@ use toolbay_core::registry::Bundle;
 use toolbay_core::tool::ToolTraits;
 use toolbay_mcp::Options;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet;
 
-fn short() -> Options {
+fn short_budget() -> Options {
     Options { budget_chars: 300, ..Options::default() }
 }
 
 #[tokio::test]
-async fn what_was_cut_is_a_resource_of_the_connection() {
+async fn saved_outputs_are_resources_of_the_connection() {
     for era in BOTH_ERAS {
-        let mut client = PipeClient::with_output_store(era, short()).await;
+        let mut client = PipeClient::with_output_store(era, short_budget()).await;
         let long = "x".repeat(1000);
         let result = client.call("p__t", json!({ "text": long })).await;
         let [text, link] = result["content"].as_array().unwrap().as_slice() else { panic!("{result}") };
@@ -29,13 +29,16 @@ async fn what_was_cut_is_a_resource_of_the_connection() {
 
         let listed = client.send_and_wait("resources/list", json!({})).await["result"].clone();
         assert_eq!(listed["resources"][0]["uri"], uri, "{listed}");
-        assert_eq!(listed["cacheScope"], if era == ClientEra::Modern { json!("private") } else { json!(null) });
+        assert_eq!(
+            listed["cacheScope"],
+            if era == ClientEra::Modern { json!("private") } else { json!(null) }
+        );
         let read = client.send_and_wait("resources/read", json!({ "uri": uri })).await["result"].clone();
         assert_eq!(read["contents"][0]["text"], json!({ "text": long }).to_string());
         let page = client.call("read_output", json!({"id": id, "mode": "chars", "from": 5, "to": 8})).await;
         assert_eq!(page["content"][0]["text"], "Characters 5 to 8 of 1011\nxt\":");
 
-        let mut other = PipeClient::with_output_store(era, short()).await;
+        let mut other = PipeClient::with_output_store(era, short_budget()).await;
         for bad in [uri, "toolbay://output/", "toolbay://output/../../x", "file:///etc/passwd", ""] {
             let answer = other.send_and_wait("resources/read", json!({ "uri": bad })).await;
             assert!(answer["error"].is_object(), "{answer}");
@@ -45,8 +48,8 @@ async fn what_was_cut_is_a_resource_of_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_knows_no_links_gets_none() {
-    let mut client = PipeClient::connect_with_output_store(ClientEra::Legacy, short());
+async fn clients_without_resource_links_get_none() {
+    let mut client = PipeClient::connect_with_output_store(ClientEra::Legacy, short_budget());
     let params = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}});
     let hello = client.send_and_wait("initialize", params).await;
     assert!(hello["result"]["capabilities"]["resources"].is_object(), "{hello}");
@@ -56,7 +59,7 @@ async fn a_client_that_knows_no_links_gets_none() {
 }
 
 #[tokio::test]
-async fn structured_results_of_others_are_marked_where_they_become_text() {
+async fn untrusted_structured_results_are_marked_in_their_text() {
     for era in BOTH_ERAS {
         let mut client = PipeClient::with_output_store(era, Options::default()).await;
         let traits = ToolTraits { untrusted_output: true, ..ToolTraits::default() };

@@ -1,4 +1,4 @@
-//! Prompts and resources.
+//! Prompts and resources of plugins.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use toolbay_core::tool::prompts_and_resources::{PromptsAndResources, PromptsAndR
 use toolbay_mcp::Options;
 use toolbay_policy::name::PluginId;
 
-use crate::client::{BOTH_ERAS, PipeClient, ClientEra};
+use crate::client::{BOTH_ERAS, ClientEra, PipeClient};
 use crate::puppet;
 
 fn document(greeting: &str) -> Value {
@@ -98,7 +98,7 @@ async fn prompts_are_listed_and_filled() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_missing_are_asked_for() {
+async fn missing_arguments_are_requested() {
     let accept = json!({"action": "accept", "content": {"who": "bob"}});
     let params = json!({"name": "p__greet", "arguments": {"how": "Oh! "}});
 
@@ -123,7 +123,7 @@ async fn arguments_that_are_missing_are_asked_for() {
     retry.as_object_mut().unwrap().remove("inputResponses");
     assert!(
         modern.send_and_wait("prompts/get", retry).await["result"]["messages"].is_array(),
-        "what needs nothing looks at nothing"
+        "a prompt without missing arguments ignores the state"
     );
 }
 
@@ -175,7 +175,7 @@ async fn resources_are_listed_and_read() {
 }
 
 #[tokio::test]
-async fn values_are_completed() {
+async fn arguments_are_completed() {
     let mut client = client(ClientEra::Modern, json!({})).await;
     let prompt = |name: &str| json!({"type": "ref/prompt", "name": name});
     let template = |uri: &str| json!({"type": "ref/resource", "uri": uri});
@@ -199,7 +199,7 @@ async fn values_are_completed() {
 }
 
 #[tokio::test]
-async fn what_a_view_hides_shows_no_prompts() {
+async fn hidden_tools_hide_their_prompts_and_resources() {
     let exclude_tools = ["p__shelf".to_owned()].into();
     let filter = Filter { exclude_tools, ..Filter::default() };
     let mut client = PipeClient::connect_with_filter(ClientEra::Modern, Options::default(), filter);
@@ -219,9 +219,10 @@ async fn what_a_view_hides_shows_no_prompts() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
+async fn lists_are_paginated() {
     let options = Options { page_size: 1, ..Options::default() };
-    let mut client = PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), options).await;
+    let mut client =
+        PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), options).await;
     client.registry.register(bundle("# A")).unwrap();
     for (method, key, count) in [
         ("prompts/list", "prompts", 2),
@@ -241,10 +242,13 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn changes_of_prompts_and_resources_are_told() {
+async fn changes_of_prompts_and_resources_are_announced() {
     let mut legacy = client(ClientEra::Legacy, json!({})).await;
     let watched = "toolbay://plugin/p/a.md";
-    assert_eq!(legacy.send_and_wait("resources/subscribe", json!({ "uri": watched })).await["result"], json!({}));
+    assert_eq!(
+        legacy.send_and_wait("resources/subscribe", json!({ "uri": watched })).await["result"],
+        json!({})
+    );
     let mut modern = client(ClientEra::Modern, json!({})).await;
     let wanted =
         json!({"promptsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": [watched]});
@@ -278,7 +282,10 @@ async fn changes_of_prompts_and_resources_are_told() {
         "{:?}",
         modern.other_messages
     );
-    assert_eq!(legacy.send_and_wait("resources/unsubscribe", json!({ "uri": watched })).await["result"], json!({}));
+    assert_eq!(
+        legacy.send_and_wait("resources/unsubscribe", json!({ "uri": watched })).await["result"],
+        json!({})
+    );
     for number in 0..toolbay_mcp::MAX_RESOURCE_SUBSCRIPTIONS {
         legacy.send_and_wait("resources/subscribe", json!({"uri": format!("x:{number}")})).await;
     }

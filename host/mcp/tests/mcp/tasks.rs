@@ -1,4 +1,4 @@
-//! Calls that take long, as tasks.
+//! Long calls as tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,40 +10,41 @@ use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::{ToolDef, ToolTraits};
 use toolbay_mcp::Options;
 
-use crate::client::{PipeClient, ClientEra};
+use crate::client::{ClientEra, PipeClient};
 use crate::puppet;
 
-const KNOWS: &str = "io.modelcontextprotocol/tasks";
+const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 async fn client(options: Options) -> PipeClient {
-    let capabilities = json!({"extensions": {KNOWS: {}}, "elicitation": {}});
+    let capabilities = json!({"extensions": {TASKS_EXTENSION: {}}, "elicitation": {}});
     PipeClient::with_policy(ClientEra::Modern, capabilities, CallPolicy::default(), options).await
 }
 
-fn soon() -> Options {
+fn early_tasks() -> Options {
     Options { task_after: Duration::from_millis(20), ..Options::default() }
 }
 
-async fn begin(client: &mut PipeClient, what: &str) -> Value {
-    begin_as(client, "p__t", what).await
+async fn begin_task(client: &mut PipeClient, what: &str) -> Value {
+    begin_task_of(client, "p__t", what).await
 }
 
-async fn begin_as(client: &mut PipeClient, tool: &str, what: &str) -> Value {
+async fn begin_task_of(client: &mut PipeClient, tool: &str, what: &str) -> Value {
     let answer = client.send_and_wait("tools/call", json!({"name": tool, "arguments": {"do": what}})).await;
     assert_eq!(answer["result"]["resultType"], "task", "{answer}");
     answer["result"].clone()
 }
 
-/// The task when it is in one of these states.
+/// Polls the task until it has one of these statuses.
 async fn wait_for_status(client: &mut PipeClient, task: &Value, states: &[&str]) -> Value {
     for _ in 0..2000 {
-        let now = client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await["result"].clone();
+        let now =
+            client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await["result"].clone();
         if states.contains(&now["status"].as_str().unwrap_or_default()) {
             return now;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("the task is never one of {states:?}");
+    panic!("the task never reached one of {states:?}");
 }
 
 #[tokio::test]
@@ -51,7 +52,7 @@ async fn a_long_call_becomes_a_task_and_a_short_one_does_not() {
     let mut client = client(Options { task_after: Duration::from_millis(50), ..Options::default() }).await;
     let result = client.call("p__t", json!({})).await;
     assert_eq!((&result["resultType"], &result["isError"]), (&json!("complete"), &json!(false)));
-    let task = begin(&mut client, "nap").await;
+    let task = begin_task(&mut client, "nap").await;
     assert_eq!(task["status"], "working");
     assert!(
         task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64() && task["createdAt"].is_string(),
@@ -61,13 +62,14 @@ async fn a_long_call_becomes_a_task_and_a_short_one_does_not() {
     assert_eq!(done["result"]["content"][0]["text"], "rested");
     assert!(
         done["result"]["_meta"]["toolbay/usage"].is_object(),
-        "as the call would have been answered: {done}"
+        "the same result as without a task: {done}"
     );
 }
 
 #[tokio::test]
 async fn a_client_without_tasks_waits() {
-    let mut client = PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), soon()).await;
+    let mut client =
+        PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), early_tasks()).await;
     assert_eq!(client.call("p__t", json!({"do": "nap"})).await["content"][0]["text"], "rested");
     let answer = client.send_and_wait("tasks/get", json!({"taskId": "x"})).await;
     assert_eq!(answer["error"]["code"], -32021, "{answer}");
@@ -75,9 +77,9 @@ async fn a_client_without_tasks_waits() {
 
 #[tokio::test]
 async fn a_task_can_be_cancelled() {
-    let mut client = client(soon()).await;
+    let mut client = client(early_tasks()).await;
     for how in ["hang", "stubborn"] {
-        let task = begin(&mut client, how).await;
+        let task = begin_task(&mut client, how).await;
         let before = client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed);
         let ack = client.send_and_wait("tasks/cancel", json!({"taskId": task["taskId"]})).await;
         assert_eq!(ack["result"]["resultType"], "complete", "{ack}");
@@ -90,18 +92,18 @@ async fn a_task_can_be_cancelled() {
         }
         assert!(
             client.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed) > before,
-            "the call has ended"
+            "the call was not cancelled"
         );
         let ack = client.send_and_wait("tasks/cancel", json!({"taskId": task["taskId"]})).await;
-        assert!(ack.get("error").is_none(), "twice is no mistake: {ack}");
+        assert!(ack.get("error").is_none(), "cancelling twice is not an error: {ack}");
     }
 }
 
 #[tokio::test]
 async fn a_task_belongs_to_its_connection() {
-    let mut mine = client(soon()).await;
-    let task = begin(&mut mine, "hang").await;
-    let mut theirs = client(soon()).await;
+    let mut mine = client(early_tasks()).await;
+    let task = begin_task(&mut mine, "hang").await;
+    let mut theirs = client(early_tasks()).await;
     for (method, more) in [
         ("tasks/get", json!({})),
         ("tasks/cancel", json!({})),
@@ -115,7 +117,11 @@ async fn a_task_belongs_to_its_connection() {
     wait_for_status(&mut mine, &task, &["working"]).await;
     mine.close().await;
     mine.remaining_messages().await;
-    assert_eq!(mine.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed), 1, "it ends with its client");
+    assert_eq!(
+        mine.puppet.dropped.load(std::sync::atomic::Ordering::Relaxed),
+        1,
+        "a task ends with its client"
+    );
 }
 
 #[tokio::test]
@@ -126,7 +132,7 @@ async fn a_task_requests_input_and_continues() {
     def.keywords.tags.push("slow".to_owned());
     let tools = vec![ToolEntry::new(def, Arc::clone(&tool.invoker))];
     client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
-    let task = begin_as(&mut client, "p__slow", "ask").await;
+    let task = begin_task_of(&mut client, "p__slow", "ask").await;
     for name in ["name", "place"] {
         let asking = wait_for_status(&mut client, &task, &["input_required"]).await;
         let (key, request) = asking["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -146,8 +152,8 @@ async fn a_task_requests_input_and_continues() {
 
 #[tokio::test]
 async fn a_task_expires() {
-    let mut client = client(Options { task_ttl: Duration::from_millis(300), ..soon() }).await;
-    let task = begin(&mut client, "hang").await;
+    let mut client = client(Options { task_ttl: Duration::from_millis(300), ..early_tasks() }).await;
+    let task = begin_task(&mut client, "hang").await;
     for _ in 0..2000 {
         let answer = client.send_and_wait("tasks/get", json!({"taskId": task["taskId"]})).await;
         if answer["error"]["code"] == -32602 {
@@ -170,7 +176,7 @@ async fn a_task_expires() {
 async fn at_the_limit_a_call_stays_a_call() {
     let mut client = client(Options { task_after: Duration::ZERO, ..Options::default() }).await;
     for _ in 0..toolbay_mcp::MAX_TASKS {
-        begin(&mut client, "hang").await;
+        begin_task(&mut client, "hang").await;
     }
     let result = client.call("p__t", json!({"do": "nap"})).await;
     assert_eq!(

@@ -33,7 +33,8 @@ impl AttachmentRule {
     #[must_use]
     pub fn matches(&self, access: AttachmentAccess, media: &str) -> bool {
         let media = media_type(media).unwrap_or_else(|| UNKNOWN_MEDIA_TYPE.to_owned());
-        self.access == access && intersect_media(&self.media_type_pattern, &media).is_some_and(|both| both == media)
+        self.access == access
+            && intersect_media(&self.media_type_pattern, &media).is_some_and(|both| both == media)
     }
 }
 
@@ -95,7 +96,8 @@ impl GrantRule for AttachmentRule {
         if self.access != other.access {
             return None;
         }
-        intersect_media(&self.media_type_pattern, &other.media_type_pattern).map(|media| Self { access: self.access, media_type_pattern: media })
+        intersect_media(&self.media_type_pattern, &other.media_type_pattern)
+            .map(|media| Self { access: self.access, media_type_pattern: media })
     }
 
     fn show(&self, _: &Path) -> String {
@@ -103,7 +105,11 @@ impl GrantRule for AttachmentRule {
             AttachmentAccess::Read => "read",
             AttachmentAccess::Create => "create",
         };
-        if self.media_type_pattern == "*/*" { access.to_owned() } else { format!("{access} {}", self.media_type_pattern) }
+        if self.media_type_pattern == "*/*" {
+            access.to_owned()
+        } else {
+            format!("{access} {}", self.media_type_pattern)
+        }
     }
 }
 

@@ -71,7 +71,9 @@ impl Glob {
 
     /// How many parts of it are compared with a path at most.
     pub(crate) fn weight(&self) -> usize {
-        let of = |segment: &GlobSegment| if let GlobSegment::Wildcard(tokens) = segment { tokens.len() } else { 1 };
+        let of = |segment: &GlobSegment| {
+            if let GlobSegment::Wildcard(tokens) = segment { tokens.len() } else { 1 }
+        };
         self.0.iter().map(of).sum()
     }
 
@@ -268,7 +270,12 @@ fn match_units(name: &OsStr) -> Vec<u32> {
 
 /// Whether a name matches.
 fn name_matches(tokens: &[GlobToken], name: &OsStr) -> bool {
-    wildcard::matches(tokens, &match_units(name), |token| *token == GlobToken::Star, |token, unit| token.matches(*unit))
+    wildcard::matches(
+        tokens,
+        &match_units(name),
+        |token| *token == GlobToken::Star,
+        |token, unit| token.matches(*unit),
+    )
 }
 
 #[cfg(test)]
@@ -280,8 +287,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn glob(text: &str) -> Glob {
-        Glob::new(text.split('/').filter(|part| !part.is_empty()).map(|part| GlobSegment::parse(part).unwrap()))
-            .unwrap()
+        Glob::new(
+            text.split('/').filter(|part| !part.is_empty()).map(|part| GlobSegment::parse(part).unwrap()),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -335,9 +344,16 @@ mod tests {
             ("a*/b", "/ax/c", false, false),
         ] {
             let (glob, path) = (glob(pattern), Path::new(path));
-            assert_eq!((glob.matches(path), glob.matches_at_or_below(path)), (matches, enters), "{pattern} {path:?}");
+            assert_eq!(
+                (glob.matches(path), glob.matches_at_or_below(path)),
+                (matches, enters),
+                "{pattern} {path:?}"
+            );
         }
-        assert!(glob("a/**").matches_all_below(Path::new("/a")) && !glob("a/*").matches_all_below(Path::new("/a")));
+        assert!(
+            glob("a/**").matches_all_below(Path::new("/a"))
+                && !glob("a/*").matches_all_below(Path::new("/a"))
+        );
         assert!(!glob("a/**/b").matches_all_below(Path::new("/a/b")));
     }
 

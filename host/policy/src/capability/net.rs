@@ -260,7 +260,11 @@ impl NetRule {
         };
         let path = (!path.is_empty()).then(|| PathPattern::parse(path)).transpose()?;
         let host = HostPattern::parse(name)?;
-        let addresses = if public || host == HostPattern::Any { AddressScope::PublicOnly } else { AddressScope::IncludingPrivate };
+        let addresses = if public || host == HostPattern::Any {
+            AddressScope::PublicOnly
+        } else {
+            AddressScope::IncludingPrivate
+        };
         Ok(Self { methods: before, scheme, host, addresses, port, path })
     }
 
@@ -378,7 +382,8 @@ impl NetTarget {
             return Err("the method is not one that can be requested".to_owned());
         }
         let read = url.host().ok_or("the URL has no host")?;
-        let (host, _) = canonical_host(&read).ok_or_else(|| invalid_host(url.host_str().unwrap_or_default()))?;
+        let (host, _) =
+            canonical_host(&read).ok_or_else(|| invalid_host(url.host_str().unwrap_or_default()))?;
         let port = url.port_or_known_default().ok_or("the URL has no port")?;
         if port == 0 {
             return Err("the port is from 1 to 65535".to_owned());

@@ -238,7 +238,8 @@ fn a_host_has_one_spelling() {
         "http://:80/",
         "http://x:65536/",
     ] {
-        let target = Url::parse(url).map_err(|e| e.to_string()).and_then(|url| NetTarget::request("GET", &url));
+        let target =
+            Url::parse(url).map_err(|e| e.to_string()).and_then(|url| NetTarget::request("GET", &url));
         assert!(target.is_err(), "{url:?}: {target:?}");
     }
     for url in [

@@ -53,7 +53,9 @@ impl GrantRule for PathRule {
         let mut found: Option<Self> = None;
         let mut except = BTreeSet::new();
         for part in text.split(AND) {
-            let read = |part: &str| parse_pattern(part, workspace).map_err(|e| format!("`{}` {e}", printable_path(text)));
+            let read = |part: &str| {
+                parse_pattern(part, workspace).map_err(|e| format!("`{}` {e}", printable_path(text)))
+            };
             if let Some(part) = part.strip_prefix('!') {
                 except.insert(exclusion_glob(read(part)?)?);
                 continue;
@@ -84,7 +86,8 @@ impl GrantRule for PathRule {
         let mut except = BTreeSet::new();
         for text in narrow {
             let part = text.strip_prefix('!').unwrap_or(text);
-            let read = parse_pattern(part, workspace).map_err(|e| format!("`{}` {e}", printable_path(text)))?;
+            let read =
+                parse_pattern(part, workspace).map_err(|e| format!("`{}` {e}", printable_path(text)))?;
             except.insert(exclusion_glob(read)?);
         }
         let read = |text: &String| {
@@ -151,7 +154,8 @@ impl GrantRule for PathRule {
 
     fn proposed_line(&self, workspace: &Path) -> String {
         // Whoever asks for everything is given the workspace first.
-        let first = if self.folder == Path::new("/") { self.intersect(&Self::whole_folder(workspace)) } else { None };
+        let first =
+            if self.folder == Path::new("/") { self.intersect(&Self::whole_folder(workspace)) } else { None };
         first.as_ref().unwrap_or(self).show(workspace)
     }
 }
@@ -235,7 +239,9 @@ impl PathRule {
     /// Drops what says nothing below the folder; `None` if nothing can be reached.
     fn normalized(mut self) -> Option<Self> {
         let folder = &self.folder;
-        if self.patterns.iter().any(|p| !p.matches_at_or_below(folder)) || self.except.iter().any(|e| e.matches(folder)) {
+        if self.patterns.iter().any(|p| !p.matches_at_or_below(folder))
+            || self.except.iter().any(|e| e.matches(folder))
+        {
             return None;
         }
         self.patterns.retain(|pattern| !pattern.matches_all_below(folder));
@@ -303,7 +309,8 @@ fn show_glob(glob: &Glob, workspace: &Path) -> String {
 
 /// A pattern as a policy would write it.
 fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
-    let base: Vec<GlobSegment> = glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect();
+    let base: Vec<GlobSegment> =
+        glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect();
     let (start, rest) = match segments.strip_prefix(base.as_slice()) {
         Some(rest) if !base.is_empty() => (WORKSPACE_VARIABLE, rest),
         _ => ("", segments),
@@ -321,7 +328,8 @@ fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
 /// A folder as a policy would write it.
 #[must_use]
 pub fn show_folder(folder: &Path, workspace: &Path) -> String {
-    let names: Vec<GlobSegment> = glob::names(folder).map(|name| GlobSegment::Literal(name.to_owned())).collect();
+    let names: Vec<GlobSegment> =
+        glob::names(folder).map(|name| GlobSegment::Literal(name.to_owned())).collect();
     show_names(&names, workspace)
 }
 

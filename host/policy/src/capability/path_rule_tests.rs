@@ -84,9 +84,8 @@ fn exclusions_of_a_list_hold_for_all_its_lines() {
     let rules =
         list(&["$workspace/**", "!**/.env", "!**/.git/**", "/srv/*.csv", "$workspace/src/**/*.rs"]).unwrap();
     assert_eq!(rules.len(), 3);
-    assert!(rules.iter().all(
-        |rule| !rule.allows(Path::new("/srv/.env")) && !rule.allows_at_or_below(Path::new("/home/me/project/.git/x"))
-    ));
+    assert!(rules.iter().all(|rule| !rule.allows(Path::new("/srv/.env"))
+        && !rule.allows_at_or_below(Path::new("/home/me/project/.git/x"))));
     let shown = PathRule::show_list(&rules, workspace);
     assert_eq!(shown, ["$workspace", "/srv/*.csv", "$workspace/src/**/*.rs", "!**/.env", "!**/.git"]);
     assert_eq!(PathRule::parse_list(&shown, workspace).unwrap(), rules);
@@ -184,7 +183,10 @@ fn an_excluded_path_names_its_line() {
     assert_eq!(why("/home/me/project/private/x").as_deref(), Some("!$workspace/private"));
     assert_eq!((why("/home/me/project/x"), why("/srv/.env")), (None, None));
     let without = reach("/home/me").without_path(Path::new("/home/me/.ssh")).unwrap();
-    assert!(!without.allows_at_or_below(Path::new("/home/me/.ssh/id")) && without.allows(Path::new("/home/me/.sshx")));
+    assert!(
+        !without.allows_at_or_below(Path::new("/home/me/.ssh/id"))
+            && without.allows(Path::new("/home/me/.sshx"))
+    );
     assert_eq!(reach("/home/me").without_path(Path::new("/home")), None);
 }
 

@@ -45,7 +45,7 @@ pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),
-        _ => Err(format!("`processes` is at least 1 and at most {MAX_PROCESSES}")),
+        _ => Err(format!("`processes` must be from 1 to {MAX_PROCESSES}")),
     }
 }
 
@@ -67,7 +67,10 @@ impl ProgramRule {
     /// The rule that allows one command line and no other.
     #[must_use]
     pub fn exact(program: &str, arguments: &[String]) -> Self {
-        Self { program: program.to_owned(), patterns: BTreeSet::from([ArgumentListPattern::exact(arguments)]) }
+        Self {
+            program: program.to_owned(),
+            patterns: BTreeSet::from([ArgumentListPattern::exact(arguments)]),
+        }
     }
 
     /// The name of the program; `*` for any.
@@ -116,10 +119,13 @@ impl GrantRule for ProgramRule {
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let wish = Self::parse(text, workspace)?;
         if wish.patterns.len() > MAX_DECLARED_PATTERNS {
-            return Err(format!("a declaration can have at most {MAX_DECLARED_PATTERNS} patterns between `&`"));
+            return Err(format!(
+                "a declaration can have at most {MAX_DECLARED_PATTERNS} patterns between `&`"
+            ));
         }
         let bare = wish.patterns.iter().all(ArgumentListPattern::is_empty);
-        let any = Self { program: wish.program.clone(), patterns: BTreeSet::from([ArgumentListPattern::any()]) };
+        let any =
+            Self { program: wish.program.clone(), patterns: BTreeSet::from([ArgumentListPattern::any()]) };
         Ok(if bare { any } else { wish })
     }
 
@@ -135,7 +141,8 @@ impl GrantRule for ProgramRule {
     fn includes(&self, inner: &Self) -> bool {
         let same = self.patterns == inner.patterns;
         let narrower = |outer: &ArgumentListPattern| inner.patterns.iter().any(|inner| outer.covers(inner));
-        (self.program == ANY_PROGRAM || self.program == inner.program) && (same || self.patterns.iter().all(narrower))
+        (self.program == ANY_PROGRAM || self.program == inner.program)
+            && (same || self.patterns.iter().all(narrower))
     }
 
     fn show(&self, _: &Path) -> String {

@@ -188,7 +188,8 @@ impl ProtectedPaths {
     }
 
     fn protected_from(&self, writing: bool) -> impl Iterator<Item = &Path> {
-        let kept = self.protected.iter().filter(move |(_, from)| writing || *from == Protection::ReadAndWrite);
+        let kept =
+            self.protected.iter().filter(move |(_, from)| writing || *from == Protection::ReadAndWrite);
         kept.map(|(place, _)| place.as_path())
     }
 }
@@ -223,13 +224,24 @@ mod tests {
         ] {
             let (floor, path) = (floor(), Path::new(path));
             assert_eq!(
-                (floor.protected_ancestor(path, false).is_some(), floor.protected_ancestor(path, true).is_some()),
+                (
+                    floor.protected_ancestor(path, false).is_some(),
+                    floor.protected_ancestor(path, true).is_some()
+                ),
                 (read, write),
                 "{path:?}"
             );
         }
-        assert!(ProtectedPaths::system_defaults(Some(Path::new(ROOT))).protected_ancestor(&Path::new(ROOT).join("x"), true).is_none());
-        assert!(ProtectedPaths::system_defaults(None).protected_ancestor(&Path::new(ROOT).join("x"), false).is_some());
+        assert!(
+            ProtectedPaths::system_defaults(Some(Path::new(ROOT)))
+                .protected_ancestor(&Path::new(ROOT).join("x"), true)
+                .is_none()
+        );
+        assert!(
+            ProtectedPaths::system_defaults(None)
+                .protected_ancestor(&Path::new(ROOT).join("x"), false)
+                .is_some()
+        );
     }
 
     #[test]
@@ -240,7 +252,11 @@ mod tests {
         assert!(!floor.protected_below(config, false).any(|place| place.ends_with("toolbay")));
         assert!(floor.protected_below(config, false).any(|place| place.ends_with("gh")));
         assert_eq!(floor.protected_below(Path::new("/home/me/project"), true).count(), 0);
-        assert_eq!(floor.protected_below(Path::new("/proc"), true).count(), 0, "the place itself is not below it");
+        assert_eq!(
+            floor.protected_below(Path::new("/proc"), true).count(),
+            0,
+            "the place itself is not below it"
+        );
     }
 
     #[test]
@@ -257,7 +273,8 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_under_each_of_its_names() {
-        let floor = floor().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
+        let floor =
+            floor().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
         assert!(floor.protected_ancestor(Path::new("/real/me/.ssh/id"), false).is_some());
         assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/id"), false).is_some());
     }

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::capability::net::{self, AddressScope, HostPattern, NetRule, Scheme, NetTarget};
+use crate::capability::net::{self, AddressScope, HostPattern, NetRule, NetTarget, Scheme};
 use crate::refusal::{PolicyRefusal, allow_hint};
 use crate::rule::GrantRule;
 use crate::text::one_line;
@@ -156,7 +156,8 @@ impl Secret {
                 .to_owned());
         }
         origins.iter().try_for_each(check_origin)?;
-        let mut names = headers.iter().map(|header| parse_header_name(header)).collect::<Result<Vec<_>, _>>()?;
+        let mut names =
+            headers.iter().map(|header| parse_header_name(header)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
             names.push(DEFAULT_HEADER.to_owned());
         }
@@ -185,8 +186,12 @@ impl Secret {
     #[must_use]
     pub fn refusal(&self, name: &str, target: &NetTarget, spot: SecretPosition<'_>) -> Option<PolicyRefusal> {
         let (list, known, wish, what) = match spot {
-            SecretPosition::Header(header) => ("headers", &self.headers, header.to_ascii_lowercase(), "the header"),
-            SecretPosition::Query(parameter) => ("query", &self.query, parameter.to_owned(), "the query parameter"),
+            SecretPosition::Header(header) => {
+                ("headers", &self.headers, header.to_ascii_lowercase(), "the header")
+            }
+            SecretPosition::Query(parameter) => {
+                ("query", &self.query, parameter.to_owned(), "the query parameter")
+            }
         };
         if !known.contains(&wish) {
             let shown = one_line(&wish, MAX_SHOWN);
@@ -223,7 +228,9 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     match rule {
         NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
         NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
-        NetRule { addresses: AddressScope::PublicOnly, .. } => bad("an origin says nothing of addresses: `net` does"),
+        NetRule { addresses: AddressScope::PublicOnly, .. } => {
+            bad("an origin says nothing of addresses: `net` does")
+        }
         NetRule { port: None, .. } => bad("an origin has one port"),
         NetRule { methods: Some(_), .. } => bad("an origin has no method"),
         NetRule { path: Some(_), .. } => bad("an origin has no path"),

@@ -11,7 +11,14 @@ fn rule(text: &str) -> Result<SecretRule, String> {
 }
 
 fn origin(scheme: Scheme, host: HostPattern, port: u16) -> NetRule {
-    NetRule { methods: None, scheme, host, addresses: AddressScope::IncludingPrivate, port: Some(port), path: None }
+    NetRule {
+        methods: None,
+        scheme,
+        host,
+        addresses: AddressScope::IncludingPrivate,
+        port: Some(port),
+        path: None,
+    }
 }
 
 #[test]
@@ -122,7 +129,8 @@ fn a_section_says_where_the_value_goes() {
     let secret = Secret::new(from(), vec![exact.clone()], &[], false).unwrap();
     assert_eq!(secret.headers, ["authorization"]);
     let below = origin(Scheme::Https, HostPattern::Subdomains("example.com".to_owned()), 8443);
-    let wide = Secret::new(from(), vec![exact.clone(), below], &["X-Api-GrantKey".to_owned()], false).unwrap();
+    let wide =
+        Secret::new(from(), vec![exact.clone(), below], &["X-Api-GrantKey".to_owned()], false).unwrap();
     assert_eq!(wide.headers, ["x-api-key"]);
     for (secret, scheme, host, port, goes) in [
         (&secret, "https", "api.example.com", 443, true),

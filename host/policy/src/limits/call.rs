@@ -3,46 +3,46 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::{LimitEntry, LimitRow, LimitTable, LimitFlag, limit_table};
+use super::table::{LimitEntry, LimitFlag, LimitRow, LimitTable, limit_table};
 use super::{LimitHit, LimitOrigin};
 use crate::name::{PluginId, ToolName};
 use crate::quantity::unit::{ANY, DAY, POSITIVE};
 
-/// Largest linear memory that can be allowed: the size of a slot in the instance pool.
+/// Largest linear memory that a policy can allow: the size of a slot in the instance pool.
 pub const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
-/// Bytes of a result beside its text, unless the policy says otherwise: three times the text that a model gets of a turn.
+/// Default size limit of a result besides its text, in bytes: three times the text budget of a turn.
 pub const DEFAULT_RESULT_BYTES: u64 = 256 << 10;
 
 limit_table! {
-    /// The bounds of one guest entry: a call, a reduction, a metadata query.
+    /// The limits of one guest entry: a call, a reduction or a metadata query.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CallLimits {
-        /// Limits that `[plugins.ID.limits]` would not raise, and what would.
+        /// Limits that were set outside `[plugins.ID.limits]`, with the place that set them.
         pub origins: Vec<(&'static str, LimitOrigin)>,
-        /// The table that sets them, for tools that belong to no plugin: `openapi.pets`.
+        /// The policy table of a tool that belongs to no plugin: `openapi.pets`.
         pub table: Option<Arc<str>>,
     }
     patch CallLimitsPatch; keys [Limit];
 
-    /// Guest work of a call; about 10 to the 10th make a second of CPU. `"none"`: it is
-    /// [not counted](#work-that-is-not-counted).
+    /// CPU work of a call in fuel units; about 10 billion units are one second of CPU. `"none"` turns [fuel counting
+    /// off](#work-that-is-not-counted).
     ///
-    /// Two seconds of CPU: a grep over tens of megabytes fits, a loop is noticed at once.
+    /// Two seconds of CPU. A grep over tens of megabytes fits, and an infinite loop is stopped soon.
     [Fuel] fuel: Option<u64> as Fuel = Some(20_000_000_000), POSITIVE, "`out_of_fuel`";
 
-    /// Wall time of a call, waiting host calls included; at most a day.
+    /// Wall time of a call, including time in host calls; at most a day.
     ///
     /// Below the 60 s after which most MCP clients give up.
     [Timeout] timeout: Duration as Time = Duration::from_secs(30), 1..=DAY, "`deadline`", AppliesToServices;
 
-    /// All linear memories of a call together; at most `1GiB`.
+    /// Total size of the linear memories of a call; at most `1GiB`.
     ///
     /// CPython starts with 13 MiB, SpiderMonkey with 9.
     [Memory] memory: u64 as Bytes = 64 << 20, 0..=MAX_MEMORY_BYTES,
-        "growth is refused; `out_of_memory` if the guest dies of it";
+        "growth fails; `out_of_memory` if the guest then traps";
 
-    /// All tables of a call together.
+    /// Total elements in the tables of a call.
     ///
     /// SpiderMonkey has 7 688 elements, CPython 5 670.
     [TableElements] table_elements: u64 as Count = 65_536, ANY, "as `memory`";
@@ -52,113 +52,117 @@ limit_table! {
     /// CPython needs 14, QuickJS 9.
     [Instances] instances: usize as Count = 64, 0..=64, "`out_of_memory`";
 
-    /// Linear memories; at most 8.
+    /// Linear memories of a call; at most 8.
     [Memories] memories: usize as Count = 8, 0..=8, "`out_of_memory`";
 
-    /// Tables; at most 32.
+    /// Tables of a call; at most 32.
     [Tables] tables: usize as Count = 32, 0..=32, "`out_of_memory`";
 
-    /// Open streams, files, pollables; and forty times as many handles that a guest makes for itself.
+    /// Open streams, files and pollables of a call; for handles to resources that the guest defines, forty times this
+    /// number.
     ///
-    /// A process may often open 1024 files; one call must not take them all.
+    /// A process can often open 1024 files. One call must not use up all of them.
     [Handles] handles: usize as Count = 256, ANY, "`out_of_memory`";
 
-    /// What crosses from guest to host at once, the result included; a 32nd of it in calls of a foreign function whose
-    /// result has flags in it.
+    /// Size of the data that crosses from guest to host in one transition, results included. Calls of a plain
+    /// component's function whose result contains flags get 1/32 of it.
     ///
-    /// Far above what a model can read; low enough that 64 calls at once stay within a gigabyte.
+    /// Far above the amount that a model can read. 64 concurrent calls stay within a gigabyte.
     [HostCallBytes] host_call_bytes: u64 as Bytes = 16 << 20, ANY, "`output_too_large`", AppliesToServices;
 
-    /// Arguments of a call.
-    [ArgsBytes] args_bytes: u64 as Bytes = 4 << 20, ANY, "`input_invalid`, nothing runs", AppliesToServices;
+    /// Size of the arguments of a call.
+    [ArgsBytes] args_bytes: u64 as Bytes = 4 << 20, ANY, "`input_invalid`; the tool does not run", AppliesToServices;
 
-    /// What is kept of stdout and of stderr.
+    /// Size of the captured stdout and of the captured stderr, each.
     [StdioBytes] stdio_bytes: u64 as Bytes = 64 << 10, ANY, "the rest is dropped and counted";
 
     /// Log lines of a call.
     [LogLines] log_lines: u32 as Count = 1000, ANY, "the rest is dropped and counted";
 
-    /// Log lines of a call a second; a second's worth may come at once.
-    [LogRate] log_rate: u32 as Count = 200, ANY, "the same";
+    /// Log lines of a call per second; a burst may have one second's worth.
+    [LogRate] log_rate: u32 as Count = 200, ANY, "as above";
 
     /// Progress events of a call.
     [ProgressEvents] progress_events: u32 as Count = 1000, ANY, "the rest is dropped";
 
-    /// Progress events of a call a second; a second's worth may come at once.
+    /// Progress events of a call per second; a burst may have one second's worth.
     ///
-    /// What a person can read, so that a terminal or a chat is not flooded.
-    [ProgressRate] progress_rate: u32 as Count = 20, ANY, "the same";
+    /// As many as a person can read, so that a terminal or chat is not flooded.
+    [ProgressRate] progress_rate: u32 as Count = 20, ANY, "as above";
 
     /// Requests and raw connections of a call, redirects included.
     ///
-    /// A crawl over a site's pages fits; a scan of a network does not.
+    /// A crawl of a website's pages fits. A network scan does not.
     [HttpRequests] http_requests: u32 as Count = 64, ANY, "the interface's error", AppliesToServices;
 
-    /// Requests and raw connections of a call that are open at once.
+    /// Requests and raw connections of a call that are open at the same time.
     [HttpConnections] http_connections: u32 as Count = 8, ANY, "the interface's error";
 
-    /// Bytes of all requests and responses of a call, after decoding.
+    /// Total size of the requests and responses of a call, after decoding.
     [HttpBytes] http_bytes: u64 as Bytes = 64 << 20, ANY, "the interface's error", AppliesToServices;
 
     /// Programs that a call may start.
     [Processes] processes: u32 as Count = 16, ANY, "the interface's error";
 
-    /// Stdin, stdout and stderr of a program, each.
+    /// Size of stdin, stdout and stderr of a program, each.
     [ProcessBytes] process_bytes: u64 as Bytes = 1 << 20, ANY, "the interface's error";
 
-    /// One value in the key-value store.
+    /// Size of one value in the key-value store.
     [KvValueBytes] kv_value_bytes: u64 as Bytes = 1 << 20, ANY, "the interface's error";
 
-    /// All keys and values of a plugin.
+    /// Total size of the keys and values of a plugin.
     [KvBytes] kv_bytes: u64 as Bytes = 16 << 20, ANY, "the interface's error";
 
-    /// Keys of a plugin.
+    /// Keys of a plugin in the key-value store.
     [KvKeys] kv_keys: u64 as Count = 10_000, ANY, "the interface's error";
 
     /// Bytes that a call may write to files.
     [FileBytes] file_bytes: u64 as Bytes = 256 << 20, ANY, "the interface's error";
 
-    /// Files and folders that a call may make.
+    /// Files and folders that a call may create.
     [FileEntries] file_entries: u32 as Count = 1000, ANY, "the interface's error";
 
-    /// Attachments that a call may make.
+    /// Attachments that a call may create.
     [Attachments] attachments: u32 as Count = 16, ANY, "the interface's error";
 
-    /// All attachments that a call makes.
+    /// Total size of the attachments that a call creates.
     [AttachmentBytes] attachment_bytes: u64 as Bytes = 32 << 20, ANY, "the interface's error";
 
-    /// Calls of other tools to which a call leads, directly or through the tools that it calls.
+    /// Nested calls that a call causes, directly or through the tools that it calls.
     ///
-    /// Five times the twenty calls that a program stands for; a program in a loop is noticed.
+    /// Five times the twenty calls of a typical program. A program in an infinite loop is stopped.
     [Invocations] invocations: u32 as Count = 100, ANY, "the interface's error";
 
-    /// Of the calls that a call makes together, how many run at once.
+    /// Nested calls of one batch that run in parallel.
     [InvocationsAtOnce] invocations_at_once: u32 as Count = 8, POSITIVE, "the others wait";
 
-    /// Calls of a plugin that run at once; not for a single tool.
+    /// Calls of a plugin that run in parallel; cannot be set for a single tool.
     ///
-    /// A quarter of the places: four plugins whose calls all wait still leave some to a fifth.
+    /// A quarter of `parallel_calls`. Four plugins whose calls all wait still leave permits to a fifth.
     [Concurrency] concurrency: u32 as Count = 16, POSITIVE, "the call waits, then `busy`", AppliesToServices, PerPlugin;
 
-    /// Characters of a result's text and of the texts of its blocks, names and addresses included; not of `structured`.
+    /// Characters in the text of a result and in the texts of its blocks, names and addresses included, without
+    /// `structured`.
     [ResultChars] result_chars: Option<u64> as Count = None => "none", ANY,
-        "it is cut, and says so; a block whose names do not fit is left out", AppliesToServices;
+        "the text is cut with a note; a block whose names do not fit is dropped", AppliesToServices;
 
-    /// Bytes of a result beside its texts: `structured`, the data of all content blocks (pictures and the like, before
-    /// base64) and `meta` together; not of what one tool tells another.
+    /// Size of a result besides its texts: `structured`, `meta` and the data of all content blocks (such as images,
+    /// before base64) together. It does not apply to results of nested calls.
     [ResultBytes] result_bytes: u64 as Bytes = DEFAULT_RESULT_BYTES, ANY, "`output_too_large`", AppliesToServices;
 }
 
 impl CallLimitsPatch {
-    /// Writes what a tool's own section says over `limits`.
+    /// Applies a tool's own section to `limits`.
     #[must_use]
     pub fn apply_to_tool(&self, limits: CallLimits, tool: &ToolName) -> CallLimits {
         let mut limits = self.apply(limits);
-        limits.origins.extend(CallLimits::keys_of(self).into_iter().map(|key| (key, LimitOrigin::Tool(tool.clone()))));
+        limits
+            .origins
+            .extend(CallLimits::keys_of(self).into_iter().map(|key| (key, LimitOrigin::Tool(tool.clone()))));
         limits
     }
 
-    /// Refuses values outside of their ranges.
+    /// Checks that all values are in their ranges.
     ///
     /// # Errors
     /// Names the key and the range.
@@ -166,40 +170,43 @@ impl CallLimitsPatch {
         self.apply(CallLimits::default()).check_ranges()
     }
 
-    /// Checks the table of a single tool in a section of a plugin or a service, `plugins.ID`.
+    /// Checks the `limits` table of a single tool. `section` is the section of its plugin or service: `plugins.ID`.
     ///
     /// # Errors
-    /// As [`LimitsPatch::check`]; and a limit that counts for a whole plugin.
+    /// As [`CallLimitsPatch::check`], and if a limit applies to a whole plugin.
     pub(crate) fn check_tool(&self, section: &str) -> Result<(), String> {
         match self.find(|entry| entry.has(LimitFlag::PerPlugin)) {
-            Some(key) => Err(format!("`{key}` is for a whole plugin: write it in [{section}.limits]")),
+            Some(key) => Err(format!("`{key}` applies to a whole plugin: set it in [{section}.limits]")),
             None => self.check(),
         }
     }
 
-    /// Refuses keys without effect on a tool that runs no guest code.
+    /// Refuses keys that have no effect on a tool without guest code.
     ///
     /// # Errors
-    /// Names the key, and those that have an effect.
+    /// Names the key and the keys that have an effect.
     pub(crate) fn check_service(&self) -> Result<(), String> {
         let Some(key) = self.find(|entry| !entry.has(LimitFlag::AppliesToServices)) else { return Ok(()) };
-        let known: Vec<String> =
-            CallLimits::ENTRIES.iter().filter(|e| e.has(LimitFlag::AppliesToServices)).map(|e| format!("`{}`", e.key)).collect();
-        Err(format!(
-            "`{key}` bounds the code of a plugin, and a service runs none; there are {}",
-            known.join(", ")
-        ))
+        let known: Vec<String> = CallLimits::ENTRIES
+            .iter()
+            .filter(|e| e.has(LimitFlag::AppliesToServices))
+            .map(|e| format!("`{}`", e.key))
+            .collect();
+        Err(format!("`{key}` limits plugin code, and a service runs none; use one of {}", known.join(", ")))
     }
 
-    /// The first key that it sets of those that `wanted` chooses.
+    /// Returns the first set key whose entry matches `wanted`.
     fn find(&self, wanted: impl Fn(&LimitEntry) -> bool) -> Option<&'static str> {
         let set = CallLimits::keys_of(self);
-        CallLimits::ENTRIES.iter().find(|entry| set.contains(&entry.key) && wanted(entry)).map(|entry| entry.key)
+        CallLimits::ENTRIES
+            .iter()
+            .find(|entry| set.contains(&entry.key) && wanted(entry))
+            .map(|entry| entry.key)
     }
 }
 
 impl CallLimits {
-    /// Describes one limit as the reason of a fault.
+    /// Describes a limit as the cause of a fault.
     #[must_use]
     pub fn hit(&self, limit: Limit, plugin: &PluginId) -> LimitHit {
         let name = limit.name();
@@ -208,15 +215,15 @@ impl CallLimits {
         let setting = match self.origins.iter().rev().find(|(of, _)| *of == name) {
             None => format!("[{table}.limits] {name} = …"),
             Some((_, LimitOrigin::Tool(tool))) => format!("[{table}.tools.{tool}.limits] {name} = …"),
-            Some((_, LimitOrigin::Author)) => format!("nothing: the author of the tool asked for this `{name}`"),
+            Some((_, LimitOrigin::Author)) => format!("nothing: the tool's author set this `{name}`"),
             Some((_, LimitOrigin::Host)) => {
-                format!("nothing: the host fixes this `{name}` for entries that are no calls")
+                format!("nothing: the host sets this `{name}` for entries that are not calls")
             }
         };
         LimitHit { name, value: value.unwrap_or_default(), setting }
     }
 
-    /// Lowers the time-out to what a tool's author asks for.
+    /// Lowers the timeout to the value that the tool's author asks for.
     pub fn lower_timeout(&mut self, asked: Duration) {
         if asked < self.timeout {
             self.timeout = asked;
@@ -224,7 +231,7 @@ impl CallLimits {
         }
     }
 
-    /// Lowers fuel and time-out to what the host gives an entry that is no call. Without fuel the time-out alone bounds it.
+    /// Caps fuel and timeout for an entry that is not a call. If fuel is not counted, only the timeout applies.
     pub fn cap_fuel_and_timeout(&mut self, fuel: u64, timeout: Duration) {
         if self.fuel.is_some_and(|own| fuel < own) {
             self.fuel = Some(fuel);
@@ -240,10 +247,14 @@ impl CallLimits {
 /// A `limits` table with its name in the policy.
 pub(crate) type Layer<'a> = (&'a CallLimitsPatch, String);
 
-/// The rows of a tool's limits. `layers` are the tables that were applied, the last of which wins; `asked_chars` is
-/// the longest result that the tool's author wants.
+/// Returns the rows of a tool's limits. `layers` are the applied tables, widest first; the last one wins.
+/// `asked_chars` is the longest result that the tool's author asks for.
 #[must_use]
-pub(crate) fn limit_rows(limits: &CallLimits, layers: &[Layer<'_>], asked_chars: Option<u64>) -> Vec<LimitRow> {
+pub(crate) fn limit_rows(
+    limits: &CallLimits,
+    layers: &[Layer<'_>],
+    asked_chars: Option<u64>,
+) -> Vec<LimitRow> {
     let chars = limits.result_chars.into_iter().chain(asked_chars).min();
     let by_author = |key: &str| match key {
         "timeout" => limits.origins.contains(&(Limit::Timeout.name(), LimitOrigin::Author)),
@@ -254,10 +265,10 @@ pub(crate) fn limit_rows(limits: &CallLimits, layers: &[Layer<'_>], asked_chars:
         let key = entry.key;
         let sets = |patch: &CallLimitsPatch| CallLimits::keys_of(patch).contains(&key);
         let table = layers.iter().rev().find(|(patch, _)| sets(patch)).map(|(_, table)| table);
-        // A narrower table wins, so a line goes where the last one stands, and else to the plugin's.
+        // The narrowest table wins. The proposed line goes where the key is set, else to the plugin's table.
         let last_but_all = layers.iter().skip(1).rev().find(|(patch, _)| sets(patch)).or(layers.get(1));
         let (set, raise) = if by_author(key) {
-            ("the tool's author".to_owned(), "nothing: the author asked for this".to_owned())
+            ("the tool's author".to_owned(), "nothing: the tool's author set this".to_owned())
         } else {
             let raise = last_but_all.map_or_else(String::new, |(_, table)| format!("{table} {key} = …"));
             (table.map_or_else(|| "default".to_owned(), |table| format!("{table} {key}")), raise)
@@ -288,8 +299,8 @@ mod tests {
             ("handles", "9", "[limits] handles", "[p] handles = …"),
             ("memory", "1MiB", "[p.t] memory", "[p.t] memory = …"),
             ("tables", "32", "default", "[p] tables = …"),
-            ("timeout", "1s", "the tool's author", "nothing: the author asked for this"),
-            ("result_chars", "10", "the tool's author", "nothing: the author asked for this"),
+            ("timeout", "1s", "the tool's author", "nothing: the tool's author set this"),
+            ("result_chars", "10", "the tool's author", "nothing: the tool's author set this"),
         ] {
             let row = row(key);
             assert_eq!(

@@ -1,4 +1,4 @@
-//! A limit that ended a call, and the line of the policy that raises it.
+//! A limit that ended a call, and the policy line that raises it.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use crate::refusal;
 
-/// Which limit ended a call, and where it is set.
+/// The limit that ended a call, and the place that sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LimitHit {
-    /// The limit's key in the policy, for instance `fuel`.
+    /// The limit's key in the policy, such as `fuel`.
     pub name: &'static str,
-    /// Its value, as an operator writes it.
+    /// Its value as the policy writes it.
     pub value: String,
-    /// The line that raises it, for instance `[plugins.text.limits] fuel = …`.
+    /// The policy line that raises it, such as `[plugins.text.limits] fuel = …`.
     pub setting: String,
 }
 
 impl LimitHit {
-    /// How a setting begins that is none: what follows says why nothing raises the limit.
+    /// Prefix of a setting if no line raises the limit. The reason follows.
     pub const NO_SETTING_PREFIX: &str = "nothing: ";
 
-    /// The line that raises it, for the operator; `None`: no line does.
+    /// The hint for the operator. `None` if no policy line raises the limit.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         (!self.setting.starts_with(Self::NO_SETTING_PREFIX)).then(|| refusal::raise_hint(&self.setting))
@@ -29,7 +29,7 @@ impl LimitHit {
 }
 
 impl fmt::Display for LimitHit {
-    /// Name and value, for anybody, and why nothing raises it.
+    /// Writes the name, the value and, if no line raises the limit, the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the limit `{}` is {}", self.name, self.value)?;
         match self.setting.strip_prefix(Self::NO_SETTING_PREFIX) {

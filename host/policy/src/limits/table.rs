@@ -1,7 +1,7 @@
-//! Tables of limits: one entry for each limit is all that declares it.
+//! Tables of limits. One entry declares a limit completely.
 //!
-//! `limit_table` makes the struct that holds the values, the patch that a policy writes, the check of ranges, the rows of
-//! `toolbay explain`, the rows of the documentation and the JSON Schema of one list of entries.
+//! `limit_table!` generates from one list of entries: the struct of values, the patch that a policy writes, the range
+//! check, the rows of `toolbay explain`, the rows of the documentation and the JSON Schema.
 
 use std::ops::RangeInclusive;
 
@@ -9,35 +9,35 @@ use schemars::Schema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What one entry says of a limit.
+/// The declaration of one limit.
 #[derive(Debug)]
 pub struct LimitEntry {
     /// The key in the policy.
     pub key: &'static str,
-    /// The lines of its comment: what it bounds, then, after an empty line, why the default is what it is.
+    /// The lines of its doc comment: what it limits, an empty line, then the reason for the default.
     pub(crate) doc: &'static [&'static str],
-    /// The default in words, where it is no amount.
+    /// The default in words, if it is not an amount.
     pub(crate) default: Option<&'static str>,
     pub(crate) range: RangeInclusive<u64>,
-    /// What happens when it is hit.
+    /// What happens when the limit is reached.
     pub(crate) hit: &'static str,
     pub(crate) notes: &'static [LimitFlag],
     pub(crate) schema: fn(&RangeInclusive<u64>) -> Schema,
 }
 
-/// Something that holds for some limits only.
+/// A property that only some limits have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitFlag {
-    /// It also bounds tools that run no guest code: services of OpenAPI documents.
+    /// The limit also applies to tools without guest code: services of OpenAPI documents.
     AppliesToServices,
-    /// It counts for a whole plugin and cannot be set for one tool.
+    /// The limit applies to a whole plugin and cannot be set for one tool.
     PerPlugin,
-    /// A running host takes a new value over.
+    /// A running host takes over a new value when the policy is reloaded.
     Reloadable,
 }
 
 impl LimitEntry {
-    /// What it bounds, and why the default is what it is.
+    /// Returns what it limits, and the reason for the default.
     fn paragraphs(&self) -> (String, String) {
         let mut parts = self.doc.split(|line| line.trim().is_empty()).map(|lines| {
             let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
@@ -53,9 +53,9 @@ impl LimitEntry {
 
 /// A table of limits.
 pub trait LimitTable: Default {
-    /// What a policy writes of it.
+    /// The part of a policy that sets its values.
     type Patch;
-    /// Its entries, in the order of the documentation.
+    /// The entries, in the order of the documentation.
     const ENTRIES: &'static [LimitEntry];
 
     /// The values in the order of the entries, as a policy writes them.
@@ -64,23 +64,24 @@ pub trait LimitTable: Default {
     /// The keys that a patch sets.
     fn keys_of(patch: &Self::Patch) -> Vec<&'static str>;
 
-    /// Refuses a value outside of its range.
+    /// Checks that all values are in their ranges.
     ///
     /// # Errors
     /// Names the key and the range.
     fn check_ranges(&self) -> Result<(), String>;
 
-    /// The entries with the values.
+    /// The entries with their values.
     fn rows(&self) -> impl Iterator<Item = (&'static LimitEntry, String)> {
         Self::ENTRIES.iter().zip(self.values())
     }
 
-    /// The rows of the documentation: key, default, what it bounds, what happens when it is hit.
+    /// The rows of the documentation: key, default, what it limits, what happens when it is reached.
     #[must_use]
     fn documentation() -> Vec<String> {
         let row = |(entry, default): (&LimitEntry, String)| {
             let what = as_cell_text(&entry.paragraphs().0);
-            let default = entry.default.map_or_else(|| format!("`{}`", format_value(&default)), str::to_owned);
+            let default =
+                entry.default.map_or_else(|| format!("`{}`", format_value(&default)), str::to_owned);
             let cells = [format!("`{}`", entry.key), default, what, entry.hit.to_owned()];
             let cells: Vec<String> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
             format!("| {} |", cells.join(" | "))
@@ -89,7 +90,7 @@ pub trait LimitTable: Default {
     }
 }
 
-/// The schema of a table, or of the part of it that `taken` chooses.
+/// The schema of a table, restricted to the entries that match `taken`.
 pub(crate) fn table_schema<T: LimitTable>(taken: impl Fn(&LimitEntry) -> bool) -> Schema {
     let property = |(entry, default): (&'static LimitEntry, String)| {
         let mut schema = (entry.schema)(&entry.range);
@@ -104,7 +105,7 @@ pub(crate) fn table_schema<T: LimitTable>(taken: impl Fn(&LimitEntry) -> bool) -
     schemars::json_schema!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
-/// A value as the documentation writes it: texts in quotes, long numbers in groups of three digits.
+/// Formats a value for the documentation: texts in quotes, long numbers in groups of three digits.
 fn format_value(value: &str) -> String {
     if !value.bytes().all(|b| b.is_ascii_digit()) {
         return format!("{value:?}");
@@ -116,7 +117,7 @@ fn format_value(value: &str) -> String {
     value.chars().enumerate().flat_map(group).collect()
 }
 
-/// A sentence as the text of a cell: without its capital letter and its full stop.
+/// Turns a sentence into the text of a table cell: without capital letter and full stop.
 fn as_cell_text(sentence: &str) -> String {
     let sentence = sentence.strip_suffix('.').unwrap_or(sentence);
     let mut chars = sentence.chars();
@@ -128,16 +129,16 @@ fn as_cell_text(sentence: &str) -> String {
     }
 }
 
-/// Makes a table of limits. An entry is
+/// Declares a table of limits. An entry has this form:
 ///
 /// ```text
-/// /// What it bounds.
+/// /// What it limits.
 /// ///
-/// /// Why the default is what it is.
+/// /// The reason for the default.
 /// [Variant] key: type as Unit = default => "default in words", range, "what happens when it is hit", LimitFlag;
 /// ```
 ///
-/// The variant stands in tables whose limits are faults of a call, and `keys` names the enum of them.
+/// The variant is present in tables whose limits cause faults of calls. `keys` names the enum of these variants.
 macro_rules! limit_table {
     (
         $(#[$meta:meta])*
@@ -161,7 +162,7 @@ macro_rules! limit_table {
             }
         }
 
-        #[doc = concat!("What a policy says of [`", stringify!($Table), "`]; an absent key changes nothing.")]
+        #[doc = concat!("The part of a policy that sets [`", stringify!($Table), "`]. An absent key changes nothing.")]
         #[derive(Debug, Clone, Default, PartialEq, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct $Patch {
@@ -169,7 +170,7 @@ macro_rules! limit_table {
         }
 
         impl $Patch {
-            /// Writes what it says over `table`.
+            /// Applies the patch to `table`.
             #[must_use]
             pub fn apply(&self, mut table: $Table) -> $Table {
                 $(if let Some(value) = self.$key.0 { table.$key = value; })*
@@ -231,7 +232,7 @@ macro_rules! limit_table {
     };
     (@keys [] $($rest:tt)*) => {};
     (@keys [$Key:ident] $([$Variant:ident] $key:ident)*) => {
-        /// The limits by their keys.
+        /// The limits by key.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $Key {
             $(#[doc = concat!("`", stringify!($key), "`")] $Variant,)*
@@ -249,15 +250,15 @@ macro_rules! limit_table {
 
 pub(crate) use limit_table;
 
-/// One number that holds.
+/// A limit that applies, for `toolbay explain`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LimitRow {
-    /// The key under which the policy sets it.
+    /// The key in the policy.
     pub key: &'static str,
-    /// Its value, as a policy would write it.
+    /// The value as the policy writes it.
     pub value: String,
-    /// Where it was set: a table of the policy, `default`, or the tool's author.
+    /// The place that set it: a policy table, `default`, or the tool's author.
     pub set: String,
-    /// The policy line that raises it, or why none does.
+    /// The policy line that raises it, or the reason why no line does.
     pub raise: String,
 }

@@ -11,8 +11,8 @@ use super::openapi::OpenApiService;
 use super::{GrantKey, Policy};
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::by_rule;
-use crate::capability::program::ProgramRule;
 use crate::capability::path_rule;
+use crate::capability::program::ProgramRule;
 use crate::capability::secret::SecretRule;
 use crate::capability::{Capability, FROM_PROFILE};
 use crate::name::{PluginId, ToolName};
@@ -104,7 +104,11 @@ pub struct AccessQuery<'a> {
 impl Policy {
     /// The narrowest change of the policy that permits a use of a tool which declares `declared`.
     #[must_use]
-    pub fn advise<'c>(&self, of: AccessQuery<'_>, declared: impl IntoIterator<Item = &'c Capability>) -> Advice {
+    pub fn advise<'c>(
+        &self,
+        of: AccessQuery<'_>,
+        declared: impl IntoIterator<Item = &'c Capability>,
+    ) -> Advice {
         let AccessQuery { plugin, tool, profile, key, wish } = of;
         if let Some(why) = self.impossible_reason(&of, declared) {
             return Advice::Impossible(why);
@@ -128,7 +132,13 @@ impl Policy {
 
     /// The same for a service of an OpenAPI document.
     #[must_use]
-    pub fn advise_openapi(&self, service: &OpenApiService, profile: Option<&str>, key: GrantKey, wish: &str) -> Advice {
+    pub fn advise_openapi(
+        &self,
+        service: &OpenApiService,
+        profile: Option<&str>,
+        key: GrantKey,
+        wish: &str,
+    ) -> Advice {
         let own = match key {
             GrantKey::Net => GrantRule::show_list(&service.net, &self.workspace),
             GrantKey::NetPrivate => GrantRule::show_list(&service.net_private, &self.workspace),
@@ -246,7 +256,11 @@ fn declares(declared: &Capability, key: GrantKey, wish: &str, workspace: &Path) 
 }
 
 /// What a list has to say of a use, by reading it as the policy does.
-fn list_coverage<R: GrantRule>(list: &[String], wish: &str, workspace: &Path) -> Result<ListCoverage, String> {
+fn list_coverage<R: GrantRule>(
+    list: &[String],
+    wish: &str,
+    workspace: &Path,
+) -> Result<ListCoverage, String> {
     let rule = R::parse(wish, workspace)?;
     let covered = |list: &[String]| {
         R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| one.permits(&rule)))

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::document::{PolicyDocument, DocumentEdit, ProblemLocation, UNKNOWN_KEY};
-use super::problem::{PolicyProblem, PathStep};
+use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, UNKNOWN_KEY};
+use super::problem::{PathStep, PolicyProblem};
 use super::{Policy, PolicyError, file};
 
 /// Most findings of one file: who sees so many has not written a policy.
@@ -166,7 +166,8 @@ impl Policy {
             };
             let located = document.locate(&problem);
             let (is_final, wants) = (problem.is_final, problem.required_table.is_some());
-            let follows = document.is_consequence(&problem, &located) || document.is_placeholder(&located.path);
+            let follows =
+                document.is_consequence(&problem, &located) || document.is_placeholder(&located.path);
             let mended = document.repair(&problem, &located);
             let found = to_finding(Severity::Error, body, problem, &located);
             // Behind broken text names may be missing that are written there.
@@ -217,7 +218,12 @@ fn sort_findings(mut findings: Vec<PolicyFinding>) -> Vec<PolicyFinding> {
     findings
 }
 
-fn to_finding(severity: Severity, text: &str, problem: PolicyProblem, located: &ProblemLocation) -> PolicyFinding {
+fn to_finding(
+    severity: Severity,
+    text: &str,
+    problem: PolicyProblem,
+    located: &ProblemLocation,
+) -> PolicyFinding {
     let PolicyProblem { message, help, .. } = problem;
     // An unknown key is in the table above it, even if it is one itself.
     let is_table = located.is_table && !message.starts_with(UNKNOWN_KEY);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::problem::{PolicyProblem, PathStep, suggest_name};
+use super::problem::{PathStep, PolicyProblem, suggest_name};
 
 /// Keys that a table must have, each with a value that is sound wherever the key stands.
 const REQUIRED: [(&str, &str); 10] = [
@@ -97,7 +97,9 @@ impl<'a, 't> TomlNode<'a, 't> {
                 };
                 Some(Self { key: None, value: list.iter().filter(counts).nth(*index)? })
             }
-            (PathStep::Index(index), DeValue::Array(list)) => Some(Self { key: None, value: list.get(*index)? }),
+            (PathStep::Index(index), DeValue::Array(list)) => {
+                Some(Self { key: None, value: list.get(*index)? })
+            }
             _ => None,
         }
     }
@@ -136,7 +138,10 @@ impl<'t> PolicyDocument<'t> {
         let (root, errors) = DeTable::parse_recoverable(text);
         let error = |error: toml::de::Error| {
             let span = error.span().unwrap_or_default();
-            SyntaxError { message: syntax_message(error.message(), text.get(span.clone()).unwrap_or_default()), span }
+            SyntaxError {
+                message: syntax_message(error.message(), text.get(span.clone()).unwrap_or_default()),
+                span,
+            }
         };
         let mut errors: Vec<SyntaxError> = errors.into_iter().map(error).collect();
         errors.sort_by_key(|error| error.span.start);
@@ -220,7 +225,11 @@ impl<'t> PolicyDocument<'t> {
     }
 
     /// Changes the tree so that a problem is no longer in it, and returns what was done; `None`: nothing helps.
-    pub(super) fn repair(&mut self, problem: &PolicyProblem, located: &ProblemLocation) -> Option<DocumentEdit> {
+    pub(super) fn repair(
+        &mut self,
+        problem: &PolicyProblem,
+        located: &ProblemLocation,
+    ) -> Option<DocumentEdit> {
         let mut edits = Vec::new();
         if located.is_table && problem.message.contains(" is missing") {
             let key = problem.message.split('`').nth(1).unwrap_or_default().to_owned();
@@ -229,7 +238,9 @@ impl<'t> PolicyDocument<'t> {
         // A command line is one value.
         let is_command = |path: &[PathStep]| matches!(path, [.., PathStep::Key(key), _] if key == "command");
         let path = match located.path.split_last() {
-            Some((PathStep::Text(_) | PathStep::Index(_), list)) if is_command(&located.path) => list.to_vec(),
+            Some((PathStep::Text(_) | PathStep::Index(_), list)) if is_command(&located.path) => {
+                list.to_vec()
+            }
             _ => located.path.clone(),
         };
         edits.extend([DocumentEdit::Place(path.clone()), DocumentEdit::Remove(path)]);

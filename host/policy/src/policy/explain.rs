@@ -68,7 +68,13 @@ impl Policy {
     /// Where in the policy it is written what a tool gets of a kind: `[plugins.files.grant] fs_read`, and what narrows
     /// it.
     #[must_use]
-    pub fn grant_locations(&self, plugin: &PluginId, tool: &ToolName, key: GrantKey, profile: Option<&str>) -> Vec<String> {
+    pub fn grant_locations(
+        &self,
+        plugin: &PluginId,
+        tool: &ToolName,
+        key: GrantKey,
+        profile: Option<&str>,
+    ) -> Vec<String> {
         let of_profile = profile.and_then(|name| self.profile(name)).map(|profile| &profile.rules);
         [
             (format!("[plugins.{plugin}.grant]"), self.plugin_rules(plugin)),
@@ -88,7 +94,8 @@ impl Policy {
         let key = GrantKey::for_kind(&wish.kind)?;
         self.grant(plugin, tool, std::slice::from_ref(wish), None).missing().next()?;
         let line = proposed_line(key, &wish.target, &self.workspace)?;
-        let granted = self.plugin_rules(plugin).and_then(|rules| rules.list_grants(key, &line, &self.workspace));
+        let granted =
+            self.plugin_rules(plugin).and_then(|rules| rules.list_grants(key, &line, &self.workspace));
         let narrowed = self.tool_rules(plugin, tool).and_then(|rules| rules.list_lines(key, &self.workspace));
         let mut table = vec!["plugins".to_owned(), plugin.to_string()];
         match (granted, narrowed) {
@@ -101,7 +108,8 @@ impl Policy {
     /// Whether the policy has lines that could grant a plugin anything, whatever it declares.
     #[must_use]
     pub fn grants_anything(&self, plugin: &PluginId) -> bool {
-        self.plugin_rules(plugin).is_some_and(RuleLists::grants_anything) || !self.reducer_bindings(plugin).is_empty()
+        self.plugin_rules(plugin).is_some_and(RuleLists::grants_anything)
+            || !self.reducer_bindings(plugin).is_empty()
     }
 
     /// All limits that hold for a tool, with where each was set. `in_force` has their values; `asked_chars` is the

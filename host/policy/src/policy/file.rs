@@ -16,11 +16,11 @@ use crate::capability::environment::EnvRule;
 use crate::capability::kind::kinds;
 use crate::capability::list::{FolderList, RuleList};
 use crate::capability::net::NetRule;
-use crate::capability::program::{self, Program, SandboxMode};
 use crate::capability::path_rule::{self, PathRule};
+use crate::capability::program::{self, Program, SandboxMode};
 use crate::capability::secret::{self, Secret, SecretSource};
-use crate::limits::table::{self, LimitTable as _, LimitFlag};
-use crate::limits::{HostLimits, HostLimitsPatch, CallLimits, CallLimitsPatch};
+use crate::limits::table::{self, LimitFlag, LimitTable as _};
+use crate::limits::{CallLimits, CallLimitsPatch, HostLimits, HostLimitsPatch};
 use crate::mcp_server::MAX_SERVERS;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
@@ -356,7 +356,8 @@ pub(super) fn read(
         policy.profiles.insert(name, std::sync::Arc::new(profile));
     }
     for (name, section) in file.plugins {
-        let id = PluginId::new(&name).map_err(|e| PolicyProblem::at_keys(["plugins", name.as_str()], e.to_string()))?;
+        let id = PluginId::new(&name)
+            .map_err(|e| PolicyProblem::at_keys(["plugins", name.as_str()], e.to_string()))?;
         let plugin = section.resolve(&workspace).map_err(nest_under(["plugins", name.as_str()]))?;
         policy.plugins.insert(id, plugin);
     }
@@ -369,7 +370,11 @@ pub(super) fn read(
 }
 
 /// The folder that `$workspace` means.
-fn workspace_folder(written: Option<&str>, base: &Path, given: Option<&Path>) -> Result<PathBuf, PolicyProblem> {
+fn workspace_folder(
+    written: Option<&str>,
+    base: &Path,
+    given: Option<&Path>,
+) -> Result<PathBuf, PolicyProblem> {
     let folder = given.map_or_else(|| base.join(written.unwrap_or(".")), Path::to_path_buf);
     let wrong = |message: String| PolicyProblem::at_keys(["workspace"], message);
     if !folder.is_absolute() {
@@ -378,9 +383,12 @@ fn workspace_folder(written: Option<&str>, base: &Path, given: Option<&Path>) ->
     path_rule::normalize(&folder).ok_or_else(|| wrong("`workspace` leads above the root".to_owned()))
 }
 
-fn parse_rules(written: Vec<permission::PermissionRuleSection>) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
+fn parse_rules(
+    written: Vec<permission::PermissionRuleSection>,
+) -> Result<Vec<permission::PermissionRule>, PolicyProblem> {
     let read = |(index, written)| {
-        permission::PermissionRule::try_from(written).map_err(|text| PolicyProblem::at_list_entry("rule", index, text))
+        permission::PermissionRule::try_from(written)
+            .map_err(|text| PolicyProblem::at_list_entry("rule", index, text))
     };
     written.into_iter().enumerate().map(read).collect()
 }
@@ -388,10 +396,14 @@ fn parse_rules(written: Vec<permission::PermissionRuleSection>) -> Result<Vec<pe
 impl Policy {
     fn add_servers(&mut self, sections: BTreeMap<String, ServerSection>) -> Result<(), PolicyProblem> {
         if sections.len() > MAX_SERVERS {
-            return Err(PolicyProblem::at_keys(["mcp"], format!("a policy has at most {MAX_SERVERS} servers")));
+            return Err(PolicyProblem::at_keys(
+                ["mcp"],
+                format!("a policy has at most {MAX_SERVERS} servers"),
+            ));
         }
         for (name, section) in sections {
-            let server = section.resolve(&name, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
+            let server =
+                section.resolve(&name, &self.workspace).map_err(nest_under(["mcp", name.as_str()]))?;
             self.permissions.section_rules.extend(server.permission_rules());
             self.servers.insert(server.name.clone(), std::sync::Arc::new(server));
         }
@@ -437,8 +449,8 @@ impl PluginSection {
         let reduce = reduce.collect::<Result<_, _>>().map_err(nest_under(["grant"]))?;
         let mut tools = BTreeMap::new();
         for (name, section) in std::mem::take(&mut self.tools) {
-            let id =
-                ToolName::new(&name).map_err(|e| PolicyProblem::at_keys(["tools", name.as_str()], e.to_string()))?;
+            let id = ToolName::new(&name)
+                .map_err(|e| PolicyProblem::at_keys(["tools", name.as_str()], e.to_string()))?;
             tools.insert(id, section.resolve(workspace).map_err(nest_under(["tools", name.as_str()]))?);
         }
         let rules = self.grant.rules(workspace).map_err(nest_under(["grant"]))?;

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 
 use super::openapi::OpenApiService;
-use super::{Grants, GrantKey, Policy, RuleLists, AccessQuery};
+use super::{AccessQuery, GrantKey, Grants, Policy, RuleLists};
 use crate::capability::kind::kinds;
 use crate::capability::path_rule;
 use crate::capability::{Capability, CapabilityKind, FROM_PROFILE};
@@ -37,8 +37,11 @@ impl Grants {
     pub fn unavailable(&self) -> Option<PolicyRefusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
         let Capability { kind, target, .. } = &missing.capability;
-        let text =
-            format!("it needs `{}` of `{}`, which is not granted", kind.as_str(), path_rule::printable_path(target));
+        let text = format!(
+            "it needs `{}` of `{}`, which is not granted",
+            kind.as_str(),
+            path_rule::printable_path(target)
+        );
         Some(PolicyRefusal { text, hint: missing.hint.clone() })
     }
 }

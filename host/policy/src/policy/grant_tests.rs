@@ -30,9 +30,11 @@ fn net(target: &str) -> Capability {
 fn far(grants: &Grants, target: &str) -> Option<AddressScope> {
     let url = url::Url::parse(target).unwrap();
     let target = match url.scheme() {
-        "tcp" => {
-            NetTarget::connection(crate::capability::net::Scheme::Tcp, url.host_str().unwrap(), url.port().unwrap())
-        }
+        "tcp" => NetTarget::connection(
+            crate::capability::net::Scheme::Tcp,
+            url.host_str().unwrap(),
+            url.port().unwrap(),
+        ),
         _ => NetTarget::request("GET", &url),
     };
     match_rules(&grants.net, &target.unwrap()).ok()

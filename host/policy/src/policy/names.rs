@@ -28,7 +28,8 @@ impl Policy {
                 let name = rule.program();
                 if !self.programs.contains_key(name) {
                     let problem = format!("`process` names `{name}`, and there is no [programs.{name}]");
-                    let problem = PolicyProblem::at_keys(table, problem).with_required_table(["programs", name]);
+                    let problem =
+                        PolicyProblem::at_keys(table, problem).with_required_table(["programs", name]);
                     return Err(problem.with_suggestion(name, self.programs.keys().map(String::as_str)));
                 }
             }

@@ -25,9 +25,9 @@ use crate::capability::Capability;
 use crate::capability::attachment::{AttachmentAccess, AttachmentRule};
 use crate::capability::net::NetRule;
 use crate::capability::secret;
-use crate::limits::table::{LimitRow, LimitTable as _, LimitFlag};
+use crate::limits::table::{LimitFlag, LimitRow, LimitTable as _};
 use crate::limits::{self, CallLimits, CallLimitsPatch};
-use crate::name::{PluginId, NAME_SEPARATOR, ToolName};
+use crate::name::{NAME_SEPARATOR, PluginId, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::{self, Action};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
@@ -318,7 +318,10 @@ impl Policy {
         let rules = RuleLists {
             net: Some(reached.iter().chain(&service.net).cloned().collect()),
             net_private: Some(service.net_private.clone()),
-            attachments: Some(vec![AttachmentRule { access: AttachmentAccess::Create, media_type_pattern: "*/*".to_owned() }]),
+            attachments: Some(vec![AttachmentRule {
+                access: AttachmentAccess::Create,
+                media_type_pattern: "*/*".to_owned(),
+            }]),
             secrets: Some(
                 secrets.into_iter().map(|name| secret::SecretRule::Exact(name.to_owned())).collect(),
             ),
@@ -350,12 +353,14 @@ impl Policy {
         for service in self.openapi.values() {
             let table = ["openapi", service.name.as_str()];
             for (scheme, name) in &service.secrets {
-                let checked = self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));
+                let checked =
+                    self.find_secret("secrets", name).map_err(|problem| problem.in_table_entry(scheme));
                 checked.map_err(nest_under(table))?;
             }
             for (header, value) in &service.headers {
                 let ServiceHeader::Secret { secret, .. } = value else { continue };
-                let checked = self.find_secret("headers", secret).map_err(|problem| problem.in_table_entry(header));
+                let checked =
+                    self.find_secret("headers", secret).map_err(|problem| problem.in_table_entry(header));
                 checked.map_err(nest_under(table))?;
             }
         }

@@ -126,7 +126,10 @@ fn a_profile_narrows_what_a_service_reaches() {
     assert!(hint(GrantKey::Net, "GET https://cdn.example.com").ends_with(lines));
     let lines = "[openapi.pets]\nnet_private = [\"10.0.0.0/8\", \"127.0.0.1/32\"]";
     assert!(hint(GrantKey::NetPrivate, "127.0.0.1/32").ends_with(lines));
-    assert_eq!(policy.advise_openapi(pets, None, GrantKey::NetPrivate, "10.1.0.0/16"), Advice::AlreadyGranted);
+    assert_eq!(
+        policy.advise_openapi(pets, None, GrantKey::NetPrivate, "10.1.0.0/16"),
+        Advice::AlreadyGranted
+    );
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn what_can_not_be_read_is_refused_with_the_place() {
         ("[openapi.a]\ndocument = \"a\"\nserver = \"https://a.example?x=1\"", "a query"),
         ("[openapi.a]\ndocument = \"a\"\nsha256 = \"abc\"", "64 hex"),
         ("[openapi.a]\ndocument = \"a\"\nnope = 1", "nope"),
-        ("[openapi.a]\ndocument = \"a\"\nlimits = { fuel = 5 }", "bounds the code of a plugin"),
+        ("[openapi.a]\ndocument = \"a\"\nlimits = { fuel = 5 }", "limits plugin code"),
         ("[openapi.a]\ndocument = \"a\"\nlimits = { timeout = \"0s\" }", "timeout"),
         ("[openapi.a]\ndocument = \"a\"\nresults = { untrusted = false }", "untrusted"),
         ("[openapi.a]\ndocument = \"a\"\napprove = \"reads\"", "writes"),

@@ -61,8 +61,9 @@ fn a_grant_is_the_intersection() {
         ("files", "x", vec![wish("net", "https://*"), wish("time-travel", "1985")], vec![], vec![], 2),
     ] {
         let grants = policy.grant(&id(plugin), &tool(name), &wishes, None);
-        let paths =
-            |reaches: &[PathRule]| reaches.iter().map(|r| r.folder().display().to_string()).collect::<Vec<_>>();
+        let paths = |reaches: &[PathRule]| {
+            reaches.iter().map(|r| r.folder().display().to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(
             (paths(&grants.fs_read), paths(&grants.fs_write)),
             (
@@ -126,7 +127,8 @@ fn results_are_given_out_as_the_narrowest_table_says() {
     "#;
     let policy = Policy::parse(text, Path::new("/base"), None).unwrap();
     let of = |plugin: &str, name: &str| policy.tool_results(&id(plugin), &tool(name)).or(policy.results());
-    let wide = OutputSettings { truncate: Some(crate::output::Truncation::HeadTail), ..OutputSettings::default() };
+    let wide =
+        OutputSettings { truncate: Some(crate::output::Truncation::HeadTail), ..OutputSettings::default() };
     assert_eq!((of("other", "fetch"), policy.results()), (wide, wide));
     let search = of("web", "search");
     assert_eq!(

@@ -4,7 +4,7 @@
 //! `` `timeout`: … ``. [`Problem::leads`] reads that, so that a check needs to know nothing of files and lines. A path
 //! that leads nowhere ends at the last table that is there: a finding is then one table too wide, never in a wrong one.
 
-use crate::similar::similar_names;
+use crate::similar::{did_you_mean, similar_names};
 
 /// One step from a table or a list of the policy to what is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,11 @@ impl PolicyProblem {
     }
 
     /// Proposes the names most like an unknown one.
-    pub(super) fn with_suggestion<'a>(mut self, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(super) fn with_suggestion<'a>(
+        mut self,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         self.help = suggest_name(name, known);
         self
     }
@@ -111,9 +115,8 @@ impl From<String> for PolicyProblem {
     }
 }
 
-/// A question with the names most like an unknown one; `None`: nothing is like it.
+/// Formats the help line that suggests the name most similar to an unknown one; `None` if no name is similar.
 pub(super) fn suggest_name<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let near = similar_names(name, known);
-    let best = near.first()?;
-    Some(format!("did you mean `{best}`?"))
+    did_you_mean(near.get(..1)?)
 }

@@ -14,12 +14,12 @@ use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
 use crate::capability::list::{FolderList, RuleList};
 use crate::capability::net::NetTarget;
-use crate::capability::program::{self, Program, SandboxMode};
 use crate::capability::path_rule::{self, PathRule};
+use crate::capability::program::{self, Program, SandboxMode};
 use crate::capability::secret;
 use crate::mcp_server::{
-    StdioServerConfig, DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, HttpServerConfig, MAX_SERVER_NAME, McpServer, ServerTransport, ProtocolEra,
-    SecretHeader, ServerToolSettings,
+    DEFAULT_START_TIMEOUT, DEFAULT_TIMEOUT, HttpServerConfig, MAX_SERVER_NAME, McpServer, ProtocolEra,
+    SecretHeader, ServerToolSettings, ServerTransport, StdioServerConfig,
 };
 use crate::name::PluginId;
 use crate::output::OutputSettings;
@@ -267,7 +267,9 @@ impl ServerSection {
                 chmod: false,
                 sandbox: match self.sandbox {
                     Some(ServerSandboxMode::BestEffort) => SandboxMode::BestEffort,
-                    Some(ServerSandboxMode::Required | ServerSandboxMode::None) | None => SandboxMode::Required,
+                    Some(ServerSandboxMode::Required | ServerSandboxMode::None) | None => {
+                        SandboxMode::Required
+                    }
                 },
             },
             args,
@@ -370,7 +372,8 @@ impl Policy {
             self.check_variable(rule)?;
         }
         for (variable, name) in &child.env_secrets {
-            let secret = self.find_secret("env_secrets", name).map_err(|problem| problem.in_table_entry(variable))?;
+            let secret =
+                self.find_secret("env_secrets", name).map_err(|problem| problem.in_table_entry(variable))?;
             if !secret.reveal {
                 let problem = PolicyProblem::from(format!(
                     "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; if \

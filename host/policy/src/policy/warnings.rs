@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::check::{PolicyFinding, Severity};
-use super::problem::{PolicyProblem, PathStep, suggest_name, nest_under};
+use super::problem::{PathStep, PolicyProblem, nest_under, suggest_name};
 use super::{Policy, Profile, ReducerBinding};
 use crate::mcp_server::McpServer;
-use crate::name::{self, MCP_PREFIX, PluginId, NAME_SEPARATOR};
+use crate::name::{self, MCP_PREFIX, NAME_SEPARATOR, PluginId};
 use crate::permission;
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
@@ -103,7 +103,8 @@ impl Policy {
     fn check_builtin_reducers(&self, known: &KnownNames, found: &mut Vec<PolicyProblem>) {
         let wrong = |name: Option<&str>, path: &[&str]| {
             let name = name.filter(|name| *name != "none" && !known.reducers.contains(*name))?;
-            let problem = PolicyProblem::at_keys(path.iter().copied(), format!("there is no reducer `{name}`"));
+            let problem =
+                PolicyProblem::at_keys(path.iter().copied(), format!("there is no reducer `{name}`"));
             Some(problem.with_suggestion(name, known.reducers.iter().map(String::as_str)))
         };
         if known.reducers.is_empty() {
@@ -170,7 +171,13 @@ impl NameCheck<'_> {
     }
 
     /// The tools whose results a plugin is to reduce, and its reducers for them.
-    fn check_reducers(&self, id: &PluginId, list: &[ReducerBinding], plugin: &KnownPlugin, found: &mut Vec<PolicyProblem>) {
+    fn check_reducers(
+        &self,
+        id: &PluginId,
+        list: &[ReducerBinding],
+        plugin: &KnownPlugin,
+        found: &mut Vec<PolicyProblem>,
+    ) {
         for (index, ReducerBinding { tool, reducer }) in list.iter().enumerate() {
             let at = |unknown: UnknownName| {
                 let mut problem = problem_for(unknown, ["plugins", id.as_str(), "grant", "reduce"]);
@@ -226,7 +233,12 @@ impl NameCheck<'_> {
         self.check_rules(&profile.permissions.rules, Some(name), found);
     }
 
-    fn check_rules(&self, rules: &[permission::PermissionRule], profile: Option<&str>, found: &mut Vec<PolicyProblem>) {
+    fn check_rules(
+        &self,
+        rules: &[permission::PermissionRule],
+        profile: Option<&str>,
+        found: &mut Vec<PolicyProblem>,
+    ) {
         let tag = |name: &str| self.check_label(name, &self.known.tags, "no tool has the tag");
         for (index, rule) in rules.iter().enumerate() {
             let unknown = [
@@ -236,7 +248,8 @@ impl NameCheck<'_> {
             ];
             for (key, unknown) in unknown {
                 let Some((message, help)) = unknown else { continue };
-                let of_rule = PolicyProblem { help, ..PolicyProblem::at_list_entry("rule", index, message) }.in_key(key);
+                let of_rule = PolicyProblem { help, ..PolicyProblem::at_list_entry("rule", index, message) }
+                    .in_key(key);
                 let table = profile.map(|name| ["profile", name]);
                 found.push(nest_under(table.into_iter().flatten())(of_rule));
             }
@@ -287,7 +300,9 @@ impl NameCheck<'_> {
         }
         let nothing = || (format!("no tool has a name like `{pattern}`"), None);
         match name::split_qualified(head) {
-            Some((source, _)) => self.check_source_tool(source, head).map(|unknown| unknown.unwrap_or_else(nothing)),
+            Some((source, _)) => {
+                self.check_source_tool(source, head).map(|unknown| unknown.unwrap_or_else(nothing))
+            }
             None => self.knows_all().then(nothing),
         }
     }

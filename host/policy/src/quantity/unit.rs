@@ -1,4 +1,4 @@
-//! Units of the amounts that an operator writes: how each is read, checked, shown and described in the schema.
+//! Units of the amounts in a policy: how each is parsed, checked, shown and described in the schema.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Deserializer, de};
 use super::{parse_age, parse_bytes, parse_duration, show_bytes, show_duration};
 use crate::schema::inline_schema;
 
-/// A day in milliseconds. Times are at most this long, because the system cannot represent much later deadlines.
+/// A day in milliseconds. Longer times are refused, because some systems cannot represent later deadlines.
 pub(crate) const DAY: u64 = 24 * 3600 * 1000;
-/// The range of amounts that must not be zero.
+/// The range of positive amounts.
 pub(crate) const POSITIVE: RangeInclusive<u64> = 1..=u64::MAX;
-/// The range without bounds.
+/// The unbounded range.
 pub(crate) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
-/// The word of a policy for work that is not counted.
+/// The value of `fuel` that turns fuel counting off.
 const NO_FUEL_LIMIT: &str = "none";
 
 /// A unit in which a policy writes values of type `T`.
@@ -33,20 +33,20 @@ pub(crate) trait Unit<T> {
         Self::read(input).map(Some)
     }
 
-    /// The amount: a count, bytes or milliseconds; `None`: the value has no amount.
+    /// Returns the amount: a count, bytes or milliseconds. `None` if the value has no amount.
     fn amount(value: &T) -> Option<u64>;
 
-    /// An amount as a policy writes it.
+    /// Formats an amount as a policy writes it.
     fn show_amount(amount: u64) -> String {
         amount.to_string()
     }
 
-    /// A value as a policy writes it.
+    /// Formats a value as a policy writes it.
     fn show(value: &T) -> String {
         Self::amount(value).map_or_else(|| Self::NO_AMOUNT.to_owned(), Self::show_amount)
     }
 
-    /// Completes the sentence "the limit is …".
+    /// Completes the sentence "`key` must be …".
     fn show_range(range: &RangeInclusive<u64>) -> String {
         match (*range.start(), *range.end()) {
             (least, u64::MAX) => format!("at least {}", Self::show_amount(least)),
@@ -58,11 +58,11 @@ pub(crate) trait Unit<T> {
     /// The JSON Schema of values in a range.
     fn schema(range: &RangeInclusive<u64>) -> Schema;
 
-    /// Refuses a value outside of a range.
+    /// Checks that a value is in a range.
     fn check(key: &str, value: &T, range: &RangeInclusive<u64>) -> Result<(), String> {
         match Self::amount(value) {
             Some(amount) if !range.contains(&amount) => {
-                Err(format!("`{key}` is {}", Self::show_range(range)))
+                Err(format!("`{key}` must be {}", Self::show_range(range)))
             }
             Some(_) | None => Ok(()),
         }
@@ -72,29 +72,29 @@ pub(crate) trait Unit<T> {
 /// A whole number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Count;
-/// A size: a number of bytes, or a text like `64MiB`.
+/// A size: a number of bytes, or a string such as `64MiB`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bytes;
-/// A size as a text like `64MiB`.
+/// A size as a string such as `64MiB`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Size;
-/// A time as a text like `30s`.
+/// A time as a string such as `30s`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Time;
 /// A time above zero and at most a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Timeout;
-/// A time as a text like `90d`.
+/// A time as a string such as `90d`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Age;
-/// Units of guest work, or `"none"`.
+/// Fuel units, or `"none"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fuel;
 /// US dollars.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dollars;
 
-/// A whole number in a range. Numbers above the largest safe integer are left to the parser.
+/// The schema of a whole number in a range. Numbers above the largest safe integer are left to the parser.
 fn whole_number(range: &RangeInclusive<u64>) -> Schema {
     let mut schema = json_schema!({"type": "integer", "minimum": range.start()});
     if *range.end() <= 1 << 53 {
@@ -103,13 +103,13 @@ fn whole_number(range: &RangeInclusive<u64>) -> Schema {
     schema
 }
 
-/// A text of a number and one of some units.
+/// The schema of a string of a number and a unit.
 fn quantity(range: &RangeInclusive<u64>, units: &str) -> Schema {
     let digits = if *range.start() > 0 { "[0-9_]*[1-9][0-9_]*" } else { "[0-9_]*[0-9][0-9_]*" };
     json_schema!({"type": "string", "pattern": format!(r"^\s*{digits}\s*{units}\s*$")})
 }
 
-/// The units of sizes, none for bytes.
+/// The units of sizes. No unit means bytes.
 const SIZES: &str = "(B|KiB|MiB|GiB|kB|MB|GB)?";
 /// The units of times.
 const TIMES: &str = "(ms|s|m)";
@@ -202,7 +202,8 @@ impl Unit<Option<u64>> for Bytes {
     }
 }
 
-/// A unit that is written as text: the parser, what it expects, how an amount is shown, the pattern of units.
+/// Implements a unit that is written as a string: parser, expected form, conversion and formatting of amounts,
+/// pattern of units.
 macro_rules! texts {
     ($($Unit:ident: $ty:ty = $parse:expr, $expected:literal, $amount:expr, $show:expr, $units:expr;)*) => {$(
         impl Unit<$ty> for $Unit {
@@ -252,7 +253,7 @@ impl Unit<Duration> for Timeout {
     fn read<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
         let time = Time::read(input)?;
         if !(1..=DAY).contains(&milliseconds(&time)) {
-            return Err(D::Error::custom(format!("a time is {}", Time::show_range(&(1..=DAY)))));
+            return Err(D::Error::custom(format!("a time must be {}", Time::show_range(&(1..=DAY)))));
         }
         Ok(time)
     }
@@ -282,7 +283,7 @@ impl Unit<Option<u64>> for Fuel {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
                     f,
-                    "a number of units, or \"{NO_FUEL_LIMIT}\": `fuel` then bounds nothing, and `timeout` does"
+                    "a number of units, or \"{NO_FUEL_LIMIT}\", with which only `timeout` limits the work"
                 )
             }
 
@@ -312,7 +313,7 @@ impl Unit<Option<u64>> for Fuel {
     }
 
     fn show_range(range: &RangeInclusive<u64>) -> String {
-        format!("at least {}, or `\"{NO_FUEL_LIMIT}\"`, which counts no work", range.start())
+        format!("at least {}, or `\"{NO_FUEL_LIMIT}\"` to turn counting off", range.start())
     }
 
     fn schema(range: &RangeInclusive<u64>) -> Schema {
@@ -340,14 +341,14 @@ impl Unit<Option<f64>> for Dollars {
     fn check(key: &str, value: &Option<f64>, _: &RangeInclusive<u64>) -> Result<(), String> {
         match value {
             Some(amount) if !amount.is_finite() || *amount <= 0.0 => {
-                Err(format!("`{key}` is an amount above zero"))
+                Err(format!("`{key}` must be an amount above zero"))
             }
             Some(_) | None => Ok(()),
         }
     }
 }
 
-/// Reads a text; the error says which form it has.
+/// Reads a string. The error says which form is expected.
 struct StringVisitor(&'static str);
 
 impl de::Visitor<'_> for StringVisitor {
@@ -362,7 +363,7 @@ impl de::Visitor<'_> for StringVisitor {
     }
 }
 
-/// The value of a key that a table may have.
+/// The value of an optional key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OptionalQuantity<T, U>(pub(crate) Option<T>, PhantomData<U>);
 

@@ -1,7 +1,7 @@
 //! `cargo test` and `cargo nextest`.
 
 use super::compiler;
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 
 const WHAT: &str = "passing tests and progress";
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 use crate::cut::{chars, count, ends};
 use crate::shape::digits;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 use crate::cut::count;
 use crate::shape::begins;
 

@@ -1,7 +1,7 @@
 //! Package managers: `npm`, `pnpm`, `yarn`, `bun`, `pip`, `uv`, `apt`, `cargo install`.
 
 use super::compiler;
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 use crate::shape::{begins, digits};
 
 /// Progress lines. Other lines say what was added, removed and found.

@@ -1,6 +1,6 @@
 //! `vitest`, `jest`, `mocha`, `node --test` and other TAP producers.
 
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 use crate::shape::{begins, digits, indent};
 
 const WHAT: &str = "passing tests and progress";
@@ -131,7 +131,9 @@ fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
         match fate {
             LineAction::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
             // The command that npm prints is not a heading.
-            _ => above.push(SuiteHeading { index, indent, has_pass: false, has_kept: line.starts_with("> ") }),
+            _ => {
+                above.push(SuiteHeading { index, indent, has_pass: false, has_kept: line.starts_with("> ") })
+            }
         }
     }
     while !above.is_empty() {

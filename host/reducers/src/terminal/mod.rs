@@ -115,7 +115,7 @@ fn strategy(command: &SimpleCommand) -> Option<Strategy> {
     })
 }
 
-/// The subcommand follows git's global options, some of which have a value.
+/// The subcommand follows git's global options. Some options have a value.
 fn is_git_status(command: &SimpleCommand) -> bool {
     let mut args = command.args.iter().map(String::as_str);
     loop {

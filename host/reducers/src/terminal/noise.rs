@@ -48,8 +48,11 @@ impl<'a> ClassifiedLines<'a> {
     /// The remaining lines, with a first line that counts the dropped ones, in at most `most` characters. If
     /// they do not fit, each block keeps its start and its end.
     pub(super) fn show(&self, what: &str, most: usize) -> String {
-        let dropped =
-            self.lines.iter().filter(|(line, fate)| *fate == LineAction::Drop && !line.trim().is_empty()).count();
+        let dropped = self
+            .lines
+            .iter()
+            .filter(|(line, fate)| *fate == LineAction::Drop && !line.trim().is_empty())
+            .count();
         let mut head = String::new();
         if dropped > 0 {
             head = format!("[{} left out: {what}]\n", count(dropped, "line"));

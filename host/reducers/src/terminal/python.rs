@@ -1,6 +1,6 @@
 //! `pytest` and `unittest`.
 
-use super::noise::{LineAction, ClassifiedLines};
+use super::noise::{ClassifiedLines, LineAction};
 use crate::shape::{begins, digits};
 
 const WHAT: &str = "passing tests and progress";

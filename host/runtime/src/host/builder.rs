@@ -43,6 +43,20 @@ use crate::storage::private::DEFAULT_STATE_WAIT;
 use super::{Host, call_policy};
 
 /// The settings of a [`Host`] before it is built.
+///
+/// ```
+/// use toolbay::{Host, Policy};
+///
+/// # let temporary = tempfile::tempdir()?;
+/// # let folder = temporary.path();
+/// let host = Host::builder(Policy::deny_all(&folder.join("workspace")))
+///     .cache_dir(folder.join("cache"))
+///     .state_dir(folder.join("state"))
+///     .call_log(100)
+///     .build()?;
+/// assert!(host.plugins().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HostBuilder {
     policy: Policy,
     cache: Option<PathBuf>,
@@ -283,6 +297,15 @@ impl HostBuilder {
     /// # Errors
     /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
     /// untrusted cache folder is not an error: the host logs a warning and runs without a cache.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use toolbay::{Host, HostError, Policy};
+    ///
+    /// let policy = Policy::deny_all(Path::new("/srv/agent"));
+    /// let result = Host::builder(policy).tls_roots_pem("not a certificate").build();
+    /// assert!(matches!(result, Err(HostError::Tls(_))));
+    /// ```
     pub fn build(self) -> Result<Host, HostError> {
         let folders = FolderHandles::new(self.protected_paths);
         if let Some(dir) = &self.state {

@@ -376,7 +376,9 @@ impl Loader {
         let policy = &self.services.policy;
         let of_service = |tag: &&String| {
             let name = tag.split_once('.').map(|(name, _)| name);
-            name.is_some_and(|name| policy.openapi_services().any(|one| one.name.as_str().eq_ignore_ascii_case(name)))
+            name.is_some_and(|name| {
+                policy.openapi_services().any(|one| one.name.as_str().eq_ignore_ascii_case(name))
+            })
         };
         match tools.flat_map(|def| &def.keywords.tags).find(of_service) {
             Some(tag) => Err(LoadError::Metadata(format!(

@@ -302,7 +302,8 @@ impl Watcher {
     /// Watches the documents of the current policy, and no others.
     fn watch_policy_documents(&mut self) {
         let policy = self.host.policy();
-        let mut named: BTreeSet<&Path> = policy.openapi_services().filter_map(|service| service.file()).collect();
+        let mut named: BTreeSet<&Path> =
+            policy.openapi_services().filter_map(|service| service.file()).collect();
         self.files.retain(|one| !matches!(one.then, ChangeAction::Documents) || named.remove(&*one.file));
         self.files.extend(named.into_iter().map(WatchedFile::document));
     }

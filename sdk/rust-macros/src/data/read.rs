@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::attributes::FieldDefault;
-use super::model::{Container, DataContent, Field, DataKind, Variant};
+use super::model::{Container, DataContent, DataKind, Field, Variant};
 
 pub(super) fn implement(container: &Container) -> TokenStream {
     // A type that borrows from its JSON does not outlive it.
@@ -51,7 +51,8 @@ fn plain(container: &Container) -> Option<PlainData<'_>> {
         }
         DataKind::Struct(_) => None,
         DataKind::Enum(variants) => {
-            let is_plain = |variant: &Variant| matches!(variant.content, DataContent::Unit) && !variant.by_serde;
+            let is_plain =
+                |variant: &Variant| matches!(variant.content, DataContent::Unit) && !variant.by_serde;
             (!variants.is_empty() && variants.iter().all(is_plain)).then_some(PlainData::Choice(variants))
         }
     }

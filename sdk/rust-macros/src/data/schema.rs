@@ -5,7 +5,7 @@ use quote::quote;
 use syn::Result;
 
 use super::attributes::FieldDefault;
-use super::model::{Container, DataContent, Field, DataKind, Variant};
+use super::model::{Container, DataContent, DataKind, Field, Variant};
 
 pub(super) fn implement(container: &Container) -> Result<TokenStream> {
     let (name, description) = (container.ident.to_string(), &container.description);

@@ -1,6 +1,6 @@
 //! The text of a schema.
 
-use super::{DefaultValue, Field, Limit, Limits, Node, SchemaOf, Presence, Schema, SchemaShape};
+use super::{DefaultValue, Field, Limit, Limits, Node, Presence, Schema, SchemaOf, SchemaShape};
 
 /// Returns the schema of a tool's arguments.
 pub fn input_schema(fields: &'static [Field]) -> String {
@@ -72,7 +72,9 @@ fn wrapping(schema: SchemaOf) -> Wrapping {
     match schema().shape {
         SchemaShape::Object { .. } | SchemaShape::Map(_) => Wrapping::Never,
         SchemaShape::Same(other) => wrapping(other),
-        SchemaShape::Any | SchemaShape::Nullable(_) | SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) => Wrapping::Perhaps,
+        SchemaShape::Any | SchemaShape::Nullable(_) | SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) => {
+            Wrapping::Perhaps
+        }
         SchemaShape::Null
         | SchemaShape::Boolean
         | SchemaShape::Integer { .. }
@@ -258,7 +260,11 @@ impl SchemaText {
     fn members(&mut self, node: &Node, beyond: DepthExceeded, null: bool) {
         let Limits { minimum, maximum, min_length, max_length, pattern } = beyond.limits;
         let name = match node.shape {
-            SchemaShape::Any | SchemaShape::Nullable(_) | SchemaShape::Same(_) | SchemaShape::OneOf(_) | SchemaShape::AnyOf(_) => "",
+            SchemaShape::Any
+            | SchemaShape::Nullable(_)
+            | SchemaShape::Same(_)
+            | SchemaShape::OneOf(_)
+            | SchemaShape::AnyOf(_) => "",
             SchemaShape::Null => "null",
             SchemaShape::Boolean => "boolean",
             SchemaShape::Integer { .. } => "integer",
@@ -274,7 +280,11 @@ impl SchemaText {
         }
         self.string("description", beyond.description);
         match node.shape {
-            SchemaShape::Any | SchemaShape::Null | SchemaShape::Boolean | SchemaShape::Nullable(_) | SchemaShape::Same(_) => {}
+            SchemaShape::Any
+            | SchemaShape::Null
+            | SchemaShape::Boolean
+            | SchemaShape::Nullable(_)
+            | SchemaShape::Same(_) => {}
             SchemaShape::Integer { minimum: least, maximum: most } => {
                 self.limit("minimum", or(minimum, least));
                 self.limit("maximum", or(maximum, most));

@@ -95,7 +95,8 @@ impl<T: Schema, S> Schema for HashSet<T, S> {
 }
 
 impl<T: Schema, const N: usize> Schema for [T; N] {
-    const SCHEMA: Node = Node::new(SchemaShape::Array { items: of::<T>, unique: false, length: Some(N as u64) });
+    const SCHEMA: Node =
+        Node::new(SchemaShape::Array { items: of::<T>, unique: false, length: Some(N as u64) });
 }
 
 impl<K, V: Schema> Schema for BTreeMap<K, V> {

@@ -54,7 +54,12 @@ impl FakeFiles {
         String::from_utf8(self.files.get(&normal(path))?.data.clone()).ok()
     }
 
-    pub(crate) fn read(&mut self, path: &str, offset: u64, max_bytes: Option<u64>) -> FakeFilesReply<FileData> {
+    pub(crate) fn read(
+        &mut self,
+        path: &str,
+        offset: u64,
+        max_bytes: Option<u64>,
+    ) -> FakeFilesReply<FileData> {
         let path = self.allowed(path)?;
         let file = match self.files.get(&path) {
             Some(file) => file,
@@ -67,7 +72,12 @@ impl FakeFiles {
         Ok(FileData { data: data.copied().collect(), stat: file.stat() })
     }
 
-    pub(crate) fn write(&mut self, path: &str, data: &[u8], expected: Option<&str>) -> FakeFilesReply<FileStat> {
+    pub(crate) fn write(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        expected: Option<&str>,
+    ) -> FakeFilesReply<FileStat> {
         let path = self.allowed(path)?;
         let version = self.files.get(&path).map(|file| file.version);
         let fresh = match expected {

@@ -1,6 +1,6 @@
 use toolbay_sdk::prelude::*;
 
-pub struct Place {
+pub struct Venue {
     pub name: String,
 }
 
@@ -8,7 +8,7 @@ pub struct Place {
 #[tool]
 pub fn go(
     /// Where.
-    place: Place,
+    place: Venue,
 ) -> String {
     place.name
 }

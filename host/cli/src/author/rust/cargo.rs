@@ -61,9 +61,8 @@ impl Toolchain {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo"))).unwrap_or_default();
         let bin = home.join("bin");
-        let cargo = program::find("cargo", std::slice::from_ref(&bin)).context(
-            "there is no `cargo` on `PATH`; install Rust with rustup (https://rustup.rs)",
-        )?;
+        let cargo = program::find("cargo", std::slice::from_ref(&bin))
+            .context("there is no `cargo` on `PATH`; install Rust with rustup (https://rustup.rs)")?;
         Ok(Self { cargo, bin, folder: folder.to_path_buf() })
     }
 

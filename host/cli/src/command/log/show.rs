@@ -180,7 +180,10 @@ fn grant(record: &Value) -> RecordRow {
     let held = record.get("held").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     details.extend(held.map(|line| format!("held for {}", one_line(line, MAX))));
     let style = if has_refusal(record) { FAILURE } else { Style::new() };
-    RecordRow { style, ..failed(&event, format!("{plugin} {version}").trim().to_owned(), String::new(), details) }
+    RecordRow {
+        style,
+        ..failed(&event, format!("{plugin} {version}").trim().to_owned(), String::new(), details)
+    }
 }
 
 /// What is granted, as `tool: list line`.

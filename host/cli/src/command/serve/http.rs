@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use toolbay::Host;
 use toolbay::core::registry::event::HostEvent;
 use toolbay::policy::serve::ServePolicy;
-use toolbay_mcp::http::{self, ShutdownSignals, McpHttpServer};
+use toolbay_mcp::http::{self, McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Server};
 
 use crate::output;
@@ -79,7 +79,8 @@ pub(super) async fn listen(
         let host = fetch.clone();
         Box::pin(async move { host.fetch(&url, http::MAX_KEYS_BYTES).await })
     });
-    let http = McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
+    let http =
+        McpHttpServer::new(server, serve, addresses.clone(), fetch, ends.clone()).map_err(Error::msg)?;
     drop(later.0.set(http.clone()));
     if let Some(most) = http.connection_cap() {
         let wanted = host.policy().serve().limits.connections;

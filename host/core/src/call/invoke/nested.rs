@@ -16,10 +16,10 @@ pub const MAX_CHARS: usize = 1 << 20;
 
 /// The tools that a tool was granted to call.
 pub trait InvokeGrant: fmt::Debug + Send + Sync {
-    /// Whether the tool of this name may be called.
+    /// Whether the grant includes this tool.
     fn allows(&self, tool: &str) -> bool;
 
-    /// Why the tool of this name may not be called; the hint names the policy line that would allow it.
+    /// The refusal for a tool outside of the grant, with a hint that names the policy line that would allow it.
     fn refusal(&self, tool: &str) -> PolicyRefusal;
 }
 
@@ -39,7 +39,7 @@ pub struct CallableTool {
 /// The result of a nested call.
 #[derive(Debug)]
 pub struct NestedResult {
-    /// The output, or why there is none.
+    /// The output, or the failure.
     pub result: Result<ToolOutput, Failure>,
     /// Whether the text was cut to [`MAX_CHARS`].
     pub cut: bool,
@@ -59,7 +59,8 @@ pub struct NestedBatch {
 /// Receives the index of a nested call in its batch, and its result.
 pub type ResultHandler<'a> = &'a mut (dyn FnMut(usize, NestedResult) + Send);
 
-/// Makes nested calls for a running tool. Only [`crate::pipeline`] implements it, so every nested call passes every gate.
+/// Makes nested calls for a running tool. Only [`crate::pipeline`] implements it, so every nested call passes every
+/// gate.
 pub trait ToolCaller: fmt::Debug + Send + Sync {
     /// The depth of the nested calls: 1 below a model's call.
     fn depth(&self) -> usize;

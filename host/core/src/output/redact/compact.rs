@@ -1,5 +1,5 @@
-//! Search for digits with separators: base64 in lines, hexadecimal in pairs, hex dumps. The text is reduced to its digits, and
-//! matches are mapped back to the original.
+//! Search for digits with separators: base64 in lines, hexadecimal in pairs, hex dumps. The text is reduced to its
+//! digits, and matches are mapped back to the original.
 //!
 //! | view | removed characters |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Encodings in which the writer chooses what to encode. The text is decoded and searched, and matches are mapped back to the
-//! original. The mapping decodes the text again, so texts without matches need no map.
+//! Encodings in which the writer chooses what to encode. The text is decoded and searched, and matches are mapped back
+//! to the original. The mapping decodes the text again, so texts without matches need no map.
 
 use std::ops::Range;
 

@@ -8,8 +8,8 @@
 //! | `[INST]`, `[TOOL_CALLS]`, `[gMASK]`, `]~b]` | Mistral, GLM, MiniMax | the tokens of [`SQUARE_TOKENS`] |
 //! | `Human:`, `Assistant:` after an empty line | Claude, before messages | the word |
 //!
-//! Look-alikes and invisible characters do not hide a token ([`fold`]). Words in angle brackets match in any case. Mistral's
-//! `[ARGS]` is not matched: it occurs in most usage texts and has no effect alone.
+//! Look-alikes and invisible characters do not hide a token ([`fold`]). Words in angle brackets match in any case.
+//! Mistral's `[ARGS]` is not matched: it occurs in most usage texts and has no effect alone.
 
 use super::fold::fold;
 
@@ -108,7 +108,9 @@ pub(super) fn threat_at(text: &str, at: usize) -> Option<Threat> {
     let mut seen = VisibleChars::new(rest);
     match seen.next()? {
         '<' => angle_bracket_threat(&seen),
-        '[' | ']' => SQUARE_TOKENS.iter().find_map(|word| VisibleChars::new(rest).literal(word)).map(Threat::Token),
+        '[' | ']' => {
+            SQUARE_TOKENS.iter().find_map(|word| VisibleChars::new(rest).literal(word)).map(Threat::Token)
+        }
         _ => {
             let length = SPEAKERS.iter().find_map(|word| VisibleChars::new(rest).literal(word))?;
             follows_blank_line(text.get(..at)?).then_some(Threat::Token(length))
@@ -214,7 +216,8 @@ fn control_token(mut seen: VisibleChars<'_>) -> Option<Threat> {
     if PREFIXES.iter().any(|prefix| word.starts_with(prefix)) {
         return loop {
             match seen.peek()? {
-                // If only the inner bracket were neutralized, the outer one would start a token that ends at the next `>`.
+                // If only the inner bracket were neutralized, the outer one would start a token that ends at the next
+                // `>`.
                 '<' => break Some(Threat::Bracket),
                 '>' => {
                     seen.next();

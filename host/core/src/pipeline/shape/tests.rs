@@ -15,9 +15,11 @@ use crate::output::untrusted::STRIPPED;
 use crate::pipeline::{CallResult, Pipeline};
 use crate::registry::read_output;
 use crate::registry::view::{Filter, View};
-use crate::registry::{Bundle, ToolEntry, ReducerEntry, Registry};
+use crate::registry::{Bundle, ReducerEntry, Registry, ToolEntry};
 use crate::session::Session;
-use crate::session::output_store::{MemoryOutputStore, SaveError, OutputQuota, OutputStore, OutputId, SavedOutput, SavedText};
+use crate::session::output_store::{
+    MemoryOutputStore, OutputId, OutputQuota, OutputStore, SaveError, SavedOutput, SavedText,
+};
 use crate::testing::{FixedReducer, plugin_tool, reducer};
 use crate::tool::content::{Blob, BlockBody, ContentBlock, ErrorCode, ResourceLink, ToolError, ToolOutput};
 
@@ -61,7 +63,11 @@ fn memory() -> Arc<dyn OutputStore> {
     Arc::new(MemoryOutputStore::new(quota))
 }
 
-fn fixture(says: Result<ToolOutput, Failure>, delivery: OutputSettings, reducers: Vec<ReducerEntry>) -> ShapeFixture {
+fn fixture(
+    says: Result<ToolOutput, Failure>,
+    delivery: OutputSettings,
+    reducers: Vec<ReducerEntry>,
+) -> ShapeFixture {
     fixture_with_store(memory(), says, delivery, reducers)
 }
 
@@ -77,7 +83,13 @@ fn fixture_with_store(
     let tools = vec![tool, read_output::entry(Arc::clone(&store)).unwrap()];
     registry.register(Bundle { tools, reducers }).unwrap();
     let pipeline = Pipeline::new(Arc::clone(&audit) as _).with_output_store(store);
-    ShapeFixture { registry, pipeline, filter: Filter::default(), session: Arc::new(Session::with_random_key()), audit }
+    ShapeFixture {
+        registry,
+        pipeline,
+        filter: Filter::default(),
+        session: Arc::new(Session::with_random_key()),
+        audit,
+    }
 }
 
 impl ShapeFixture {
@@ -204,16 +216,21 @@ async fn a_full_disk_loses_the_rest_of_a_text_but_not_the_call() {
         reducer: Arc::new(FixedReducer(Ok(Some(Ok(ToolOutput::text("short")))))),
         ..reducer("p__t", None)
     }];
-    let fixture = fixture_with_store(Arc::new(FullStore), ok(numbered(200)), OutputSettings::default(), reducers);
+    let fixture =
+        fixture_with_store(Arc::new(FullStore), ok(numbered(200)), OutputSettings::default(), reducers);
     let total = numbered(200).chars().count();
     assert_eq!(
         fixture.text(500).await,
         format!("short\n[reduced from {total} chars; the whole: it could not be saved]")
     );
-    let fixture = fixture_with_store(Arc::new(FullStore), ok(numbered(200)), OutputSettings::default(), vec![]);
+    let fixture =
+        fixture_with_store(Arc::new(FullStore), ok(numbered(200)), OutputSettings::default(), vec![]);
     assert!(fixture.text(500).await.ends_with("chars total; the rest could not be saved]"));
-    let small =
-        Arc::new(MemoryOutputStore::new(OutputQuota { bytes: 2000, session_bytes: 1000, age: Duration::from_secs(9) }));
+    let small = Arc::new(MemoryOutputStore::new(OutputQuota {
+        bytes: 2000,
+        session_bytes: 1000,
+        age: Duration::from_secs(9),
+    }));
     let fixture = fixture_with_store(small, ok(numbered(200)), OutputSettings::default(), vec![]);
     assert!(
         fixture.text(500).await.ends_with("chars total; the rest could not be saved]"),
@@ -281,7 +298,11 @@ async fn texts_of_blocks_count_against_the_budget() {
     };
     assert_eq!((text.chars().count(), output.content.len()), (160, 2), "the third block did not fit");
     assert_eq!(fixture.read(id_in(text)).await, "y".repeat(1000));
-    assert_eq!(fixture.read(kept[1].id.as_str()).await, format!("{}\n", "z".repeat(1000)), "the third block was saved");
+    assert_eq!(
+        fixture.read(kept[1].id.as_str()).await,
+        format!("{}\n", "z".repeat(1000)),
+        "the third block was saved"
+    );
 }
 
 #[tokio::test]
@@ -317,7 +338,11 @@ async fn untrusted_text_is_marked_everywhere() {
     assert_eq!(got.content[1], output.content[1], "images are unchanged");
     let BlockBody::Link(link) = &got.content[2].body else { panic!("{got:?}") };
     assert_eq!(link.name, format!("{STRIPPED}system&lt;/untrusted>"));
-    assert_eq!(got.structured.unwrap().get(), output.structured.unwrap().get(), "structured data is unchanged");
+    assert_eq!(
+        got.structured.unwrap().get(),
+        output.structured.unwrap().get(),
+        "structured data is unchanged"
+    );
 
     for failure in [
         ToolError::new(ErrorCode::ExecutionFailed, evil).with_subject(evil).into(),
@@ -368,13 +393,18 @@ async fn encoded_data_is_removed_on_request_and_saved() {
         "{shown}"
     );
     assert_eq!(stripping.read(id_in(&shown)).await, text);
-    assert_eq!(fixture(ok(&*text), OutputSettings::default(), vec![]).text(1000).await, text, "off by default");
+    assert_eq!(
+        fixture(ok(&*text), OutputSettings::default(), vec![]).text(1000).await,
+        text,
+        "off by default"
+    );
 }
 
 #[tokio::test]
 async fn the_callers_reason_is_removed_from_the_arguments_and_recorded() {
     let mut fixture = fixture(ok("x"), OutputSettings::default(), vec![]);
-    let entry = ToolEntry { invoker: Arc::new(crate::testing::ScriptedTool::default()), ..plugin_tool("q", "t") };
+    let entry =
+        ToolEntry { invoker: Arc::new(crate::testing::ScriptedTool::default()), ..plugin_tool("q", "t") };
     let strict = r#"{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}"#;
     let mut def = (*entry.def).clone();
     def.input_schema = crate::tool::schema::Schema::input(strict).unwrap();

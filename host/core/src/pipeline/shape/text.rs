@@ -7,8 +7,8 @@ use toolbay_policy::text;
 
 use crate::call::CallContext;
 use crate::call::invoke::Failure;
-use crate::output::encoded_data;
 use crate::output::budget;
+use crate::output::encoded_data;
 use crate::output::rules::OutputRules;
 use crate::output::untrusted::{self, UntrustedMark};
 use crate::pipeline::batch::BatchContext;
@@ -21,8 +21,8 @@ use crate::tool::content::{BlockBody, ContentBlock, EmbeddedResource, ResourceLi
 /// Longest subject of an error, in characters.
 const MAX_SUBJECT: usize = 1000;
 
-/// Shapes the texts of one output: removes encoded data if the rules say so, marks untrusted texts, cuts long texts, and
-/// saves the originals.
+/// Shapes the texts of one output: removes encoded data if the rules say so, marks untrusted texts, cuts long texts,
+/// and saves the originals.
 pub(super) struct OutputShaper<'a> {
     budget: usize,
     rules: OutputRules,
@@ -64,8 +64,8 @@ impl<'a> OutputShaper<'a> {
         let tool = &*ctx.tool;
         // Nothing is saved for sessions without a key, for `read_output` itself, and for nested calls.
         let store = match (batch.turn.session.key(), &batch.pipeline.output_store) {
-            (Some(session), Some(spool)) if tool != read_output::NAME && batch.parent.is_none() => {
-                Some(SessionStore { store: &**spool, session, view: &batch.view })
+            (Some(session), Some(store)) if tool != read_output::NAME && batch.parent.is_none() => {
+                Some(SessionStore { store: &**store, session, view: &batch.view })
             }
             _ => None,
         };
@@ -115,8 +115,8 @@ impl<'a> OutputShaper<'a> {
         cut_from
     }
 
-    /// Shapes the main text. If it was reduced or stripped, the original is saved and a note with its id is appended. If the
-    /// note would make the text longer than the original, the original is used.
+    /// Shapes the main text. If it was reduced or stripped, the original is saved and a note with its id is appended.
+    /// If the note would make the text longer than the original, the original is used.
     async fn shape_main(&mut self, text: &mut String) -> Option<usize> {
         let unreduced = self.original.take();
         let reduced = unreduced.is_some();
@@ -145,9 +145,9 @@ impl<'a> OutputShaper<'a> {
         self.shape_text(text, self.budget, &note).await
     }
 
-    /// Shapes the blocks. The text of each block gets the rest of the budget, and the block is dropped when nothing is left.
-    /// Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block whose labels do
-    /// not fit is dropped.
+    /// Shapes the blocks. The text of each block gets the rest of the budget, and the block is dropped when nothing is
+    /// left. Labels are neutralized instead of marked. They are not cut, since half an address is useless: a block
+    /// whose labels do not fit is dropped.
     async fn shape_blocks(&mut self, output: &mut ToolOutput) {
         if output.content.is_empty() {
             return;
@@ -186,13 +186,14 @@ impl<'a> OutputShaper<'a> {
         output.content = blocks;
     }
 
-    /// Shapes one text to at most `budget` characters, including `note`, which is appended. Returns the characters before
-    /// the cut; `None` if the text was not cut.
+    /// Shapes one text to at most `budget` characters, including `note`, which is appended. Returns the characters
+    /// before the cut; `None` if the text was not cut.
     async fn shape_text(&mut self, text: &mut String, budget: usize, note: &str) -> Option<usize> {
         let body = self.mark.as_ref().map(|mark| (mark.neutral_body(text), mark.chars()));
         let (shown, more) = body.as_ref().map_or((text.as_str(), 0), |(body, more)| (&**body, *more));
         let extra = if shown.is_empty() { 0 } else { more } + note.chars().count();
-        let fits = budget.checked_sub(extra).is_some_and(|room| budget::char_count_if_over(shown, room).is_none());
+        let fits =
+            budget.checked_sub(extra).is_some_and(|room| budget::char_count_if_over(shown, room).is_none());
         if fits && self.mark.is_none() && note.is_empty() {
             return None;
         }
@@ -239,7 +240,7 @@ impl<'a> OutputShaper<'a> {
                 Some(Ok(shown))
             }
             Err(error) => {
-                tracing::warn!(tool = %self.tool, %error, "a text was cut or reduced, but its original could not be saved");
+                tracing::warn!(tool = %self.tool, %error, "the original of a cut or reduced text could not be saved");
                 Some(Err(()))
             }
         }
@@ -286,7 +287,6 @@ fn read_output_call(id: &str) -> String {
 }
 
 /// The note of a reduced text.
-
 fn reduction_note(chars: usize, whole: &str) -> String {
     format!("\n[reduced from {chars} chars; the whole: {whole}]")
 }

@@ -12,6 +12,23 @@ use crate::registry::{Catalog, ToolEntry};
 use crate::tool::ToolSource;
 
 /// The filter of a view.
+///
+/// ```
+/// # use toolbay_core::registry::{Registry, native};
+/// # use toolbay_core::tool::content::ToolOutput;
+/// use std::collections::BTreeSet;
+/// use toolbay_core::registry::view::{Filter, View};
+///
+/// # let registry = Registry::default();
+/// # for name in ["read", "write"] {
+/// #     registry.register(native::tool(name).description(name).run(async |_, _| Ok(ToolOutput::default()))?)?;
+/// # }
+/// let exclude_tools = BTreeSet::from(["write".to_owned()]);
+/// let view = View::new(registry.snapshot(), Filter { exclude_tools, ..Filter::default() });
+/// assert!(view.find("read").is_ok());
+/// assert!(view.find("write").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// The allowed qualified names; `None` allows all.
@@ -22,16 +39,16 @@ pub struct Filter {
     pub allowed_toolsets: Option<BTreeSet<String>>,
     /// The allowed MCP servers; `None` allows all. The list does not apply to tools of other sources.
     pub allowed_mcp_servers: Option<BTreeSet<String>>,
-    /// The allowed tools of MCP servers, by the server's own tool names. All tools of a server that is not in the map are
-    /// allowed.
+    /// The allowed tools of MCP servers, by the server's own tool names. All tools of a server that is not in the map
+    /// are allowed.
     pub allowed_mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Excluded qualified names. They take precedence over all lists above.
     pub exclude_tools: BTreeSet<String>,
-    /// Whether the default list has only tools with [`ToolFlags::always_include`](crate::registry::ToolFlags). All other
-    /// tools are callable, and a search finds them. A profile can also set this.
+    /// Whether the default list has only tools with [`ToolFlags::always_include`](crate::registry::ToolFlags). All
+    /// other tools are callable, and a search finds them. A profile can also set this.
     pub lazy: bool,
-    /// The profile. It restricts the tools and their grants further. If the registry has a newer profile of this name after
-    /// a policy reload, the newer one applies.
+    /// The profile. It restricts the tools and their grants further. If the registry has a newer profile of this name
+    /// after a policy reload, the newer one applies.
     pub profile: Option<Arc<Profile>>,
 }
 
@@ -85,8 +102,8 @@ impl Filter {
         self.profile.as_ref().map(|profile| profile.name())
     }
 
-    /// The first gate that refuses a tool. The order of the gates is a security property, so this function shows it in one
-    /// place.
+    /// The first gate that refuses a tool. The order of the gates is a security property, so this function shows it in
+    /// one place.
     pub(super) fn denial(&self, entry: &ToolEntry, origin: ToolOrigin) -> Option<ToolDenial> {
         let (name, profile) = (entry.def.name.as_str(), self.profile.as_deref());
         if self.exclude_tools.contains(name) || profile.is_some_and(|p| p.exclude_tools.contains(name)) {
@@ -117,7 +134,11 @@ impl Filter {
 type AllowList = Option<BTreeSet<String>>;
 
 /// Whether the lists of MCP servers and their tools allow a tool. Tools of other sources pass.
-fn passes_mcp(entry: &ToolEntry, servers: &AllowList, tools: &Option<BTreeMap<String, BTreeSet<String>>>) -> bool {
+fn passes_mcp(
+    entry: &ToolEntry,
+    servers: &AllowList,
+    tools: &Option<BTreeMap<String, BTreeSet<String>>>,
+) -> bool {
     let ToolSource::Mcp { server, .. } = &*entry.def.source else { return true };
     let of_server = tools.as_ref().and_then(|all| all.get(&**server));
     servers.as_ref().is_none_or(|list| list.contains(&**server))

@@ -7,12 +7,13 @@ use crate::registry::view::Filter;
 use crate::registry::{Catalog, Collision, OnCollision};
 
 impl View {
-    /// Merges views into one view with the callable tools of all. Each tool keeps its flags, its reducer and its profile. The
-    /// original views do not change.
+    /// Merges views into one view with the callable tools of all. Each tool keeps its flags, its reducer and its
+    /// profile. The original views do not change.
     ///
-    /// Two callable tools with the same name collide, unless they are the same entry under the same profile. In a collision
-    /// the policy of the incoming tool decides ([`ToolEntry::on_collision`](crate::registry::ToolEntry)), or `on_collision`
-    /// if it has none. A tool that is not callable in one view does not collide with a callable tool of another.
+    /// Two callable tools with the same name collide, unless they are the same entry under the same profile. In a
+    /// collision the policy of the incoming tool decides ([`ToolEntry::on_collision`](crate::registry::ToolEntry)), or
+    /// `on_collision` if it has none. A tool that is not callable in one view does not collide with a callable tool of
+    /// another.
     ///
     /// # Errors
     /// Two tools collide and the policy is [`OnCollision::Throw`].

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use toolbay_policy::Policy;
 
 use super::*;
-use crate::registry::{ToolFlags, Registry};
+use crate::registry::{Registry, ToolFlags};
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 
 const NAMES: [&str; 8] =
@@ -50,11 +50,8 @@ fn collision() -> impl Strategy<Value = OnCollision> {
 
 fn kind(name: &'static str) -> impl Strategy<Value = ToolVariant> {
     let seldom = || prop::bool::weighted(0.2);
-    let flags = (seldom(), seldom(), any::<bool>()).prop_map(|(hidden, deferred, always_include)| ToolFlags {
-        hidden,
-        deferred,
-        always_include,
-    });
+    let flags = (seldom(), seldom(), any::<bool>())
+        .prop_map(|(hidden, deferred, always_include)| ToolFlags { hidden, deferred, always_include });
     (flags, any::<bool>(), seldom(), seldom(), prop::option::of(collision())).prop_map(
         move |(flags, toolset, unavailable, disabled, on_collision)| ToolVariant {
             name,

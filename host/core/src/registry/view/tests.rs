@@ -121,7 +121,8 @@ fn local_tools_exist_in_their_view_only() {
         ..Filter::default()
     };
     let view = View::new(Arc::clone(&catalog), only_q);
-    let with = view.with_bundle(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
+    let with =
+        view.with_bundle(vec![native_tool("look"), native_tool("secret")], OnCollision::Throw).unwrap();
     assert_eq!(names(&with), ["look", "q__c"], "allow lists do not apply to local tools, but exclusions do");
     assert_eq!(names(&view), ["q__c"]);
     assert!(catalog.get("look").is_none() && view.find("look").is_err());

@@ -1,5 +1,5 @@
-//! Queries over a saved text: its first or last lines, a range of lines or characters, the lines that match a pattern, its
-//! size. Each answer fits into a character limit and says how to read on.
+//! Queries over a saved text: its first or last lines, a range of lines or characters, the lines that match a pattern,
+//! its size. Each answer fits into a character limit and says how to read on.
 
 use std::time::{Duration, Instant};
 
@@ -116,9 +116,9 @@ pub fn measure(text: &str) -> TextSize {
     TextSize { bytes: text.len(), chars, lines: text.lines().count(), tokens_estimated: chars.div_ceil(4) }
 }
 
-/// Answers a query with a heading, followed by numbered lines or by characters. The answer has at most `most` characters;
-/// if it is incomplete, it ends with a note that says how to read on. A search can take up to two seconds, so do not call
-/// this on an async worker thread.
+/// Answers a query with a heading, followed by numbered lines or by characters. The answer has at most `most`
+/// characters; if it is incomplete, it ends with a note that says how to read on. A search can take up to two seconds,
+/// so do not call this on an async worker thread.
 #[must_use]
 pub fn answer(text: &str, question: &TextQuery, most: usize) -> String {
     let lines = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
@@ -133,11 +133,14 @@ pub fn answer(text: &str, question: &TextQuery, most: usize) -> String {
         TextQuery::Lines(from, to) => {
             let (from, total) = ((*from).max(1), total());
             let picked = lines().skip(from - 1).take(to.saturating_sub(from - 1));
-            AnswerWriter::new(&format!("Lines {from} to {} of {total}", to.min(&total)), most).lines(text, picked).out
+            AnswerWriter::new(&format!("Lines {from} to {} of {total}", to.min(&total)), most)
+                .lines(text, picked)
+                .out
         }
         TextQuery::Chars(from, to) => {
             let (from, total) = ((*from).max(1), text.chars().count());
-            let mut page = AnswerWriter::new(&format!("Characters {from} to {} of {total}", to.min(&total)), most);
+            let mut page =
+                AnswerWriter::new(&format!("Characters {from} to {} of {total}", to.min(&total)), most);
             let wanted = (*to).min(total).saturating_sub(from - 1);
             if wanted > 0 && page.push("\n") {
                 page.chars(text.chars().skip(from - 1), wanted, from);
@@ -274,7 +277,8 @@ impl AnswerWriter {
         self
     }
 
-    /// Writes up to `wanted` characters. The first of them is character number `from` of the text. Returns whether all fit.
+    /// Writes up to `wanted` characters. The first of them is character number `from` of the text. Returns whether all
+    /// fit.
     fn chars(&mut self, chars: impl Iterator<Item = char>, wanted: usize, from: usize) -> bool {
         let room = self.left.saturating_sub(NOTE_CHARS).min(wanted);
         self.out.extend(chars.take(room));

@@ -1,4 +1,5 @@
-//! Command templates: they turn the arguments of a call into the command line, the input and the environment of a program.
+//! Command templates: they turn the arguments of a call into the command line, the input and the environment of a
+//! program.
 //!
 //! | in the manifest | result |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | `{{`, `}}` | a brace |
 //!
 //! Strings and numbers are inserted as they are; lists and objects within a text are inserted as JSON. No shell is
-//! involved. An argument of the model must not become an option of the program: a word that starts with an argument whose
-//! value starts with `-` is refused, unless the manifest has a literal `--` before it.
+//! involved. An argument of the model must not become an option of the program: a word that starts with an argument
+//! whose value starts with `-` is refused, unless the manifest has a literal `--` before it.
 
 use std::collections::BTreeMap;
 
@@ -78,11 +79,15 @@ enum TextPiece {
 
 impl CommandTemplate {
     /// Parses the `run` table of a manifest. `args` are the declared arguments.
-    pub(super) fn new(run: &ProgramSpec, args: &Map<String, Value>, prints_json: bool) -> Result<Self, String> {
+    pub(super) fn new(
+        run: &ProgramSpec,
+        args: &Map<String, Value>,
+        prints_json: bool,
+    ) -> Result<Self, String> {
         let known = |name: &str| {
-            args.contains_key(name)
-                .then_some(())
-                .ok_or_else(|| format!("the command line uses `{{{name}}}`, but `args.{name}` is not declared"))
+            args.contains_key(name).then_some(()).ok_or_else(|| {
+                format!("the command line uses `{{{name}}}`, but `args.{name}` is not declared")
+            })
         };
         let text = |text: &str| {
             let text = TextTemplate::parse(text)?;
@@ -211,7 +216,9 @@ impl TextTemplate {
                     rest.next();
                     literal.push(c);
                 }
-                '}' => return Err(format!("`{text}` has an unmatched `}}`; write `}}}}` for a literal brace")),
+                '}' => {
+                    return Err(format!("`{text}` has an unmatched `}}`; write `}}}}` for a literal brace"));
+                }
                 '{' => {
                     let mut name = String::new();
                     loop {
@@ -460,7 +467,6 @@ mod tests {
 
     #[test]
     fn only_listed_exit_statuses_mean_success() {
-
         assert!(template("{}").is_success(0) && !template("{}").is_success(1));
         let grep = template("{ success = [0, 1] }");
         assert!(grep.is_success(1) && !grep.is_success(2));

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::text::{first_hidden, one_line};
 
-use super::fill::{placeholders, is_name};
+use super::fill::{is_name, placeholders};
 use super::{
-    ALL_TOOLS, DocumentArgument, MessageContent, PromptsAndResourcesDocument, Icon, MAX_DESCRIPTION, MAX_ICON_BYTES, MAX_LABEL, MAX_PARTS,
-    MAX_PATH, MAX_PROMPTS, MAX_RESOURCES, MAX_TEMPLATES, MAX_VALUE, MAX_VALUES, PathPattern, Prompt,
-    Resource, ResourceTemplate, VERSION,
+    ALL_TOOLS, DocumentArgument, Icon, MAX_DESCRIPTION, MAX_ICON_BYTES, MAX_LABEL, MAX_PARTS, MAX_PATH,
+    MAX_PROMPTS, MAX_RESOURCES, MAX_TEMPLATES, MAX_VALUE, MAX_VALUES, MessageContent, PathPattern, Prompt,
+    PromptsAndResourcesDocument, Resource, ResourceTemplate, VERSION,
 };
 
 /// Image types without scripts. SVG may contain scripts.
@@ -29,7 +29,9 @@ pub(super) fn check_document(document: &PromptsAndResourcesDocument) -> Result<(
         let called = |problem: String| format!("prompt `{}`: {problem}", one_line(&prompt.name, MAX_LABEL));
         ToolName::new(&prompt.name)
             .map_err(|_| called("its name must have 1 to 48 characters of A-Z a-z 0-9 _ -".to_owned()))?;
-        check_unique(&mut names, &prompt.name).and_then(|()| self::check_prompt(prompt, document)).map_err(called)?;
+        check_unique(&mut names, &prompt.name)
+            .and_then(|()| self::check_prompt(prompt, document))
+            .map_err(called)?;
     }
     let mut paths = BTreeSet::new();
     for one in &document.resources {
@@ -43,10 +45,16 @@ pub(super) fn check_document(document: &PromptsAndResourcesDocument) -> Result<(
     Ok(())
 }
 
-pub(super) fn check_icons(document: &PromptsAndResourcesDocument, tools: &BTreeSet<&str>) -> Result<(), String> {
+pub(super) fn check_icons(
+    document: &PromptsAndResourcesDocument,
+    tools: &BTreeSet<&str>,
+) -> Result<(), String> {
     for (tool, icons) in &document.icons {
         if tool != ALL_TOOLS && !tools.contains(tool.as_str()) {
-            return Err(format!("it has icons for `{}`, but no tool of this name", one_line(tool, MAX_LABEL)));
+            return Err(format!(
+                "it has icons for `{}`, but no tool of this name",
+                one_line(tool, MAX_LABEL)
+            ));
         }
         check_count("icons of one tool", icons.len(), MAX_ICONS)?;
         icons.iter().try_for_each(check_icon)?;
@@ -110,7 +118,9 @@ fn check_prompt(prompt: &Prompt, document: &PromptsAndResourcesDocument) -> Resu
             MessageContent::Resource { path } | MessageContent::ResourceLink { path } => {
                 if !document.resources.iter().any(|resource| resource.path == *path) {
                     let path = one_line(path, MAX_PATH);
-                    return Err(format!("a message refers to `{path}`, which is not a resource of this plugin"));
+                    return Err(format!(
+                        "a message refers to `{path}`, which is not a resource of this plugin"
+                    ));
                 }
             }
         }
@@ -225,7 +235,8 @@ fn check_path(path: &str, gaps: bool) -> Result<(), String> {
             .all(|step| !step.is_empty() && step != "." && step != ".." && step.bytes().all(legal));
     good.then_some(()).ok_or_else(|| {
         format!(
-            "its path must have at most {MAX_PATH} characters, in segments of A-Z a-z 0-9 - . _ ~ separated by single `/`"
+            "its path must have at most {MAX_PATH} characters, in segments of A-Z a-z 0-9 - . _ ~ separated by \
+             single `/`"
         )
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toolbay_policy::text::one_line;
 
-use super::{MessageContent, MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, PromptMessage, Prompt, ResourceTemplate};
+use super::{MAX_ARGUMENT_BYTES, MAX_FILLED_BYTES, MessageContent, Prompt, PromptMessage, ResourceTemplate};
 
 /// Longest name of an argument, in bytes.
 const MAX_NAME: usize = 64;
@@ -93,7 +93,10 @@ fn check_lengths(given: &BTreeMap<String, String>) -> Result<(), FillError> {
     }
 }
 
-pub(super) fn fill_prompt(prompt: &Prompt, given: &BTreeMap<String, String>) -> Result<Vec<PromptMessage>, FillError> {
+pub(super) fn fill_prompt(
+    prompt: &Prompt,
+    given: &BTreeMap<String, String>,
+) -> Result<Vec<PromptMessage>, FillError> {
     let known = |name: &String| prompt.arguments.iter().any(|argument| argument.name == *name);
     if let Some(unknown) = given.keys().find(|name| !known(name)) {
         return Err(FillError::Unknown(one_line(unknown, 64)));
@@ -121,7 +124,10 @@ pub(super) fn fill_prompt(prompt: &Prompt, given: &BTreeMap<String, String>) -> 
     Ok(messages)
 }
 
-pub(super) fn fill_template(template: &ResourceTemplate, values: &BTreeMap<String, String>) -> Result<String, FillError> {
+pub(super) fn fill_template(
+    template: &ResourceTemplate,
+    values: &BTreeMap<String, String>,
+) -> Result<String, FillError> {
     check_lengths(values)?;
     let json = template.mime_type.as_deref().is_some_and(|mime| {
         let mime = mime.split(';').next().unwrap_or_default().trim();
@@ -129,7 +135,6 @@ pub(super) fn fill_template(template: &ResourceTemplate, values: &BTreeMap<Strin
     });
     let show = |value: &str| match json {
         // Without the quotes, which the template has.
-
         true => {
             let quoted = serde_json::Value::from(value).to_string();
             quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned()

@@ -1,4 +1,5 @@
-//! Address patterns: `users/{id}/mails/{mail}`, level 1 of RFC 6570. A placeholder matches a path segment or a part of it.
+//! Address patterns: `users/{id}/mails/{mail}`, level 1 of RFC 6570. A placeholder matches a path segment or a part of
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +52,8 @@ impl PathPattern {
         self.placeholders.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The values of the placeholders in an address; `None` if the address does not match. A placeholder ends at the first
-    /// occurrence of the text after it, and does not match `/`.
+    /// The values of the placeholders in an address; `None` if the address does not match. A placeholder ends at the
+    /// first occurrence of the text after it, and does not match `/`.
     #[must_use]
     pub fn matches(&self, address: &str) -> Option<BTreeMap<String, String>> {
         let mut rest = address.strip_prefix(self.head.as_str())?;

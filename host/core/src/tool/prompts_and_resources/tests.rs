@@ -181,7 +181,11 @@ fn an_invalid_document_is_refused() {
     }
     let large = json!({"version": 1, "resources": [{"path": "a", "name": "A", "text": "x".repeat(MAX_DOCUMENT_BYTES)}]});
     assert!(parse(&large).unwrap_err().contains("bytes; the limit is"));
-    assert!(PromptsAndResourcesDocument::parse("{\"version\":1,\"version\":1}").unwrap_err().contains("not valid JSON"));
+    assert!(
+        PromptsAndResourcesDocument::parse("{\"version\":1,\"version\":1}")
+            .unwrap_err()
+            .contains("not valid JSON")
+    );
 }
 
 #[test]
@@ -209,6 +213,8 @@ fn icons_are_small_images() {
     assert!(check(many, &["t"]).unwrap_err().contains("icons of one tool"));
     let large = format!("data:image/png;base64,{}", "A".repeat(MAX_ICON_BYTES / 2));
     assert_eq!(check(src(&large), &["t"]), Ok(()));
-    assert!(check(src(&large), &["t", "u"]).unwrap_err().contains("add"), "the icon counts once for each tool"
-);
+    assert!(
+        check(src(&large), &["t", "u"]).unwrap_err().contains("add"),
+        "the icon counts once for each tool"
+    );
 }

@@ -67,7 +67,6 @@ fn bad_schemas_are_refused_with_the_reason() {
 
 #[test]
 fn a_recursive_schema_is_allowed() {
-
     let tree = r##"{"type":"object","properties":{"children":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false}"##;
     let schema = Schema::input(tree).unwrap();
     assert!(schema.check(&json!({"children": [{"children": []}]})).is_ok());

@@ -1,7 +1,7 @@
 //! Messages for a value that matches no variant of an `anyOf` or `oneOf`: the intended variant and its findings.
 //!
-//! The intended variant is the one whose discriminator (a property with a `const` or an `enum`) matches the value. Without a
-//! discriminator it is the nearest variant: of the same type, with the fewest findings.
+//! The intended variant is the one whose discriminator (a property with a `const` or an `enum`) matches the value.
+//! Without a discriminator it is the nearest variant: of the same type, with the fewest findings.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
@@ -39,7 +39,9 @@ fn describe_nested(error: &ValidationError<'_>, root: &Value, level: usize) -> V
     let (Kind::AnyOf { context } | Kind::OneOfNotValid { context }) = error.kind() else {
         return plain(cut(&error.to_string()));
     };
-    let Some((index, meant, far)) = nearest_variant(context, &pointer) else { return plain(cut(&error.to_string())) };
+    let Some((index, meant, far)) = nearest_variant(context, &pointer) else {
+        return plain(cut(&error.to_string()));
+    };
     if far >= OTHER_TYPE {
         return plain(format!("matches none of its variants: {}", list_variants(context)));
     }
@@ -103,9 +105,9 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
         Kind::Enum { options } => options.as_array().cloned().unwrap_or_default(),
         _ => Vec::new(),
     };
-    let first = meant
-        .iter()
-        .find(|error| child_property(error.instance_path().as_str(), at).is_some() && !of(error).is_empty())?;
+    let first = meant.iter().find(|error| {
+        child_property(error.instance_path().as_str(), at).is_some() && !of(error).is_empty()
+    })?;
     let path = first.instance_path().as_str();
     let wrong = first.instance();
     let known: Vec<Value> = (context.iter().flatten())

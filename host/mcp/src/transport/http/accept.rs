@@ -58,9 +58,9 @@ pub(super) async fn run(state: Arc<HttpState>, listeners: Vec<TcpListener>) {
             }
         });
     }
-    let stop = &state.ends.stop;
+    let stop = &state.shutdown.stop;
     let draining = async {
-        state.ends.drain.cancelled().await;
+        state.shutdown.drain.cancelled().await;
         let limits = state.settings.load().serve.limits.clone();
         tokio::time::sleep(limits.drain_delay).await;
         state.draining.cancel();
@@ -80,7 +80,7 @@ pub(super) async fn run(state: Arc<HttpState>, listeners: Vec<TcpListener>) {
         () = log_refused(&state) => {}
     }
     closing.cancel();
-    state.ends.stop.cancel();
+    state.shutdown.stop.cancel();
     tasks.close();
     // Cancelled tasks end at once: none of them waits for a client.
     if tokio::time::timeout(END_WAIT, wait_ended(&state, &tasks)).await.is_err() {
@@ -158,7 +158,7 @@ impl Acceptor {
         };
         let closing = self.closing.clone();
         self.tasks.spawn(async move {
-            let stop = state.ends.stop.clone();
+            let stop = state.shutdown.stop.clone();
             let source = RequestSource::new(address.ip(), &place.connection);
             let serving = serve_connection(stream, place, source, state, &settings.serve.limits, closing);
             tokio::select! {

@@ -18,7 +18,7 @@ const MAX_SHOWN: usize = 100;
 pub(super) struct AllowedHosts {
     hosts: BTreeSet<String>,
     origins: BTreeSet<String>,
-    /// Where the server listens.
+    /// The listen addresses.
     pub(super) listens: Vec<SocketAddr>,
     /// Whether pages from this machine may send requests.
     local_pages: bool,

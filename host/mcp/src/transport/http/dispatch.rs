@@ -59,7 +59,7 @@ struct RequestExchange {
     stream: Arc<EventStream>,
     /// Ends when the request is answered.
     work: BoxFuture<'static, ()>,
-    keeper: Option<SessionStreamContext>,
+    context: Option<SessionStreamContext>,
 }
 
 impl Dispatcher<'_> {
@@ -228,7 +228,7 @@ impl Dispatcher<'_> {
             self.state.sessions.acquire_permit(self.state, &self.client, &self.settings.serve.limits);
         let permit = permit.map_err(|full| Box::new(responses::quota_exceeded(full)))?;
         let retry = request.subject.as_deref().is_some_and(supports_resumption).then_some(STREAM_RETRY);
-        let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.ends.stop.child_token());
+        let (streams, closed) = (Arc::new(EventStreams::new(retry)), self.state.shutdown.stop.child_token());
         let owner = SessionOwner::new_session(self.agent_id.clone());
         let connection = self.server.connection(owner, Arc::clone(&streams) as _, closed.clone());
         let session =
@@ -270,7 +270,7 @@ impl Dispatcher<'_> {
             open.session.streams.finish(&open.id, Some(reply));
             drop((open, reserved));
         });
-        Ok(RequestExchange { stream, work, keeper: Some(self.stream_context(session)) })
+        Ok(RequestExchange { stream, work, context: Some(self.stream_context(session)) })
     }
 
     /// Starts a request without a session. Disconnecting cancels it.
@@ -281,7 +281,7 @@ impl Dispatcher<'_> {
         reserved: T,
     ) -> Result<RequestExchange, RefusalResponse> {
         // Tasks outlive the request, so only the server's shutdown closes the connection.
-        let closed = self.state.ends.stop.child_token();
+        let closed = self.state.shutdown.stop.child_token();
         let cancel = closed.child_token();
         let stream = Arc::new(EventStream::for_stateless_request(cancel.clone()));
         let connection =
@@ -294,7 +294,7 @@ impl Dispatcher<'_> {
             answered.finish(Some(reply));
             drop(reserved);
         });
-        Ok(RequestExchange { stream, work, keeper: None })
+        Ok(RequestExchange { stream, work, context: None })
     }
 
     /// The arguments of a tool that are mirrored in headers.
@@ -326,7 +326,7 @@ impl RequestExchange {
     /// Runs the request and responds: with one JSON body if the response is the only message, else with events. In a
     /// session, events begin at once, so that the client gets an id to resume from.
     async fn respond(self, status: impl FnOnce(Option<ErrorCode>) -> StatusCode) -> Response<Body> {
-        let Self { stream, mut work, keeper } = self;
+        let Self { stream, mut work, context: keeper } = self;
         let waits = keeper.is_none();
         let reader = EventReader::new(stream, None, keeper);
         // Most requests are answered at once. Others continue in a task, which ends when the request does.

@@ -123,7 +123,7 @@ fn method_not_allowed() -> Response<Body> {
 
 /// The readiness of the server: plugins are loaded, and no shutdown has begun.
 fn readiness(state: &HttpState) -> Response<Body> {
-    if state.ends.drain.is_cancelled() {
+    if state.shutdown.drain.is_cancelled() {
         return responses::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
     if !state.server.is_loaded() {

@@ -26,7 +26,7 @@ pub(super) const STREAM_RETRY: Duration = Duration::from_secs(3);
 /// The sessions of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    with_id: Mutex<HashMap<Arc<str>, SessionEntry>>,
+    legacy: Mutex<HashMap<Arc<str>, SessionEntry>>,
     pub(super) stateless: StatelessSessions,
 }
 
@@ -69,31 +69,31 @@ impl Sessions {
     ) -> Arc<str> {
         let (id, now): (Arc<str>, _) = (uuid::Uuid::new_v4().to_string().into(), Instant::now());
         let entry = SessionEntry { session, scope, created_at: now, last_used: now, _permit: permit };
-        self.with_id.lock().insert(Arc::clone(&id), entry);
+        self.legacy.lock().insert(Arc::clone(&id), entry);
         id
     }
 
     /// Ends the session with this id.
     pub(super) fn remove(&self, id: &str) {
-        let ended = self.with_id.lock().remove(id);
+        let ended = self.legacy.lock().remove(id);
         drop(ended);
     }
 
     /// Number of legacy sessions.
     pub(super) fn count(&self) -> usize {
-        self.with_id.lock().len()
+        self.legacy.lock().len()
     }
 
     /// Ends sessions whose credential was revoked.
     pub(super) fn end_revoked(&self) {
-        self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked());
+        self.legacy.lock().retain(|_, entry| !entry.scope.validity.is_revoked());
     }
 
     /// Ends expired and revoked sessions, and drops expired streams of all others.
     pub(super) fn sweep(&self, limits: &ServeLimits) {
         self.stateless.sweep(limits);
-        self.with_id.lock().retain(|_, entry| !entry.scope.validity.is_revoked() && entry.is_fresh(limits));
-        let sessions: Vec<_> = self.with_id.lock().values().map(|entry| Arc::clone(&entry.session)).collect();
+        self.legacy.lock().retain(|_, entry| !entry.scope.validity.is_revoked() && entry.is_fresh(limits));
+        let sessions: Vec<_> = self.legacy.lock().values().map(|entry| Arc::clone(&entry.session)).collect();
         sessions.iter().for_each(|session| session.streams.sweep());
     }
 
@@ -105,7 +105,7 @@ impl Sessions {
         validity: &CredentialValidity,
         limits: &ServeLimits,
     ) -> Option<Arc<HttpSession>> {
-        let mut sessions = self.with_id.lock();
+        let mut sessions = self.legacy.lock();
         let entry = sessions.get_mut(id).filter(|entry| *entry.scope.owner == *owner)?;
         if !entry.is_fresh(limits) {
             sessions.remove(id);
@@ -154,7 +154,7 @@ impl Sessions {
     /// Ends the least recently used legacy session of a client. A client can only evict its own sessions by creating
     /// many.
     fn end_oldest(&self, client: &Arc<str>) -> bool {
-        let mut sessions = self.with_id.lock();
+        let mut sessions = self.legacy.lock();
         let silent = sessions.iter().filter(|(_, entry)| entry.scope.client == *client && entry.is_idle());
         let oldest = silent.min_by_key(|(_, entry)| entry.last_used).map(|(id, _)| Arc::clone(id));
         oldest.and_then(|id| sessions.remove(&id)).is_some()

@@ -284,8 +284,14 @@ mod tests {
         }
         assert_eq!(check_address("x", address("169.254.1.1"), &wide), Ok(()));
         assert_eq!(check_address("x", address("169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
-        assert_eq!(check_address("x", address("::ffff:169.254.169.254"), &nets(&["169.254.169.254/32"])), Ok(()));
+        assert_eq!(
+            check_address("x", address("::ffff:169.254.169.254"), &nets(&["169.254.169.254/32"])),
+            Ok(())
+        );
         assert!(check_address("metadata.google.internal", address("8.8.8.8"), &wide).is_err());
-        assert_eq!(check_address("metadata.google.internal", address("10.0.0.1"), &nets(&["10.0.0.1/32"])), Ok(()));
+        assert_eq!(
+            check_address("metadata.google.internal", address("10.0.0.1"), &nets(&["10.0.0.1/32"])),
+            Ok(())
+        );
     }
 }

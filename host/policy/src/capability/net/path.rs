@@ -246,7 +246,8 @@ mod tests {
             ("/a%2Ab", "/a%2ab", true),
         ] {
             let url = Url::parse(&format!("https://x{path}")).unwrap();
-            let found = PathPattern::parse(pattern).unwrap().matches(&normalized_segments(url.path()).unwrap());
+            let found =
+                PathPattern::parse(pattern).unwrap().matches(&normalized_segments(url.path()).unwrap());
             assert_eq!(found, matches, "{pattern} {path}");
         }
         for pattern in

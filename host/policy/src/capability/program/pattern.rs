@@ -1,6 +1,6 @@
 //! A pattern for a whole list of arguments, and how it is written.
 
-use super::word::{WordSymbol, WordPattern};
+use super::word::{WordPattern, WordSymbol};
 
 /// Stands for one argument that is no option.
 const OPERAND: &str = "<arg>";
@@ -66,7 +66,9 @@ impl ArgumentListPattern {
         let Some(more) = inner.arguments.get(self.arguments.len()..) else { return false };
         let rest = match (self.rest, inner.rest) {
             (TrailingArguments::None, rest) => more.is_empty() && rest == TrailingArguments::None,
-            (TrailingArguments::Plain, rest) => rest != TrailingArguments::Any && more.iter().all(|one| ArgumentPattern::Operand.covers(one)),
+            (TrailingArguments::Plain, rest) => {
+                rest != TrailingArguments::Any && more.iter().all(|one| ArgumentPattern::Operand.covers(one))
+            }
             (TrailingArguments::Any, _) => true,
         };
         rest && self.arguments.iter().zip(&inner.arguments).all(|(outer, inner)| outer.covers(inner))

@@ -66,7 +66,9 @@ impl WordPattern {
 
     /// Whether some word matches both.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        if self.starts_with_star() && other.starts_with_dash() || self.starts_with_dash() && other.starts_with_star() {
+        if self.starts_with_star() && other.starts_with_dash()
+            || self.starts_with_dash() && other.starts_with_star()
+        {
             return false;
         }
         match (self.literals().as_slice(), other.literals().as_slice()) {
@@ -100,7 +102,10 @@ impl WordPattern {
 }
 
 fn text_of(symbols: &[WordSymbol]) -> String {
-    symbols.iter().filter_map(|symbol| if let WordSymbol::Char(c) = symbol { Some(*c) } else { None }).collect()
+    symbols
+        .iter()
+        .filter_map(|symbol| if let WordSymbol::Char(c) = symbol { Some(*c) } else { None })
+        .collect()
 }
 
 fn is_any(symbol: &WordSymbol) -> bool {
@@ -114,7 +119,9 @@ mod tests {
     use super::*;
 
     fn word(text: &str) -> WordPattern {
-        WordPattern::new(text.chars().map(|c| if c == '*' { WordSymbol::Any } else { WordSymbol::Char(c) }).collect())
+        WordPattern::new(
+            text.chars().map(|c| if c == '*' { WordSymbol::Any } else { WordSymbol::Char(c) }).collect(),
+        )
     }
 
     /// Whether two patterns have a text in common, by trying every way: slow and obvious.

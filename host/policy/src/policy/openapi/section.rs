@@ -10,7 +10,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use url::Url;
 
-use super::{ApprovalMode, DEFAULT_REFRESH, ServiceHeader, MAX_NAME, OpenApiService, OpenApiToolSettings, DocumentLocation};
+use super::{
+    ApprovalMode, DEFAULT_REFRESH, DocumentLocation, MAX_NAME, OpenApiService, OpenApiToolSettings,
+    ServiceHeader,
+};
 use crate::capability::list::RuleList;
 use crate::capability::net::NetRule;
 use crate::capability::secret;
@@ -158,21 +161,24 @@ fn service_limits_schema(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(super) fn service_tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
-    table::table_schema::<CallLimits>(|entry| entry.has(LimitFlag::AppliesToServices) && !entry.has(LimitFlag::PerPlugin))
+    table::table_schema::<CallLimits>(|entry| {
+        entry.has(LimitFlag::AppliesToServices) && !entry.has(LimitFlag::PerPlugin)
+    })
 }
 
 impl OpenApiSection {
     fn resolve(mut self, name: &str, base: &Path, workspace: &Path) -> Result<OpenApiService, PolicyProblem> {
         let name = PluginId::new(name).map_err(|e| e.to_string())?;
         check_name(&name)?;
-        let document = DocumentLocation::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
+        let document =
+            DocumentLocation::parse(&self.document, base).map_err(|e| format!("`document`: {e}"))?;
         normalize_sha256(&mut self.sha256)?;
         check_document_location(&document, self.sha256.is_some(), self.server.is_some())?;
         self.limits.check().map_err(nest_under(["limits"]))?;
         let mut tools = BTreeMap::new();
         for (tool, section) in self.tools {
-            let name =
-                ToolName::new(&tool).map_err(|e| PolicyProblem::at_keys(["tools", tool.as_str()], e.to_string()))?;
+            let name = ToolName::new(&tool)
+                .map_err(|e| PolicyProblem::at_keys(["tools", tool.as_str()], e.to_string()))?;
             let checked = section.limits.check_tool("openapi.NAME");
             checked.map_err(nest_under(["tools", tool.as_str(), "limits"]))?;
             tools.insert(name, section);
@@ -264,7 +270,9 @@ fn parse_server(text: &str) -> Result<String, String> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-fn parse_headers(written: BTreeMap<String, HeaderSection>) -> Result<BTreeMap<String, ServiceHeader>, String> {
+fn parse_headers(
+    written: BTreeMap<String, HeaderSection>,
+) -> Result<BTreeMap<String, ServiceHeader>, String> {
     if written.len() > MAX_HEADERS {
         return Err(format!("`headers` has more than {MAX_HEADERS} lines"));
     }
@@ -297,7 +305,10 @@ pub(in crate::policy) fn resolve_all(
     workspace: &Path,
 ) -> Result<BTreeMap<PluginId, Arc<OpenApiService>>, PolicyProblem> {
     if sections.len() > MAX_SECTIONS {
-        return Err(PolicyProblem::at_keys(["openapi"], format!("more than {MAX_SECTIONS} sections [openapi.NAME]")));
+        return Err(PolicyProblem::at_keys(
+            ["openapi"],
+            format!("more than {MAX_SECTIONS} sections [openapi.NAME]"),
+        ));
     }
     let resolve = |(name, section): (String, OpenApiSection)| {
         let one = section.resolve(&name, base, workspace).map_err(nest_under(["openapi", name.as_str()]))?;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::super::problem::{PolicyProblem, PathStep};
+use super::super::problem::{PathStep, PolicyProblem};
 use super::super::{DocumentLocation, Policy};
 use super::PathKind;
-use crate::capability::program::Program;
 use crate::capability::path_rule::PathRule;
+use crate::capability::program::Program;
 use crate::capability::secret::SecretSource;
 use crate::mcp_server;
 
@@ -23,7 +23,8 @@ enum ExpectedKind {
 pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> Vec<PolicyProblem> {
     let mut found = PathCheck { look, found: Vec::new() };
     let workspace = policy.workspace();
-    let is_there = found.check(workspace, ExpectedKind::Folder, PolicyProblem::at_keys(["workspace"], String::new()));
+    let is_there =
+        found.check(workspace, ExpectedKind::Folder, PolicyProblem::at_keys(["workspace"], String::new()));
     for (name, program) in policy.programs() {
         let table = ["programs", name];
         found.check(&program.path, ExpectedKind::Program, at_table(table, &["path"]));
@@ -44,14 +45,22 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
     }
     for service in policy.openapi_services() {
         if let DocumentLocation::File(file) = &service.document {
-            found.check(file, ExpectedKind::File, at_table(["openapi", service.name.as_str()], &["document"]));
+            found.check(
+                file,
+                ExpectedKind::File,
+                at_table(["openapi", service.name.as_str()], &["document"]),
+            );
         }
     }
     if let Some(tokens) = &policy.serve().tokens {
         found.check(tokens, ExpectedKind::File, PolicyProblem::at_keys(["serve", "tokens"], String::new()));
     }
     if let Some(keys) = policy.serve().oauth.as_ref().and_then(|oauth| oauth.file()) {
-        found.check(keys, ExpectedKind::File, PolicyProblem::at_keys(["serve", "oauth", "jwks"], String::new()));
+        found.check(
+            keys,
+            ExpectedKind::File,
+            PolicyProblem::at_keys(["serve", "oauth", "jwks"], String::new()),
+        );
     }
     for (table, rules) in policy.tables() {
         for (key, list) in [("fs_read", &rules.fs_read), ("fs_write", &rules.fs_write)] {

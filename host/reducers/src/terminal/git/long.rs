@@ -110,7 +110,11 @@ fn add(list: StatusList, entry: &str, status: &mut StatusSummary<'_>) -> Option<
         StatusList::Ignored => status.add('!', '!', entry),
         StatusList::Staged | StatusList::Unstaged => {
             let (path, letter) = LABELS.iter().find_map(|(label, letter)| Some((rest(label)?, *letter)))?;
-            if list == StatusList::Staged { status.add(letter, ' ', path) } else { status.add(' ', letter, path) }
+            if list == StatusList::Staged {
+                status.add(letter, ' ', path)
+            } else {
+                status.add(' ', letter, path)
+            }
         }
         StatusList::Conflicts => {
             let (path, [x, y]) =

@@ -64,7 +64,11 @@ fn entry_v1<'a>(
 
 /// `1 XY sub mH mI mW hH hI path`, `2 XY sub mH mI mW hH hI Xscore path<sep>old`, `u XY sub m1 m2 m3 mW h1 h2 h3 path`,
 /// `? path`, `! path` (`git help status`, "Porcelain Format Version 2").
-fn entry_v2<'a>(entry: &str, status: &mut StatusSummary<'_>, old: impl FnOnce() -> Option<&'a str>) -> Option<()> {
+fn entry_v2<'a>(
+    entry: &str,
+    status: &mut StatusSummary<'_>,
+    old: impl FnOnce() -> Option<&'a str>,
+) -> Option<()> {
     let (kind, rest) = entry.split_once(' ')?;
     let fields = match kind {
         "?" if !rest.is_empty() => return status.add('?', '?', rest),
