@@ -131,7 +131,7 @@ static tb_result secret(tb_json args) {
   tb_str name = tb_get_str(args, "name", ""), text;
   bool revealed;
   if (!tb_secret(tb_format("%v%c", name, 0).data, &text, &revealed)) return tb_host_error();
-  return tb_text(revealed ? "the value" : "a stand-in");
+  return tb_text(revealed ? "the value" : "a placeholder");
 }
 
 static tb_result setting(tb_json args) {

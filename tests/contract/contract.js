@@ -175,7 +175,7 @@ const tools = [
     description: 'Use a secret.',
     needs: { secret: 'KEY', optional: true },
     input: { name: text() },
-    run: ({ name }) => (secrets.get(name).revealed ? 'the value' : 'a stand-in'),
+    run: ({ name }) => (secrets.get(name).revealed ? 'the value' : 'a placeholder'),
   }),
   tool({
     name: 'setting',

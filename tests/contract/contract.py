@@ -165,7 +165,7 @@ def run(program: str, args: list[str]) -> str:
 @tool(needs={"secret": "KEY", "optional": True})
 def secret(name: str) -> str:
     """Use a secret."""
-    return "the value" if secrets.get(name).revealed else "a stand-in"
+    return "the value" if secrets.get(name).revealed else "a placeholder"
 
 
 @tool

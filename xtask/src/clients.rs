@@ -1,5 +1,5 @@
 //! `clients`: third-party MCP clients in several languages list and call tools of the built program, over stdio and HTTP.
-//! `docs/reference/mcp.md` has the table of results.
+//! `docs/reference/mcp.md` lists the results.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

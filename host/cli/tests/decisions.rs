@@ -165,7 +165,7 @@ fn an_update_with_new_capabilities_is_held_until_granted() {
     desk.run(&["list"]).says(0, &["plugin `p` is held", "+ read: fs_read $workspace", "toolbay grant p"]);
     desk.run(&["call", "p__plain", "{}"]).says(1, &["held", "+ read: fs_read $workspace", "(not_available)"]);
     desk.run(&["explain", "p__plain"]).says(0, &["not available", "held"]);
-    let shown = desk.run(&["grant", "p", "--dry-run"]).says(0, &["Compared with what tester"]);
+    let shown = desk.run(&["grant", "p", "--dry-run"]).says(0, &["agreed to at"]);
     assert!(
         shown.out().contains("\n  + read: fs_read $workspace\n")
             && shown.out().contains("\n    keep: kv tool\n"),

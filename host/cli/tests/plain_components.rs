@@ -90,7 +90,6 @@ fn plain_components_are_listed_checked_inspected_explained_and_called() {
     let explained = desk.says(&["explain", "shapes__divide"]);
     for part in [
         "fs_read\t",
-        "it imports `wasi:filesystem/",
         "\t[plugins.shapes.grant] fs_read",
         "explain shapes__divide --limits",
     ] {

@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+mod pty;
+
+/// The width of the terminal.
+const COLUMNS: u16 = 120;
 const START: &str = "```console\n";
 const END: &str = "```\n";
 
@@ -13,12 +18,26 @@ fn shell(workspace: &Path, line: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("exec 2>&1 < /dev/null; {line}")]).current_dir(workspace).env("PATH", path);
+    let (mut master, slave) = pty::open(COLUMNS);
+    shell
+        .args(["-c", line])
+        .current_dir(workspace)
+        .env("PATH", path)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null());
+    shell.stdout(slave.try_clone().unwrap()).stderr(slave);
     shell.env("HOME", workspace).env("TOOLBAY_CONFIG", "toolbay.toml").env_remove("TOOLBAY_LOG");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
     shell.env("TOOLBAY_STATE", workspace.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"));
-    String::from_utf8(shell.output().unwrap().stdout).unwrap()
+    let mut child = shell.spawn().unwrap();
+    // With this end open, reading would not end with the child.
+    drop(shell);
+    let mut bytes = Vec::new();
+    // The last read fails with `EIO`: the child has closed its end.
+    master.read_to_end(&mut bytes).ok();
+    child.wait().unwrap();
+    String::from_utf8(bytes).unwrap().replace("\r\n", "\n")
 }
 
 #[test]

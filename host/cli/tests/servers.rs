@@ -109,7 +109,7 @@ fn a_server_is_listed_called_and_checked() {
     assert!(String::from_utf8_lossy(&called.stdout).contains("hello"), "{}", err(&called));
     assert!(!err(&called).contains("bad"), "only the server that is needed is started");
     let checked = home.good(&["mcp", "check", "s"]);
-    assert!(checked.starts_with("s\tready\t2025-06-18\ttest"), "{checked}");
+    assert!(checked.starts_with("s\tready, protocol 2025-06-18, test"), "{checked}");
     let checked = home.run(&["mcp", "check", "bad", "--json"]);
     assert_eq!(checked.status.code(), Some(1));
     let shown: Value = serde_json::from_slice(&checked.stdout).unwrap();

@@ -31,7 +31,7 @@ fn run(policy: &str, args: &[&str]) -> (bool, String) {
 fn settings_are_shown_before_they_are_set() {
     let (good, inspected) = run("", &["inspect", "kanban"]);
     assert!(good && inspected.contains("[plugins.kanban.config]"), "{inspected}");
-    assert!(inspected.contains("columns") && inspected.contains("`done` is always one"), "{inspected}");
+    assert!(inspected.contains("columns") && inspected.contains("`done` always exists"), "{inspected}");
     let (good, page) = run("", &["docs", "kanban"]);
     assert!(good && page.starts_with("# Settings") && page.contains("| `columns` |"), "{page}");
     let (_, explained) = run("", &["explain", "kanban__kanban_list"]);
@@ -50,7 +50,7 @@ fn an_invalid_setting_is_refused_with_key_and_line() {
     for (policy, parts) in [
         (
             "[plugins.kanban.config]\ncolums = [\"now\"]",
-            ["`colums`", "line 4 of the policy", "there are: `columns`"],
+            ["`colums`", "line 4 of the policy", "the settings are: `columns`"],
         ),
         ("[plugins.kanban.config]\n\ncolumns = \"now\"", ["`columns`", "line 5 of the policy", "array"]),
     ] {

@@ -6,14 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::OpenptFlags;
-use rustix::termios::Winsize;
+mod pty;
 
 /// The widths of the terminals, in columns.
 const WIDTHS: [u16; 3] = [60, 100, 200];
@@ -72,7 +69,7 @@ impl Home {
 
     /// Runs a command line on a terminal; `input` is typed.
     fn on_terminal(&self, line: &str, columns: u16, input: &str) -> Screen {
-        let (mut master, slave) = open_terminal(columns);
+        let (mut master, slave) = pty::open(columns);
         let mut command = self.command(line);
         let stream = || Stdio::from(slave.try_clone().unwrap());
         let mut child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
@@ -125,19 +122,6 @@ impl Home {
         });
         lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
-}
-
-/// A pseudo terminal: the end of the test, and that of the program.
-fn open_terminal(columns: u16) -> (File, File) {
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    rustix::pty::grantpt(&master).unwrap();
-    rustix::pty::unlockpt(&master).unwrap();
-    let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&master, size).unwrap();
-    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
-    let slave =
-        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    (File::from(master), File::from(slave))
 }
 
 /// Writes zeros for hexadecimal digests, whose lengths stay.
@@ -419,8 +403,8 @@ fn check_diff_and_docs() {
         "toolbay check text files junk.wasm",
         "toolbay diff text hash",
         "toolbay diff text text",
-        "toolbay new notes --lang python",
-        "toolbay new notes --lang python",
+        "toolbay new greetings --lang python",
+        "toolbay new greetings --lang python",
         "toolbay build junk",
     ];
     check_prepared("check", "", prepare, &steps.map(Step::from));

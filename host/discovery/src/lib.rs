@@ -35,9 +35,6 @@ pub struct ToolHit {
 /// Finds tools of a view by words or by name: at most `most`, best first, in a deterministic order. Hidden tools and
 /// tools that are not callable are not found and do not affect the ranking.
 ///
-/// # Errors
-/// The query has no words, or `most` is 0.
-///
 /// ```
 /// # use std::sync::Arc;
 /// # use toolbay_core::registry::{Registry, view::{Filter, View}};
@@ -49,6 +46,9 @@ pub struct ToolHit {
 /// }
 /// # Ok::<(), toolbay_discovery::search::QueryError>(())
 /// ```
+///
+/// # Errors
+/// The query has no words, or `most` is 0.
 pub fn search(view: &View, query: &str, most: usize) -> Result<Vec<ToolHit>, QueryError> {
     ViewIndex::new(view).search(query, most)
 }

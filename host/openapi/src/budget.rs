@@ -11,7 +11,7 @@ use serde_json::Value;
 const MAX_STEPS: u64 = 50_000_000;
 /// Bytes of text that are one step.
 pub(crate) const TEXT_STEP: usize = 64;
-/// The clock is looked at once in so many steps, as a power of two.
+/// The number of steps between two reads of the clock, a power of two.
 const CLOCK_SHIFT: u32 = 10;
 
 /// What is left to be done for a document.

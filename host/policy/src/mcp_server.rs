@@ -44,7 +44,7 @@ pub struct McpServer {
     /// Time from its start to its list of tools.
     pub start_timeout: Duration,
     /// Settings of all its tools.
-    pub rules: ServerToolSettings,
+    pub tool_defaults: ServerToolSettings,
     /// Settings of single tools, by the server's tool name. They override the common settings key by key.
     pub tool_overrides: BTreeMap<String, ServerToolSettings>,
 }
@@ -149,7 +149,7 @@ impl McpServer {
     /// Returns the settings of one tool, by the server's tool name.
     #[must_use]
     pub fn settings_for(&self, tool: &str) -> ServerToolSettings {
-        let (wide, none) = (&self.rules, ServerToolSettings::default());
+        let (wide, none) = (&self.tool_defaults, ServerToolSettings::default());
         let narrow = self.tool_overrides.get(tool).unwrap_or(&none);
         ServerToolSettings {
             permission: narrow.permission.or(wide.permission),
@@ -177,7 +177,7 @@ impl McpServer {
             let table = format!("[mcp.{}.tool.{tool:?}]", self.name);
             Some(rule(Some(name.as_str().to_owned()), rules.permission?, table))
         });
-        let of_all = self.rules.permission.map(|action| rule(None, action, format!("[mcp.{}]", self.name)));
+        let of_all = self.tool_defaults.permission.map(|action| rule(None, action, format!("[mcp.{}]", self.name)));
         of_tools.chain(of_all).collect()
     }
 }

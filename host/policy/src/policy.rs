@@ -159,9 +159,6 @@ impl Policy {
     /// Reads a policy. `base` is the absolute folder that a relative `workspace` is meant against; `workspace`
     /// overrides what the file says.
     ///
-    /// # Errors
-    /// Names all mistakes, with line and column.
-    ///
     /// ```
     /// use std::path::Path;
     /// use toolbay_policy::Policy;
@@ -178,6 +175,9 @@ impl Policy {
     /// assert!(error.to_string().starts_with("line 2, column 1"));
     /// # Ok::<(), toolbay_policy::PolicyError>(())
     /// ```
+    ///
+    /// # Errors
+    /// Names all mistakes, with line and column.
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
         match Self::check(text, base, workspace) {
             PolicyCheck { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),

@@ -109,9 +109,6 @@ impl Host {
     /// the others. A directory that was loaded before is updated as by [`Host::rescan`], except that files which look
     /// unchanged are not read.
     ///
-    /// # Errors
-    /// The directory cannot be read.
-    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,6 +127,9 @@ impl Host {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub async fn load_dir(&self, dir: &Path) -> Result<LoadReport, HostError> {
         // Checked first, so that an unreadable directory is not added to the host.
         let path = dir.to_path_buf();
@@ -172,9 +172,6 @@ impl Host {
     /// Loads a component from memory under an id and replaces the plugin that has the id. It takes precedence over the
     /// plugins of directories.
     ///
-    /// # Errors
-    /// The reason why the component was not loaded. The previous plugin stays.
-    ///
     /// ```
     /// use toolbay::{Filter, PluginId};
     ///
@@ -195,6 +192,9 @@ impl Host {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// The reason why the component was not loaded. The previous plugin stays.
     pub async fn load_bytes(&self, id: PluginId, bytes: Vec<u8>) -> Result<Vec<LoadWarning>, LoadError> {
         let plugin = self.installed.loader().prepare_bytes(id, bytes).await?;
         self.put(None, plugin).await

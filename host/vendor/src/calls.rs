@@ -17,9 +17,6 @@ pub struct FormatError {
 /// the pipeline validates them. A call without a name is skipped. A call without an id (Gemini) gets `call_1`,
 /// `call_2`, … by its position.
 ///
-/// # Errors
-/// The value is not a response, message or list of calls of the format.
-///
 /// ```
 /// use serde_json::json;
 /// use toolbay_vendor::{Vendor, parse_calls};
@@ -31,6 +28,9 @@ pub struct FormatError {
 /// assert_eq!((&*calls[0].id, calls[0].tool.as_str()), ("toolu_1", "text__word_count"));
 /// # Ok::<(), toolbay_vendor::FormatError>(())
 /// ```
+///
+/// # Errors
+/// The value is not a response, message or list of calls of the format.
 pub fn parse_calls(vendor: Vendor, message: &Value) -> Result<Vec<ToolCall>, FormatError> {
     let parts = find_calls(vendor, message)?;
     let read = |(place, part): (usize, &Value)| parse_call(vendor, part, place);

@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn a_secret_goes_into_its_header_as_what_the_host_gave() {
         for (args, name, value) in [
-            (json!({"url": URL, "secret": "github"}), "authorization", "Bearer stand-in"),
-            (json!({"url": URL, "secret": "github", "secret_header": "X-Api-Key"}), "x-api-key", "stand-in"),
+            (json!({"url": URL, "secret": "github"}), "authorization", "Bearer placeholder"),
+            (json!({"url": URL, "secret": "github", "secret_header": "X-Api-Key"}), "x-api-key", "placeholder"),
         ] {
             let fake = FakeHost::new()
                 .http("GET", URL, reply(200, "text/plain", b"ok"))
-                .secret("web/github", "stand-in");
+                .secret("web/github", "placeholder");
             fake.run(|| call::<http_request>(args)).unwrap();
             let [request] = fake.requests().try_into().unwrap();
             assert_eq!(header(&request, name), Some(value));

@@ -201,7 +201,7 @@ mod tests {
     const URL: &str = "https://api.example.com/search?q=a%20b%26c&n=2";
 
     fn answered(search: Value, url: &str, method: &str, answer: &Value) -> (Result<Output>, FakeHost) {
-        let fake = FakeHost::new().config("search", search).secret("web/search", "stand-in").http(
+        let fake = FakeHost::new().config("search", search).secret("web/search", "placeholder").http(
             method,
             url,
             reply(200, "application/json", answer.to_string()),
@@ -224,7 +224,7 @@ mod tests {
         );
         let [request] = fake.requests().try_into().unwrap();
         assert!(
-            request.headers.contains(&("X-Api-Key".to_owned(), "stand-in".to_owned())),
+            request.headers.contains(&("X-Api-Key".to_owned(), "placeholder".to_owned())),
             "{:?}",
             request.headers
         );
@@ -242,7 +242,7 @@ mod tests {
         let [request] = fake.requests().try_into().unwrap();
         let body: Value = serde_json::from_slice(request.body.as_deref().unwrap()).unwrap();
         assert_eq!(body, json!({"q": "a b&c", "n": 2, "deep": true}));
-        assert!(request.headers.contains(&("authorization".to_owned(), "Bearer stand-in".to_owned())));
+        assert!(request.headers.contains(&("authorization".to_owned(), "Bearer placeholder".to_owned())));
     }
 
     #[test]

@@ -200,10 +200,10 @@ impl FakeHost {
         self.0.borrow().http.requests()
     }
 
-    /// Adds a secret; `stand_in` is what [`secrets::get`](crate::secrets::get) returns for it.
+    /// Adds a secret; `placeholder` is what [`secrets::get`](crate::secrets::get) returns for it.
     #[must_use]
-    pub fn secret(self, name: &str, stand_in: &str) -> Self {
-        self.0.borrow_mut().secrets.insert(name.to_owned(), stand_in.to_owned());
+    pub fn secret(self, name: &str, placeholder: &str) -> Self {
+        self.0.borrow_mut().secrets.insert(name.to_owned(), placeholder.to_owned());
         self
     }
 

@@ -235,7 +235,7 @@ fn fetch(url: String) -> Result<String> {
 /// Use a secret.
 #[tool(optional(secret = "KEY"))]
 fn secret(name: String) -> Result<String> {
-    Ok(if secrets::get(&name)?.revealed { "the value" } else { "a stand-in" }.to_owned())
+    Ok(if secrets::get(&name)?.revealed { "the value" } else { "a placeholder" }.to_owned())
 }
 
 /// Run a program.

@@ -87,7 +87,6 @@ fn print_capabilities(explanation: &Explanation) -> std::io::Result<()> {
 fn capability_row(one: &CapabilityExplanation) -> [Cell; 4] {
     let kind = &one.capability.kind;
     let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
-    let optional = if one.capability.optional { ", optional" } else { "" };
     let (style, granted) = match one.granted.as_slice() {
         [] => (FAILURE, "nothing".to_owned()),
         lines => (SUCCESS, lines.join(", ")),
@@ -98,7 +97,7 @@ fn capability_row(one: &CapabilityExplanation) -> [Cell; 4] {
     };
     [
         Cell::styled(NAME, key),
-        format!("{}{optional}", one.capability.target).into(),
+        format::declared_target(&one.capability.target, one.capability.optional).into(),
         Cell::styled(style, granted),
         Cell::styled(DIM, from),
     ]

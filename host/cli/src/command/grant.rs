@@ -227,12 +227,11 @@ impl GrantPreview<'_> {
         writeln!(output::stdout(), "{HEADING}{id}{version}{HEADING:#} (sha256 {digest}) {asks}")?;
         let mut table = TextTable::new(["", "", ""]).with_indent(INDENT);
         for one in requested {
-            let optional = if one.optional { ", optional" } else { "" };
             let reasons =
                 if one.reasons.is_empty() { "no reason given".to_owned() } else { one.reasons.join("; ") };
             table.push([
                 Cell::styled(NAME, one.key),
-                format!("{}{optional}", one.target).into(),
+                format::declared_target(one.target, one.optional).into(),
                 reasons.into(),
             ]);
         }

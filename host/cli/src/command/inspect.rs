@@ -182,14 +182,13 @@ fn capability_table() -> TextTable {
 fn capability_row(entry: &ToolEntry, decision: &GrantDecision) -> [Cell; 5] {
     let Capability { kind, target, optional, reason } = &decision.capability;
     let key = GrantKey::for_kind(kind).map_or_else(|| kind.as_str(), |key| key.name());
-    let optional = if *optional { ", optional" } else { "" };
     let (style, granted) = match decision.granted.as_slice() {
         [] => (FAILURE, "nothing".to_owned()),
         lines => (SUCCESS, lines.join(", ")),
     };
     [
         Cell::styled(NAME, key),
-        format!("{target}{optional}").into(),
+        format::declared_target(target, *optional).into(),
         entry.def.bare().into(),
         Cell::styled(style, granted),
         reason.as_deref().unwrap_or("no reason given").into(),

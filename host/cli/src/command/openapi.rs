@@ -121,9 +121,10 @@ async fn add(
         return Ok(CommandStatus::Failed);
     }
     let mut out = output::stdout();
-    writeln!(out)?;
+    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
+    writeln!(out, "\nThese lines will be added to {path}:")?;
     for line in section.lines() {
-        writeln!(out, "  {SUCCESS}+ {}{SUCCESS:#}", escape_hidden(line))?;
+        writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(line))?;
     }
     out.flush()?;
     drop(out);
@@ -147,8 +148,10 @@ fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<Comma
     };
     file.parse(&without)?;
     let mut out = output::stdout();
+    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
+    writeln!(out, "These lines will be removed from {path}:")?;
     for line in taken.lines().filter(|line| !line.trim().is_empty()) {
-        writeln!(out, "  {FAILURE}- {}{FAILURE:#}", escape_hidden(line))?;
+        writeln!(out, "  {FAILURE}{}{FAILURE:#}", escape_hidden(line))?;
     }
     out.flush()?;
     drop(out);

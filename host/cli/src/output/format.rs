@@ -63,12 +63,20 @@ fn two_digits(value: f64) -> f64 {
     }
 }
 
-/// A path with `~` for the user's home directory.
+/// A path relative to the current directory, or with `~` for the user's home directory.
 pub(crate) fn path(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let path = here.and_then(|here| path.strip_prefix(here).ok()).unwrap_or(path);
     let home = std::env::home_dir().filter(|home| home.parent().is_some());
     let below = home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     let text = below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()));
     escape_hidden(&text).replace('\n', "\\n")
+}
+
+/// The target of a capability, and whether the tool works without it.
+pub(crate) fn declared_target(target: &str, optional: bool) -> String {
+    let parts = [target, if optional { "optional" } else { "" }];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// The first characters of a digest: enough to tell two versions of a plugin apart.

@@ -1,4 +1,4 @@
-//! Rate limit for wrong tokens: an address that sent too many is told to retry later.
+//! Rate limit for wrong tokens: an address that sent too many gets a time to retry.
 //!
 //! The server checks a token before this limit. A valid token is accepted even while others guess from the same
 //! address.

@@ -204,7 +204,7 @@ fn convert_contents(
     }
     let label = format!("mcp:{}", server.name);
     let mark = UntrustedMark::new(&label, asked.server_uri);
-    let marked = server.rules.results.untrusted != Some(false);
+    let marked = server.tool_defaults.results.untrusted != Some(false);
     let clean = |text: &str| {
         let text = connector.redact(text);
         let visible = remove_hidden(&text);

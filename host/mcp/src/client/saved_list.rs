@@ -97,7 +97,7 @@ mod tests {
             resources: None,
             timeout: Duration::from_secs(1),
             start_timeout: Duration::from_secs(1),
-            rules: ServerToolSettings::default(),
+            tool_defaults: ServerToolSettings::default(),
             tool_overrides: BTreeMap::new(),
         }
     }

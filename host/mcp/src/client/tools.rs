@@ -250,7 +250,7 @@ mod tests {
             resources: None,
             timeout: std::time::Duration::from_secs(1),
             start_timeout: std::time::Duration::from_secs(1),
-            rules: ServerToolSettings::default(),
+            tool_defaults: ServerToolSettings::default(),
             tool_overrides: std::collections::BTreeMap::new(),
         }
     }

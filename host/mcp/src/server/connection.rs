@@ -397,8 +397,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_answered() {
         let answer =
-            catch_panic(Box::pin(async { Err::<(), _>(ErrorData::parse_error("as it was", None)) })).await;
-        assert_eq!(answer.unwrap_err().message, "as it was");
+            catch_panic(Box::pin(async { Err::<(), _>(ErrorData::parse_error("unchanged", None)) })).await;
+        assert_eq!(answer.unwrap_err().message, "unchanged");
         let answer = catch_panic::<()>(Box::pin(async { panic!("boom") })).await;
         assert_eq!(answer.unwrap_err().code, rmcp::model::ErrorCode::INTERNAL_ERROR);
     }

@@ -68,9 +68,6 @@ fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
 /// When the client closes its end, running calls have 3.8 s to end. After that they are cancelled, answered with an
 /// error and recorded before this function returns. When `cancel` fires, calls are cancelled at once.
 ///
-/// # Errors
-/// The task that serves the client panicked.
-///
 /// ```
 /// # use std::sync::Arc;
 /// # use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -94,6 +91,9 @@ fn enlarge_pipe(pipe: impl std::os::fd::AsFd) {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # Errors
+/// The task that serves the client panicked.
 pub async fn serve<R, W>(
     server: Server,
     reader: R,

@@ -220,7 +220,7 @@ async fn undeclared_capabilities_are_not_used() {
         let answer = client.send_and_wait("tools/call", call_params(&json!({"do": "sample"}))).await;
         match era {
             ClientEra::Legacy => assert!(
-                answer["result"]["content"].to_string().contains("does not offer `sampling`"),
+                answer["result"]["content"].to_string().contains("does not support `sampling`"),
                 "{answer}"
             ),
             ClientEra::Modern => {

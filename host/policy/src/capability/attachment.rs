@@ -1,35 +1,35 @@
-//! Rules for attachments: read or create, and the media types.
+//! Rules for attachments: reading or creating, and media types.
 
 use std::path::Path;
 
 use crate::rule::GrantRule;
 
-/// Most characters of each half of a media type (RFC 6838, section 4.2).
+/// Longest half of a media type, in characters (RFC 6838, section 4.2).
 const MAX_MEDIA_PART: usize = 127;
-/// The media type of what has none that can be read (RFC 2046, section 4.5.1).
+/// The media type of data without a valid one (RFC 2046, section 4.5.1).
 pub const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// One line of an `attachments` list: `read`, `create`, `read image/*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachmentRule {
-    /// What may be done.
+    /// The allowed access.
     pub access: AttachmentAccess,
     /// The media types: `image/png`, `image/*`, or `*/*` for all.
     pub media_type_pattern: String,
 }
 
-/// What may be done with attachments.
+/// Access to attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttachmentAccess {
-    /// See and read those of the turn.
+    /// List and read the attachments of the turn.
     Read,
-    /// Make new ones.
+    /// Create attachments.
     Create,
 }
 
 impl AttachmentRule {
-    /// Whether an attachment of this media type is meant. The type may have parameters and capitals; one that is no
-    /// media type counts as [`UNKNOWN_MEDIA`].
+    /// Whether the rule applies to an attachment of this media type. Parameters and letter case are ignored. An
+    /// invalid media type counts as [`UNKNOWN_MEDIA_TYPE`].
     #[must_use]
     pub fn matches(&self, access: AttachmentAccess, media: &str) -> bool {
         let media = media_type(media).unwrap_or_else(|| UNKNOWN_MEDIA_TYPE.to_owned());
@@ -38,8 +38,7 @@ impl AttachmentRule {
     }
 }
 
-/// A media type in small letters and without parameters; `None` if it is none. The names are those of RFC 6838: a
-/// wildcard is no media type.
+/// Normalizes a media type: lower case, without parameters. `None` if it is invalid (RFC 6838), as a wildcard is.
 #[must_use]
 pub fn media_type(text: &str) -> Option<String> {
     let (kind, sub) = text.split(';').next()?.trim().split_once('/')?;
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_as_the_table_says() {
+    fn valid_rules_are_parsed_and_others_refused() {
         for (text, shown) in [
             ("read", Some("read")),
             ("create", Some("create")),
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_takes_its_media_types_and_no_others() {
+    fn a_rule_matches_only_its_media_types() {
         for (text, media, takes) in [
             ("read", "image/png", true),
             ("read", "no type at all", true),
@@ -190,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_read_as_a_rule_that_takes_more_than_it_says(text in "(read|create) [ -~]{0,20}") {
+        fn a_parsed_rule_has_exactly_the_written_media_type(text in "(read|create) [ -~]{0,20}") {
             if let Some(rule) = rule(&text) {
                 let (_, media) = text.split_once(' ').unwrap();
                 prop_assert_eq!(media.trim().to_ascii_lowercase(), rule.media_type_pattern);

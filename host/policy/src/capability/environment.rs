@@ -1,15 +1,15 @@
-//! Which environment variables a guest sees: by name, with the host's value or a fixed one.
+//! Environment variables that a guest sees, with the host's value or a fixed one.
 
 use std::path::Path;
 
 use crate::rule::GrantRule;
 
-/// One line of an `env` list: `TZ` passes the host's value on, `TZ=UTC` sets one.
+/// One line of an `env` list: `TZ` passes the host's value, `TZ=UTC` sets a fixed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvRule {
-    /// The variable.
+    /// The name of the variable.
     pub name: String,
-    /// The value; `None`: the host's.
+    /// The fixed value. `None` passes the host's value.
     pub value: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl GrantRule for EnvRule {
             ));
         }
         if value.as_ref().is_some_and(|value| value.contains('\0')) {
-            return Err(format!("`{name}`: a value has no zero byte"));
+            return Err(format!("`{name}`: the value contains a zero byte"));
         }
         Ok(Self { name: name.to_owned(), value })
     }

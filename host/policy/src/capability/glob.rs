@@ -1,41 +1,41 @@
-//! Patterns over absolute paths, matched name by name.
+//! Glob patterns for absolute paths, matched name by name.
 //!
 //! | in a pattern | matches |
 //! |---|---|
-//! | `*` | any characters of one name, none included; a dot at the start is a character like others |
+//! | `*` | any characters of one name, possibly none; a leading dot is not special |
 //! | `?` | one character |
-//! | `[a-z]`, `[!a-z]` | one character of a set, or not of it |
-//! | `**` between slashes | any number of names, none included |
+//! | `[a-z]`, `[!a-z]` | one character in the set, or not in it |
+//! | `**` between slashes | any number of names, possibly none |
 //! | `\x` | the character `x` itself |
 //!
-//! Case counts, whatever the file system thinks of it. A character is a Unicode scalar value, and each byte that is
-//! no UTF-8 is one of its own. No pattern takes more than (length of the pattern) × (length of the path) steps: the
-//! names of a pattern are the states of an automaton, and within a name only the last `*` is ever tried again.
+//! Matching is case-sensitive on every file system. A character is a Unicode scalar value; each byte that is not
+//! UTF-8 is a character, too. Matching takes at most (pattern length) × (path length) steps: the segments of a
+//! pattern are the states of an automaton, and within a name only the last `*` is retried.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path};
 
 use crate::wildcard;
 
-/// Most characters of a pattern, so that matching the longest path takes about a millisecond at most.
+/// Longest pattern, in characters. Matching the longest path then takes about a millisecond.
 const MAX_CHARS: usize = 512;
-/// Most names of a pattern: a state is a bit of a word.
+/// Most segments of a pattern: each state is one bit of a word.
 const MAX_SEGMENTS: usize = 120;
-/// What is added to a byte that is no UTF-8: above every character.
+/// Offset of invalid UTF-8 bytes, above every character.
 const INVALID_BYTE: u32 = 0x11_0000;
 
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Glob(Vec<GlobSegment>);
 
-/// What stands between two slashes.
+/// A part between two slashes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum GlobSegment {
     /// `**`
     AnyNames,
     /// A name without wildcards.
     Literal(OsString),
-    /// A name with some.
+    /// A name with wildcards.
     Wildcard(Vec<GlobToken>),
 }
 
@@ -48,10 +48,10 @@ pub(crate) enum GlobToken {
 }
 
 impl Glob {
-    /// Puts a pattern together. Doubled `**` are one.
+    /// Creates a pattern. Consecutive `**` are merged.
     ///
     /// # Errors
-    /// When it is too long.
+    /// The pattern is too long.
     pub(crate) fn new(segments: impl IntoIterator<Item = GlobSegment>) -> Result<Self, String> {
         let mut kept: Vec<GlobSegment> = Vec::new();
         for segment in segments {
@@ -69,7 +69,7 @@ impl Glob {
         &self.0
     }
 
-    /// How many parts of it are compared with a path at most.
+    /// The largest number of parts that are compared with a path.
     pub(crate) fn weight(&self) -> usize {
         let of = |segment: &GlobSegment| {
             if let GlobSegment::Wildcard(tokens) = segment { tokens.len() } else { 1 }
@@ -77,7 +77,7 @@ impl Glob {
         self.0.iter().map(of).sum()
     }
 
-    /// Whether it matches the whole of a normalised absolute path.
+    /// Whether it matches a whole normalized absolute path.
     pub(crate) fn matches(&self, path: &Path) -> bool {
         self.states(path) >> self.0.len() & 1 == 1
     }
@@ -92,7 +92,8 @@ impl Glob {
         self.0.last() == Some(&GlobSegment::AnyNames) && self.states(path) >> (self.0.len() - 1) & 1 == 1
     }
 
-    /// The names of the pattern before which it can stand when the path is read; bit n: after all of them.
+    /// The states after reading the path: bit n means that segment n is next. The bit after the last segment means a
+    /// match.
     fn states(&self, path: &Path) -> u128 {
         let mut at = self.skip_double_stars(1);
         for name in names(path) {
@@ -113,7 +114,7 @@ impl Glob {
         at
     }
 
-    /// `**` may stand for nothing.
+    /// `**` may match no name.
     fn skip_double_stars(&self, mut at: u128) -> u128 {
         for (n, segment) in self.0.iter().enumerate() {
             if *segment == GlobSegment::AnyNames && at >> n & 1 == 1 {
@@ -125,7 +126,7 @@ impl Glob {
 }
 
 impl GlobSegment {
-    /// Reads what stands between two slashes; not empty, not `.` or `..`.
+    /// Parses the part between two slashes. It is not empty, `.` or `..`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text == "**" {
             return Ok(Self::AnyNames);
@@ -138,24 +139,24 @@ impl GlobSegment {
                 '?' => GlobToken::AnyChar,
                 '[' => parse_set(&mut chars)?,
                 '*' if tokens.last() == Some(&GlobToken::Star) => {
-                    return Err("`**` stands alone between slashes".to_owned());
+                    return Err("`**` must stand alone between slashes".to_owned());
                 }
                 '*' => GlobToken::Star,
                 '{' => {
-                    return Err("`{…}` is not read: write a line for each, or `\\{`".to_owned());
+                    return Err("`{…}` is not supported: write a line for each alternative, or `\\{`".to_owned());
                 }
                 c => GlobToken::Char(c),
             });
         }
         let literal: Option<String> = tokens.iter().map(GlobToken::literal).collect();
-        // Written with `\\`, it would be a name that leads out of its folder and that nobody resolves.
+        // An escaped `..` would be a name that leads out of its folder without being resolved.
         if matches!(literal.as_deref(), Some("." | "..")) {
-            return Err("has a `.` or `..` that is written with `\\`".to_owned());
+            return Err("has an escaped `.` or `..`".to_owned());
         }
         Ok(literal.map_or(Self::Wildcard(tokens), |name| Self::Literal(name.into())))
     }
 
-    /// The segment as [`Segment::parse`] reads it.
+    /// Formats the segment so that [`GlobSegment::parse`] reads it back.
     pub(crate) fn show(&self) -> String {
         match self {
             Self::AnyNames => "**".to_owned(),
@@ -200,7 +201,7 @@ impl GlobToken {
     }
 }
 
-/// Refuses what would make matching slow.
+/// Limits the length to keep matching fast.
 pub(crate) fn check_length(text: &str) -> Result<(), String> {
     match text.chars().count() {
         0..=MAX_CHARS => Ok(()),
@@ -208,7 +209,7 @@ pub(crate) fn check_length(text: &str) -> Result<(), String> {
     }
 }
 
-/// The names of an absolute path.
+/// Returns the names in an absolute path.
 pub(crate) fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -224,7 +225,7 @@ fn escaped_in_set(c: char) -> String {
     if matches!(c, '\\' | ']' | '-' | '!' | '^') { format!("\\{c}") } else { c.to_string() }
 }
 
-/// The rest of a set, behind its `[`.
+/// Parses the rest of a set, after its `[`.
 fn parse_set(chars: &mut std::str::Chars<'_>) -> Result<GlobToken, String> {
     const OPEN: &str = "`[` has no `]`; write `\\[` for the character";
     let mut rest = chars.clone();
@@ -249,12 +250,12 @@ fn parse_set(chars: &mut std::str::Chars<'_>) -> Result<GlobToken, String> {
             _ => from,
         };
         if to < from {
-            return Err(format!("`[{from}-{to}]` holds nothing"));
+            return Err(format!("`[{from}-{to}]` matches nothing"));
         }
         ranges.push((from, to));
     }
     if ranges.is_empty() {
-        return Err("`[]` holds nothing".to_owned());
+        return Err("`[]` matches nothing".to_owned());
     }
     Ok(GlobToken::Set { negated: not, ranges })
 }
@@ -268,7 +269,7 @@ fn match_units(name: &OsStr) -> Vec<u32> {
     units
 }
 
-/// Whether a name matches.
+/// Whether a name matches the tokens of a segment.
 fn name_matches(tokens: &[GlobToken], name: &OsStr) -> bool {
     wildcard::matches(
         tokens,
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_names() {
+    fn wildcards_match_within_a_name() {
         for (pattern, name, matches) in [
             ("*", "a", true),
             ("*", ".hidden", true),
@@ -322,11 +323,11 @@ mod tests {
         }
         let odd = Path::new("/").join(OsStr::from_bytes(b"a\xff\xfe"));
         assert!(glob("a??").matches(&odd) && glob("*").matches(&odd) && !glob("a?").matches(&odd));
-        assert!(!glob("a\u{fffd}\u{fffd}").matches(&odd), "what is no UTF-8 is no character");
+        assert!(!glob("a\u{fffd}\u{fffd}").matches(&odd), "an invalid byte is no replacement character");
     }
 
     #[test]
-    fn the_table_of_paths() {
+    fn double_stars_match_any_number_of_names() {
         for (pattern, path, matches, enters) in [
             ("a/**", "/a", true, true),
             ("a/**", "/a/b/c", true, true),
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn an_invalid_pattern_is_refused() {
         for text in ["a**", "**a", "***", "[a", "[]", "[z-a]", "[!]", "a\\", "{a,b}", "[a\\"] {
             assert!(GlobSegment::parse(text).is_err(), "{text}");
         }
@@ -378,21 +379,21 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     }
 
-    /// The plain recursive matcher, slow and obvious.
-    fn reference(tokens: &[GlobToken], name: &[char]) -> bool {
+    /// A recursive reference matcher, slow but obvious.
+    fn reference_matches(tokens: &[GlobToken], name: &[char]) -> bool {
         match (tokens, name) {
             ([], []) => true,
             ([GlobToken::Star, rest @ ..], _) => {
-                reference(rest, name) || (!name.is_empty() && reference(tokens, &name[1..]))
+                reference_matches(rest, name) || (!name.is_empty() && reference_matches(tokens, &name[1..]))
             }
-            ([token, rest @ ..], [c, more @ ..]) => token.matches(u32::from(*c)) && reference(rest, more),
+            ([token, rest @ ..], [c, more @ ..]) => token.matches(u32::from(*c)) && reference_matches(rest, more),
             _ => false,
         }
     }
 
     proptest! {
         #[test]
-        fn it_matches_as_the_obvious_matcher_does(pattern in "[ab?*]{0,8}", name in "[abc]{1,8}") {
+        fn it_matches_like_the_reference(pattern in "[ab?*]{0,8}", name in "[abc]{1,8}") {
             prop_assume!(!pattern.contains("**") && !pattern.is_empty());
             let tokens: Vec<GlobToken> = pattern.chars().map(|c| match c {
                 '*' => GlobToken::Star,
@@ -400,11 +401,11 @@ mod tests {
                 c => GlobToken::Char(c),
             }).collect();
             let chars: Vec<char> = name.chars().collect();
-            prop_assert_eq!(name_matches(&tokens, OsStr::new(&name)), reference(&tokens, &chars));
+            prop_assert_eq!(name_matches(&tokens, OsStr::new(&name)), reference_matches(&tokens, &chars));
         }
 
         #[test]
-        fn what_is_shown_is_read_back(text in "[-a*?\\[\\]!^\\\\{. &\n]{1,12}") {
+        fn a_shown_segment_parses_back(text in "[-a*?\\[\\]!^\\\\{. &\n]{1,12}") {
             if let Ok(segment) = GlobSegment::parse(&text) {
                 prop_assert_eq!(GlobSegment::parse(&segment.show()), Ok(segment));
             }

@@ -1,27 +1,26 @@
-//! Which tools a tool may call in the middle of its own call (`invoke = ["files__*"]`). The core makes
-//! these calls.
+//! Rules for nested calls: the tools that a tool may call (`invoke = ["files__*"]`).
 //!
-//! A rule is the name of one tool, or the beginning of names with a star behind it. Whatever rules allow, a call reaches
-//! only what its caller's view lets through, and passes its gates.
+//! A rule is the name of one tool, or a prefix with a star. A nested call also needs a tool that the caller's view
+//! includes, and passes all checks of a call.
 
 use std::path::Path;
 
 use crate::rule::GrantRule;
 
-/// Longest rule, in bytes: longer than any name.
+/// Longest rule, in bytes: longer than every name.
 const MAX_RULE: usize = 128;
 
 /// One line of an `invoke` list: `files__read_file`, `files__*`, `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvokeRule {
-    /// A qualified name, or how it begins.
+    /// A qualified name, or a prefix of one.
     name: String,
-    /// Whether anything may follow.
+    /// Whether `name` is a prefix.
     is_prefix: bool,
 }
 
 impl InvokeRule {
-    /// Whether it grants calls of a tool.
+    /// Whether it allows calls of a tool.
     #[must_use]
     pub fn matches(&self, tool: &str) -> bool {
         if self.is_prefix { tool.starts_with(&self.name) } else { tool == self.name }
@@ -36,7 +35,7 @@ impl GrantRule for InvokeRule {
         let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if (name.is_empty() && !open) || text.len() > MAX_RULE || !name.chars().all(known) {
             return Err(format!(
-                "`{}`: write the name of a tool, `files__read_file`, how names begin, `files__*`, or `*`",
+                "`{}`: write the name of a tool, `files__read_file`, a prefix, `files__*`, or `*`",
                 text.chars().take(MAX_RULE).collect::<String>()
             ));
         }
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_takes_names() {
+    fn a_rule_matches_names_or_prefixes() {
         for (text, tool, takes) in [
             ("files__read", "files__read", true),
             ("files__read", "files__read_file", false),

@@ -1,4 +1,4 @@
-//! The kinds of capability, and the keys of a policy that grant them: one table for both.
+//! The kinds of capability and the policy keys that grant them, in one table.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::rule::GrantRule;
 
-/// Calls a macro with the table of kinds. An entry is
+/// Calls a macro with the table of kinds. An entry has this form:
 ///
 /// ```text
-/// [Kind "name in the contract" "an interface that reaches it" …] Key key: RuleType, "what it grants";
+/// [Kind "name in the contract" "an interface that uses it" …] Key key: RuleType, "what it grants";
 /// ```
 ///
-/// The first part is absent where a key narrows what another one grants. Interfaces are written as their names begin. A kind is this entry, its type of rules and the
-/// place that enforces it.
+/// The part in brackets is absent if the key only narrows another key. Interfaces are given by their prefix. A new
+/// kind needs this entry, its rule type, and the code that enforces it.
 macro_rules! kinds {
     ($callback:ident! { $($context:tt)* }) => {
         $callback! {
@@ -21,12 +21,12 @@ macro_rules! kinds {
                 [FsRead "fs-read" "toolbay:plugin/files@" "wasi:filesystem/"]
                     FsRead fs_read: $crate::capability::path_rule::PathRule, "files to read";
                 [FsWrite "fs-write" "toolbay:plugin/files@" "wasi:filesystem/"]
-                    FsWrite fs_write: $crate::capability::path_rule::PathRule, "files to write; gives no reading";
+                    FsWrite fs_write: $crate::capability::path_rule::PathRule, "files to write; does not allow reading";
                 [Net "net" "toolbay:plugin/http-client@" "wasi:http/" "wasi:sockets/"]
                     Net net: $crate::capability::net::NetRule,
                     "requests and connections: methods, scheme, host, port and path";
                 NetPrivate net_private: ::ipnet::IpNet,
-                    "private networks that those connections may lead to, `10.1.0.0/16`; without it public addresses only";
+                    "private networks that these connections may reach, `10.1.0.0/16`; by default public addresses only";
                 [Process "process" "toolbay:plugin/process@"]
                     Process process: $crate::capability::program::ProgramRule,
                     "programs of `[programs]`, with patterns for their arguments";
@@ -34,20 +34,20 @@ macro_rules! kinds {
                     Secrets secrets: $crate::capability::secret::SecretRule,
                     "credentials of `[secrets]`, by name";
                 [Kv "kv" "toolbay:plugin/kv@"] Kv kv: $crate::capability::kv::KvScope,
-                    "scopes in which state is kept: `tool`, `plugin`, `session`, `agent`";
+                    "scopes of the key-value store: `tool`, `plugin`, `session`, `agent`";
                 [Env "env" "wasi:cli/environment@"]
                     Env env: $crate::capability::environment::EnvRule,
-                    "environment variables, `TZ` with the host's value or `TZ=UTC` with this one";
+                    "environment variables, `TZ` with the host's value or `TZ=UTC` with a fixed value";
                 [Attachments "attachments" "toolbay:plugin/attachments@"]
                     Attachments attachments: $crate::capability::attachment::AttachmentRule,
-                    "attachments, `read`, `create`, or with a media type, `read image/*`";
+                    "attachments: `read`, `create`, or with a media type, `read image/*`";
                 [Clock "clock" "wasi:clocks/wall-clock@" "wasi:clocks/timezone@"]
                     Clock clock: $crate::capability::switch::SwitchRule, "the real clock";
                 [Random "random" "wasi:random/random@" "wasi:random/insecure@"]
                     Random random: $crate::capability::switch::SwitchRule, "unpredictable bytes";
                 [Invoke "invoke" "toolbay:plugin/tool-invoke@"]
                     Invoke invoke: $crate::capability::invoke_rule::InvokeRule,
-                    "[calls of other tools](capabilities/invoke.md), by name, `files__read_file`, or how names begin, `files__*`";
+                    "[calls of other tools](capabilities/invoke.md), by name, `files__read_file`, or by prefix, `files__*`";
             ]
             $($context)*
         }
@@ -58,20 +58,20 @@ pub(crate) use kinds;
 
 macro_rules! kinds_and_keys {
     ([$($([$Kind:ident $name:tt $($interface:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
-        /// The kinds of capability of the contract.
+        /// The kinds of capability in the contract.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum CapabilityKind {
             $($(#[doc = $name] #[serde(rename = $name)] $Kind,)?)*
-            /// A kind this host does not know; always denied.
+            /// A kind that this host does not know. It is always denied.
             #[serde(untagged)]
             Unknown(String),
         }
 
         impl CapabilityKind {
-            /// All that this host knows, each with the interfaces that reach it, by how their names begin.
+            /// All known kinds, each with the prefixes of the interfaces that use it.
             pub(crate) const INTERFACES: &[(Self, &[&str])] = &[$($((Self::$Kind, &[$($interface),*]),)?)*];
 
-            /// Reads a kind as the contract writes it.
+            /// Parses a kind as the contract writes it.
             #[must_use]
             pub fn parse(kind: &str) -> Self {
                 match kind {
@@ -90,35 +90,35 @@ macro_rules! kinds_and_keys {
             }
         }
 
-        /// A key of the policy that grants something, or narrows what another one grants.
+        /// A policy key that grants something or narrows another key.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum GrantKey {
             $(#[doc = concat!("`", stringify!($key), "`")] $Key,)*
         }
 
         impl GrantKey {
-            /// All of them, in the order of the policy's pages.
+            /// All keys, in the order of the documentation.
             pub const ALL: &'static [Self] = &[$(Self::$Key),*];
 
-            /// The key as it stands in the policy.
+            /// The key as the policy writes it.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$Key => stringify!($key),)* }
             }
 
-            /// What it grants, in the words of the documentation.
+            /// What the key grants, in the words of the documentation.
             #[must_use]
             pub const fn grants(self) -> &'static str {
                 match self { $(Self::$Key => $grants,)* }
             }
 
-            /// Whether it is a switch and not a list.
+            /// Whether it is a switch instead of a list.
             #[must_use]
             pub const fn is_switch(self) -> bool {
                 match self { $(Self::$Key => <$Rule as GrantRule>::IS_SWITCH,)* }
             }
 
-            /// The key that grants capabilities of a kind; `None` if none does.
+            /// The key that grants capabilities of a kind. `None` for unknown kinds.
             #[must_use]
             pub fn for_kind(kind: &CapabilityKind) -> Option<Self> {
                 match kind {
@@ -132,7 +132,7 @@ macro_rules! kinds_and_keys {
 
 kinds!(kinds_and_keys! {});
 
-/// Calls a generic function for the type of the rules of a key: `by_rule!(key, function(arguments))`.
+/// Calls a generic function with the rule type of a key: `by_rule!(key, function(arguments))`.
 macro_rules! by_rule {
     (
         [$($([$($kind:tt)*])? $Key:ident $field:ident: $Rule:ty, $grants:tt;)*]
@@ -147,15 +147,15 @@ macro_rules! by_rule {
 
 pub(crate) use by_rule;
 
-/// Why the target of a declared capability is of no use; `None`: an operator can grant it. Kinds that this host
-/// does not know are not judged.
+/// Returns why no operator could grant the target of a capability, or `None` if one could. Unknown kinds are not
+/// checked.
 pub(crate) fn unusable_target(kind: &CapabilityKind, target: &str) -> Option<String> {
     fn problem<R: GrantRule>(target: &str) -> Option<String> {
         R::check_target(target, Path::new("/workspace")).err()
     }
     let key = GrantKey::for_kind(kind).filter(|key| !key.is_switch())?;
     if target.trim().is_empty() {
-        return Some("the target is empty: say what the tool wants to reach".to_owned());
+        return Some("the target is empty: name what the tool wants to access".to_owned());
     }
     by_rule!(key, problem(target))
 }

@@ -1,4 +1,4 @@
-//! The scopes of key-value state.
+//! Scopes of the key-value store.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rule::GrantRule;
 
-/// Who shares an entry.
+/// The scope that shares an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KvScope {

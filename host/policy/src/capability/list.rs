@@ -11,10 +11,10 @@ use crate::capability::switch::SwitchRule;
 use crate::rule::GrantRule;
 use crate::schema::inline_schema;
 
-/// A rule of `fs_read` without wildcards, except `**` at its end.
+/// Matches a path rule without wildcards, except `**` at the end.
 const FOLDER_PATTERN: &str = r"^(/|\$workspace(/|$)|\*\*$)([^*?\[\\]|\\.)*(/\*\*)*/*$";
 
-/// The lines of a list that a table may have; a switch is a list of one line or none.
+/// An optional list of rule lines. A switch is a list with at most one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleList<R>(pub(crate) Option<Vec<String>>, PhantomData<R>);
 
@@ -36,13 +36,13 @@ impl<'de, R: GrantRule> Deserialize<'de> for RuleList<R> {
 }
 
 impl<R: GrantRule> RuleList<R> {
-    /// Its rules; `None`: the list is absent.
+    /// Parses the rules. `None` if the list is absent.
     pub(crate) fn rules(&self, key: &str, workspace: &Path) -> Result<Option<Vec<R>>, String> {
         let lines = self.0.as_ref().map(|lines| R::parse_list(lines, workspace));
         lines.transpose().map_err(|e| format!("`{key}`: {e}"))
     }
 
-    /// Its rules, none of an absent list.
+    /// Parses the rules. An absent list is empty.
     pub(crate) fn rules_or_empty(&self, key: &str, workspace: &Path) -> Result<Vec<R>, String> {
         self.rules(key, workspace).map(Option::unwrap_or_default)
     }
@@ -56,7 +56,7 @@ impl<R: GrantRule> RuleList<R> {
     }
 }
 
-/// Whole folders and files; the kernel confines programs to them.
+/// Whole folders and files, to which the kernel can confine a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct FolderList(RuleList<PathRule>);
@@ -66,7 +66,7 @@ impl FolderList {
         let folders = self.0.rules_or_empty(key, workspace)?;
         match folders.iter().find(|reach| !reach.is_whole()) {
             Some(reach) => Err(format!(
-                "`{key}`: `{}`: the kernel keeps programs to whole folders, without patterns and exclusions",
+                "`{key}`: `{}` has a pattern or an exclusion; the kernel confines programs to whole folders only",
                 reach.show(workspace)
             )),
             None => Ok(folders),

@@ -1,20 +1,20 @@
-//! Where requests may go: methods, scheme, host, port and path, as one line. The one matcher for declarations, the
-//! policy, requests, redirects and the origins of secrets.
+//! Network rules: methods, scheme, host, port and path on one line. The same matcher serves declarations, the policy,
+//! requests, redirects and the origins of secrets.
 //!
 //! | text | means |
 //! |---|---|
 //! | `https://api.example.com` | any method, port 443, any path |
 //! | `GET,HEAD https://api.example.com:8443/repos/*` | these methods, that port, paths below `/repos/` |
 //! | `https://*.example.com` | every host below `example.com`, not `example.com` itself |
-//! | `https://*` | every host whose address is public |
-//! | `https://*.example.com public` | those hosts, where their address is public; `net_private` adds nothing |
-//! | `http://10.0.0.7:8080`, `https://[fd00::7]` | that address, if `net_private` names it, too |
+//! | `https://*` | every host at a public address |
+//! | `https://*.example.com public` | these hosts at public addresses only, whatever `net_private` allows |
+//! | `http://10.0.0.7:8080`, `https://[fd00::7]` | that address, if `net_private` includes it |
 //! | `https://api.example.com:*` | any port |
 //! | `tcp://db.example.com:5432`, `udp://…:53` | raw connections to that host and port |
 //!
-//! Hosts are compared as the WHATWG URL standard writes them: lower case, punycode, every spelling of an IPv4 address
-//! (`0x7f.1`, `2130706433`) as that address. One dot at the end is dropped. Which addresses a name may lead to is
-//! another question: see [`address`].
+//! Hosts are compared in the canonical form of the WHATWG URL standard: lower case, punycode, every spelling of an
+//! IPv4 address (`0x7f.1`, `2130706433`) as that address. One trailing dot is dropped. [`address`] decides which
+//! addresses a name may resolve to.
 
 pub mod address;
 mod path;
@@ -32,26 +32,26 @@ pub use path::{PathPattern, is_ambiguous};
 /// One line of a `net` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetRule {
-    /// Upper-case methods; `None`: all.
+    /// Upper-case methods. `None` allows all.
     pub methods: Option<BTreeSet<String>>,
-    /// How the host is spoken to.
+    /// The scheme.
     pub scheme: Scheme,
-    /// Which host.
+    /// The hosts.
     pub host: HostPattern,
-    /// Which of the host's addresses.
+    /// The allowed addresses of the hosts.
     pub addresses: AddressScope,
-    /// Which port; `None`: any.
+    /// The port. `None` allows all.
     pub port: Option<u16>,
-    /// What the path must match; `None`: any path.
+    /// The path pattern. `None` allows all paths.
     pub path: Option<PathPattern>,
 }
 
-/// How a host is spoken to.
+/// The protocol of a request or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     /// HTTP over TLS.
     Https,
-    /// HTTP in the clear.
+    /// HTTP without TLS.
     Http,
     /// A raw TCP connection.
     Tcp,
@@ -59,18 +59,18 @@ pub enum Scheme {
     Udp,
 }
 
-/// Which hosts. Names are lower-case ASCII (IDNA), without a dot at the end; IPv6 addresses are in brackets.
+/// A set of hosts. Names are lower-case ASCII (IDNA) without a trailing dot; IPv6 addresses are in brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
-    /// Every host. A line of a policy means those whose address is public.
+    /// Every host. In a policy, only at public addresses.
     Any,
-    /// Every host below this one.
+    /// Every subdomain of this host.
     Subdomains(String),
-    /// This host, or this address.
+    /// This host name or address.
     Exact(String),
 }
 
-/// What a request, or a raw connection, is for: what the rules are asked about.
+/// The target of a request or raw connection, which rules are matched against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetTarget {
     method: Option<String>,
@@ -80,20 +80,20 @@ pub struct NetTarget {
     path: Option<RequestPath>,
 }
 
-/// How far a rule lets a target through; the nearer is the smaller. Where two rules meet it is the nearer of both: a
-/// host that one side names and the other allows as one of all is reached at its public addresses only.
+/// The addresses that a rule allows for a target. The narrower scope is the smaller value, and an intersection takes
+/// the smaller one. If one side names a host and the other allows all hosts, only its public addresses are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
-    /// To public addresses only: the host is allowed as one of all.
+    /// Public addresses only: the rule allows every host.
     PublicOnly,
-    /// To any address of the host that `net_private` allows, or that is public.
+    /// Public addresses, and private ones that `net_private` allows.
     IncludingPrivate,
 }
 
-/// What stands at the end of a line, behind a space, that is about public addresses only. No method, host or path has
-/// a space in it, so nothing that was written before means this.
+/// The suffix that restricts a rule to public addresses. Methods, hosts and paths contain no space, so the suffix is
+/// unambiguous.
 const PUBLIC_SUFFIX: &str = " public";
-/// Longest name of a host, RFC 1035.
+/// Longest host name (RFC 1035).
 const MAX_NAME: usize = 253;
 /// Most methods in a rule.
 const MAX_METHODS: usize = 16;
@@ -101,7 +101,7 @@ const MAX_METHODS: usize = 16;
 impl Scheme {
     const ALL: [Self; 4] = [Self::Https, Self::Http, Self::Tcp, Self::Udp];
 
-    /// As it stands in a URL.
+    /// The scheme as in a URL.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -132,10 +132,10 @@ impl HostPattern {
             Some(rest) => {
                 let parent = rest
                     .strip_prefix('.')
-                    .ok_or("a `*` in a host stands for all, or is followed by a dot")?;
+                    .ok_or("a `*` in a host stands alone, or is followed by a dot")?;
                 match parse_host(parent)? {
                     (name, None) => Ok(Self::Subdomains(name)),
-                    (_, Some(_)) => Err("there is no host below an address".to_owned()),
+                    (_, Some(_)) => Err("an address has no subdomains".to_owned()),
                 }
             }
             None => parse_host(text).map(|(name, _)| Self::Exact(name)),
@@ -176,17 +176,17 @@ fn is_below(name: &str, parent: &str) -> bool {
     name.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
-/// Writes a host in the one way in which hosts are compared; with the address if it is one.
+/// Parses a host into its canonical form, and into the address if it is one.
 fn parse_host(text: &str) -> Result<(String, Option<IpAddr>), String> {
     let found = url::Host::parse(text).ok();
     found.as_ref().and_then(canonical_host).ok_or_else(|| invalid_host(text))
 }
 
 fn invalid_host(text: &str) -> String {
-    format!("`{}` is no host", crate::text::one_line(text, MAX_NAME))
+    format!("`{}` is not a valid host", crate::text::one_line(text, MAX_NAME))
 }
 
-/// [`host`], for what the parser of URLs has read; `None` if it is no name that could be looked up.
+/// Returns the canonical form of a host from the URL parser. `None` if it is not a valid host name.
 fn canonical_host<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<IpAddr>)> {
     let name = match host {
         url::Host::Ipv4(v4) => return Some((v4.to_string(), Some((*v4).into()))),
@@ -205,12 +205,12 @@ fn canonical_host<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<
 fn parse_methods(text: &str) -> Result<BTreeSet<String>, String> {
     let methods: BTreeSet<String> = text.split(',').map(str::to_ascii_uppercase).collect();
     if methods.len() > MAX_METHODS || !methods.iter().all(|method| is_token(method)) {
-        return Err("write methods with commas and no spaces between them: `GET,HEAD https://…`".to_owned());
+        return Err("separate methods by commas without spaces: `GET,HEAD https://…`".to_owned());
     }
     Ok(methods)
 }
 
-/// A token of RFC 9110.
+/// Whether a text is a token (RFC 9110).
 fn is_token(text: &str) -> bool {
     const MARKS: &[u8] = b"!#$%&'*+-.^_`|~";
     !text.is_empty()
@@ -228,7 +228,7 @@ impl NetRule {
             Some((before, rest)) => (Some(parse_methods(before)?), rest),
             None => (None, text),
         };
-        let (scheme, rest) = rest.split_once("://").ok_or("write for instance `https://api.example.com`")?;
+        let (scheme, rest) = rest.split_once("://").ok_or("write a URL, such as `https://api.example.com`")?;
         let scheme = Scheme::ALL
             .into_iter()
             .find(|one| one.name().eq_ignore_ascii_case(scheme))
@@ -238,10 +238,10 @@ impl NetRule {
             None => (rest, ""),
         };
         if authority.contains('@') {
-            return Err("a user name has no place here".to_owned());
+            return Err("a rule cannot contain a user name".to_owned());
         }
         if !scheme.is_http() && (before.is_some() || !path.is_empty()) {
-            return Err("raw connections have no methods and no paths".to_owned());
+            return Err("a raw connection has no method and no path".to_owned());
         }
         let (name, port) = match authority.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
@@ -252,10 +252,10 @@ impl NetRule {
             Some(port) => {
                 let digits = port.bytes().all(|b| b.is_ascii_digit());
                 let port: Option<u16> = port.parse().ok().filter(|port| digits && *port > 0);
-                Some(port.ok_or("the port is from 1 to 65535, or `*`")?)
+                Some(port.ok_or("the port must be from 1 to 65535, or `*`")?)
             }
             None => Some(
-                scheme.default_port().ok_or("raw connections need a port: `tcp://db.example.com:5432`")?,
+                scheme.default_port().ok_or("a raw connection needs a port: `tcp://db.example.com:5432`")?,
             ),
         };
         let path = (!path.is_empty()).then(|| PathPattern::parse(path)).transpose()?;
@@ -268,10 +268,10 @@ impl NetRule {
         Ok(Self { methods: before, scheme, host, addresses, port, path })
     }
 
-    /// Whether this rule lets a target through, and how far.
+    /// Returns the addresses that this rule allows for a target. `None` if it does not match.
     ///
     /// # Errors
-    /// The path can be read in two ways, and this rule has a path pattern.
+    /// The path is ambiguous, and this rule has a path pattern.
     pub fn allows(&self, target: &NetTarget) -> Result<Option<AddressScope>, String> {
         if self.scheme != target.scheme || self.port.is_some_and(|port| port != target.port) {
             return Ok(None);
@@ -298,8 +298,8 @@ impl GrantRule for NetRule {
         Self::parse_line(text).map_err(|why| format!("`{shown}`: {why}"))
     }
 
-    /// An author who asks for every host asks for those that the operator names, too: how far each is reached is for
-    /// the policy to say.
+    /// A declaration of every host also asks for hosts that the operator names. The policy decides which addresses
+    /// each may have.
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let wish = Self::parse(text, workspace)?;
         let all = wish.host == HostPattern::Any && !text.ends_with(PUBLIC_SUFFIX);
@@ -324,7 +324,7 @@ impl GrantRule for NetRule {
         let host = self.host.intersect(&other.host)?;
         let path = match (&self.path, &other.path) {
             (None, one) | (one, None) => one.clone(),
-            (Some(a), Some(b)) => Some(a.meet(b)?),
+            (Some(a), Some(b)) => Some(a.intersect(b)?),
         };
         let addresses = self.addresses.min(other.addresses);
         Some(Self { methods, scheme: self.scheme, host, addresses, port, path })
@@ -352,7 +352,7 @@ impl GrantRule for NetRule {
     }
 
     fn proposed_line(&self, workspace: &Path) -> String {
-        // Whoever asks for every host is given to read from them first, at the usual port.
+        // For a declaration of every host, reading at the default port is proposed first.
         if self.host != HostPattern::Any || !self.scheme.is_http() {
             return self.show(workspace);
         }
@@ -363,11 +363,11 @@ impl GrantRule for NetRule {
 }
 
 impl NetTarget {
-    /// A request. The method is taken in upper case.
+    /// Creates the target of a request. The method becomes upper case.
     ///
     /// # Errors
-    /// It is none that a rule could allow: another scheme than HTTP's, credentials in the URL, no host, a method that
-    /// is no token or that is not for requests (`CONNECT`, `TRACE`).
+    /// No rule could allow the request: the scheme is not HTTP, the URL has credentials or no host, or the method is
+    /// not a token or not for requests (`CONNECT`, `TRACE`).
     pub fn request(method: &str, url: &Url) -> Result<Self, String> {
         let scheme = match url.scheme() {
             "https" => Scheme::Https,
@@ -375,32 +375,32 @@ impl NetTarget {
             _ => return Err("only `https` and `http` URLs can be requested".to_owned()),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err("a URL with a user name or password in it is not requested: use a header".to_owned());
+            return Err("the URL contains a user name or password: use a header instead".to_owned());
         }
         let method = method.to_ascii_uppercase();
         if !is_token(&method) || matches!(method.as_str(), "CONNECT" | "TRACE") {
-            return Err("the method is not one that can be requested".to_owned());
+            return Err("the method is not supported".to_owned());
         }
         let read = url.host().ok_or("the URL has no host")?;
         let (host, _) =
             canonical_host(&read).ok_or_else(|| invalid_host(url.host_str().unwrap_or_default()))?;
         let port = url.port_or_known_default().ok_or("the URL has no port")?;
         if port == 0 {
-            return Err("the port is from 1 to 65535".to_owned());
+            return Err("the port must be from 1 to 65535".to_owned());
         }
         Ok(Self { method: Some(method), scheme, host, port, path: Some(RequestPath::new(url.path())) })
     }
 
-    /// A raw connection.
+    /// Creates the target of a raw connection.
     ///
     /// # Errors
-    /// The host is none.
+    /// The host is invalid.
     pub fn connection(scheme: Scheme, name: &str, port: u16) -> Result<Self, String> {
         let (host, _) = parse_host(name)?;
         Ok(Self { method: None, scheme, host, port, path: None })
     }
 
-    /// The host as it is compared.
+    /// The canonical host.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
@@ -412,25 +412,25 @@ impl NetTarget {
         self.port
     }
 
-    /// How the host is spoken to.
+    /// The scheme.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The method, in upper case; empty for a raw connection.
+    /// The method, in upper case. Empty for a raw connection.
     #[must_use]
     pub fn method(&self) -> &str {
         self.method.as_deref().unwrap_or_default()
     }
 
-    /// Whether the other goes to the same scheme, host and port.
+    /// Whether both have the same scheme, host and port.
     #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         (self.scheme, self.host.as_str(), self.port) == (other.scheme, other.host.as_str(), other.port)
     }
 
-    /// Scheme, host and port, as a list of origins would write them.
+    /// Scheme, host and port, as a rule writes them.
     #[must_use]
     pub fn origin(&self) -> String {
         let mut out = String::with_capacity(self.host.len() + 16);
@@ -438,7 +438,7 @@ impl NetTarget {
         out
     }
 
-    /// The line that would allow this, whatever the path; also how the audit names it.
+    /// The rule that would allow this target with any path. The audit records it, too.
     #[must_use]
     pub fn as_rule(&self) -> String {
         let mut out = String::with_capacity(self.host.len() + 24);
@@ -449,7 +449,7 @@ impl NetTarget {
         out
     }
 
-    /// As a rule for it would be shown.
+    /// Writes scheme, host and port.
     fn write_origin(&self, out: &mut String) {
         out.extend([self.scheme.name(), "://", &self.host]);
         if self.scheme.default_port() != Some(self.port) {
@@ -458,10 +458,10 @@ impl NetTarget {
     }
 }
 
-/// Asks a list about a target: the furthest that one of its rules lets it.
+/// Matches a target against a list of rules and returns the widest address scope.
 ///
 /// # Errors
-/// No rule does. Says why if it is not just that none is there.
+/// No rule matches. The reason is given if the path is ambiguous.
 pub fn match_rules(rules: &[NetRule], target: &NetTarget) -> Result<AddressScope, Option<String>> {
     let mut found = Err(None);
     for rule in rules {
@@ -475,7 +475,8 @@ pub fn match_rules(rules: &[NetRule], target: &NetTarget) -> Result<AddressScope
     found
 }
 
-/// How far a name may be looked up for raw connections to any port: as far as the furthest rule that names it.
+/// Returns the address scope for a name lookup of raw connections to any port: the widest scope of the rules that
+/// match the name.
 #[must_use]
 pub fn lookup_scope(rules: &[NetRule], name: &str) -> Option<AddressScope> {
     let (name, _) = parse_host(name).ok()?;
@@ -483,7 +484,7 @@ pub fn lookup_scope(rules: &[NetRule], name: &str) -> Option<AddressScope> {
     raw.filter(|rule| rule.host.matches(&name)).map(|rule| rule.addresses).max()
 }
 
-/// A network of private addresses that may be connected to (`net_private`).
+/// A private network that connections may reach (`net_private`).
 impl GrantRule for ipnet::IpNet {
     const PATTERN: &'static str = "^([0-9]{1,3}(\\.[0-9]{1,3}){3}(/([0-9]|[12][0-9]|3[0-2]))?|\
                                    [0-9a-fA-F:.]*:[0-9a-fA-F:.]*(/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))?)$";

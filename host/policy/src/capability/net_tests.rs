@@ -17,7 +17,7 @@ fn request(text: &str) -> NetTarget {
 }
 
 #[test]
-fn the_table_of_forms() {
+fn a_rule_is_shown_in_its_canonical_form() {
     for (text, shown) in [
         ("https://api.example.com", "https://api.example.com"),
         ("HTTPS://API.Example.COM.", "https://api.example.com"),
@@ -45,12 +45,12 @@ fn the_table_of_forms() {
         ("public https://x.org", "PUBLIC https://x.org"),
     ] {
         assert_eq!(rule(text).show(root()), shown, "{text}");
-        assert_eq!(rule(shown), rule(text), "what is shown is read back");
+        assert_eq!(rule(shown), rule(text), "a shown rule parses back");
     }
 }
 
 #[test]
-fn what_is_no_rule_is_refused() {
+fn an_invalid_rule_is_refused() {
     for text in [
         "",
         "example.com",
@@ -117,7 +117,7 @@ fn what_is_no_rule_is_refused() {
 }
 
 #[test]
-fn the_table_of_requests() {
+fn a_request_is_matched_by_host_port_method_and_path() {
     for (rules, target, allowed) in [
         ("https://api.example.com", "https://API.example.com./x?y#z", true),
         ("https://api.example.com", "https://api.example.com:8443/", false),
@@ -164,7 +164,7 @@ fn the_table_of_requests() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn an_invalid_request_is_refused() {
     for (method, url) in [
         ("GET", "ftp://x.org/"),
         ("GET", "file:///etc/passwd"),
@@ -184,9 +184,9 @@ fn what_is_no_request_is_refused() {
     }
 }
 
-/// What is compared is what is looked up and connected to, however a guest writes it.
+/// The compared host is the one that is resolved and connected to, however a guest spells it.
 #[test]
-fn a_host_has_one_spelling() {
+fn a_host_has_one_canonical_form() {
     for (url, host) in [
         ("http://EXAMPLE.com/", "example.com"),
         ("http://example.com./", "example.com"),
@@ -271,7 +271,7 @@ fn raw_connections_are_for_a_host_and_a_port() {
 }
 
 #[test]
-fn a_name_is_looked_up_as_far_as_the_furthest_rule_that_names_it() {
+fn a_lookup_has_the_widest_scope_of_the_matching_rules() {
     let rules = ["tcp://*:*", "udp://db.corp:1", "tcp://*.x.org:1 public", "https://web.corp"].map(rule);
     for (name, far) in [
         ("db.corp", Some(AddressScope::IncludingPrivate)),
@@ -284,7 +284,7 @@ fn a_name_is_looked_up_as_far_as_the_furthest_rule_that_names_it() {
 }
 
 #[test]
-fn an_author_who_asks_for_all_is_offered_to_read() {
+fn reading_is_proposed_for_a_declaration_of_every_host() {
     assert_eq!(rule("https://*").proposed_line(root()), "GET,HEAD https://*");
     assert_eq!(rule("https://*:*").proposed_line(root()), "GET,HEAD https://*");
     assert_eq!(rule("tcp://*:*").proposed_line(root()), "tcp://*:*");
@@ -294,7 +294,7 @@ fn an_author_who_asks_for_all_is_offered_to_read() {
 }
 
 #[test]
-fn the_table_of_meetings() {
+fn an_intersection_keeps_what_both_rules_allow() {
     for (left, right, both) in [
         ("https://*", "https://x.org", Some("https://x.org public")),
         ("https://*", "https://*.x.org", Some("https://*.x.org public")),
@@ -363,9 +363,9 @@ proptest! {
         prop_assert_eq!(left, right);
     }
 
-    /// And no further: the nearer of both, however many rules there are and whichever absorbs another.
+    /// Exactly the narrower scope of both, whatever the number of rules and whichever rule absorbs another.
     #[test]
-    fn a_meeting_allows_what_both_allow(
+    fn an_intersection_allows_what_both_lists_allow(
         a in prop::collection::vec(any_rule(), 1..4),
         b in prop::collection::vec(any_rule(), 1..4),
         target in any_request(),
@@ -379,16 +379,16 @@ proptest! {
     }
 
     #[test]
-    fn what_is_covered_adds_nothing(a in any_rule(), b in any_rule(), target in any_request()) {
+    fn a_covered_rule_adds_nothing(a in any_rule(), b in any_rule(), target in any_request()) {
         if covers(&a, &b) {
             let rules = [a.clone(), b];
             prop_assert_eq!(match_rules(&rules, &target), match_rules(&[a], &target));
         }
     }
 
-    /// A rule's host and a request's are written by the same parser, once each.
+    /// Hosts of rules and of requests have the same canonical form.
     #[test]
-    fn a_rule_and_a_request_write_a_host_alike(text in "[-a-zA-Z0-9.x_%\\[\\]:ü。]{1,24}") {
+    fn rules_and_requests_share_the_canonical_host(text in "[-a-zA-Z0-9.x_%\\[\\]:ü。]{1,24}") {
         let target = Url::parse(&format!("http://{text}/")).ok().and_then(|url| NetTarget::request("GET", &url).ok());
         if let Some(target) = target {
             prop_assert_eq!(parse_host(target.host()).map(|(host, _)| host), Ok(target.host().to_owned()));
@@ -397,7 +397,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_the_reader(text in "\\PC*", tail in "[a-z0-9.:/*\\[\\]%@ -]{0,40}") {
+    fn every_parsed_rule_parses_back(text in "\\PC*", tail in "[a-z0-9.:/*\\[\\]%@ -]{0,40}") {
         drop(NetRule::parse(&text, root()));
         if let Ok(rule) = NetRule::parse(&format!("https://{tail}"), root()) {
             prop_assert_eq!(NetRule::parse(&rule.show(root()), root()), Ok(rule));

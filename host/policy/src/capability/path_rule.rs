@@ -1,18 +1,18 @@
-//! Parts of the file system, compared as text: a folder, patterns that all must match, exclusions none of which may.
+//! Path rules. A rule is a folder, patterns that must all match, and exclusions of which none may match.
 //!
 //! | line | means |
 //! |---|---|
-//! | `$workspace`, `$workspace/**` | the workspace and all below |
-//! | `/srv/data`, `/srv/data/**` | an absolute folder and all below, or one file |
-//! | `/srv/*.csv` | what lies in `/srv` under such a name; not what lies below that |
-//! | `$workspace/**/*.rs` | such names at any depth; `*`, `?`, `[a-z]`, `**` |
-//! | `**` | everything (in a declaration: whatever the operator grants) |
-//! | `!**/.env`, `!$workspace/private`, `!/srv/*.key` | not this, nor anything below it; for all lines of its list |
-//! | `A & B & !C` | what lies in all of them, on one line: how an intersection is shown |
+//! | `$workspace`, `$workspace/**` | the workspace and everything below |
+//! | `/srv/data`, `/srv/data/**` | an absolute folder and everything below, or one file |
+//! | `/srv/*.csv` | files and folders directly in `/srv` with this suffix, without the content of the folders |
+//! | `$workspace/**/*.rs` | matching names at any depth; wildcards are `*`, `?`, `[a-z]`, `**` |
+//! | `**` | everything (in a declaration: everything that the operator grants) |
+//! | `!**/.env`, `!$workspace/private`, `!/srv/*.key` | excludes these paths and everything below, for all lines of the list |
+//! | `A & B & !C` | an intersection on one line |
 //!
-//! `~` is not read: a policy may run for another user than the one who wrote it. Case counts, so that on a file
-//! system that ignores case an exclusion has to name every spelling. This module decides on names only; what a name
-//! leads to is the business of the runtime's `capability::files`, which asks about the name behind all links.
+//! `~` is not supported, because a policy may run for another user than its author. Matching is case-sensitive. On a
+//! case-insensitive file system, an exclusion must list every spelling. This module compares names only. The
+//! runtime's `capability::files` resolves links and then asks about the real path.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -23,20 +23,20 @@ use crate::capability::glob::{self, Glob, GlobSegment};
 use crate::rule::{self, GrantRule};
 use crate::text;
 
-/// Between the parts of an intersection.
+/// Separates the parts of an intersection.
 const AND: &str = " & ";
 const WORKSPACE_VARIABLE: &str = "$workspace";
-/// Longest name of a file, in bytes (`NAME_MAX` of Linux and macOS).
+/// Longest file name, in bytes (`NAME_MAX` of Linux and macOS).
 const MAX_FILE_NAME: usize = 255;
 
-/// A part of the file system. Closed under intersection.
+/// A set of paths. Closed under intersection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathRule {
-    /// The longest prefix without wildcards: an absolute path, normalised.
+    /// The longest prefix without wildcards: an absolute, normalized path.
     folder: PathBuf,
-    /// Each matches what is reached. None is there that all below the folder matches.
+    /// All must match. A pattern that matches everything below the folder is omitted.
     patterns: BTreeSet<Glob>,
-    /// None matches what is reached. Each ends in `**`, and may match something below the folder.
+    /// None may match. Each ends in `**` and can match something below the folder.
     except: BTreeSet<Glob>,
 }
 
@@ -68,7 +68,7 @@ impl GrantRule for PathRule {
         }
         let found = found.ok_or_else(|| {
             format!(
-                "`{}` only excludes: it stands in a list, beside what it is an exclusion from",
+                "`{}` only excludes paths: add a line that grants the rest",
                 printable_path(text)
             )
         })?;
@@ -79,7 +79,7 @@ impl GrantRule for PathRule {
         let (narrow, wide): (Vec<&String>, Vec<&String>) =
             texts.iter().partition(|text| text.starts_with('!') && !text.contains(AND));
         if wide.is_empty() && !narrow.is_empty() {
-            return Err("a list of exclusions grants nothing: write what they are exclusions from, \
+            return Err("a list of exclusions grants nothing: add a line to exclude from, \
                         `**` for everything"
                 .to_owned());
         }
@@ -111,14 +111,15 @@ impl GrantRule for PathRule {
     }
 
     fn includes(&self, inner: &Self) -> bool {
-        // As `meet` would say, without putting it together: what it would add to `inner` says nothing below its folder.
+        // Equal to comparing with the intersection, without building it: each part that `inner` lacks has no effect
+        // below its folder.
         inner.folder.starts_with(&self.folder)
             && self.patterns.iter().all(|p| inner.patterns.contains(p) || p.matches_all_below(&inner.folder))
             && self.except.iter().all(|e| inner.except.contains(e) || !e.matches_at_or_below(&inner.folder))
     }
 
     fn grants(&self, wish: &Self) -> bool {
-        // An exclusion takes something out of a wish; another line would not bring it back.
+        // An exclusion removes paths from the declaration. Another line would not restore them.
         rule::covers(&Self { except: BTreeSet::new(), ..self.clone() }, wish)
     }
 
@@ -127,7 +128,7 @@ impl GrantRule for PathRule {
     }
 
     fn show_list(rules: &[Self], workspace: &Path) -> Vec<String> {
-        // What all of them exclude stands on lines of its own, as an operator would write it.
+        // Shared exclusions are shown as lines of the list, as an operator would write them.
         let mut shared = rules.first().map(|rule| rule.except.clone()).unwrap_or_default();
         shared.retain(|except| rules.iter().all(|rule| rule.except.contains(except)));
         let lines = rules.iter().map(|rule| rule.show_except(workspace, &shared));
@@ -135,17 +136,17 @@ impl GrantRule for PathRule {
     }
 
     fn permits(&self, used: &Self) -> bool {
-        // Only the path itself is used: an exclusion below it is not in its way.
+        // A use touches only the path itself, so exclusions below it do not matter.
         if used.is_whole() { self.allows(used.folder()) } else { self.grants(used) }
     }
 
     fn check_target(text: &str, workspace: &Path) -> Result<(), String> {
         Self::parse_declared(text, workspace)?;
         if text.split('/').any(|name| name.len() > MAX_FILE_NAME || name.contains('\0')) {
-            return Err("no file can have such a name".to_owned());
+            return Err("no file can have this name".to_owned());
         }
         if text.split(AND).any(|part| part.trim_start_matches('!').starts_with('/')) {
-            return Err("an absolute path is one of your machine: write `$workspace/…`, or `**` for what the operator \
+            return Err("an absolute path exists only on your machine: write `$workspace/…`, or `**` for what the operator \
                         chooses"
                 .to_owned());
         }
@@ -153,7 +154,7 @@ impl GrantRule for PathRule {
     }
 
     fn proposed_line(&self, workspace: &Path) -> String {
-        // Whoever asks for everything is given the workspace first.
+        // For a declaration of everything, the workspace is proposed first.
         let first =
             if self.folder == Path::new("/") { self.intersect(&Self::whole_folder(workspace)) } else { None };
         first.as_ref().unwrap_or(self).show(workspace)
@@ -161,31 +162,31 @@ impl GrantRule for PathRule {
 }
 
 impl PathRule {
-    /// A folder and everything below it, or one file. `folder` is absolute and normalised.
+    /// Creates the rule of a folder and everything below it, or of one file. `folder` is absolute and normalized.
     #[must_use]
     pub fn whole_folder(folder: &Path) -> Self {
         Self { folder: folder.to_path_buf(), patterns: BTreeSet::new(), except: BTreeSet::new() }
     }
 
-    /// The folder that holds all of it: what stands before the first wildcard.
+    /// The folder that contains all matching paths: the part before the first wildcard.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Whether it is all below its folder, without a pattern and without an exclusion.
+    /// Whether it allows everything below its folder, without patterns and exclusions.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.patterns.is_empty() && self.except.is_empty()
     }
 
-    /// How much there is to compare with a path, in names and characters of patterns.
+    /// The cost of a comparison with a path, in names and pattern characters.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.patterns.iter().chain(&self.except).map(Glob::weight).sum()
     }
 
-    /// Whether the normalised absolute `path` lies in it.
+    /// Whether the normalized absolute `path` is allowed.
     #[must_use]
     pub fn allows(&self, path: &Path) -> bool {
         is_below(path, &self.folder)
@@ -193,7 +194,7 @@ impl PathRule {
             && !self.except.iter().any(|except| except.matches(path))
     }
 
-    /// Whether the normalised absolute `path`, or something below it, may lie in it.
+    /// Whether the normalized absolute `path` or something below it may be allowed.
     #[must_use]
     pub fn allows_at_or_below(&self, path: &Path) -> bool {
         is_below(path, &self.folder)
@@ -201,14 +202,14 @@ impl PathRule {
             && !self.except.iter().any(|except| except.matches(path))
     }
 
-    /// The exclusion that keeps the normalised absolute `path` out, as a policy would write it, if one does.
+    /// Returns the exclusion that matches the normalized absolute `path`, as a policy line.
     #[must_use]
     pub fn excluded_by(&self, path: &Path, workspace: &Path) -> Option<String> {
         let except = self.except.iter().find(|except| except.matches(path))?;
         is_below(path, &self.folder).then(|| show_exclusion(except, workspace))
     }
 
-    /// The same without a path and all below it; `None` if nothing is left.
+    /// Excludes a path and everything below it. `None` if nothing is left.
     #[must_use]
     pub fn without_path(&self, path: &Path) -> Option<Self> {
         let names = glob::names(path).map(|name| GlobSegment::Literal(name.to_owned()));
@@ -225,7 +226,7 @@ impl PathRule {
             }
         }
         let literal = glob.segments().iter().all(|segment| matches!(segment, GlobSegment::Literal(_)));
-        // A line without wildcards means all below, too; else a pattern for all below the folder is none.
+        // A line without wildcards includes everything below. A pattern that matches everything below adds nothing.
         let needless = literal || glob.matches_all_below(&folder);
         let patterns = if needless { BTreeSet::new() } else { [glob].into() };
         Self { folder, patterns, except: BTreeSet::new() }
@@ -236,7 +237,7 @@ impl PathRule {
         self.normalized()
     }
 
-    /// Drops what says nothing below the folder; `None` if nothing can be reached.
+    /// Drops patterns and exclusions without effect below the folder. `None` if no path is allowed.
     fn normalized(mut self) -> Option<Self> {
         let folder = &self.folder;
         if self.patterns.iter().any(|p| !p.matches_at_or_below(folder))
@@ -263,19 +264,19 @@ fn grants_nothing(text: &str) -> String {
     format!("`{}` grants nothing: no path is in all of its parts", printable_path(text))
 }
 
-/// Reads one pattern, in the names it consists of.
+/// Parses one pattern into its segments.
 fn parse_pattern(text: &str, workspace: &Path) -> Result<Vec<GlobSegment>, String> {
     glob::check_length(text)?;
     if text.contains('\0') {
-        return Err("has a NUL character".to_owned());
+        return Err("contains a zero byte".to_owned());
     }
     let (mut segments, rest) = match text.strip_prefix(WORKSPACE_VARIABLE) {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
             (glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect(), rest)
         }
         _ if text.starts_with('/') || text == "**" || text.starts_with("**/") => (Vec::new(), text),
-        _ if text.starts_with('~') => return Err("has a `~`: write the absolute folder".to_owned()),
-        _ => return Err("is no rule: write `$workspace/…`, an absolute path or `**/…`".to_owned()),
+        _ if text.starts_with('~') => return Err("has a `~`: write an absolute path".to_owned()),
+        _ => return Err("is not a path rule: write `$workspace/…`, an absolute path or `**/…`".to_owned()),
     };
     for part in rest.split('/') {
         match part {
@@ -283,7 +284,7 @@ fn parse_pattern(text: &str, workspace: &Path) -> Result<Vec<GlobSegment>, Strin
             ".." => match segments.pop() {
                 Some(GlobSegment::Literal(_)) => {}
                 Some(GlobSegment::AnyNames | GlobSegment::Wildcard(_)) => {
-                    return Err("has `..` behind a wildcard".to_owned());
+                    return Err("has `..` after a wildcard".to_owned());
                 }
                 None => return Err("leads above the root".to_owned()),
             },
@@ -293,7 +294,7 @@ fn parse_pattern(text: &str, workspace: &Path) -> Result<Vec<GlobSegment>, Strin
     Ok(segments)
 }
 
-/// An exclusion holds for all below what it matches.
+/// An exclusion also covers everything below the match.
 fn exclusion_glob(segments: Vec<GlobSegment>) -> Result<Glob, String> {
     Glob::new(segments.into_iter().chain([GlobSegment::AnyNames]))
 }
@@ -307,7 +308,7 @@ fn show_glob(glob: &Glob, workspace: &Path) -> String {
     show_names(glob.segments(), workspace)
 }
 
-/// A pattern as a policy would write it.
+/// Formats a pattern as a policy would write it.
 fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
     let base: Vec<GlobSegment> =
         glob::names(workspace).map(|name| GlobSegment::Literal(name.to_owned())).collect();
@@ -318,14 +319,14 @@ fn show_names(segments: &[GlobSegment], workspace: &Path) -> String {
     let text: String = rest.iter().map(|segment| format!("/{}", segment.show())).collect();
     let text = match (start, rest.first()) {
         ("", None) => "/",
-        // From the root, `**` needs no slash before it.
+        // A pattern from the root starts with `**`, without a slash.
         ("", Some(GlobSegment::AnyNames)) => text.strip_prefix('/').unwrap_or(&text),
         _ => &text,
     };
     format!("{start}{text}").replace(AND, " \\& ")
 }
 
-/// A folder as a policy would write it.
+/// Formats a folder as a policy would write it.
 #[must_use]
 pub fn show_folder(folder: &Path, workspace: &Path) -> String {
     let names: Vec<GlobSegment> =
@@ -333,15 +334,14 @@ pub fn show_folder(folder: &Path, workspace: &Path) -> String {
     show_names(&names, workspace)
 }
 
-/// Whether a path is a folder or lies below it. Both are absolute and normalised, so that what they are written with
-/// says it.
+/// Whether a path equals a folder or is below it. Both are absolute and normalized, so comparing bytes is enough.
 fn is_below(path: &Path, folder: &Path) -> bool {
     let (path, folder) = (path.as_os_str().as_encoded_bytes(), folder.as_os_str().as_encoded_bytes());
     let rest = path.strip_prefix(folder.strip_suffix(b"/").unwrap_or(folder));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Resolves `.` and `..` in an absolute path by name alone; `None` when it leads above the root.
+/// Resolves `.` and `..` in an absolute path by name only. `None` if the path leads above the root.
 #[must_use]
 pub fn normalize(path: &Path) -> Option<PathBuf> {
     if is_normal(path.as_os_str().as_encoded_bytes()) {
@@ -363,13 +363,13 @@ pub fn normalize(path: &Path) -> Option<PathBuf> {
     Some(out)
 }
 
-/// Whether a path is absolute and surely has nothing to resolve: no name begins with a dot, none is empty.
+/// Whether an absolute path certainly needs no normalization: no name starts with a dot or is empty.
 fn is_normal(path: &[u8]) -> bool {
     let odd = |two: &[u8]| matches!(two, b"//" | b"/.");
     path.first() == Some(&b'/') && path.len() > 1 && path.last() != Some(&b'/') && !path.windows(2).any(odd)
 }
 
-/// Cuts and escapes a path that a guest gave, for a message.
+/// Cuts and escapes a path from a guest for messages.
 #[must_use]
 pub fn printable_path(path: &str) -> String {
     const MAX: usize = 200;

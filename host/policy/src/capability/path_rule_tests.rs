@@ -21,7 +21,7 @@ fn list(texts: &[&str]) -> Result<Vec<PathRule>, String> {
 }
 
 #[test]
-fn the_table_of_forms() {
+fn a_rule_is_shown_in_its_canonical_form() {
     for (text, path, shown) in [
         ("$workspace", W, "$workspace"),
         ("$workspace/**", W, "$workspace"),
@@ -47,7 +47,7 @@ fn the_table_of_forms() {
     ] {
         let reach = reach(text);
         assert_eq!((reach.folder(), reach.show(Path::new(W)).as_str()), (Path::new(path), shown), "{text}");
-        assert_eq!(parse(shown), Ok(reach), "{shown} is read back");
+        assert_eq!(parse(shown), Ok(reach), "{shown} parses back");
     }
     let long = format!("/{}", "x".repeat(600));
     for text in [
@@ -79,7 +79,7 @@ fn the_table_of_forms() {
 }
 
 #[test]
-fn exclusions_of_a_list_hold_for_all_its_lines() {
+fn exclusions_apply_to_all_lines_of_a_list() {
     let workspace = Path::new(W);
     let rules =
         list(&["$workspace/**", "!**/.env", "!**/.git/**", "/srv/*.csv", "$workspace/src/**/*.rs"]).unwrap();
@@ -91,14 +91,14 @@ fn exclusions_of_a_list_hold_for_all_its_lines() {
     assert_eq!(PathRule::parse_list(&shown, workspace).unwrap(), rules);
     let mixed = [reach("/srv & !/srv/x"), reach("/opt")];
     let shown = PathRule::show_list(&mixed, workspace);
-    assert_eq!(shown, ["/srv & !/srv/x", "/opt"], "what holds for one only stands with it");
-    assert!(list(&["!**/.env"]).unwrap_err().contains("exclusions from"));
+    assert_eq!(shown, ["/srv & !/srv/x", "/opt"], "an exclusion of one rule is shown with it");
+    assert!(list(&["!**/.env"]).unwrap_err().contains("a list of exclusions"));
     assert!(list(&["/srv/a", "!/srv"]).unwrap_err().contains("covers it"));
     assert_eq!(list(&[]).unwrap(), []);
 }
 
 #[test]
-fn who_asks_for_everything_is_shown_the_workspace() {
+fn the_workspace_is_proposed_for_a_declaration_of_everything() {
     for (asked, proposed) in [
         ("**", "$workspace"),
         ("**/*.rs", "$workspace & **/*.rs"),
@@ -111,7 +111,7 @@ fn who_asks_for_everything_is_shown_the_workspace() {
 }
 
 #[test]
-fn a_refusal_names_the_list_that_narrows() {
+fn a_refusal_names_the_list_that_refuses() {
     let policy = r#"
         version = 1
         [plugins.f.grant]
@@ -139,13 +139,13 @@ fn a_refusal_names_the_list_that_narrows() {
     for (profile, wish, expected) in [
         (None, "$workspace/notes", of_tool),
         (None, "/srv", &of_both),
-        // A profile is named where it alone is in the way.
+        // Only the profile refuses.
         (
             Some("careful"),
             "$workspace/out",
             r#"[profile.careful] fs_read = ["$workspace/in", "$workspace/out"]"#,
         ),
-        // Both are in the way.
+        // Both the tool's section and the profile refuse.
         (Some("careful"), "$workspace/notes", &both),
         (Some("other"), "$workspace/notes", of_tool),
         (
@@ -191,7 +191,7 @@ fn an_excluded_path_names_its_line() {
 }
 
 #[test]
-fn an_intersection_exceeds_neither_side() {
+fn an_intersection_is_included_in_both_rules() {
     let cases = ["**", "$workspace", "$workspace/a", "$workspace/a/b", "/srv", "/srv/x", "/other"].map(reach);
     for left in &cases {
         for right in &cases {
@@ -205,12 +205,12 @@ fn an_intersection_exceeds_neither_side() {
     }
     assert_eq!(intersect_lists(&cases, &[]), []);
     let kept = intersect_lists(&[reach("**")], &[reach("/srv/x"), reach("/srv"), reach("/srv")]);
-    assert_eq!(kept, [reach("/srv")], "what another covers is dropped");
+    assert_eq!(kept, [reach("/srv")], "a covered rule is dropped");
 }
 
-/// The tables of the documentation: `| line | path | yes or no |`.
+/// Checks the table of the documentation: `| line | path | yes or no |`.
 #[test]
-fn the_documentation_tells_what_matches() {
+fn the_documentation_table_is_true() {
     let page = include_str!("../../../../docs/reference/capabilities/files.md");
     let cells = |row: &str| row.trim_matches('|').split('|').map(|c| c.trim().to_owned()).collect::<Vec<_>>();
     let rows = page.lines().skip_while(|line| !line.starts_with("| list | path")).skip(2);
@@ -276,9 +276,9 @@ proptest! {
     }
 }
 
-/// Found by fuzzing: behind a `\`, the dots were a name like any other, and the folder led out of what covers it.
+/// Found by fuzzing: an escaped `..` was treated as a name and led out of the folder that covers it.
 #[test]
-fn dots_are_no_name_however_they_are_written() {
+fn an_escaped_dot_name_is_refused() {
     let workspace = Path::new("/w");
     for text in
         ["/srv/.\\./etc", "/srv/\\../etc", "/srv/\\.\\./etc", "/srv/\\./etc", "$workspace/\\.\\.", "**/\\.."]
@@ -291,9 +291,9 @@ fn dots_are_no_name_however_they_are_written() {
 }
 
 proptest! {
-    /// What is read byte by byte is what the parts of paths say.
+    /// Comparing bytes gives the same result as comparing path components.
     #[test]
-    fn names_are_compared_whole(path in "/?([a.]{0,2}/){0,3}[a.]{0,2}", folder in "(/(a|aa|\\.a)){0,3}") {
+    fn path_names_are_compared_as_a_whole(path in "/?([a.]{0,2}/){0,3}[a.]{0,2}", folder in "(/(a|aa|\\.a)){0,3}") {
         let parts = |path: &Path| {
             let mut out = PathBuf::from("/");
             for part in path.components() {

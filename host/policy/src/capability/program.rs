@@ -1,21 +1,21 @@
-//! Which programs may be run with which arguments: a name that the operator mapped to a file, and a pattern for the
-//! whole list of arguments. No shell is involved.
+//! Program rules: the name of a program that the operator mapped to a file, and a pattern for its whole argument
+//! list. No shell is involved.
 //!
 //! | text | allows |
 //! |---|---|
 //! | `make` | `make` without arguments |
 //! | `git status --short` | these arguments and no others |
-//! | `git status *` | `status` and whatever follows |
-//! | `git log -n <arg>` | one more argument that is not empty and does not begin with `-` |
-//! | `cat <args>` | any number of them |
-//! | `git log --max-count=*` | a `*` inside of an argument: any text |
-//! | `git commit -m "two words"` | quotes of either kind take literally what is in them |
+//! | `git status *` | `status` and any further arguments |
+//! | `git log -n <arg>` | one operand: an argument that is not empty and does not start with `-` |
+//! | `cat <args>` | any number of operands |
+//! | `git log --max-count=*` | any text in place of the `*` |
+//! | `git commit -m "two words"` | the literal text in single or double quotes |
 //! | `git log <args> & <arg> *` | both patterns must match |
 //! | `* --version` | in a declaration: any program that the operator grants |
 //!
-//! A pattern compares text; it does not know what a program makes of it. `git *` lets `--git-dir=/elsewhere` and
-//! `-c core.pager=…` through, and `git status *` whatever the next version of `git status` takes. What a program can
-//! reach in spite of that, its sandbox bounds (the runtime's `capability::process`).
+//! A pattern compares text and does not know what the program does with it. `git *` allows `--git-dir=/elsewhere` and
+//! `-c core.pager=…`; `git status *` allows every option of future versions of `git status`. The sandbox limits what
+//! the program can access (the runtime's `capability::process`).
 
 mod pattern;
 mod word;
@@ -29,19 +29,19 @@ use crate::capability::path_rule::PathRule;
 use crate::rule::GrantRule;
 use pattern::ArgumentListPattern;
 
-/// Stands for any program.
+/// Matches any program.
 const ANY_PROGRAM: &str = "*";
 
-/// Processes that a program and all it starts may be at once, unless the policy says otherwise: a parallel build has some
-/// dozens, a browser about a hundred.
+/// Default limit of the processes of a program, its descendants included. A parallel build has some dozens, a browser
+/// about a hundred.
 pub const DEFAULT_PROCESSES: u64 = 256;
-/// Most that a policy can say: as many as a kernel counts.
+/// Largest limit of processes: the most that a kernel supports.
 pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 
-/// Reads `processes` of a section.
+/// Checks the key `processes` of a section.
 ///
 /// # Errors
-/// It is zero, or more than a kernel counts.
+/// It is zero, or above [`MAX_PROCESSES`].
 pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),
@@ -51,20 +51,20 @@ pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1000;
-/// Most patterns between `&` in a declaration: each is compared with each of another line.
+/// Most patterns between `&` in a declaration. Each is compared with each pattern of the policy line.
 const MAX_DECLARED_PATTERNS: usize = 8;
 
 /// One line of a `process` list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramRule {
-    /// The name under which the policy knows the program, or `*`.
+    /// The program's name in the policy, or `*`.
     program: String,
-    /// Patterns that the arguments must match, all of them; none covers another, and there is at least one.
+    /// Patterns that the arguments must all match. At least one; none covers another.
     patterns: BTreeSet<ArgumentListPattern>,
 }
 
 impl ProgramRule {
-    /// The rule that allows one command line and no other.
+    /// Creates the rule that allows exactly one command line.
     #[must_use]
     pub fn exact(program: &str, arguments: &[String]) -> Self {
         Self {
@@ -73,23 +73,23 @@ impl ProgramRule {
         }
     }
 
-    /// The name of the program; `*` for any.
+    /// The name of the program, or `*` for any.
     #[must_use]
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// Whether a program may be run with these arguments.
+    /// Whether a program may run with these arguments.
     #[must_use]
     pub fn allows(&self, program: &str, arguments: &[String]) -> bool {
         (self.program == ANY_PROGRAM || self.program == program)
             && self.patterns.iter().all(|pattern| pattern.matches(arguments))
     }
 
-    /// A rule of all these patterns, without those that follow from others; `None` if two exclude each other.
+    /// Creates a rule of these patterns without redundant ones. `None` if two patterns have no match in common.
     fn from_patterns(program: &str, patterns: impl IntoIterator<Item = ArgumentListPattern>) -> Option<Self> {
         let all: BTreeSet<ArgumentListPattern> = patterns.into_iter().collect();
-        // With itself a pattern always overlaps.
+        // A pattern always overlaps itself.
         let before = |n: usize| all.iter().take(n);
         if all.iter().enumerate().any(|(n, one)| before(n).any(|other| !one.overlaps(other))) {
             return None;
@@ -157,15 +157,15 @@ impl GrantRule for ProgramRule {
     }
 
     fn proposed_line(&self, workspace: &Path) -> String {
-        // A policy names its programs, and one command line after the other is better than all of them.
+        // A policy names its programs. Single command lines are safer than all of them.
         if self.program == ANY_PROGRAM { "PROGRAM ARGUMENT".to_owned() } else { self.show(workspace) }
     }
 }
 
-/// Checks the name of a program: what stands behind `[programs.`.
+/// Checks the name of a program: the key after `[programs.`.
 ///
 /// # Errors
-/// Says what a name is.
+/// Describes a valid name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-');
     if name.is_empty() || !name.chars().all(legal) || name.starts_with(['.', '-']) {
@@ -178,45 +178,45 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A program that the operator put on the list (`[programs.NAME]`).
+/// A program in the policy (`[programs.NAME]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The file that is run: absolute, not looked for anywhere.
+    /// The absolute path of the file to run. No search path is used.
     pub path: PathBuf,
-    /// The variables it gets; nothing else of the host's environment reaches it.
+    /// Its environment variables. No other variable of the host is passed.
     pub env: Vec<EnvRule>,
-    /// Names of variables that a plugin may set for it.
+    /// Names of variables that a plugin may set.
     pub guest_env: BTreeSet<String>,
-    /// Whether it may use the network: all of it, whatever the tool's own `net` says.
+    /// Whether it may use the network, without the restrictions of the tool's `net`.
     pub network: bool,
-    /// The absolute folder in which it starts, unless the plugin names another.
+    /// The absolute folder in which it starts, unless the plugin names another one.
     pub cwd: PathBuf,
-    /// How long one run may take; the call's own time-out ends it anyway.
+    /// Timeout of one run. The timeout of the call also ends it.
     pub timeout: Option<Duration>,
-    /// Bytes of address space of each of its processes.
+    /// Address space of each of its processes, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Processes that it and all it starts may be at once.
+    /// Most processes of the program, its descendants included.
     pub processes: u64,
-    /// Folders and files that it may read besides those of the tool.
+    /// Folders and files that it may read, besides those of the tool.
     pub read: Vec<PathRule>,
-    /// Folders and files that it may write besides those of the tool.
+    /// Folders and files that it may write, besides those of the tool.
     pub write: Vec<PathRule>,
-    /// Folders and files whose programs it may run besides the system's.
+    /// Folders and files from which it may run programs, besides the system's.
     pub execute: Vec<PathRule>,
-    /// Whether it may change modes, owners and extended attributes: of every file of the host's user, since the
-    /// kernel does not bound these by folder.
+    /// Whether it may change modes, owners and extended attributes. This applies to every file of the host's user,
+    /// because the kernel cannot restrict it by folder.
     pub chmod: bool,
-    /// What happens where the kernel cannot confine it.
+    /// What happens if the kernel cannot confine it.
     pub sandbox: SandboxMode,
 }
 
-/// What happens where the kernel cannot confine a program.
+/// What happens if the kernel cannot confine a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
-    /// It is not run.
+    /// The program does not run.
     Required,
-    /// It is run with what confinement there is.
+    /// The program runs with the available confinement.
     BestEffort,
 }
 

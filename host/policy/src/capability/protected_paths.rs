@@ -1,13 +1,13 @@
-//! The floor: places that no policy opens by itself, because whoever reads them can act as the user, and whoever
-//! writes them decides what runs next. The operator opens one on the command line (`--allow-protected-path PATH`), where no
-//! file that somebody else may have written can do it.
+//! Protected paths, which no policy grants. Whoever reads them can act as the user; whoever writes them decides what
+//! runs next. Only the operator can exempt a path, on the command line (`--allow-protected-path PATH`). A file could
+//! have been written by somebody else.
 //!
-//! A grant of a folder in such a place is refused; a grant of a folder around it is given without the place. Only
-//! names are compared here; the runtime adds what each leads to.
+//! A grant of a folder inside a protected path is refused. A grant of a folder around a protected path excludes the
+//! protected path. This module compares only names; the runtime adds the targets of links.
 
 use std::path::{Path, PathBuf};
 
-/// Below the home folder: keys, tokens, password stores, browser profiles, histories.
+/// In the home folder: keys, tokens, password stores, browser profiles, histories.
 const HOME_SECRETS: &[&str] = &[
     ".ssh",
     ".gnupg",
@@ -64,7 +64,7 @@ const HOME_SECRETS: &[&str] = &[
     ".viminfo",
 ];
 
-/// Below the home folder: what runs by itself at the next login, shell or commit.
+/// In the home folder: files that run at the next login, shell or commit.
 const HOME_STARTS: &[&str] = &[
     ".profile",
     ".bashrc",
@@ -84,7 +84,7 @@ const HOME_STARTS: &[&str] = &[
     "Library/LaunchAgents",
 ];
 
-/// Of the system.
+/// Paths of the system.
 const SYSTEM: &[&str] = &[
     "/proc",
     "/sys",
@@ -103,21 +103,21 @@ const SYSTEM: &[&str] = &[
     "/var/run/secrets",
 ];
 
-/// A file system in memory that everybody may use: not a device.
+/// A memory file system for all users, below `/dev` but not a device.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// The superuser's home.
+/// The home folder of the superuser.
 const ROOT: &str = "/root";
 
-/// From whom a place is kept.
+/// The kind of access that a path is protected from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// From readers and writers.
+    /// Reading and writing.
     ReadAndWrite,
-    /// From writers only: what is read there is no secret.
+    /// Only writing; its content is not secret.
     WriteOnly,
 }
 
-/// The places, and what of them the operator opened. All paths are absolute and normalised.
+/// The protected paths and the operator's exemptions. All paths are absolute and normalized.
 #[derive(Debug, Clone, Default)]
 pub struct ProtectedPaths {
     protected: Vec<(PathBuf, Protection)>,
@@ -125,7 +125,7 @@ pub struct ProtectedPaths {
 }
 
 impl ProtectedPaths {
-    /// The places of a Unix system and of a user's home folder.
+    /// The protected paths of a Unix system and of a user's home folder.
     #[must_use]
     pub fn system_defaults(home: Option<&Path>) -> Self {
         let mut floor = Self::default();
@@ -143,24 +143,24 @@ impl ProtectedPaths {
         floor
     }
 
-    /// Adds a place.
+    /// Protects a path.
     pub fn protect(&mut self, place: PathBuf, from: Protection) {
         if !self.protected.contains(&(place.clone(), from)) {
             self.protected.push((place, from));
         }
     }
 
-    /// Opens a path and all below it again.
+    /// Exempts a path and everything below it.
     pub fn exempt(&mut self, path: PathBuf) {
         self.exemptions.push(path);
     }
 
-    /// The paths of all places, and what was opened of them.
+    /// Returns all protected paths and all exemptions.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.protected.iter().map(|(place, _)| place).chain(&self.exemptions).map(PathBuf::as_path)
     }
 
-    /// The same with another name for what it names: what `resolve` tells of a path, if it tells anything.
+    /// Adds the alias that `resolve` returns for each path, such as the target of a link.
     #[must_use]
     pub fn with_aliases(mut self, resolve: impl Fn(&Path) -> Option<PathBuf>) -> Self {
         let more: Vec<_> =
@@ -171,7 +171,7 @@ impl ProtectedPaths {
         self
     }
 
-    /// The place that a path is, or lies in.
+    /// Returns the protected path that equals or contains `path`.
     #[must_use]
     pub fn protected_ancestor(&self, path: &Path, writing: bool) -> Option<&Path> {
         if self.exemptions.iter().any(|open| path.starts_with(open)) {
@@ -180,7 +180,7 @@ impl ProtectedPaths {
         self.protected_from(writing).find(|place| path.starts_with(place))
     }
 
-    /// The places below a folder.
+    /// Returns the protected paths below a folder.
     pub fn protected_below<'a>(&'a self, folder: &'a Path, writing: bool) -> impl Iterator<Item = &'a Path> {
         let opened = |place: &Path| self.exemptions.iter().any(|open| place.starts_with(open));
         self.protected_from(writing)
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_places() {
+    fn paths_are_protected_from_reading_or_writing() {
         for (path, read, write) in [
             ("/home/me/.ssh", true, true),
             ("/home/me/.ssh/id_ed25519", true, true),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_place_is_told_what_to_leave_out() {
+    fn protected_paths_below_a_folder_are_listed() {
         let floor = floor();
         let config = Path::new("/home/me/.config");
         assert!(floor.protected_below(config, true).any(|place| place.ends_with("toolbay")));
@@ -255,12 +255,12 @@ mod tests {
         assert_eq!(
             floor.protected_below(Path::new("/proc"), true).count(),
             0,
-            "the place itself is not below it"
+            "a path is not below itself"
         );
     }
 
     #[test]
-    fn what_the_operator_opens_is_open() {
+    fn an_exempt_path_is_not_protected() {
         let mut floor = floor();
         floor.exempt("/home/me/.ssh/known_hosts".into());
         assert!(floor.protected_ancestor(Path::new("/home/me/.ssh/known_hosts"), false).is_none());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_kept_under_each_of_its_names() {
+    fn a_path_is_protected_under_each_alias() {
         let floor =
             floor().with_aliases(|path| Some(Path::new("/real").join(path.strip_prefix("/home").ok()?)));
         assert!(floor.protected_ancestor(Path::new("/real/me/.ssh/id"), false).is_some());

@@ -1,12 +1,12 @@
-//! Which credentials may be used, and what the operator says about each. Their values are never here.
+//! Secrets: which ones a tool may use, and where the operator allows their values to go. This module never has the values.
 //!
 //! | rule | means |
 //! |---|---|
-//! | `GITHUB_TOKEN` | this credential |
-//! | `providers/exa/*` | every one below `providers/exa`, at least one segment deeper; not `providers/exa` itself |
+//! | `GITHUB_TOKEN` | this secret |
+//! | `providers/exa/*` | every secret below `providers/exa`, without `providers/exa` itself |
 //!
-//! A name has segments between `/`, of ASCII letters, digits and `_ - . : @ +`. `*` stands for "below" at the end of a
-//! rule and nowhere else: `*` alone, `/*` and `a/*/b` are refused, so that a slip of the pen is not a grant of all.
+//! A name has segments of ASCII letters, digits and `_ - . : @ +`, separated by `/`. `*` is only valid as the last
+//! segment after a name. `*` alone, `/*` and `a/*/b` are refused, so that a typo does not grant all secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use crate::refusal::{PolicyRefusal, allow_hint};
 use crate::rule::GrantRule;
 use crate::text::one_line;
 
-/// Longest name of a credential, in bytes.
+/// Longest name of a secret, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 /// Longest name that an error repeats, in characters.
 const MAX_SHOWN: usize = 64;
-/// The header that carries a credential unless the operator says otherwise.
+/// The default header for a secret.
 pub const DEFAULT_HEADER: &str = "authorization";
 
-/// Headers that frame a request or say where it goes: what a guest puts there must be the host's own (RFC 9110,
-/// sections 7.2 and 7.6.1; RFC 9112, section 6).
+/// Headers that frame a request or determine where it goes. Only the host sets them (RFC 9110, sections 7.2 and
+/// 7.6.1; RFC 9112, section 6).
 const FRAMING_HEADERS: [&str; 14] = [
     "connection",
     "content-encoding",
@@ -44,16 +44,16 @@ const FRAMING_HEADERS: [&str; 14] = [
 /// One line of a `secrets` list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretRule {
-    /// This one.
+    /// The secret with this name.
     Exact(String),
-    /// Every one below this name, at least one segment deeper.
+    /// Every secret below this name.
     Descendants(String),
 }
 
-/// Checks the name of a credential.
+/// Checks the name of a secret.
 ///
 /// # Errors
-/// Says what a name looks like.
+/// Describes a valid name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.:@+".contains(c);
     let segment = |s: &str| !s.is_empty() && s != "." && s != ".." && s.chars().all(allowed);
@@ -68,7 +68,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl SecretRule {
-    /// Whether a credential is meant. A name that is none is never meant, whatever the rule.
+    /// Whether it grants a secret. An invalid name is never granted.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         check_name(name).is_ok()
@@ -114,36 +114,36 @@ impl GrantRule for SecretRule {
     }
 }
 
-/// A credential that the operator put on the list (`[secrets.NAME]`). Its value is not here.
+/// A secret in the policy (`[secrets.NAME]`), without its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secret {
-    /// Where the value comes from.
+    /// The source of the value.
     pub from: SecretSource,
-    /// Where it may be sent to.
+    /// The origins that may receive it.
     pub origins: Vec<NetRule>,
-    /// The request headers it may be put into, in lower case; never empty.
+    /// The request headers that may carry it, in lower case; never empty.
     pub headers: Vec<String>,
-    /// The parameters of a query that it may be put into, for services of OpenAPI documents. No plugin can do that: an
-    /// address is kept in logs.
+    /// The query parameters that may carry it, for services of OpenAPI documents only: plugins cannot use it there,
+    /// because URLs end up in logs.
     pub query: Vec<String>,
-    /// Whether a plugin gets the value itself; otherwise it gets a stand-in.
+    /// Whether a plugin gets the value itself. Otherwise it gets a placeholder.
     pub reveal: bool,
 }
 
-/// Where in a request a value stands.
+/// The part of a request that carries a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretPosition<'a> {
-    /// In this header.
+    /// The header with this name.
     Header(&'a str),
-    /// In this parameter of the query.
+    /// The query parameter with this name.
     Query(&'a str),
 }
 
 impl Secret {
-    /// Puts a section together; `headers` may be empty for the default.
+    /// Creates a secret. Empty `headers` means the default header.
     ///
     /// # Errors
-    /// Names the key at fault.
+    /// Names the wrong key.
     pub fn new(
         from: SecretSource,
         origins: Vec<NetRule>,
@@ -151,8 +151,8 @@ impl Secret {
         reveal: bool,
     ) -> Result<Self, String> {
         if origins.is_empty() && !reveal {
-            return Err("`origins` is missing: write where it may be sent to, `origins = [\"https://api.example.com\"]`, \
-                 or hand the value itself to plugins with `reveal = true`"
+            return Err("`origins` is missing: write where the secret may be sent, `origins = [\"https://api.example.com\"]`, \
+                 or give plugins the value itself with `reveal = true`"
                 .to_owned());
         }
         origins.iter().try_for_each(check_origin)?;
@@ -164,10 +164,10 @@ impl Secret {
         Ok(Self { from, origins, headers: names, query: Vec::new(), reveal })
     }
 
-    /// The same, with the parameters of a query that it may be put into.
+    /// Adds query parameters that may carry the secret.
     ///
     /// # Errors
-    /// One of them is no name.
+    /// A parameter has no valid name.
     pub fn with_query(self, query: Vec<String>) -> Result<Self, String> {
         let sound = |name: &String| {
             !name.is_empty()
@@ -182,7 +182,7 @@ impl Secret {
         }
     }
 
-    /// Why the value may not be put into a request of a service; `None`: it may. `name` is the secret's.
+    /// Returns why a service's request may not carry the value, or `None` if it may. `name` is the secret's name.
     #[must_use]
     pub fn refusal(&self, name: &str, target: &NetTarget, spot: SecretPosition<'_>) -> Option<PolicyRefusal> {
         let (list, known, wish, what) = match spot {
@@ -207,29 +207,29 @@ impl Secret {
         Some(PolicyRefusal::new(text, add_hint(name, "origins", &known, &origin)))
     }
 
-    /// Whether the value may be sent there.
+    /// Whether the value may be sent to this target.
     #[must_use]
     pub fn may_be_sent_to(&self, target: &NetTarget) -> bool {
         net::match_rules(&self.origins, target).is_ok()
     }
 }
 
-/// The line of a secret's section that would let its value go somewhere: the whole list, with `wish` behind it.
+/// Formats the hint that extends a list of the secret's section by `wish`.
 #[must_use]
 pub fn add_hint(name: &str, list: &str, known: &[String], wish: &str) -> String {
     let all: Vec<&str> = known.iter().map(String::as_str).chain([wish]).collect();
     allow_hint(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
 }
 
-/// An origin is a scheme, a host and a port (RFC 6454); a method or a path would promise a bound that the one who reads
-/// the header does not have.
+/// Checks that a rule is an origin: scheme, host and port (RFC 6454). A method or path would suggest a restriction
+/// that the receiver of the header does not enforce.
 fn check_origin(rule: &NetRule) -> Result<(), String> {
     let bad = |what: &str| Err(format!("`origins`: {what}; write an origin, `https://api.example.com`"));
     match rule {
         NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
         NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
         NetRule { addresses: AddressScope::PublicOnly, .. } => {
-            bad("an origin says nothing of addresses: `net` does")
+            bad("an origin does not restrict addresses")
         }
         NetRule { port: None, .. } => bad("an origin has one port"),
         NetRule { methods: Some(_), .. } => bad("an origin has no method"),
@@ -249,28 +249,28 @@ pub(crate) fn parse_header_name(text: &str) -> Result<String, String> {
         ["sec-", "proxy-", "access-control-"].iter().any(|prefix| name.starts_with(prefix));
     if FRAMING_HEADERS.contains(&name.as_str()) || of_browsers_or_proxies {
         return Err(format!(
-            "`headers`: `{name}` says what a request is and where it goes, it carries no secret"
+            "`headers`: `{name}` controls the request itself and cannot carry a secret"
         ));
     }
     Ok(name)
 }
 
-/// Where the value of a secret comes from.
+/// The source of a secret's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretSource {
     /// An environment variable of the host.
     Env(String),
-    /// A file, readable by its owner alone.
+    /// A file that only its owner can read.
     File(PathBuf),
-    /// The key ring of the system.
+    /// The system's keyring.
     Keyring(String),
 }
 
 impl SecretSource {
-    /// Reads `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
+    /// Parses `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
     ///
     /// # Errors
-    /// Says which forms there are.
+    /// Shows the valid forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain = |name: &str| !name.is_empty() && !name.contains(['=', '\0']) && name.len() <= 255;
         match text.split_once(':') {

@@ -1,4 +1,4 @@
-//! Names, rules and their laws, sections.
+//! Tests of names, rules and sections.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn origin(scheme: Scheme, host: HostPattern, port: u16) -> NetRule {
 }
 
 #[test]
-fn what_a_rule_means() {
+fn a_rule_matches_a_name_or_everything_below_it() {
     for (text, name, meant) in [
         ("providers/exa/*", "providers/exa/a", true),
         ("providers/exa/*", "providers/exa/a/b", true),
@@ -46,7 +46,7 @@ fn what_a_rule_means() {
 }
 
 #[test]
-fn what_is_no_rule() {
+fn an_invalid_rule_is_refused() {
     let long = "x".repeat(MAX_NAME_BYTES + 1);
     for text in [
         "",
@@ -85,7 +85,7 @@ fn what_is_no_rule() {
 }
 
 fn any_rule() -> impl Strategy<Value = SecretRule> {
-    // Few and short segments, so that rules meet often.
+    // Few short segments, so that rules overlap often.
     (proptest::collection::vec("[ab]{1,2}", 1..4), any::<bool>()).prop_map(|(segments, below)| {
         let name = segments.join("/");
         if below { SecretRule::Descendants(name) } else { SecretRule::Exact(name) }
@@ -109,13 +109,13 @@ proptest! {
     }
 
     #[test]
-    fn what_meets_is_what_both_mean(a in any_rule(), b in any_rule(), name in "[ab]{1,2}(/[ab]{1,2}){0,4}") {
+    fn an_intersection_matches_what_both_rules_match(a in any_rule(), b in any_rule(), name in "[ab]{1,2}(/[ab]{1,2}){0,4}") {
         let meant = a.intersect(&b).is_some_and(|both| both.matches(&name));
         prop_assert_eq!(meant, a.matches(&name) && b.matches(&name));
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in ".*", name in ".*") {
+    fn a_matched_name_is_valid(text in ".*", name in ".*") {
         if let Ok(rule) = rule(&text) {
             prop_assert!(!rule.matches(&name) || check_name(&name).is_ok());
         }
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_section_says_where_the_value_goes() {
+fn a_section_restricts_origins_and_headers() {
     let from = || SecretSource::parse("env:A").unwrap();
     let exact = origin(Scheme::Https, HostPattern::Exact("api.example.com".to_owned()), 443);
     let secret = Secret::new(from(), vec![exact.clone()], &[], false).unwrap();
@@ -184,7 +184,7 @@ fn a_section_says_where_the_value_goes() {
 }
 
 #[test]
-fn where_a_value_comes_from() {
+fn a_source_is_env_file_or_keyring() {
     for (text, good) in [
         ("env:TOKEN", true),
         ("file:/run/secrets/token", true),
@@ -204,7 +204,7 @@ fn where_a_value_comes_from() {
 }
 
 #[test]
-fn the_table_of_the_page_is_true() {
+fn the_documentation_table_is_true() {
     let page = include_str!("../../../../docs/reference/capabilities/secrets.md");
     let (_, table) = page.split_once("| rule | name | granted |\n|---|---|---|\n").unwrap();
     let rows: Vec<Vec<&str>> = table

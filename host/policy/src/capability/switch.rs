@@ -1,4 +1,4 @@
-//! Capabilities without a target (`clock = true`): a list of one rule, or of none.
+//! Capabilities without a target (`clock = true`): a list of one rule, or an empty list.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use schemars::{Schema, json_schema};
 
 use crate::rule::GrantRule;
 
-/// The capability is granted.
+/// The rule of a granted switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchRule;
 
 impl SwitchRule {
-    /// The one line of the list.
+    /// The only line of the list.
     pub(crate) const ON: &str = "true";
 }
 
@@ -27,7 +27,7 @@ impl GrantRule for SwitchRule {
         if text == Self::ON { Ok(Self) } else { Err(format!("`{text}`: write `true` or `false`")) }
     }
 
-    /// A declaration may write any target.
+    /// The target of a declaration is ignored.
     fn parse_declared(_: &str, _: &Path) -> Result<Self, String> {
         Ok(Self)
     }

@@ -166,7 +166,7 @@ impl ServerSection {
             timeout: self.timeout.0.unwrap_or(DEFAULT_TIMEOUT),
             start_timeout: self.start_timeout.0.unwrap_or(DEFAULT_START_TIMEOUT),
             tool_overrides: self.tool,
-            rules: ServerToolSettings {
+            tool_defaults: ServerToolSettings {
                 permission: self.permission,
                 timeout: None,
                 max_result_chars: self.max_result_chars,

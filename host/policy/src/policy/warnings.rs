@@ -119,7 +119,7 @@ impl Policy {
             }
         }
         for server in self.mcp_servers() {
-            let McpServer { name, rules, tool_overrides: of_tools, .. } = &**server;
+            let McpServer { name, tool_defaults: rules, tool_overrides: of_tools, .. } = &**server;
             found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "reduce"]));
             for (tool, rules) in of_tools {
                 found.extend(wrong(rules.reduce.as_deref(), &["mcp", name.as_str(), "tool", tool, "reduce"]));

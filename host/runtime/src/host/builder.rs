@@ -294,10 +294,6 @@ impl HostBuilder {
 
     /// Builds the host.
     ///
-    /// # Errors
-    /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
-    /// untrusted cache folder is not an error: the host logs a warning and runs without a cache.
-    ///
     /// ```
     /// use std::path::Path;
     /// use toolbay::{Host, HostError, Policy};
@@ -306,6 +302,10 @@ impl HostBuilder {
     /// let result = Host::builder(policy).tls_roots_pem("not a certificate").build();
     /// assert!(matches!(result, Err(HostError::Tls(_))));
     /// ```
+    ///
+    /// # Errors
+    /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
+    /// untrusted cache folder is not an error: the host logs a warning and runs without a cache.
     pub fn build(self) -> Result<Host, HostError> {
         let folders = FolderHandles::new(self.protected_paths);
         if let Some(dir) = &self.state {

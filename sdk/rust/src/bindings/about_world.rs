@@ -12,9 +12,9 @@ use crate::bindings::imports::toolbay::plugin::types as __with_name0;
 pub mod exports {
     pub mod toolbay {
         pub mod plugin {
-            /// Optional export: who made this and how it can be configured. What it says
-            /// is shown to people, it grants nothing and names nothing: the operator picks
-            /// the plugin's id.
+            /// Optional export: the author of the plugin and its settings. Hosts show it to
+            /// people. It grants nothing and names nothing: the operator picks the plugin's
+            /// id.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod about {
                 #[used]

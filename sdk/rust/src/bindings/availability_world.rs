@@ -9,7 +9,7 @@
 pub mod exports {
     pub mod toolbay {
         pub mod plugin {
-            /// Optional export: a check the grants alone cannot answer.
+            /// Optional export: an availability check beyond the grants.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod availability {
                 #[used]
@@ -75,7 +75,7 @@ pub mod exports {
                     }
                 }
                 pub trait Guest {
-                    /// `err(reason)` hides the tool. The host caches the answer for a while.
+                    /// `err(reason)` hides the tool. The host caches the result for some time.
                     #[allow(async_fn_in_trait)]
                     fn check(tool: _rt::String) -> Result<(), _rt::String>;
                 }

@@ -8,10 +8,10 @@
 #[allow(dead_code, clippy::all)]
 pub mod toolbay {
     pub mod plugin {
-        /// Data shared by tools, reducers and the host.
+        /// Types that tools, reducers and the host share.
         ///
-        /// No functions and no resources live here, so using these types never adds an
-        /// import to a component. That is what lets a reducer stay import-free.
+        /// This interface has no functions and no resources, so using these types never
+        /// adds an import to a component. A reducer can therefore be free of imports.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod types {
             #[used]
@@ -23,9 +23,8 @@ pub mod toolbay {
             pub type Json = _rt::String;
             wit_bindgen::rt::bitflags::bitflags! {
                 #[doc =
-                " Behaviour of a tool. With no flag set the host assumes the worst, as MCP"]
-                #[doc =
-                " does: writes, destructively, not repeatable, touching the open world."]
+                " The behaviour of a tool. Without flags the host assumes the worst, as MCP"]
+                #[doc = " does: destructive writes, not repeatable, in an open world."]
                 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Clone, Copy)] pub
                 struct ToolTraits : u8 { #[doc =
                 " Does not change its environment (MCP `readOnlyHint`)."] const READ_ONLY
@@ -34,18 +33,18 @@ pub mod toolbay {
                 = 1 << 1; #[doc =
                 " Repeating the call changes nothing more (MCP `idempotentHint`)."] const
                 IDEMPOTENT = 1 << 2; #[doc =
-                " Touches only things the host knows of (MCP `openWorldHint: false`)."]
+                " Acts only on entities that the host knows (MCP `openWorldHint: false`)."]
                 const CLOSED_WORLD = 1 << 3; #[doc =
-                " Asks to be listed whatever the toolset filter says. The operator must"]
-                #[doc = " allow it."] const ALWAYS_INCLUDE = 1 << 4; #[doc =
-                " The output holds text others wrote (pages, files, mails, stdout)."]
+                " Requests to be listed whatever the toolset filter says. The operator"]
+                #[doc = " must allow it."] const ALWAYS_INCLUDE = 1 << 4; #[doc =
+                " The output contains text of others (pages, files, mails, stdout)."]
                 const UNTRUSTED_OUTPUT = 1 << 5; #[doc =
-                " A person should confirm each call."] const NEEDS_APPROVAL = 1 << 6;
-                #[doc = " Leave out of the first tool list; to be found by search."]
-                const DEFERRED = 1 << 7; }
+                " A user should approve each call."] const NEEDS_APPROVAL = 1 << 6; #[doc
+                = " Omitted from the first tool list; found by search."] const DEFERRED =
+                1 << 7; }
             }
-            /// One thing a tool wants to be able to reach. It is a request: the host
-            /// grants the intersection with the operator's policy, nothing by default.
+            /// A capability that a tool requests. The host grants the intersection with
+            /// the operator's policy, which is empty by default.
             #[derive(Clone, PartialEq)]
             pub struct Capability {
                 /// `fs-read`, `fs-write`, `net`, `process`, `secret`, `kv`, `env`,
@@ -60,7 +59,7 @@ pub mod toolbay {
                 /// The tool also works without it. A missing grant for a capability that
                 /// is not optional makes the tool unavailable.
                 pub optional: bool,
-                /// Shown to the operator who decides.
+                /// The reason, for the operator who decides.
                 pub reason: Option<_rt::String>,
             }
             impl ::core::fmt::Debug for Capability {
@@ -81,7 +80,7 @@ pub mod toolbay {
                 /// `[a-zA-Z0-9_-]{1,48}`, unique in the plugin, snake_case by convention.
                 pub name: _rt::String,
                 pub title: Option<_rt::String>,
-                /// What the model reads to decide whether to call the tool.
+                /// The description by which a model chooses the tool.
                 pub description: _rt::String,
                 /// JSON Schema 2020-12 of the arguments, `"type": "object"`.
                 pub input_schema: Json,
@@ -93,7 +92,7 @@ pub mod toolbay {
                 pub max_result_chars: Option<u32>,
                 pub timeout_ms: Option<u32>,
                 pub capabilities: _rt::Vec<Capability>,
-                /// Further metadata as a JSON object; unknown keys are kept, not read.
+                /// Further metadata as a JSON object. Unknown keys are passed on.
                 pub meta: Option<Json>,
             }
             impl ::core::fmt::Debug for ToolDef {
@@ -122,13 +121,13 @@ pub mod toolbay {
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum ErrorCode {
-                /// The model produced arguments the tool cannot accept.
+                /// The tool cannot accept the arguments of the model.
                 InputInvalid,
-                /// The tool cannot run here and now (missing grant, key, binary, quota).
+                /// The tool cannot run now (missing grant, key, binary, quota).
                 NotAvailable,
                 /// The tool ran and failed.
                 ExecutionFailed,
-                /// What the call wanted to overwrite changed since it was read.
+                /// The target of a write changed since it was read.
                 StaleWrite,
             }
             impl ::core::fmt::Debug for ErrorCode {
@@ -170,13 +169,13 @@ pub mod toolbay {
             #[derive(Clone, PartialEq)]
             pub struct ToolError {
                 pub code: ErrorCode,
-                /// Human- and model-readable, goes back to the model verbatim.
+                /// Readable by people and models. The model gets it verbatim.
                 pub message: _rt::String,
-                /// What the error is about. `input-invalid`: JSON pointer of the argument.
+                /// The subject. `input-invalid`: JSON pointer of the argument.
                 /// `not-available`: short machine-readable reason. `stale-write`: the path
                 /// or key in conflict. `execution-failed`: a cause, if known.
                 pub subject: Option<_rt::String>,
-                /// Cost of the attempt, if it cost anything before it failed.
+                /// Cost of the failed attempt in US dollars, if any.
                 pub cost_usd: Option<f64>,
             }
             impl ::core::fmt::Debug for ToolError {
@@ -231,7 +230,7 @@ pub mod toolbay {
                     }
                 }
             }
-            /// Display hints of one content block (MCP `annotations`).
+            /// Display hints of a content block (MCP `annotations`).
             #[derive(Clone, PartialEq)]
             pub struct BlockAnnotations {
                 /// Empty: for everyone.
@@ -363,8 +362,8 @@ pub mod toolbay {
                     }
                 }
             }
-            /// One block of rich output; maps 1:1 onto an MCP content block. Bytes are
-            /// raw here, the host adds base64 where a protocol wants it.
+            /// A block of rich output, like an MCP content block. Bytes are raw; the host
+            /// encodes them as base64 where a protocol requires it.
             #[derive(Clone, PartialEq)]
             pub struct ContentBlock {
                 pub body: BlockBody,
@@ -383,16 +382,16 @@ pub mod toolbay {
             }
             #[derive(Clone, PartialEq)]
             pub struct ToolOutput {
-                /// The text the model reads. Always present; trimmed to the call's budget.
+                /// The text for the model. The host truncates it to the call's budget.
                 pub value: _rt::String,
-                /// Structured result for programs. Checked against the tool's
-                /// `output-schema` when it has one.
+                /// Structured result for programs. The host validates it against the
+                /// tool's `output-schema`, if there is one.
                 pub structured: Option<Json>,
                 /// Rich blocks in addition to `value` (images, audio, links, files).
                 pub content: _rt::Vec<ContentBlock>,
-                /// What the call cost in US dollars, if anything.
+                /// The cost of the call in US dollars, if any.
                 pub cost_usd: Option<f64>,
-                /// Free-form metadata for the host (MCP `_meta`); never shown to the model.
+                /// Metadata for the host (MCP `_meta`). The model never sees it.
                 pub meta: Option<Json>,
             }
             impl ::core::fmt::Debug for ToolOutput {
@@ -411,12 +410,12 @@ pub mod toolbay {
             }
             pub type ToolResult = Result<ToolOutput, ToolError>;
         }
-        /// Calls to other tools, in the middle of a call: what a program is for that is written instead of twenty calls.
+        /// Calls of other tools during a call, so that a program can replace twenty calls of a model.
         ///
-        /// A tool reaches what its caller sees, as far as the operator granted the kind `invoke`. Each call passes all the
-        /// gates that it would pass if a model made it, and is recorded with the id of the call in which it was made. Results
-        /// come whole and as they are: no reducer has shortened them, and what others wrote in them is not marked here. The
-        /// host marks what this tool then says itself.
+        /// A tool reaches the tools that both its caller's view and the operator's grant of the kind `invoke` allow. Each call
+        /// passes the same gates as a call of a model, and the audit records it with the id of its parent. Results are
+        /// complete: reducers do not shorten them, and untrusted text in them carries no mark. The host marks the output of
+        /// the calling tool instead.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod tool_invoke {
             #[used]
@@ -425,14 +424,14 @@ pub mod toolbay {
             use super::super::super::_rt;
             pub type Json = super::super::super::toolbay::plugin::types::Json;
             pub type ToolError = super::super::super::toolbay::plugin::types::ToolError;
-            /// A tool that may be called.
+            /// A callable tool.
             #[derive(Clone, PartialEq)]
             pub struct Callable {
                 pub name: _rt::String,
                 pub description: _rt::String,
                 /// JSON Schema of the arguments.
                 pub input_schema: Json,
-                /// JSON Schema of `structured`, if the tool promises one.
+                /// JSON Schema of `structured`, if the tool declares one.
                 pub output_schema: Option<Json>,
             }
             impl ::core::fmt::Debug for Callable {
@@ -467,10 +466,10 @@ pub mod toolbay {
             }
             #[derive(Clone, PartialEq)]
             pub struct Invoked {
-                /// What a model would read.
+                /// The text that a model would read.
                 pub value: _rt::String,
                 pub structured: Option<Json>,
-                /// `value` was longer than the host hands over.
+                /// Whether `value` was cut at the host's limit.
                 pub truncated: bool,
             }
             impl ::core::fmt::Debug for Invoked {
@@ -486,7 +485,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The tools that may be called, in the order of their names; none without a grant.
+            /// The callable tools, sorted by name. Empty without a grant.
             #[allow(async_fn_in_trait)]
             pub fn tools() -> _rt::Vec<Callable> {
                 unsafe {
@@ -595,9 +594,9 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Makes calls, side by side as far as the host allows, and answers each, in their order. What a model would be told
-            /// of a call that failed is its error. An error of the whole says that none of them was made: nothing is granted,
-            /// calls lie too deep in one another, or there would be too many.
+            /// Makes calls, concurrently within the host's limits, and returns their results in order. A failed call has the
+            /// error that a model would get. An error of the batch means that no call was made: nothing is granted, the calls
+            /// are nested too deeply, or there are too many.
             #[allow(async_fn_in_trait)]
             pub fn invoke(
                 calls: &[Invocation],
@@ -882,13 +881,12 @@ pub mod toolbay {
                 }
             }
         }
-        /// What a running tool call may know about its surroundings, and the two
-        /// things it may always do: report progress and notice that it was cancelled.
+        /// The context of the running call, and the two operations that every call may
+        /// use: report progress and check for cancellation.
         ///
-        /// Every call has an instance of its own, so these functions need no handle:
-        /// they are about the call that is running. A getter answers `none` when the
-        /// host does not know or does not want to tell. New getters arrive in minor
-        /// versions; a plugin imports only the ones it uses.
+        /// Every call has its own instance, so these functions need no handle. A getter
+        /// returns `none` if the host does not know the value or does not reveal it.
+        /// Minor versions add getters. A plugin imports only the getters it uses.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod context {
             #[used]
@@ -896,13 +894,13 @@ pub mod toolbay {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             pub type Json = super::super::super::toolbay::plugin::types::Json;
-            /// Who may see a progress event.
+            /// The audience of a progress event.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum Audience {
                 /// Logs and telemetry only.
                 Internal,
-                /// The person in the conversation.
+                /// The user of the conversation.
                 User,
                 /// Operators' dashboards.
                 Dashboard,
@@ -979,9 +977,9 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// True once the caller gave up. Poll it in long loops; host functions that
-            /// block return their `cancelled` error by themselves. A plugin that does
-            /// not look is ended from outside.
+            /// True once the caller has cancelled the call. Poll it in long loops. Host
+            /// functions that block return a `cancelled` error. The host stops a plugin
+            /// that does not react.
             #[allow(async_fn_in_trait)]
             pub fn cancelled() -> bool {
                 unsafe {
@@ -1000,7 +998,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Characters `value` may have before the host truncates it.
+            /// How many characters `value` may have before the host truncates it.
             #[allow(async_fn_in_trait)]
             pub fn budget_chars() -> u32 {
                 unsafe {
@@ -1019,7 +1017,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Milliseconds left before the host ends the call.
+            /// Milliseconds until the deadline of the call.
             #[allow(async_fn_in_trait)]
             pub fn remaining_ms() -> Option<u64> {
                 unsafe {
@@ -1054,7 +1052,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// True: say what would be done, do nothing.
+            /// True for a dry run: describe the effect and do nothing.
             #[allow(async_fn_in_trait)]
             pub fn dry_run() -> bool {
                 unsafe {
@@ -1163,7 +1161,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Human-meaningful session key, e.g. `cli:my-repo`.
+            /// The readable key of the session, such as `cli:my-repo`.
             #[allow(async_fn_in_trait)]
             pub fn session_key() -> Option<_rt::String> {
                 unsafe {
@@ -1271,7 +1269,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Directory that relative paths are meant against, as the guest sees it.
+            /// The directory to which relative paths refer, as the guest sees it.
             #[allow(async_fn_in_trait)]
             pub fn working_dir() -> Option<_rt::String> {
                 unsafe {
@@ -1484,7 +1482,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// 1-based turn of the session.
+            /// The turn of the session, counted from 1.
             #[allow(async_fn_in_trait)]
             pub fn turn() -> Option<u32> {
                 unsafe {
@@ -1610,7 +1608,7 @@ pub mod toolbay {
                 }
             }
         }
-        /// Structured log lines. stdout and stderr are captured too, line by line.
+        /// Structured log lines. The host captures stdout and stderr, too, line by line.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod log {
             #[used]
@@ -1730,7 +1728,7 @@ pub mod toolbay {
                 }
             }
         }
-        /// Settings the operator wrote for this plugin. Never secret.
+        /// The operator's settings for this plugin. They are never secret.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod config {
             #[used]
@@ -2287,7 +2285,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Keys with the prefix, sorted, starting after `after`.
+            /// The sorted keys with the prefix that follow `after`.
             #[allow(async_fn_in_trait)]
             pub fn keys(
                 scope: Scope,
@@ -2452,7 +2450,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Adds to a decimal number stored as text, atomically; absent counts as 0.
+            /// Adds atomically to a decimal number stored as text. Absent counts as 0.
             #[allow(async_fn_in_trait)]
             pub fn increment(scope: Scope, key: &str, by: i64) -> Result<i64, KvError> {
                 unsafe {
@@ -2559,7 +2557,7 @@ pub mod toolbay {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Sets only if the current value is `expected`; tells whether it did.
+            /// Sets the key only if its value is `expected`. Returns whether it did.
             #[allow(async_fn_in_trait)]
             pub fn replace(
                 scope: Scope,
@@ -2743,10 +2741,10 @@ pub mod toolbay {
             impl ::core::error::Error for SecretError {}
             #[derive(Clone, PartialEq)]
             pub struct Secret {
-                /// The value, or a stand-in for it.
+                /// The value, or a placeholder for it.
                 pub text: _rt::String,
-                /// False: `text` is a one-call token that the host swaps for the value in
-                /// outgoing request headers, only towards the hosts the operator bound the
+                /// False: `text` is a placeholder for one call. The host replaces it with the
+                /// value in headers of requests to the hosts that the operator bound the
                 /// secret to. True: the operator chose to reveal the value.
                 pub revealed: bool,
             }
@@ -2909,7 +2907,7 @@ pub mod toolbay {
             #[derive(Clone, PartialEq)]
             pub struct HttpResponse {
                 pub status: u16,
-                /// After redirects; each hop was checked against the policy.
+                /// The URL after redirects. The host checked each hop against the policy.
                 pub url: _rt::String,
                 pub headers: _rt::Vec<(_rt::String, _rt::String)>,
                 pub body: _rt::Vec<u8>,
@@ -3321,7 +3319,7 @@ pub mod toolbay {
                 pub kind: FileKind,
                 pub size: u64,
                 pub modified_ms: u64,
-                /// Opaque; changes whenever the content does.
+                /// Opaque. It changes whenever the content changes.
                 pub version: _rt::String,
             }
             impl ::core::fmt::Debug for FileStat {
@@ -4545,7 +4543,7 @@ pub mod toolbay {
                 }
             }
         }
-        /// Files that came with the conversation turn, and files to hand back.
+        /// Files of the conversation turn, and files that the tool returns.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod attachments {
             #[used]

@@ -12,10 +12,10 @@ use crate::bindings::imports::toolbay::plugin::types as __with_name0;
 pub mod exports {
     pub mod toolbay {
         pub mod plugin {
-            /// Exported by a plugin that shrinks tool results before they reach the model.
+            /// The export of a plugin that shortens tool results before they reach the model.
             ///
-            /// A reducer is a pure function. It is run with every import trapped or frozen
-            /// and with a fuel limit; if it traps, the host keeps the original result.
+            /// A reducer is a pure function. The host runs it with a fuel limit, and with
+            /// every import trapped or frozen. If it traps, the host keeps the result.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod reducers {
                 #[used]
@@ -46,9 +46,9 @@ pub mod exports {
                     pub tool_name: _rt::String,
                     /// The arguments of the call.
                     pub args: Json,
-                    /// Current turn; later turns may be trimmed harder.
+                    /// The current turn. A reducer may shorten more in later turns.
                     pub turn_count: u32,
-                    /// Characters the result will be cut to afterwards.
+                    /// The budget for the result, in characters.
                     pub budget_chars: u32,
                 }
                 impl ::core::fmt::Debug for ReduceContext {
@@ -1597,7 +1597,7 @@ pub mod exports {
                 pub trait Guest {
                     #[allow(async_fn_in_trait)]
                     fn list_reducers() -> _rt::Vec<ReducerDef>;
-                    /// `none` keeps the result as it is.
+                    /// `none` keeps the result.
                     #[allow(async_fn_in_trait)]
                     fn reduce(
                         input: ToolResult,

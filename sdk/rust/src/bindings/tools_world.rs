@@ -12,7 +12,7 @@ use crate::bindings::imports::toolbay::plugin::types as __with_name0;
 pub mod exports {
     pub mod toolbay {
         pub mod plugin {
-            /// Exported by a plugin that offers tools.
+            /// The export of a plugin with tools.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod tools {
                 #[used]
@@ -1323,13 +1323,13 @@ pub mod exports {
                     }
                 }
                 pub trait Guest {
-                    /// The tools of this plugin. Called once per content hash, in a sandbox
-                    /// without clock, randomness, environment, files or network; the answer is
-                    /// therefore a function of the component's bytes, and is cached.
+                    /// The tools of this plugin. The host calls it once per content hash, in a
+                    /// sandbox without clock, randomness, environment, files and network. The
+                    /// result depends only on the component's bytes, and the host caches it.
                     #[allow(async_fn_in_trait)]
                     fn list_tools() -> _rt::Vec<ToolDef>;
-                    /// Runs one tool in an instance made for this call and dropped after it.
-                    /// `args` was checked against `input-schema` by the host.
+                    /// Runs one tool in a new instance that is dropped after the call. The host
+                    /// has validated `args` against `input-schema`.
                     #[allow(async_fn_in_trait)]
                     fn call(
                         name: _rt::String,

@@ -1,15 +1,16 @@
-//! Which addresses are public: none of those in the IANA special-purpose registries, none that stands for such a one.
+//! Public addresses: addresses outside the IANA special-purpose registries that do not embed a special-purpose
+//! address.
 //!
-//! The registries (RFC 6890 and its updates) are read strictly: a block that is listed is not public, also where the
-//! registry calls parts of it globally reachable. Of IPv6 only the allocated `2000::/3` is public. IPv4 addresses
-//! inside of IPv6 ones are judged as IPv4 where translators in use today put them (mapped, NAT64 of RFC 6052); the
-//! forms nobody should use any more (compatible, 6to4, Teredo, ISATAP) are refused whatever they hold.
+//! The registries (RFC 6890 and its updates) are applied strictly: a listed block is not public, even if the registry
+//! calls parts of it globally reachable. Of IPv6, only the allocated `2000::/3` is public. IPv4 addresses in IPv6
+//! addresses are checked as IPv4 for the translators in use today (mapped, NAT64 of RFC 6052). Obsolete forms
+//! (compatible, 6to4, Teredo, ISATAP) are always refused.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Blocks of IPv4: address, length, what it is.
+/// Special IPv4 blocks: address, prefix length, purpose.
 const SPECIAL_V4: &[(Ipv4Addr, u32, &str)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8, "this network"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
@@ -31,9 +32,9 @@ const SPECIAL_V4: &[(Ipv4Addr, u32, &str)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved"),
 ];
 
-/// Blocks of IPv6 within `2000::/3`; all outside of it is refused at once.
+/// Special IPv6 blocks in `2000::/3`. All addresses outside it are refused earlier.
 const SPECIAL_V6: &[(Ipv6Addr, u32, &str)] = &[
-    // Teredo, benchmarking, AMT, AS112, ORCHID, drone remote id are all in here.
+    // Contains Teredo, benchmarking, AMT, AS112, ORCHID and drone remote ID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "protocol assignments"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "documentation"),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, "6to4"),
@@ -41,7 +42,7 @@ const SPECIAL_V6: &[(Ipv6Addr, u32, &str)] = &[
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "documentation"),
 ];
 
-/// Where clouds keep the credentials of the machine. `168.63.129.16` is in no special block.
+/// Metadata services, which hand out the machine's credentials. `168.63.129.16` is in no special block.
 const METADATA_V4: [Ipv4Addr; 9] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(169, 254, 169, 253),
@@ -71,24 +72,24 @@ const METADATA_NAMES: [&str; 10] = [
     "instance-data.ec2.internal",
 ];
 
-/// Why an address may not be connected to.
+/// Why a connection to an address is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is in a special block.
-    #[error("{0} is not a public address ({1}); grants of `net_private` name such addresses")]
+    /// The address is in a special block.
+    #[error("{0} is not a public address ({1}); `net_private` can allow it")]
     Special(IpAddr, &'static str),
-    /// It answers with the credentials of the machine.
+    /// The address is a metadata service.
     #[error(
-        "{0} is where clouds keep a machine's credentials; only that very address in `net_private` allows it"
+        "{0} is a cloud metadata service, which hands out credentials; only this exact address in `net_private` allows it"
     )]
     Metadata(IpAddr),
 }
 
-/// Judges an address that `host` means. `private` are the networks that may be connected to although they are not
-/// public; a cloud's metadata service only counts as named by its very address.
+/// Checks whether `host` may resolve to an address. `private` has the allowed networks that are not public. A
+/// metadata service is only allowed by its exact address.
 ///
 /// # Errors
-/// It may not be connected to.
+/// The address is not allowed.
 pub fn check_address(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(), AddressError> {
     let meant = unmap_ipv4(address);
     let exact = IpNet::from(meant);
@@ -103,7 +104,7 @@ pub fn check_address(host: &str, address: IpAddr, private: &[IpNet]) -> Result<(
     }
 }
 
-/// What a special address is for; `None`: it is public.
+/// Returns the purpose of a special address. `None` if it is public.
 #[must_use]
 pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
     match address {
@@ -112,7 +113,7 @@ pub fn special_purpose(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The IPv4 address behind a mapped IPv6 one, which the system connects to as to the former.
+/// Returns the IPv4 address of an IPv4-mapped IPv6 address. The system connects to it.
 #[must_use]
 pub fn unmap_ipv4(address: IpAddr) -> IpAddr {
     match address {
@@ -142,7 +143,7 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     SPECIAL_V6.iter().find(block).map(|(_, _, what)| *what)
 }
 
-/// Names a block outside of `2000::/3`, for the message.
+/// Names a block outside `2000::/3`, for messages.
 fn non_global_block(address: Ipv6Addr) -> &'static str {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => "unspecified",
@@ -159,13 +160,13 @@ fn non_global_block(address: Ipv6Addr) -> &'static str {
     }
 }
 
-/// Whether a host bears the name of a cloud's metadata service, whatever that leads to.
+/// Whether a host name belongs to a cloud's metadata service, whatever it resolves to.
 #[must_use]
 pub fn is_metadata_name(host: &str) -> bool {
     METADATA_NAMES.contains(&host)
 }
 
-/// Whether a host is a cloud's metadata service, by its name or by its address in any disguise.
+/// Whether a host is a metadata service, by name or by address, embedded addresses included.
 fn is_metadata(host: &str, address: IpAddr) -> bool {
     if is_metadata_name(host) {
         return true;
@@ -178,7 +179,7 @@ fn is_metadata(host: &str, address: IpAddr) -> bool {
     }
 }
 
-/// Every IPv4 address that some translator would find in an IPv6 one.
+/// Returns every IPv4 address that a translator could extract from an IPv6 address.
 fn embedded_ipv4(address: Ipv6Addr) -> [Option<Ipv4Addr>; 6] {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let tail = Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h));
@@ -235,7 +236,7 @@ mod tests {
         2a00::5efe:10.0.0.1 2a00::200:5efe:8.8.8.8";
 
     #[test]
-    fn the_table_of_addresses() {
+    fn special_purpose_addresses_are_not_public() {
         for text in PUBLIC.split_whitespace() {
             assert_eq!(special_purpose(address(text)), None, "{text}");
         }
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn private_networks_are_named() {
+    fn net_private_allows_private_networks() {
         let private = nets(&["127.0.0.1/32", "10.1.0.0/16", "fd12::/16"]);
         for (text, allowed) in [
             ("127.0.0.1", true),
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clouds_metadata_is_named_by_its_very_address() {
+    fn a_metadata_service_needs_its_exact_address() {
         let wide = nets(&["0.0.0.0/0", "::/0"]);
         for text in [
             "169.254.169.254",

@@ -1,4 +1,4 @@
-//! Patterns of paths. A request matches segment by segment, after the escapes are written one way.
+//! URL path patterns. A request is matched segment by segment, after its escapes are normalized.
 //!
 //! | pattern | matches | does not match |
 //! |---|---|---|
@@ -6,18 +6,18 @@
 //! | `/repos/*` | `/repos/`, `/repos/me/x` | `/repos`, `/reposx` |
 //! | `/repos/*/issues` | `/repos/me/issues` | `/repos/me/x/issues`, `/repos//issues` |
 //!
-//! A server may take `%2f` or `..;` for something else than this matcher does; so [`checked`] refuses a path that
-//! could be read in two ways, and only such a path is ever compared.
+//! Some servers interpret `%2f` or `..;` differently from this matcher. [`normalized_segments`] refuses ambiguous
+//! paths, so only unambiguous ones are compared.
 
 use std::sync::OnceLock;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// Most segments of a pattern or of a path that is compared with one.
+/// Most segments of a pattern, and of a path that is matched.
 const MAX_SEGMENTS: usize = 256;
 
-/// A pattern. A `*` that is the last segment stands for one or more segments, elsewhere for one that is not empty.
+/// A path pattern. A `*` as last segment matches one or more segments; elsewhere it matches one non-empty segment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathPattern(Vec<PathSegment>);
 
@@ -28,30 +28,30 @@ enum PathSegment {
 }
 
 impl PathPattern {
-    /// Reads a pattern that begins with `/`.
+    /// Parses a pattern that starts with `/`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("the path `{text}` {why}"));
         if text.contains(['?', '#', '\\']) || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
-            return wrong("has a `?`, `#`, `\\` or white space: write a path alone");
+            return wrong("has a `?`, `#`, `\\` or white space: write only a path");
         }
-        // The parser of requests writes a path in one way; the same one writes the pattern.
-        let Ok(url) = Url::parse(&format!("https://x{text}")) else { return wrong("cannot be read") };
+        // The URL parser normalizes request paths. The pattern uses the same parser.
+        let Ok(url) = Url::parse(&format!("https://x{text}")) else { return wrong("cannot be parsed") };
         if url.path().split('/').count() != text.split('/').count() {
-            return wrong("has a `.` or `..` in it");
+            return wrong("contains a `.` or `..`");
         }
         let path = normalized_segments(url.path())?;
         let segments = path.into_iter().map(|segment| match segment.as_str() {
             "*" => Ok(PathSegment::Any),
             part if part.contains('*') => {
-                Err(format!("the path `{text}`: a `*` stands for a whole segment, `/repos/*`"))
+                Err(format!("the path `{text}`: a `*` must stand for a whole segment, `/repos/*`"))
             }
             _ => Ok(PathSegment::Literal(segment)),
         });
         segments.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The paths that match both; `None` if there are none. Exact: patterns are closed under this.
-    pub(super) fn meet(&self, other: &Self) -> Option<Self> {
+    /// Returns the exact intersection, or `None` if it is empty.
+    pub(super) fn intersect(&self, other: &Self) -> Option<Self> {
         let (mut left, mut right) = (self.0.as_slice(), other.0.as_slice());
         let mut both = Vec::new();
         loop {
@@ -63,14 +63,14 @@ impl PathPattern {
                     return Some(Self(both));
                 }
                 ([l, left_rest @ ..], [r, right_rest @ ..]) => {
-                    both.push(l.meet(r)?);
+                    both.push(l.intersect(r)?);
                     (left, right) = (left_rest, right_rest);
                 }
             }
         }
     }
 
-    /// Whether a path that was [`checked`] matches.
+    /// Whether it matches the segments from [`normalized_segments`].
     pub(super) fn matches(&self, path: &[String]) -> bool {
         let mut left = path.iter();
         let mut pattern = self.0.iter().peekable();
@@ -88,7 +88,7 @@ impl PathPattern {
 }
 
 impl PathSegment {
-    fn meet(&self, other: &Self) -> Option<Self> {
+    fn intersect(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Any, Self::Literal(text)) | (Self::Literal(text), Self::Any) if text.is_empty() => None,
             (Self::Any, one) | (one, Self::Any) => Some(one.clone()),
@@ -109,7 +109,8 @@ impl std::fmt::Display for PathPattern {
     }
 }
 
-/// The path of a request. It is taken apart when the first pattern asks, and then once: most rules have no pattern.
+/// The path of a request. Its segments are parsed once, when the first pattern needs them: most rules have no
+/// pattern.
 #[derive(Debug, Clone)]
 pub(super) struct RequestPath {
     text: String,
@@ -121,7 +122,7 @@ impl RequestPath {
         Self { text: text.to_owned(), segments: OnceLock::new() }
     }
 
-    /// What patterns are compared with: see [`checked`].
+    /// The segments for matching, from [`normalized_segments`].
     pub(super) fn segments(&self) -> Result<&[String], String> {
         match self.segments.get_or_init(|| normalized_segments(&self.text)) {
             Ok(segments) => Ok(segments),
@@ -138,11 +139,11 @@ impl PartialEq for RequestPath {
 
 impl Eq for RequestPath {}
 
-/// The segments of a URL's path, their escapes written one way (RFC 3986, 6.2.2): what needs no escape has none, the
-/// rest is in upper case.
+/// Returns the segments of a URL path with normalized escapes (RFC 3986, section 6.2.2): only necessary escapes, in
+/// upper case.
 ///
 /// # Errors
-/// The path has a segment that some server reads as several, or as a step up.
+/// Some server could interpret a segment as several segments or as `..`.
 pub(super) fn normalized_segments(path: &str) -> Result<Vec<String>, String> {
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     if segments.len() > MAX_SEGMENTS {
@@ -151,7 +152,7 @@ pub(super) fn normalized_segments(path: &str) -> Result<Vec<String>, String> {
     for segment in &segments {
         if is_ambiguous(segment) {
             return Err(
-                "the path has an encoded slash, a backslash, a step up or a control character: no path pattern is matched against that"
+                "the path has an encoded slash, a backslash, a `..` or a control character, so no path pattern matches it"
                     .to_owned(),
             );
         }
@@ -159,7 +160,7 @@ pub(super) fn normalized_segments(path: &str) -> Result<Vec<String>, String> {
     Ok(segments.into_iter().map(normalize_escapes).collect())
 }
 
-/// Whether a segment could be more than one, or `..`, once decoded, however often a server decodes it.
+/// Whether a segment could be several segments or `..` after decoding, even if a server decodes it repeatedly.
 #[must_use]
 pub fn is_ambiguous(segment: &str) -> bool {
     let mut text = segment.as_bytes().to_vec();
@@ -167,7 +168,7 @@ pub fn is_ambiguous(segment: &str) -> bool {
         if text.iter().any(|b| matches!(b, b'/' | b'\\') || b.is_ascii_control()) {
             return true;
         }
-        // `..;x=y` is a step up for servers that know path parameters.
+        // Servers that support path parameters treat `..;x=y` as `..`.
         let name = text.split(|b| *b == b';').next().unwrap_or_default();
         if matches!(name, b"." | b"..") {
             return true;
@@ -187,7 +188,7 @@ fn normalize_escapes(segment: &str) -> String {
     while let Some(at) = rest.find('%') {
         let (before, escape) = rest.split_at(at);
         out.push_str(before);
-        // The parser of numbers would take a sign.
+        // `from_str_radix` alone would accept a sign.
         let digits = escape.get(1..3).filter(|hex| hex.bytes().all(|digit| digit.is_ascii_hexdigit()));
         let code = digits.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         let Some(code) = code else {
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_escape_is_a_percent_sign() {
+    fn an_invalid_escape_is_a_percent_sign() {
         for (segment, text) in [
             ("%+8x", "%25+8x"),
             ("%", "%25"),
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_paths() {
+    fn paths_match_segment_by_segment() {
         for (pattern, path, matches) in [
             ("/", "/", true),
             ("/", "/a", false),
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_may_read_otherwise_is_not_matched() {
+    fn an_ambiguous_path_is_refused() {
         for path in [
             "/repos/..%2fadmin",
             "/repos/..%2Fadmin",

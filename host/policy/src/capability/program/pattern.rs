@@ -1,10 +1,10 @@
-//! A pattern for a whole list of arguments, and how it is written.
+//! Patterns for argument lists, and their syntax.
 
 use super::word::{WordPattern, WordSymbol};
 
-/// Stands for one argument that is no option.
+/// Matches one operand: an argument that is not an option.
 const OPERAND: &str = "<arg>";
-/// Stands for any number of them, at the end.
+/// Matches any number of operands, at the end of a pattern.
 const OPERANDS: &str = "<args>";
 /// Separates patterns that must all match.
 const AND: &str = "&";
@@ -12,19 +12,19 @@ const AND: &str = "&";
 /// A pattern for one argument.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum ArgumentPattern {
-    /// This word.
+    /// A word pattern.
     Word(WordPattern),
-    /// Any word that is not empty and does not begin with `-`.
+    /// Any operand: not empty, without a leading `-`.
     Operand,
 }
 
-/// What may follow the arguments that are written down.
+/// The further arguments that a pattern allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TrailingArguments {
     None,
-    /// Arguments that are no options.
-    Plain,
-    /// Whatever.
+    /// Only operands.
+    Operands,
+    /// Any arguments.
     Any,
 }
 
@@ -36,18 +36,18 @@ pub(super) struct ArgumentListPattern {
 }
 
 impl ArgumentListPattern {
-    /// Any arguments.
+    /// Creates the pattern that matches any arguments.
     pub(super) fn any() -> Self {
         Self { arguments: Vec::new(), rest: TrailingArguments::Any }
     }
 
-    /// These arguments and no others.
+    /// Creates the pattern that matches only these arguments.
     pub(super) fn exact<S: AsRef<str>>(arguments: &[S]) -> Self {
         let word = |text: &S| ArgumentPattern::Word(WordPattern::exact(text.as_ref()));
         Self { arguments: arguments.iter().map(word).collect(), rest: TrailingArguments::None }
     }
 
-    /// Whether it is: no arguments.
+    /// Whether it matches only the empty list.
     pub(super) fn is_empty(&self) -> bool {
         self.arguments.is_empty() && self.rest == TrailingArguments::None
     }
@@ -56,17 +56,17 @@ impl ArgumentListPattern {
         let more = arguments.get(self.arguments.len()..);
         more.is_some_and(|more| match self.rest {
             TrailingArguments::None => more.is_empty(),
-            TrailingArguments::Plain => more.iter().all(|text| ArgumentPattern::Operand.matches(text)),
+            TrailingArguments::Operands => more.iter().all(|text| ArgumentPattern::Operand.matches(text)),
             TrailingArguments::Any => true,
         }) && self.arguments.iter().zip(arguments).all(|(pattern, text)| pattern.matches(text))
     }
 
-    /// Whether every list that matches `inner` matches this one.
+    /// Whether it matches every list that `inner` matches.
     pub(super) fn covers(&self, inner: &Self) -> bool {
         let Some(more) = inner.arguments.get(self.arguments.len()..) else { return false };
         let rest = match (self.rest, inner.rest) {
             (TrailingArguments::None, rest) => more.is_empty() && rest == TrailingArguments::None,
-            (TrailingArguments::Plain, rest) => {
+            (TrailingArguments::Operands, rest) => {
                 rest != TrailingArguments::Any && more.iter().all(|one| ArgumentPattern::Operand.covers(one))
             }
             (TrailingArguments::Any, _) => true,
@@ -79,7 +79,7 @@ impl ArgumentListPattern {
         let goes_on = |short: &Self, long: &Self| {
             long.arguments.get(short.arguments.len()..).is_none_or(|more| match short.rest {
                 TrailingArguments::None => more.is_empty(),
-                TrailingArguments::Plain => more.iter().all(|one| ArgumentPattern::Operand.overlaps(one)),
+                TrailingArguments::Operands => more.iter().all(|one| ArgumentPattern::Operand.overlaps(one)),
                 TrailingArguments::Any => true,
             })
         };
@@ -88,7 +88,7 @@ impl ArgumentListPattern {
             && self.arguments.iter().zip(&other.arguments).all(|(left, right)| left.overlaps(right))
     }
 
-    /// The pattern as a policy would write it, with a space in front of each part.
+    /// Formats the pattern as a policy would write it, with a space before each part.
     pub(super) fn show(&self, out: &mut String) {
         for argument in &self.arguments {
             out.push(' ');
@@ -99,7 +99,7 @@ impl ArgumentListPattern {
         }
         match self.rest {
             TrailingArguments::None => {}
-            TrailingArguments::Plain => out.push_str(&format!(" {OPERANDS}")),
+            TrailingArguments::Operands => out.push_str(&format!(" {OPERANDS}")),
             TrailingArguments::Any => out.push_str(" *"),
         }
     }
@@ -118,7 +118,7 @@ impl ArgumentPattern {
             (Self::Operand, Self::Operand) => true,
             (Self::Operand, Self::Word(word)) => word.is_operand(),
             (Self::Word(outer), Self::Word(inner)) => outer.covers(inner),
-            // No word pattern has every name and nothing with `-`: `*` alone is no argument.
+            // No word pattern matches all operands and no option: `*` alone is not an argument.
             (Self::Word(_), Self::Operand) => false,
         }
     }
@@ -132,7 +132,7 @@ impl ArgumentPattern {
     }
 }
 
-/// Reads what stands behind a program's name: patterns separated by `&`.
+/// Parses the patterns after a program's name, separated by `&`.
 pub(super) fn parse(text: &str) -> Result<Vec<ArgumentListPattern>, String> {
     let mut patterns = Vec::new();
     let mut present = ArgumentListPattern::exact::<&str>(&[]);
@@ -153,11 +153,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<ArgumentListPattern>, String> {
 impl ArgumentListPattern {
     fn push(&mut self, token: PatternToken<'_>) -> Result<(), String> {
         if self.rest != TrailingArguments::None {
-            return Err(format!("`*` and `{OPERANDS}` stand for all that follows: write them last"));
+            return Err(format!("`*` and `{OPERANDS}` match all remaining arguments: write them last"));
         }
         match token.bare {
             Some(OPERAND) => self.arguments.push(ArgumentPattern::Operand),
-            Some(OPERANDS) => self.rest = TrailingArguments::Plain,
+            Some(OPERANDS) => self.rest = TrailingArguments::Operands,
             Some(bare) if bare.starts_with('<') && bare.ends_with('>') => {
                 return Err(format!("`{bare}`: write `{OPERAND}`, `{OPERANDS}`, or put it in quotes"));
             }
@@ -170,18 +170,18 @@ impl ArgumentListPattern {
     }
 }
 
-/// One piece of a line between white space.
+/// A token of a line, delimited by white space.
 struct PatternToken<'a> {
     symbols: Vec<WordSymbol>,
-    /// The text, if no part of it was quoted.
+    /// The text, if no part of it is quoted.
     bare: Option<&'a str>,
-    /// What follows.
+    /// The rest of the line.
     after: &'a str,
 }
 
 impl<'a> PatternToken<'a> {
-    /// Reads one; `text` begins with it. Quotes of either kind take what is in them literally; in double quotes a
-    /// backslash stands before `"`, `\`, `n`, `r` and `t`.
+    /// Reads the token at the start of `text`. Single and double quotes enclose literal text. In double quotes, a
+    /// backslash escapes `"`, `\`, `n`, `r` and `t`.
     fn read(text: &'a str) -> Result<Self, String> {
         let mut symbols = Vec::new();
         let mut quoted = false;
@@ -196,8 +196,8 @@ impl<'a> PatternToken<'a> {
                     quoted = true;
                     read_quoted(c, &mut chars.by_ref().map(|(_, c)| c), &mut symbols)?;
                 }
-                '\\' => return Err("a backslash stands in quotes only".to_owned()),
-                '\0' => return Err("no argument can hold a zero byte".to_owned()),
+                '\\' => return Err("a backslash is only allowed in quotes".to_owned()),
+                '\0' => return Err("an argument cannot contain a zero byte".to_owned()),
                 '*' => symbols.push(WordSymbol::Any),
                 c => symbols.push(WordSymbol::Char(c)),
             }
@@ -213,8 +213,8 @@ fn read_quoted(
 ) -> Result<(), String> {
     loop {
         let c = match chars.next() {
-            None => return Err(format!("a quote {quote} is not closed")),
-            Some('\0') => return Err("no argument can hold a zero byte".to_owned()),
+            None => return Err(format!("the quote {quote} is not closed")),
+            Some('\0') => return Err("an argument cannot contain a zero byte".to_owned()),
             Some(c) if c == quote => return Ok(()),
             Some('\\') if quote == '"' => match chars.next() {
                 Some(c @ ('"' | '\\')) => c,
@@ -229,7 +229,7 @@ fn read_quoted(
     }
 }
 
-/// Writes one argument: bare if it reads back as the same, otherwise with its text in quotes and its `*` outside.
+/// Formats one argument: bare if it parses back, otherwise with its text in quotes and each `*` outside.
 fn show_word(word: &WordPattern, out: &mut String) {
     let symbols = word.symbols();
     let special = |symbol: &WordSymbol| match symbol {
@@ -265,7 +265,7 @@ fn show_word(word: &WordPattern, out: &mut String) {
     }
 }
 
-/// Writes one character inside of double quotes.
+/// Writes one character inside double quotes.
 fn show_char(c: char, out: &mut String) {
     match c {
         '"' => out.push_str("\\\""),
@@ -277,7 +277,7 @@ fn show_char(c: char, out: &mut String) {
     }
 }
 
-/// The white space between arguments: ASCII's, so that nothing that looks like a letter divides.
+/// White space between arguments. Only ASCII, so that nothing that looks like a letter separates.
 fn is_space(c: char) -> bool {
     c.is_ascii_whitespace()
 }

@@ -1,4 +1,4 @@
-//! Tables of the language, and the laws of rules on generated ones.
+//! Tests of the pattern syntax, and the laws of rules on generated ones.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn words(line: &[&str]) -> Vec<String> {
     line.iter().map(ToString::to_string).collect()
 }
 
-/// A line, argument lists that it allows, and some that it does not.
+/// A rule, argument lists that it allows, and argument lists that it refuses.
 type Case = (&'static str, &'static [&'static [&'static str]], &'static [&'static [&'static str]]);
 
 #[test]
@@ -71,7 +71,7 @@ fn arguments_are_matched_as_a_whole() {
 }
 
 #[test]
-fn what_can_not_be_read_is_refused_with_the_reason() {
+fn an_invalid_line_is_refused_with_the_reason() {
     for (text, part) in [
         ("", "name of a program"),
         ("/bin/sh -c x", "not a path"),
@@ -106,13 +106,13 @@ fn a_declaration_of_a_name_asks_for_all_arguments() {
     assert_eq!(wish("*"), rule("* *"));
     assert_eq!(wish("git status"), rule("git status"));
     assert_eq!(rule("* --version").intersect(&rule("git *")), Some(rule("git --version")));
-    // What an operator is shown is a line that a policy can hold.
+    // The proposed line is valid in a policy.
     assert_eq!(rule(&wish("*").proposed_line(workspace())).program(), "PROGRAM");
     assert_eq!(wish("git").proposed_line(workspace()), "git *");
 }
 
 #[test]
-fn the_intersection_is_the_narrower_one_where_there_is_one() {
+fn an_intersection_is_the_narrower_rule_if_one_covers_the_other() {
     for (left, right, both) in [
         ("git *", "git status *", Some("git status *")),
         ("git status *", "git status --short", Some("git status --short")),
@@ -140,7 +140,7 @@ fn the_intersection_is_the_narrower_one_where_there_is_one() {
 }
 
 #[test]
-fn the_command_line_of_a_guest_becomes_a_line_that_allows_just_it() {
+fn a_guests_command_line_becomes_a_rule_that_allows_only_it() {
     for arguments in [
         words(&[]),
         words(&["status"]),
@@ -157,7 +157,7 @@ fn the_command_line_of_a_guest_becomes_a_line_that_allows_just_it() {
     }
 }
 
-/// Text over few characters, so that patterns meet often.
+/// Texts over few characters, so that patterns overlap often.
 fn an_argument() -> impl Strategy<Value = String> {
     prop_oneof![4 => "[ab-]{0,3}", 1 => "[ab* \"'&<>\\\\\n-]{0,4}"]
 }
@@ -190,7 +190,7 @@ proptest! {
         prop_assert_eq!(a.intersect(&b), b.intersect(&a));
         if let Some(both) = a.intersect(&b) {
             prop_assert!(covers(&a, &both) && covers(&b, &both), "{:?}", both);
-            // An intersection of three is empty in any order, or the same in any order.
+            // The intersection of three rules does not depend on the order.
             let left = both.intersect(&c);
             let right = b.intersect(&c).and_then(|right| a.intersect(&right));
             prop_assert_eq!(left, right);
@@ -201,12 +201,12 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_is_read_back(a in a_rule()) {
+    fn a_shown_rule_parses_back(a in a_rule()) {
         prop_assert_eq!(rule(&a.show(workspace())), a);
     }
 
     #[test]
-    fn a_rule_allows_what_both_sides_allow(a in a_rule(), b in a_rule(), line in proptest::collection::vec(an_argument(), 0..5)) {
+    fn an_intersection_allows_what_both_rules_allow(a in a_rule(), b in a_rule(), line in proptest::collection::vec(an_argument(), 0..5)) {
         for program in ["git", "make"] {
             let both = a.intersect(&b).is_some_and(|both| both.allows(program, &line));
             prop_assert_eq!(both, a.allows(program, &line) && b.allows(program, &line), "{} {:?}", program, line);
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn a_command_line_is_allowed_by_its_own_line_alone(line in proptest::collection::vec(an_argument(), 0..4), other in proptest::collection::vec(an_argument(), 0..4)) {
+    fn an_exact_rule_allows_only_its_command_line(line in proptest::collection::vec(an_argument(), 0..4), other in proptest::collection::vec(an_argument(), 0..4)) {
         let exact = ProgramRule::exact("git", &line);
         let read = rule(&exact.show(workspace()));
         prop_assert!(read.allows("git", &line));
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_fail_otherwise_than_by_saying_so(text in "\\PC{0,40}") {
+    fn every_parsed_text_parses_back(text in "\\PC{0,40}") {
         if let Ok(rule) = ProgramRule::parse(&text, workspace()) {
             prop_assert_eq!(ProgramRule::parse(&rule.show(workspace()), workspace()), Ok(rule));
         }
