@@ -421,7 +421,7 @@ async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
             // Half of its messages will arrive.
             "HTTP/1.1 200 X\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"jsonrpc\"",
             FaultKind::BadOutput,
-            "ended early",
+            "response was interrupted",
         ),
         (
             "HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\n\r\ndata: {\"json",

@@ -315,7 +315,7 @@ async fn a_restarted_server_gets_the_current_policy() {
     bridged.host.call("mcp__s__die", json!({})).await;
     bridged
         .until("it is not started with the old section", |bridged| {
-            bridged.status().reason.is_some_and(|why| why.contains("says something else of [mcp.s]"))
+            bridged.status().reason.is_some_and(|why| why.contains("[mcp.s] of the policy has changed"))
         })
         .await;
     assert_eq!(bridged.status().connects, 1);
@@ -383,7 +383,7 @@ async fn a_program_that_others_can_write_is_not_run() {
         let status = bridged.status();
         let why = status.reason.unwrap();
         assert!(
-            why.contains("server.py` lies in a folder that can be written") && why.contains(who),
+            why.contains("server.py` lies in a folder that the policy makes writable") && why.contains(who),
             "{why}"
         );
         assert_eq!(status.connects, 0);

@@ -498,5 +498,5 @@ async fn no_words_of_a_document_are_more_than_words() {
     assert!(!all.contains("<|im") && !all.contains("</untrusted>"), "{all}");
     assert!(catalog.get("api__b").is_none());
     let problems = host.host.openapi().remove(0).problems;
-    assert!(problems[0].1.contains("chat templates"), "{problems:?}");
+    assert!(problems[0].1.contains("chat template token"), "{problems:?}");
 }

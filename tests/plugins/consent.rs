@@ -22,7 +22,7 @@ struct StateFolder {
 
 /// Ignores undeclared imports: the versions differ only in their declarations.
 fn about_consent(warning: &LoadWarning) -> bool {
-    !warning.message.contains("which no tool of it declares")
+    !warning.message.contains("none of its tools declares")
 }
 
 impl StateFolder {

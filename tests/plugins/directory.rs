@@ -67,7 +67,7 @@ async fn a_bad_file_is_reported_and_stops_no_other() {
         ("m-import.wasm", "acme:secret/door"),
         ("n-hollow.wasm", "`toolbay:plugin/tools@0.1.0` does not match the contract"),
         ("o-fifo.wasm", "is a FIFO"),
-        ("p-large.wasm", "at most"),
+        ("p-large.wasm", "but the limit is"),
         ("r-pinned.wasm", "the policy pins"),
         ("zz.wasm", "already taken"),
         ("ghost.wasm", "not in the plugin directory"),

@@ -192,7 +192,7 @@ async fn a_broken_replacement_keeps_the_old_version_and_is_reported() {
         }),
         ("dangling", "No such file", |file| symlink("nowhere", file).unwrap()),
         ("circle", "symbolic link", |file| symlink(file, file).unwrap()),
-        ("large", "at most", |file| {
+        ("large", "but the limit is", |file| {
             fs::File::create(file).unwrap().set_len(toolbay::MAX_COMPONENT_BYTES + 1).unwrap();
         }),
     ];

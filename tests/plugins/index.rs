@@ -273,5 +273,5 @@ async fn an_unwritable_cache_is_reported_once() {
         assert_eq!(tools(&host), ["echo__echo"]);
         return;
     };
-    assert_eq!(stderr.matches("not stored").count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("could not be cached").count(), 1, "{stderr}");
 }

@@ -74,7 +74,7 @@ async fn a_section_can_be_added_to_any_component_and_must_be_right() {
     assert_eq!(host.host.view(Filter::default()).prompts_and_resources().len(), 1);
     for (bad, part) in [
         (&br#"{"version": 2}"#[..], "version 2"),
-        (b"\xff", "no UTF-8"),
+        (b"\xff", "not UTF-8"),
         (b"{", "not JSON"),
         (br#"{"version": 1, "tools": []}"#, "unknown field"),
         (br#"{"version": 1, "icons": {"none": []}}"#, "`none`, which is no tool"),

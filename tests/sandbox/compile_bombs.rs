@@ -311,7 +311,7 @@ async fn output_of_a_false_compile_worker_is_refused() {
     let lie = |bytes: usize| {
         let digest = "0".repeat(64);
         format!(
-            "echo '{{\"held\":{{\"landlock\":0,\"seccomp\":true}},\"answer\":{{\"Code\":{{\"bytes\":{bytes},\
+            "echo '{{\"sandbox\":{{\"landlock\":0,\"seccomp\":true}},\"answer\":{{\"Code\":{{\"bytes\":{bytes},\
              \"sha256\":\"{digest}\"}}}}}}'; printf code"
         )
     };

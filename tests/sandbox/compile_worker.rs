@@ -63,7 +63,7 @@ async fn the_worker_is_held_before_it_reads_the_component() {
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
     let said: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(said["held"]["seccomp"], true, "{said}");
+    assert_eq!(said["sandbox"]["seccomp"], true, "{said}");
     let mut code = Vec::new();
     stdout.read_to_end(&mut code).unwrap();
     assert_eq!(said["answer"]["Code"]["bytes"], code.len(), "{said}");

@@ -243,7 +243,7 @@ fn explain_shows_each_line_and_each_number() {
         (32, &json!("parallel_calls"))
     );
     desk.run(&["explain", "p__keep", "--profile", "few"])
-        .says(0, &["profile\tfew", "The profile `few` does not reach so far", "not available"]);
+        .says(0, &["profile\tfew", "The profile `few` does not allow it", "not available"]);
     desk.run(&["explain", "p__nobody"]).says(1, &["there is no tool `p__nobody`"]);
 }
 
@@ -256,7 +256,7 @@ fn a_profile_applies_to_every_command() {
     assert_eq!(listed.out().lines().count(), 1);
     desk.run(&["call", "p__plain", "{}", "--profile", "few"]).says(0, &["plain"]);
     desk.run(&["call", "p__keep", "{}", "--profile", "few"]).says(1, &["not in the profile `few`"]);
-    desk.run(&["call", "p__keep", "{}", "--profile", "none"]).says(1, &["does not reach so far"]);
+    desk.run(&["call", "p__keep", "{}", "--profile", "none"]).says(1, &["does not allow it"]);
     desk.run(&["list", "--all", "--profile", "few"]).says(0, &["p__keep\tnot in the profile `few`"]);
     for args in [
         vec!["list"],

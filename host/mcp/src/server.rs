@@ -170,8 +170,8 @@ impl Server {
     /// alive.
     #[must_use]
     pub fn with_bridge(self, bridge: &Arc<Bridge>) -> Self {
-        let (changes, list_by) = (bridge.change_counter(), Instant::now() + self.options.list_wait);
-        Self { bridge: Arc::downgrade(bridge), changes, list_deadline: list_by, ..self }
+        let (changes, list_deadline) = (bridge.change_counter(), Instant::now() + self.options.list_wait);
+        Self { bridge: Arc::downgrade(bridge), changes, list_deadline, ..self }
     }
 
     /// The same server restricted to a profile of the policy. `None` if the policy has no such profile, or this server

@@ -37,7 +37,7 @@ fn consent(digest: &str, granted: &str) -> Consent {
 }
 
 #[test]
-fn the_table_of_verdicts() {
+fn a_record_and_the_new_grants_decide() {
     let held =
         |lines: &[&str]| ConsentDecision::NeedsConsent(lines.iter().map(ToString::to_string).collect());
     let follow = |text: &str| ConsentDecision::UpdateRecord(authority(text));
@@ -72,7 +72,7 @@ fn the_table_of_verdicts() {
         (Some(("old", "a: env TZ")), "new", false, "a: env TZ=UTC", follow("a: env TZ=UTC")),
         (Some(("old", "a: env TZ=UTC")), "new", false, "a: env TZ", held(&["a: env TZ"])),
         (Some(("old", "a: what is this")), "new", false, "a: what is this", follow("a: what is this")),
-        // A host as one of all, and a host by its name: the second may be private.
+        // A host allowed as one of all is at a public address. A named host may be private.
         (
             Some(("old", "a: net https://*")),
             "new",
@@ -116,7 +116,7 @@ fn the_table_of_verdicts() {
 }
 
 #[test]
-fn an_authority_is_all_that_any_profile_gives() {
+fn an_authority_includes_the_grants_of_all_profiles() {
     let policy = r#"
         version = 1
         [plugins.p.grant]
@@ -145,9 +145,9 @@ fn an_authority_is_all_that_any_profile_gives() {
     assert!(Authority::from_policy(&policy, &nobody, [(&one, &first[..])].into_iter()).is_empty());
 }
 
-/// What a plugin had in a profile alone is no consent to have it everywhere.
+/// A consent for a profile is no consent outside it.
 #[test]
-fn what_came_from_a_profile_is_held_outside_of_it() {
+fn a_profiles_consent_does_not_apply_outside_it() {
     let policy = r#"
         version = 1
         [plugins.p.grant]
@@ -172,7 +172,7 @@ fn what_came_from_a_profile_is_held_outside_of_it() {
 }
 
 #[test]
-fn a_record_is_read_back_as_it_was_and_nothing_else_is() {
+fn a_record_parses_back_and_unknown_fields_are_refused() {
     let one = consent("d", "a: fs_read $workspace; [p] a: kv tool; reduce x__y");
     let text = serde_json::to_string(&one).unwrap();
     assert_eq!(serde_json::from_str::<Consent>(&text).unwrap(), one);
@@ -185,7 +185,7 @@ fn a_record_is_read_back_as_it_was_and_nothing_else_is() {
     }
 }
 
-/// Lines of several kinds, some of which lie in others.
+/// Lines of several keys, some of which cover others.
 fn some_authority() -> impl Strategy<Value = Authority> {
     let entry = prop::sample::select(vec![
         "a: fs_read $workspace",
@@ -215,9 +215,9 @@ fn some_authority() -> impl Strategy<Value = Authority> {
 }
 
 proptest! {
-    /// Whatever bytes come under an id, without the operator they never get what lies outside of the record.
+    /// Without the operator, new bytes under an id never get more than the record covers.
     #[test]
-    fn no_update_gets_more_than_was_agreed_to(
+    fn no_update_gets_more_than_the_consent_covers(
         agreed in some_authority(),
         updates in prop::collection::vec((some_authority(), any::<u8>()), 0..8),
     ) {
@@ -238,14 +238,14 @@ proptest! {
     }
 
     #[test]
-    fn what_was_agreed_to_is_never_held(agreed in some_authority(), digest in "[ab]") {
+    fn grants_with_consent_are_never_held(agreed in some_authority(), digest in "[ab]") {
         let known = Consent { granted: agreed.clone(), ..consent("a", "") };
         let verdict = evaluate_consent(Some(&known), &digest, false, &agreed, Path::new(W));
         prop_assert!(matches!(verdict, ConsentDecision::Unchanged | ConsentDecision::UpdateRecord(_)), "{verdict:?}");
     }
 
     #[test]
-    fn what_is_beyond_is_nothing_after_it_was_added(a in some_authority(), b in some_authority()) {
+    fn a_union_covers_both_parts(a in some_authority(), b in some_authority()) {
         let both = a.clone().union(&b);
         prop_assert!(a.lines_not_in(&both, Path::new(W)).is_empty());
         prop_assert!(b.lines_not_in(&both, Path::new(W)).is_empty());

@@ -15,7 +15,7 @@ fn server(text: &str) -> McpServer {
 }
 
 #[test]
-fn a_section_is_read_whole() {
+fn every_key_of_a_section_is_applied() {
     let server = server(
         r#"
         [secrets.TOKEN]
@@ -55,19 +55,19 @@ fn a_section_is_read_whole() {
 }
 
 #[test]
-fn what_nobody_would_obey_is_refused() {
+fn an_invalid_section_is_refused() {
     const COMMAND: &str = "[mcp.a]\ncommand = [\"/bin/a\"]\n";
     const URL: &str = "[mcp.a]\nurl = \"https://a.example\"\n";
     for (text, part) in [
         ("[mcp.a]", "`command` or `url` is missing"),
         ("[mcp.a]\ncommand = []", "empty"),
         ("[mcp.a]\ncommand = [\"npx\"]", "absolute path"),
-        ("[mcp.a]\ncommand = [\"/bin/a\"]\nurl = \"https://a\"", "one way"),
-        (&format!("{COMMAND}bearer = \"T\""), "`bearer` means nothing"),
-        (&format!("{COMMAND}net_private = [\"10.0.0.0/8\"]"), "`net_private` means nothing"),
-        (&format!("{URL}fs_read = [\"/srv\"]"), "`fs_read` means nothing"),
-        (&format!("{URL}sandbox = \"none\""), "`sandbox` means nothing"),
-        (&format!("{COMMAND}sandbox = \"none\"\nfs_read = [\"/srv\"]"), "`fs_read` means nothing"),
+        ("[mcp.a]\ncommand = [\"/bin/a\"]\nurl = \"https://a\"", "exclude each other"),
+        (&format!("{COMMAND}bearer = \"T\""), "`bearer` has no effect"),
+        (&format!("{COMMAND}net_private = [\"10.0.0.0/8\"]"), "`net_private` has no effect"),
+        (&format!("{URL}fs_read = [\"/srv\"]"), "`fs_read` has no effect"),
+        (&format!("{URL}sandbox = \"none\""), "`sandbox` has no effect"),
+        (&format!("{COMMAND}sandbox = \"none\"\nfs_read = [\"/srv\"]"), "`fs_read` has no effect"),
         (&format!("{COMMAND}sandbox = \"weak\""), "best-effort"),
         (&format!("{COMMAND}fs_read = [\"/srv/*.txt\"]"), "whole folders"),
         (&format!("{COMMAND}timeout = \"0s\""), "timeout"),
@@ -96,7 +96,7 @@ fn what_nobody_would_obey_is_refused() {
             ),
             "headers = [\"x-key\"]",
         ),
-        (&format!("{URL}headers = {{ Mcp-Session-Id = \"x\" }}"), "the host's to write"),
+        (&format!("{URL}headers = {{ Mcp-Session-Id = \"x\" }}"), "the host sets"),
         (&format!("{URL}headers = {{ Host = \"x\" }}"), "headers"),
         (&format!("{URL}headers = {{ X = \"a\\nb\" }}"), "plain ASCII"),
         ("[mcp.a__b]\nurl = \"https://a\"", "name `a__b` contains"),

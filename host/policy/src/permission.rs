@@ -1,7 +1,7 @@
-//! Who may call what with which arguments: rules of the operator, read from the top, the first that fits decides.
+//! Permissions: operator rules that decide about each call. Rules are matched from the top; the first match decides.
 //!
-//! Grants say how far a tool reaches; permissions say whether this call of it happens at all: always, never, or after
-//! a person was asked. Without rules every admitted call happens.
+//! Grants define what a tool can access. Permissions define whether a call runs at all: always, never, or after
+//! approval. Without rules, every admitted call runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use crate::wildcard::text_matches;
 
-/// Longest argument that is compared, in bytes. A longer one fits what refuses or asks, and does not fit what allows.
+/// Longest argument that is compared, in bytes. A longer one matches rules that deny or ask, but not rules that
+/// allow.
 const MAX_ARGUMENT: usize = 64 << 10;
-/// How long a question waits for its answer, unless the policy says otherwise: a person may be at lunch, an agent that
-/// waits for ever is lost.
+/// Default time to wait for an approval. A person may be away for some minutes, but an agent must not wait forever.
 pub const DEFAULT_ASK_TIMEOUT: Duration = Duration::from_secs(300);
-/// The ready-made rules, by name.
+/// The predefined rules, by name.
 const PRESETS: [(&str, &str, Action); 5] = [
     ("allow-read-only", "read_only", Action::Allow),
     ("ask-destructive", "destructive", Action::Ask),
@@ -27,20 +27,20 @@ const PRESETS: [(&str, &str, Action); 5] = [
     ("ask-file-system", "file_system", Action::Ask),
 ];
 
-/// What becomes of a call; a later one is stricter.
+/// What happens to a call. A later variant is stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It runs.
+    /// The call runs.
     Allow,
-    /// A person is asked; without anybody to ask it is refused.
+    /// A person is asked for approval. If nobody can be asked, the call is refused.
     Ask,
-    /// It is refused.
+    /// The call is refused.
     Deny,
 }
 
 impl Action {
-    /// The action as it stands in the policy.
+    /// The action as the policy writes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -51,25 +51,26 @@ impl Action {
     }
 }
 
-/// One rule (`[[rule]]`). Everything it names must fit; what it does not name fits always.
+/// A permission rule (`[[rule]]`). All its conditions must match. An absent condition always matches.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PermissionRuleSection")]
 pub struct PermissionRule {
-    /// Qualified name of the tool; `*` stands for any run of characters.
+    /// The qualified name of the tool; `*` matches any run of characters.
     pub tool: Option<String>,
     /// A tag that the tool must have.
     pub tag: Option<String>,
-    /// Where the tool comes from: `builtin`, `plugin`, `mcp`, `openapi`, or `plugin:ID` and the like, with `*` as above.
+    /// The source of the tool: `builtin`, `plugin`, `mcp`, `openapi`, or one with a name such as `plugin:ID`, where
+    /// `*` is a wildcard.
     pub source: Option<String>,
-    /// Arguments by JSON pointer, each with a pattern for its text; an argument that is not there fits no pattern.
+    /// Patterns for arguments, by JSON pointer. A missing argument matches no pattern.
     pub args: BTreeMap<String, String>,
-    /// What becomes of the call.
+    /// What happens to the call.
     pub action: Action,
-    /// Told to the model when it is refused, to the person when they are asked.
+    /// The reason, shown to the model if the call is refused, and to the person who is asked.
     pub reason: Option<String>,
 }
 
-/// A rule: everything it names must fit, and what it does not name fits always.
+/// A permission rule. All its conditions must match. An absent condition always matches.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Rule")]
@@ -78,24 +79,24 @@ pub struct PermissionRule {
     {"required": ["preset"], "properties": {"action": false, "tool": false, "tag": false, "source": false}},
 ]))]
 pub(crate) struct PermissionRuleSection {
-    /// A ready-made rule; it stands alone, at most with a `reason`.
+    /// A predefined rule. Only `reason` can be set in addition.
     #[serde(default)]
     #[schemars(schema_with = "preset_names")]
     preset: Option<String>,
-    /// Qualified name of the tool; `*` stands for any run of characters.
+    /// Qualified name of the tool; `*` matches any run of characters.
     tool: Option<String>,
     /// A tag that the tool must have.
     tag: Option<String>,
-    /// Where the tool comes from: `builtin`, `plugin`, `mcp`, `openapi`, or one of the last three with a name.
+    /// The source of the tool: `builtin`, `plugin`, `mcp`, `openapi`, or one of the last three with a name.
     #[schemars(regex(pattern = "^(builtin|plugin|mcp|openapi|(plugin|mcp|openapi):.+)$"))]
     source: Option<String>,
-    /// Arguments by JSON pointer, each with a pattern for its text.
+    /// Patterns for arguments, by JSON pointer.
     #[serde(default)]
     #[schemars(with = "BTreeMap<crate::schema::JsonPointer, String>")]
     args: BTreeMap<String, String>,
-    /// What becomes of the call.
+    /// What happens to the call.
     action: Option<Action>,
-    /// Told to the model when it is refused, to the person when they are asked.
+    /// The reason, shown to the model if the call is refused, and to the person who is asked.
     reason: Option<String>,
 }
 
@@ -106,16 +107,16 @@ fn preset_names(_: &mut SchemaGenerator) -> Schema {
 impl TryFrom<PermissionRuleSection> for PermissionRule {
     type Error = String;
 
-    /// What could fit nothing, or would not do what it looks like, is refused.
+    /// Refuses rules that can never match or that would not do what they suggest.
     fn try_from(written: PermissionRuleSection) -> Result<Self, String> {
         let PermissionRuleSection { preset, tool, tag, source, args, action, reason } = written;
         let names_something = tool.is_some() || tag.is_some() || source.is_some() || !args.is_empty();
         let rule = match (preset, action) {
             (Some(preset), None) if !names_something => Permissions::preset(&preset).ok_or_else(|| {
                 let known = PRESETS.map(|(name, ..)| format!("`{name}`")).join(", ");
-                format!("`preset`: there is no preset `{preset}`; there are {known}")
+                format!("`preset`: there is no preset `{preset}`; use one of {known}")
             })?,
-            (Some(_), _) => return Err("`preset` stands alone, at most with a `reason`".to_owned()),
+            (Some(_), _) => return Err("`preset` excludes all other keys except `reason`".to_owned()),
             (None, None) => return Err("`action` is missing: `allow`, `ask` or `deny`".to_owned()),
             (None, Some(action)) => Self { tool, tag, source, args, action, reason: None },
         };
@@ -131,32 +132,31 @@ impl TryFrom<PermissionRuleSection> for PermissionRule {
     }
 }
 
-/// What rules compare of a tool.
+/// The properties of a tool that rules compare.
 #[derive(Debug, Clone, Copy)]
 pub struct PermissionSubject<'a> {
     /// Its qualified name.
     pub name: &'a str,
-    /// Where it comes from.
+    /// The source of the tool.
     pub source: SourceLabel<'a>,
-    /// All its tags, those that the host derives included.
+    /// All its tags, derived ones included.
     pub tags: &'a [&'a str],
-    /// Its author wants each call approved.
+    /// Whether its author wants each call approved.
     pub needs_approval: bool,
 }
 
-/// Where a tool comes from: the kind of the source and, where there are several of it, the name. Shown as
-/// `plugin:text`.
+/// The source of a tool: its kind and, except for `builtin`, its name. Shown as `plugin:text`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceLabel<'a> {
     /// `builtin`, `plugin`, `mcp` or `openapi`.
     pub kind: &'static str,
-    /// The name the operator gave it; empty for `builtin`.
+    /// The operator's name for the source. Empty for `builtin`.
     pub name: &'a str,
 }
 
 impl SourceLabel<'_> {
-    /// Whether a pattern means it: `plugin` every plugin, `plugin:text*` those of such ids, where `*` stands for any run
-    /// of characters; the same for `mcp` and `openapi`; `builtin`.
+    /// Whether a pattern matches: `plugin` matches every plugin, `plugin:text*` every plugin whose id starts with
+    /// `text`. The same applies to `mcp` and `openapi`. `builtin` has no names.
     #[must_use]
     pub fn matches(&self, pattern: &str) -> bool {
         let (kind, id) = pattern.split_once(':').map_or((pattern, None), |(kind, id)| (kind, Some(id)));
@@ -164,10 +164,10 @@ impl SourceLabel<'_> {
             && id.is_none_or(|pattern| !self.name.is_empty() && text_matches(pattern, self.name))
     }
 
-    /// Refuses a pattern that fits nothing.
+    /// Refuses a pattern that can never match.
     ///
     /// # Errors
-    /// Says how one is written.
+    /// Shows the valid forms.
     pub fn check_pattern(pattern: &str) -> Result<(), String> {
         let good = match pattern.split_once(':') {
             None => matches!(pattern, "builtin" | "plugin" | "mcp" | "openapi"),
@@ -184,31 +184,31 @@ impl fmt::Display for SourceLabel<'_> {
     }
 }
 
-/// The rules of a policy, or of a profile.
+/// The permission rules of a policy or of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
-    /// The rules; the first that fits decides.
+    /// The rules. The first match decides.
     pub rules: Vec<PermissionRule>,
-    /// What sections of the policy say of calls of their own tools; the first that fits counts where it is stricter than
-    /// what the rules say.
+    /// Rules from the sections of tools' sources. The first match applies if it is stricter than the outcome of
+    /// `rules`.
     pub section_rules: Vec<PermissionRule>,
-    /// What becomes of a call that no rule fits.
+    /// What happens to a call that no rule matches.
     pub fallback: Action,
-    /// What becomes, without a rule that fits, of a tool that declares `needs_approval`; never less strict than
+    /// What happens to a call of a tool with `needs_approval` that no rule matches. Never less strict than
     /// `fallback`.
     pub needs_approval: Action,
-    /// How long a question waits for its answer.
+    /// How long an approval request waits for its reply.
     pub ask_timeout: Duration,
 }
 
-/// What the rules say of one call.
+/// The outcome of the rules for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleOutcome<'a> {
-    /// What becomes of it.
+    /// What happens to the call.
     pub action: Action,
-    /// The place of the rule in the list, from 1, and the rule; 0 for one of a section; `None`: no rule fits.
+    /// The matching rule and its position, from 1; 0 for a section's rule. `None` if no rule matches.
     pub rule: Option<(usize, &'a PermissionRule)>,
-    /// No rule fits, and the tool's author wants each call of it approved.
+    /// Whether no rule matches and the tool's author wants each call approved.
     pub by_author: bool,
 }
 
@@ -225,20 +225,20 @@ impl Default for Permissions {
 }
 
 impl Permissions {
-    /// Rules with what holds when none fits. Who writes rules usually means `Deny`.
+    /// Creates permissions from rules and a fallback. With rules, the fallback is usually `Deny`.
     #[must_use]
     pub fn new(rules: Vec<PermissionRule>, fallback: Action) -> Self {
         Self { rules, fallback, ..Self::default() }
     }
 
-    /// Whether every call happens that does not want to be approved, so that nothing needs to be looked at.
+    /// Whether every call is allowed except those with `needs_approval`, so that no rule has to be matched.
     #[must_use]
     pub fn allows_everything(&self) -> bool {
         self.rules.is_empty() && self.section_rules.is_empty() && self.fallback == Action::Allow
     }
 
-    /// A ready-made rule by name, each over one tag: `allow-read-only`, `ask-destructive`, `deny-privileged`,
-    /// `ask-network`, `ask-file-system`.
+    /// Returns a predefined rule for one tag: `allow-read-only`, `ask-destructive`, `deny-privileged`, `ask-network`,
+    /// `ask-file-system`.
     #[must_use]
     pub fn preset(name: &str) -> Option<PermissionRule> {
         let (_, tag, action) = PRESETS.into_iter().find(|(known, ..)| *known == name)?;
@@ -246,7 +246,7 @@ impl Permissions {
         Some(PermissionRule { tool: None, tag, source: None, args: BTreeMap::new(), action, reason: None })
     }
 
-    /// What becomes of a call of `tool` with these arguments.
+    /// Decides what happens to a call of `tool` with these arguments.
     #[must_use]
     pub fn decide(&self, tool: PermissionSubject<'_>, args: &Value) -> RuleOutcome<'_> {
         let verdict = self.first_match(tool, args);
@@ -268,7 +268,7 @@ impl Permissions {
         RuleOutcome { action, rule: None, by_author }
     }
 
-    /// What becomes of a call that no rule fits, and whether that is because the tool's author wants it.
+    /// Returns the action for a call that no rule matches, and whether the tool's author caused it.
     fn fallback_for(&self, tool: PermissionSubject<'_>) -> (Action, bool) {
         let by_author = tool.needs_approval && self.needs_approval > self.fallback;
         (if by_author { self.needs_approval } else { self.fallback }, by_author)
@@ -276,8 +276,8 @@ impl Permissions {
 }
 
 impl Permissions {
-    /// What becomes of calls of a tool, for people: the rules that can fit them, down to the
-    /// first that always does, or the default. `table` is where the rules stand: `the policy`.
+    /// Describes the decisions for a tool's calls: the rules that can match, down to the first that always matches,
+    /// or the default. `table` names the table of the rules: `the policy`.
     #[must_use]
     pub fn describe(&self, tool: PermissionSubject<'_>, table: &str) -> Vec<String> {
         let mut lines = Vec::new();
@@ -317,7 +317,7 @@ impl PermissionRule {
             && self.source.as_ref().is_none_or(|source| tool.source.matches(source))
     }
 
-    /// A text is compared as it is, everything else as its JSON.
+    /// A string is compared as it is, any other value as JSON.
     fn matches_argument(&self, pattern: &str, argument: Option<&Value>) -> bool {
         let compare = |text: &str| {
             if text.len() > MAX_ARGUMENT { self.action != Action::Allow } else { text_matches(pattern, text) }
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn the_first_matching_rule_decides() {
         let permissions = rules(
             r#"
             [[rule]]
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_everything_happens_and_with_none_that_fits_the_fallback() {
+    fn without_a_matching_rule_the_fallback_applies() {
         let tool = tool("p", "p__t", &[]);
         assert_eq!(Permissions::default().decide(tool, &json!({})).action, Action::Allow);
         for action in [Action::Allow, Action::Deny, Action::Ask] {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn presets_fit_their_tag() {
+    fn a_preset_matches_its_tag() {
         let tool = tool("p", "p__t", &[]);
         for (name, tag, action) in [
             ("allow-read-only", "read_only", Action::Allow),
@@ -436,14 +436,14 @@ mod tests {
         assert!(!rule(Action::Allow).matches_argument("x*", Some(&long)));
         assert!(
             rule(Action::Deny).matches_argument("/etc/*", Some(&long)),
-            "length is no way around a refusal"
+            "a long argument does not bypass a refusal"
         );
         assert!(rule(Action::Ask).matches_argument("7", Some(&json!(7))));
         assert!(rule(Action::Ask).matches_argument("[1,*", Some(&json!([1, 2]))));
     }
 
     #[test]
-    fn what_the_author_wants_approved_is_asked_unless_a_rule_fits() {
+    fn needs_approval_asks_unless_a_rule_matches() {
         let mut tool = tool("p", "p__t", &[]);
         tool.needs_approval = true;
         let allowing = rules("[[rule]]\ntool = \"p__*\"\naction = \"allow\"");
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_tools_calls_can_be_told() {
+    fn the_decisions_for_a_tool_are_described() {
         let permissions = rules(
             "[[rule]]\ntool = \"q__*\"\naction = \"deny\"\n\
              [[rule]]\nargs = { \"/a\" = \"x*\", \"/b\" = \"*\" }\naction = \"ask\"\nreason = \"why\"\n\
@@ -477,12 +477,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_could_not_mean_what_it_says_is_refused() {
+    fn an_invalid_rule_is_refused() {
         for (text, part) in [
             ("tool = \"a\"", "`action` is missing"),
-            ("preset = \"ask-all\"", "there is no preset `ask-all`; there are `allow-read-only`"),
-            ("preset = \"ask-network\"\naction = \"deny\"", "stands alone"),
-            ("preset = \"ask-network\"\ntool = \"a\"", "stands alone"),
+            ("preset = \"ask-all\"", "there is no preset `ask-all`; use one of `allow-read-only`"),
+            ("preset = \"ask-network\"\naction = \"deny\"", "excludes all other keys"),
+            ("preset = \"ask-network\"\ntool = \"a\"", "excludes all other keys"),
             ("source = \"plugins:a\"\naction = \"deny\"", "`plugins:a`"),
             ("source = \"builtin:a\"\naction = \"deny\"", "`builtin:a`"),
             ("source = \"plugin:\"\naction = \"deny\"", "`plugin:`"),
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_means_a_source_or_several() {
+    fn a_pattern_matches_one_source_or_several() {
         let label = |kind, name| SourceLabel { kind, name };
         let sources = [label("plugin", "text"), label("mcp", "gh"), label("builtin", "")];
         assert_eq!(sources.map(|source| source.to_string()), ["plugin:text", "mcp:gh", "builtin"]);

@@ -1,8 +1,8 @@
-//! What the operator allows (`toolbay.toml`), and the one function that turns a declaration and a policy into grants.
+//! The policy (`toolbay.toml`), and the one function that computes grants from declarations and a policy.
 //!
-//! A plugin without a section can only compute. What is granted is what the tool declares, cut down to the plugin's
-//! grant, cut down to the tool's own section, cut down to the profile of the call. An empty list grants nothing. A
-//! key this version does not know is an error: a narrowing that nobody enforces would be worse than none.
+//! A plugin without a section can only compute. A grant is the intersection of the tool's declaration, the plugin's
+//! grant, the tool's own section and the profile of the call. An empty list grants nothing. An unknown key is an
+//! error, because the operator might rely on a restriction that is not enforced.
 
 mod advice;
 mod check;
@@ -52,13 +52,13 @@ use crate::permission::Permissions;
 use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
 
-/// Most calls that one instance may be told to answer: what it leaks is then bounded in time, too.
+/// Largest `reuse`. It bounds the leaks of an instance over time.
 pub const MAX_REUSE: u32 = 10_000;
 
 /// Longest name that a message repeats, in characters.
 const MAX_SHOWN: usize = 100;
 
-/// The operator's policy, read and checked. Cheap look-ups, no I/O.
+/// The operator's policy, parsed and checked. Lookups are cheap and do no I/O.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Policy {
     workspace: PathBuf,
@@ -79,17 +79,17 @@ pub struct Policy {
     source: PolicySource,
 }
 
-/// An entry of `reduce`: results of a tool of another plugin, and which of a plugin's reducers takes them.
+/// An entry of `reduce`: the tool of another plugin, and the reducer that receives its results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReducerBinding {
     /// The tool's qualified name.
     pub tool: String,
-    /// The reducer's name; the tool's own, without its plugin, unless the operator wrote another.
+    /// The reducer's name. By default the tool's name without its plugin.
     pub reducer: String,
 }
 
 impl std::fmt::Display for ReducerBinding {
-    /// As the policy would write it.
+    /// Writes it as the policy would.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match name::split_qualified(&self.tool) {
             Some((_, bare)) if bare == self.reducer => f.write_str(&self.tool),
@@ -98,7 +98,7 @@ impl std::fmt::Display for ReducerBinding {
     }
 }
 
-/// A plugin's section, and what became of its lists.
+/// A plugin's section with its parsed lists.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct PluginPolicy {
     section: PluginSection,
@@ -113,51 +113,51 @@ struct ToolPolicy {
     rules: RuleLists,
 }
 
-/// A profile: who sees which tools, and how far they reach for them. Only a policy makes one, so that what is seen
-/// under a name and what is granted under it are written in one place.
+/// A profile: the visible tools and the grants of its calls. Only a policy creates profiles, so that visibility and
+/// grants of a name are defined in one place.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     name: Arc<str>,
     rules: RuleLists,
-    /// Which calls happen under it; only makes the policy's own rules stricter.
+    /// Permissions of calls under it. They can only make the policy's rules stricter.
     pub permissions: Permissions,
-    /// Plugins whose tools it sees; `None`: all.
+    /// Ids of visible plugins. `None` shows all.
     pub plugins: Option<BTreeSet<String>>,
-    /// Toolsets it sees; `None`: all.
+    /// Visible toolsets. `None` shows all.
     pub toolsets: Option<BTreeSet<String>>,
-    /// Qualified names of tools it sees; `None`: all.
+    /// Qualified names of visible tools. `None` shows all.
     pub tools: Option<BTreeSet<String>>,
-    /// MCP servers whose tools it sees; `None`: all.
+    /// Names of visible MCP servers. `None` shows all.
     pub mcp_servers: Option<BTreeSet<String>>,
-    /// For an MCP server the tools that it sees, by their names without prefix; a server that is not in it: all.
+    /// Visible tools per MCP server, by their names without prefix. A missing server shows all.
     pub mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
-    /// Qualified names of tools it does not see, whatever lets them in.
+    /// Qualified names of hidden tools, even if another list includes them.
     pub exclude_tools: BTreeSet<String>,
-    /// It lists only what is always included; the rest is found by search.
+    /// Whether only always-included tools are listed. All others are found by search.
     pub lazy: bool,
 }
 
 impl Profile {
-    /// The name under which the policy has it.
+    /// The name of the profile in the policy.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 }
 
-/// Why a policy was refused: all its mistakes, each with its line and column. What is shown of it is the first.
+/// Why a policy was refused: all mistakes with line and column. Its message shows the first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct PolicyError(Vec<PolicyFinding>);
 
 impl Policy {
-    /// The policy of a host without a policy file: everything at its default, nothing granted.
+    /// The policy of a host without a policy file: all defaults, nothing granted.
     #[must_use]
     pub fn deny_all(workspace: &Path) -> Self {
         Self { workspace: workspace.to_path_buf(), ..Self::default() }
     }
 
-    /// Reads a policy. `base` is the absolute folder that a relative `workspace` is meant against; `workspace`
-    /// overrides what the file says.
+    /// Parses a policy. A relative `workspace` in the file is resolved against `base`, an absolute folder. The
+    /// argument `workspace` overrides the file.
     ///
     /// ```
     /// use std::path::Path;
@@ -177,7 +177,7 @@ impl Policy {
     /// ```
     ///
     /// # Errors
-    /// Names all mistakes, with line and column.
+    /// Lists all mistakes with line and column.
     pub fn parse(text: &str, base: &Path, workspace: Option<&Path>) -> Result<Self, PolicyError> {
         match Self::check(text, base, workspace) {
             PolicyCheck { policy: Some(policy), errors } if errors.is_empty() => Ok(policy),
@@ -185,7 +185,8 @@ impl Policy {
         }
     }
 
-    /// A policy that grants nothing, under which plugin files get the same ids: to look at what there is.
+    /// Returns a policy that grants nothing but keeps the ids of plugin files, for commands that only inspect
+    /// plugins.
     #[must_use]
     pub fn names_only(&self) -> Self {
         let named = self.plugins().filter_map(|(id, file)| {
@@ -196,8 +197,8 @@ impl Policy {
         Self { plugins, ..Self::deny_all(&self.workspace) }
     }
 
-    /// The section of another source that has taken a plugin's id, whatever the case of its letters: `[mcp.github]`. What
-    /// the operator says of that source must not be said of a file that somebody named after it.
+    /// Returns the section of another source with this plugin id, in any letter case: `[mcp.github]`. Rules for that
+    /// source must not apply to a plugin file with its name.
     #[must_use]
     pub fn conflicting_section(&self, id: &PluginId) -> Option<String> {
         let servers = self.servers.keys().map(|name| ("mcp", name));
@@ -208,43 +209,44 @@ impl Policy {
             .map(|(kind, name)| format!("[{kind}.{name}]"))
     }
 
-    /// Who may use the tools over HTTP, and how much of the server each may take.
+    /// The settings of the HTTP server.
     #[must_use]
     pub fn serve(&self) -> &ServePolicy {
         &self.serve
     }
 
-    /// Whether calls need the audit, and how much of it is kept.
+    /// The settings of the audit.
     #[must_use]
     pub fn audit(&self) -> &AuditPolicy {
         &self.audit
     }
 
-    /// The absolute folder that `$workspace` means and that relative paths of guests are meant against.
+    /// The absolute folder that `$workspace` stands for. Relative paths from guests are resolved against it.
     #[must_use]
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// Bounds of the whole host.
+    /// The limits of the whole host.
     #[must_use]
     pub fn host(&self) -> &HostLimits {
         &self.host
     }
 
-    /// Which calls happen, and who is asked.
+    /// The permissions of calls.
     #[must_use]
     pub fn permissions(&self) -> &Permissions {
         &self.permissions
     }
 
-    /// What one session may use up.
+    /// The limits of one session.
     #[must_use]
     pub fn session(&self) -> &SessionLimits {
         &self.session
     }
 
-    /// The lane of a tool whose calls run one after the other: its own, or its plugin's; `None`: it has none.
+    /// The key of the queue that serializes a tool's calls: of the tool, or of its plugin. `None` if they run in
+    /// parallel.
     #[must_use]
     pub fn serial_queue(&self, plugin: &PluginId, tool: &ToolName) -> Option<Arc<str>> {
         let own = self.plugins.get(plugin)?;
@@ -255,13 +257,13 @@ impl Policy {
         }
     }
 
-    /// For how long a session may look a tool's results up instead of running it.
+    /// How long a session may reuse a tool's results instead of running it.
     #[must_use]
     pub fn cache(&self, plugin: &PluginId, tool: &ToolName) -> Option<Duration> {
         self.plugins.get(plugin)?.tools.get(tool)?.section.cache.0
     }
 
-    /// A program by the name under which plugins know it.
+    /// A program by its name in the policy.
     #[must_use]
     pub fn program(&self, name: &str) -> Option<&Program> {
         self.programs.get(name)
@@ -272,14 +274,14 @@ impl Policy {
         self.programs.iter().map(|(name, program)| (name.as_str(), program))
     }
 
-    /// The folders that some plugin may write, each with the plugin.
+    /// The paths that plugins may write, each with the plugin.
     pub fn writable_paths(&self) -> impl Iterator<Item = (&PluginId, &PathRule)> {
         self.plugins
             .iter()
             .flat_map(|(id, plugin)| plugin.rules.fs_write.iter().flatten().map(move |r| (id, r)))
     }
 
-    /// All secrets by name; their values are elsewhere.
+    /// All secrets by name, without values.
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
         self.secrets.iter().map(|(name, secret)| (name.as_str(), secret))
     }
@@ -290,7 +292,7 @@ impl Policy {
         self.profiles.get(name)
     }
 
-    /// All profiles by name, as the registry wants them.
+    /// All profiles by name, as the registry needs them.
     #[must_use]
     pub fn profiles_by_name(&self) -> Arc<BTreeMap<Arc<str>, Arc<Profile>>> {
         let all = self.profiles.iter();
@@ -302,30 +304,30 @@ impl Policy {
         self.profiles.keys().map(String::as_str)
     }
 
-    /// The plugins that have a section, with the file each names.
+    /// The plugins with a section, each with its file name if it sets one.
     pub fn plugins(&self) -> impl Iterator<Item = (&PluginId, Option<&str>)> {
         self.plugins.iter().map(|(id, plugin)| (id, plugin.section.file.as_deref()))
     }
 
-    /// The tools of a plugin that have a section.
+    /// The tools of a plugin with a section.
     pub fn tool_sections(&self, plugin: &PluginId) -> impl Iterator<Item = &ToolName> {
         self.plugins.get(plugin).into_iter().flat_map(|section| section.tools.keys())
     }
 
-    /// The SHA-256 to which the operator pinned a plugin, in lower-case hex.
+    /// The pinned SHA-256 of a plugin, in lower-case hex.
     #[must_use]
     pub fn pinned_sha256(&self, plugin: &PluginId) -> Option<&str> {
         self.plugins.get(plugin)?.section.sha256.as_deref()
     }
 
-    /// Whether tools of a plugin that ask for it pass the lists of toolsets.
+    /// Whether always-included tools of a plugin are visible regardless of toolset lists.
     #[must_use]
     pub fn always_include(&self, plugin: &PluginId) -> bool {
         self.plugins.get(plugin).is_some_and(|plugin| plugin.section.always_include)
     }
 
-    /// How many calls an instance of a plugin may answer, if the plugin declares that safe: the next one of the same session
-    /// to the same tool gets it as the last call left it. 0 and 1: each call has an instance of its own.
+    /// How many calls an instance may serve, if the plugin declares reuse as safe. The next call of the same session
+    /// to the same tool then gets the instance in its current state. With 0 or 1, each call gets a new instance.
     #[must_use]
     pub fn reuse(&self, plugin: &PluginId) -> u32 {
         self.plugins.get(plugin).map_or(0, |plugin| plugin.section.reuse)
@@ -337,14 +339,14 @@ impl Policy {
         self.plugins.get(plugin).map(|p| &p.section.config)
     }
 
-    /// The line of the policy, from 1, on which one of these settings stands.
+    /// The line of the policy, from 1, that has a setting of a plugin.
     #[must_use]
     pub fn config_line(&self, plugin: &PluginId, key: &str) -> Option<usize> {
         let path = ["plugins", plugin.as_str(), "config", key];
         self.source.line(&PolicyProblem::at_keys(path, String::new()))
     }
 
-    /// The limits of a plugin as a whole (metadata queries, reductions), or of one of its tools.
+    /// The limits of a plugin (for metadata queries and reductions), or of one of its tools.
     #[must_use]
     pub fn limits(&self, plugin: &PluginId, tool: Option<&ToolName>) -> CallLimits {
         let limits = self.limits.apply(CallLimits::default());
@@ -356,13 +358,13 @@ impl Policy {
         }
     }
 
-    /// Whether the work of guests is counted where no section says otherwise.
+    /// Whether fuel is counted by default.
     #[must_use]
     pub fn counts_fuel(&self) -> bool {
         self.limits.apply(CallLimits::default()).fuel.is_some()
     }
 
-    /// The largest arguments that any tool takes.
+    /// The largest `args_bytes` of any tool.
     #[must_use]
     pub fn largest_args_bytes(&self) -> u64 {
         let all = self.limits.apply(CallLimits::default());
@@ -377,13 +379,13 @@ impl Policy {
         sections.chain([all.args_bytes]).max().unwrap_or(all.args_bytes)
     }
 
-    /// How the results of all tools are given out, where nothing narrower says otherwise.
+    /// The output settings of all tools. Narrower settings override them.
     #[must_use]
     pub fn results(&self) -> OutputSettings {
         self.results
     }
 
-    /// How the results of one tool are given out: what its section says, and its plugin's where that says nothing.
+    /// The output settings of one tool: of its section, and of its plugin's section for unset keys.
     #[must_use]
     pub fn tool_results(&self, plugin: &PluginId, tool: &ToolName) -> OutputSettings {
         let Some(own) = self.plugins.get(plugin) else { return OutputSettings::default() };
@@ -391,7 +393,7 @@ impl Policy {
         narrow.or(own.section.results)
     }
 
-    /// Whether the callers of a tool are asked for their reason; of a native one without a plugin.
+    /// Whether callers of a tool are asked for a reason. `None` stands for native tools.
     #[must_use]
     pub fn asks_reason(&self, tool: Option<(&PluginId, &ToolName)>) -> bool {
         let section = tool.and_then(|(plugin, tool)| Some((self.plugins.get(plugin)?, tool)));
@@ -402,7 +404,7 @@ impl Policy {
         own.or(self.toolcall_reason).unwrap_or(false)
     }
 
-    /// The other plugins' tools whose results a plugin's reducers may see.
+    /// The tools of other plugins whose results a plugin's reducers receive.
     #[must_use]
     pub fn reducer_bindings(&self, plugin: &PluginId) -> &[ReducerBinding] {
         self.plugins.get(plugin).map_or(&[], |p| &p.reduce)

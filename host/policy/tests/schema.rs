@@ -1,4 +1,4 @@
-//! The JSON Schema of a policy: it accepts what the parser accepts, and refuses what the parser refuses for its form.
+//! The JSON Schema of a policy accepts what the parser accepts, and refuses what the parser refuses for its form.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
 
@@ -14,7 +14,7 @@ use toolbay_policy::Policy;
 static SCHEMA: LazyLock<Validator> =
     LazyLock::new(|| jsonschema::draft202012::new(&Policy::json_schema()).unwrap());
 
-/// Mistakes that are not of form, each with what the parser compares.
+/// Mistakes that do not concern the form, each with what the parser compares.
 const NOT_OF_FORM: [(&str, &str); 18] = [
     ("duplicate-key.toml", "the file is not TOML"),
     ("duplicate-table.toml", "the file is not TOML"),
@@ -44,7 +44,7 @@ fn parse(text: &str) -> bool {
     Policy::parse(text, Path::new("/srv"), None).is_ok()
 }
 
-/// A text of TOML as an editor sees it.
+/// Parses TOML as an editor does.
 fn value(text: &str) -> Option<Value> {
     toml::from_str::<toml::Table>(text).ok().map(|table| serde_json::to_value(table).unwrap())
 }
@@ -53,7 +53,7 @@ fn problems(value: &Value) -> Vec<String> {
     SCHEMA.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-/// All files below a folder whose names end in one of `ends`, without what is built.
+/// Finds all files below a folder whose names end in one of `ends`, without build output.
 fn files(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -69,7 +69,7 @@ fn files(folder: &Path, ends: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a page has in blocks of TOML.
+/// Returns the TOML code blocks of a page.
 fn blocks(page: &str) -> Vec<String> {
     let mut lines = page.lines();
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ fn blocks(page: &str) -> Vec<String> {
     found
 }
 
-/// The string literals of a source file, with the escapes that policies have resolved.
+/// Returns the string literals of a source file, with their escapes resolved.
 fn literals(source: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), source);
     while let Some((before, inside)) = rest.split_once('"') {
@@ -102,7 +102,7 @@ fn literals(source: &str) -> Vec<String> {
     found
 }
 
-/// A literal without its first quote, and what follows it.
+/// Reads a literal without its opening quote, and returns the rest.
 fn literal(inside: &str) -> (String, &str) {
     let (mut text, mut chars) = (String::new(), inside.chars());
     while let Some(c) = chars.next() {
@@ -120,7 +120,7 @@ fn literal(inside: &str) -> (String, &str) {
     (text, "")
 }
 
-/// Every policy of the repository that the parser accepts, with where it stands.
+/// Returns every policy in the repository that the parser accepts, with its file.
 fn policies() -> BTreeMap<String, PathBuf> {
     let mut paths = Vec::new();
     files(&root(), &[".md", ".toml", ".rs"], &mut paths);
@@ -144,7 +144,7 @@ fn policies() -> BTreeMap<String, PathBuf> {
 }
 
 #[test]
-fn the_schema_is_one() {
+fn the_schema_is_valid() {
     let schema = Policy::json_schema();
     assert!(jsonschema::meta::is_valid(&schema), "{schema:#}");
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
@@ -156,7 +156,7 @@ fn the_schema_is_one() {
     }
 }
 
-/// Each key of each table says what it means.
+/// Each key of each table has a description.
 #[test]
 fn every_key_has_a_description() {
     fn undescribed(at: &str, schema: &Value, found: &mut Vec<String>) {
@@ -178,7 +178,7 @@ fn every_key_has_a_description() {
 }
 
 #[test]
-fn every_policy_that_the_parser_accepts_is_valid() {
+fn the_schema_accepts_every_valid_policy() {
     let all = policies();
     let places: BTreeSet<_> = all.values().collect();
     let of = |end: &str| all.values().filter(|path| path.extension().is_some_and(|own| own == end)).count();
@@ -195,7 +195,7 @@ fn every_policy_that_the_parser_accepts_is_valid() {
 }
 
 #[test]
-fn each_mistake_of_form_is_refused() {
+fn the_schema_refuses_each_mistake_of_form() {
     let cases = root().join("host/cli/tests/policies");
     let expected = std::fs::read_to_string(cases.join("expected.txt")).unwrap();
     let errors = expected.lines().filter(|line| line.contains(": error: "));
@@ -213,7 +213,7 @@ fn each_mistake_of_form_is_refused() {
     }
 }
 
-/// What is done to one value of a policy.
+/// A mutation of one value of a policy.
 #[derive(Debug, Clone, Copy)]
 enum Mutation {
     UnknownKey,
@@ -250,7 +250,7 @@ fn mutate(value: &mut Value, mutation: Mutation) -> bool {
     true
 }
 
-/// Pointers to all values below one, itself included.
+/// Pointers to a value and to all values below it.
 fn pointers(at: &str, value: &Value, found: &mut Vec<String>) {
     found.push(at.to_owned());
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
@@ -271,7 +271,7 @@ static POOL: LazyLock<Vec<Value>> =
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn a_change_of_form_is_refused_by_both_or_by_none(
+    fn a_mutation_is_refused_by_both_or_by_none(
         policy in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
         mutation in prop::sample::select(vec![
@@ -285,7 +285,7 @@ proptest! {
         prop_assume!(!places.is_empty());
         let at = place.get(&places);
         mutate(changed.pointer_mut(at).unwrap(), mutation);
-        // The root stays a table, which alone can be written.
+        // The root must stay a table.
         prop_assume!(changed.is_object());
         let text = toml::to_string(&changed).unwrap();
         let accepted = SCHEMA.is_valid(&changed);

@@ -64,7 +64,7 @@ impl KeyFetcher {
 
 impl fmt::Debug for KeyFetcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FetchKeys")
+        f.write_str("KeyFetcher")
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) struct StdioLink {
 
 impl std::fmt::Debug for StdioLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipe").field("name", &self.state.inbox.name).finish_non_exhaustive()
+        f.debug_struct("StdioLink").field("name", &self.state.inbox.name).finish_non_exhaustive()
     }
 }
 

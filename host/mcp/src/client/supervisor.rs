@@ -57,7 +57,7 @@ pub(super) struct BridgeContext {
 
 impl std::fmt::Debug for BridgeContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ports").field("connector", &self.connector).finish_non_exhaustive()
+        f.debug_struct("BridgeContext").field("connector", &self.connector).finish_non_exhaustive()
     }
 }
 
@@ -259,8 +259,8 @@ impl Supervisor {
         self.drop_session();
     }
 
-    /// Waits before the next attempt, with exponential backoff. An error that a retry cannot fix counts as a
-    /// suspension.
+    /// Waits before the next attempt, with exponential backoff. After an error that a retry cannot fix, the delay is
+    /// [`SUSPEND_DURATION`].
     async fn pause(&self, why: String, denied: bool, failures: u32) {
         let why = self.sanitize(&why);
         tracing::warn!(server = self.name(), failures, "an MCP server is unavailable: {why}");

@@ -74,7 +74,7 @@ pub(crate) struct CallTask {
 
 impl fmt::Debug for CallTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("CallTask").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

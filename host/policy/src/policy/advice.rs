@@ -1,8 +1,8 @@
-//! What an operator would have to write so that a policy permits one use, and nothing beside it.
+//! Advice: the policy change that permits one use, and nothing more.
 //!
-//! Advice is checked before it is given: each list it names is put together and read as the policy reads it, and must
-//! then cover the use. Where no line would help, the advice says why instead: the tool does not declare it, an
-//! exclusion is in the way, a program has no file, a profile does not exist.
+//! Advice is verified before it is given: each proposed list is parsed like a policy and must cover the use. If no
+//! line would help, the advice gives the reason: the tool does not declare the use, an exclusion matches, a program
+//! has no file, or a profile does not exist.
 
 use std::fmt;
 use std::path::Path;
@@ -19,19 +19,19 @@ use crate::name::{PluginId, ToolName};
 use crate::refusal;
 use crate::rule::{self, GrantRule};
 
-/// One list of the policy as it would have to be: what stands there now, and one line more.
+/// A proposed list: the present lines and one more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdvisedList {
     /// The table, with its brackets: `[plugins.files.grant]`.
     pub table: String,
-    /// The list in it.
+    /// The key of the list.
     pub key: GrantKey,
-    /// Its lines; of a switch, `true`.
+    /// Its lines; `true` for a switch.
     pub lines: Vec<String>,
 }
 
 impl fmt::Display for AdvisedList {
-    /// As the policy would write it: two lines of TOML.
+    /// Writes the list as two lines of TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, key) = (&self.table, self.key.name());
         if self.key.is_switch() {
@@ -43,24 +43,24 @@ impl fmt::Display for AdvisedList {
     }
 }
 
-/// What would permit a use.
+/// How an operator can permit a use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advice {
-    /// These lists, all of them.
+    /// Write all these lists.
     Write {
-        /// What has to be written before, as a sentence: the file of a program, the source of a secret.
+        /// A sentence about a missing definition, such as the file of a program or the source of a secret.
         prerequisite: Option<String>,
         /// The lists.
         lists: Vec<AdvisedList>,
     },
-    /// Nothing in the way stands in the lists of the policy.
+    /// The policy already grants the use.
     AlreadyGranted,
-    /// No line alone would: why, as a sentence.
+    /// No line would help. A sentence with the reason.
     Impossible(String),
 }
 
 impl Advice {
-    /// The hint of a refusal.
+    /// Formats the hint of a refusal.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -78,15 +78,15 @@ impl Advice {
     }
 }
 
-/// What one list has to say of a use.
+/// How a list relates to a use.
 enum ListCoverage {
     Covers,
     Needs(Vec<String>),
-    /// A line of the list excludes the use.
+    /// An exclusion in the list matches the use.
     Excludes,
 }
 
-/// The use that a policy is asked about.
+/// A use that the policy is asked about.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessQuery<'a> {
     /// The plugin.
@@ -95,14 +95,14 @@ pub struct AccessQuery<'a> {
     pub tool: &'a ToolName,
     /// The profile of the call.
     pub profile: Option<&'a str>,
-    /// The list that would grant it.
+    /// The key that would grant it.
     pub key: GrantKey,
-    /// What is used, as a line of that list.
+    /// The use as a line of that list.
     pub wish: &'a str,
 }
 
 impl Policy {
-    /// The narrowest change of the policy that permits a use of a tool which declares `declared`.
+    /// Returns the narrowest change that permits a use by a tool with these declarations.
     #[must_use]
     pub fn advise<'c>(
         &self,
@@ -116,7 +116,7 @@ impl Policy {
         let shown = |rules: &super::RuleLists| rules.list_lines(key, &self.workspace);
         let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
         let levels = [
-            // Without a list, a plugin is granted nothing, and the others narrow nothing.
+            // An absent list grants nothing to a plugin. At the other levels it does not narrow.
             Some((
                 format!("[plugins.{plugin}.grant]"),
                 self.plugin_rules(plugin).and_then(shown).unwrap_or_default(),
@@ -130,7 +130,7 @@ impl Policy {
         self.advice_for_levels(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
     }
 
-    /// The same for a service of an OpenAPI document.
+    /// Returns the same for a service of an OpenAPI document.
     #[must_use]
     pub fn advise_openapi(
         &self,
@@ -142,7 +142,7 @@ impl Policy {
         let own = match key {
             GrantKey::Net => GrantRule::show_list(&service.net, &self.workspace),
             GrantKey::NetPrivate => GrantRule::show_list(&service.net_private, &self.workspace),
-            _ => return Advice::Impossible("A service is granted what its section says.".to_owned()),
+            _ => return Advice::Impossible("The section of a service can only grant `net` and `net_private`.".to_owned()),
         };
         let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
         let of_profile = of_profile.and_then(|(name, rules)| {
@@ -152,7 +152,7 @@ impl Policy {
         self.advice_for_levels(std::iter::once(own).chain(of_profile), key, wish, None)
     }
 
-    /// What each level, a table with its list, needs for a use.
+    /// Returns the advice for these levels. A level is a table with its list.
     fn advice_for_levels(
         &self,
         levels: impl IntoIterator<Item = (String, Vec<String>)>,
@@ -169,7 +169,7 @@ impl Policy {
                 Ok(ListCoverage::Excludes) => {
                     let (wish, key) = (path_rule::printable_path(wish), key.name());
                     return Advice::Impossible(format!(
-                        "An exclusion (`!…`) in `{key}` of {table} keeps `{wish}` out: no further line would help."
+                        "An exclusion (`!…`) in `{key}` of {table} matches `{wish}`, so no further line would help."
                     ));
                 }
                 Err(problem) => {
@@ -180,7 +180,7 @@ impl Policy {
         if lists.is_empty() { Advice::AlreadyGranted } else { Advice::Write { prerequisite: first, lists } }
     }
 
-    /// Why no line of a list would help, if that is so.
+    /// Returns why no line of a list would help, if so.
     fn impossible_reason<'c>(
         &self,
         of: &AccessQuery<'_>,
@@ -192,12 +192,12 @@ impl Policy {
         }
         let mut declared = declared.into_iter();
         let asks = |one: &Capability| declares(one, key, wish, &self.workspace);
-        // Networks are not declared: they narrow `net`.
+        // Networks are not declared, because they narrow `net`.
         if key != GrantKey::NetPrivate && !declared.any(asks) {
             let (shown, key) = (path_rule::printable_path(wish), key.name());
             return Some(format!(
-                "The tool `{tool}` does not declare `{key}` of `{shown}`, so no line of the policy would grant it: its \
-                 author has to declare it."
+                "The tool `{tool}` does not declare `{key}` of `{shown}`, so no policy line can grant it; its \
+                 author must declare it."
             ));
         }
         if key == GrantKey::Process
@@ -208,13 +208,13 @@ impl Policy {
                  [programs.NAME] with `path`."
             ));
         }
-        // A variable that holds a secret is granted to nobody.
+        // A variable that holds a secret is never granted.
         let rule = if key == GrantKey::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
         rule.and_then(|rule| self.check_variable(&rule).err())
             .map(|problem| format!("No line would help: {}", problem.message))
     }
 
-    /// What a line would name that the policy does not have yet.
+    /// Returns a sentence about a definition that the line needs and the policy lacks.
     fn missing_definition(&self, key: GrantKey, wish: &str) -> Option<String> {
         let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
         match key {
@@ -235,7 +235,7 @@ impl Policy {
     }
 }
 
-/// A name as a part of a table's name.
+/// Formats a name as part of a table header.
 fn table_name(name: &str) -> String {
     let bare =
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
@@ -255,7 +255,7 @@ fn declares(declared: &Capability, key: GrantKey, wish: &str, workspace: &Path) 
     target == FROM_PROFILE || by_rule!(key, covers(target, wish, workspace))
 }
 
-/// What a list has to say of a use, by reading it as the policy does.
+/// Parses a list like a policy and compares it with a use.
 fn list_coverage<R: GrantRule>(
     list: &[String],
     wish: &str,

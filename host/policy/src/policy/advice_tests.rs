@@ -1,4 +1,4 @@
-//! Advice that is followed permits the use, and nothing beside it; advice that would not help is not given.
+//! Advice permits the use and nothing more. Advice that would not help is not given.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::policy::Grants;
 
 const W: &str = "/w";
 
-/// The tables of a policy, each with its lists as TOML writes them.
+/// The tables of a policy, each with its lists as TOML.
 type Tables = BTreeMap<String, BTreeMap<String, String>>;
 
 fn written(tables: &Tables) -> String {
@@ -29,7 +29,7 @@ fn written(tables: &Tables) -> String {
     text
 }
 
-/// The tables with the lists that the advice names put in place of those that are there.
+/// Replaces lists of the tables by the advised ones.
 fn followed(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
     for list in lists {
         let text = list.to_string();
@@ -40,8 +40,8 @@ fn followed(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
     tables
 }
 
-/// Lines that stand in lists, and uses that are asked for with a neighbour that must stay refused.
-struct Kind {
+/// A kind of capability: lines for lists, and uses, each with a neighbor that must stay refused.
+struct AdviceCase {
     kind: &'static str,
     key: GrantKey,
     target: &'static str,
@@ -49,8 +49,8 @@ struct Kind {
     uses: &'static [(&'static str, &'static str)],
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
+const KINDS: [AdviceCase; 6] = [
+    AdviceCase {
         kind: "fs-read",
         key: GrantKey::FsRead,
         target: "**",
@@ -63,14 +63,14 @@ const KINDS: [Kind; 6] = [
             ("$workspace/in/private/a", "/etc/passwd"),
         ],
     },
-    Kind {
+    AdviceCase {
         kind: "fs-write",
         key: GrantKey::FsWrite,
         target: "$workspace/**",
         lines: &["$workspace/out", "$workspace"],
         uses: &[("$workspace/out/a", "/srv/a"), ("/srv/a", "/srv/b")],
     },
-    Kind {
+    AdviceCase {
         kind: "net",
         key: GrantKey::Net,
         target: "https://*",
@@ -80,21 +80,21 @@ const KINDS: [Kind; 6] = [
             ("POST https://a.example", "DELETE https://c.test"),
         ],
     },
-    Kind {
+    AdviceCase {
         kind: "process",
         key: GrantKey::Process,
         target: "git *",
         lines: &["git status *", "git log"],
         uses: &[("git push origin", "git push other"), ("git status -s", "git gc")],
     },
-    Kind {
+    AdviceCase {
         kind: "kv",
         key: GrantKey::Kv,
         target: "tool",
         lines: &["tool", "plugin"],
         uses: &[("tool", "agent"), ("session", "agent")],
     },
-    Kind {
+    AdviceCase {
         kind: "invoke",
         key: GrantKey::Invoke,
         target: "*",
@@ -103,7 +103,7 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// A list: absent, or some of the lines. One of exclusions alone is not a list.
+/// An absent list, or some of the lines. A list of exclusions alone is invalid.
 fn list(lines: &'static [&'static str]) -> impl Strategy<Value = Option<String>> {
     let some = prop::sample::subsequence(lines, 0..=lines.len());
     prop::option::of(some).prop_map(|lines| {
@@ -115,7 +115,7 @@ fn list(lines: &'static [&'static str]) -> impl Strategy<Value = Option<String>>
 
 fn case() -> impl Strategy<Value = (usize, usize, Tables, bool, bool)> {
     (0..KINDS.len()).prop_flat_map(|kind| {
-        let Kind { key, lines, uses, .. } = &KINDS[kind];
+        let AdviceCase { key, lines, uses, .. } = &KINDS[kind];
         let tables = (list(lines), list(lines), list(lines)).prop_map(|(grant, tool, profile)| {
             let tables =
                 [("[plugins.p.grant]", grant), ("[plugins.p.tools.t]", tool), ("[profile.q]", profile)];
@@ -149,10 +149,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_is_advised_permits_the_use_and_nothing_beside_it(
+    fn advice_permits_the_use_and_nothing_more(
         (kind, at, tables, under_profile, declares) in case()
     ) {
-        let Kind { kind, key, target, uses, .. } = KINDS[kind];
+        let AdviceCase { kind, key, target, uses, .. } = KINDS[kind];
         let (wish, neighbour) = uses[at];
         let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
         let profile = under_profile.then_some("q");
@@ -164,7 +164,7 @@ proptest! {
         });
         let declared: Vec<Capability> = declared.into_iter().collect();
         let parse = |tables: &Tables| Policy::parse(&written(tables), Path::new(W), None);
-        // An exclusion may take all of a line away: that is no policy.
+        // An exclusion can cover a whole line, which makes the policy invalid.
         let Ok(policy) = parse(&tables) else { return Ok(()) };
         let grants = |policy: &Policy| policy.grant(&plugin, &tool, &declared, profile);
         let before = grants(&policy);
@@ -196,7 +196,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_for_what_has_no_definition_says_so_first() {
+fn advice_names_a_missing_definition_first() {
     let policy = Policy::parse("version = 1", Path::new(W), None).unwrap();
     let (plugin, tool) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
     for (kind, key, wish, first) in [
@@ -213,7 +213,7 @@ fn a_line_for_what_has_no_definition_says_so_first() {
         let hint = policy.advise(of, [&declared]).hint();
         assert!(hint.contains(first) && hint.contains("[plugins.p.grant]"), "{hint}");
     }
-    // What no policy can name gets no line.
+    // A use that no policy line can express.
     let long = "x".repeat(5000);
     let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key: GrantKey::FsRead, wish: &long };
     assert!(matches!(policy.advise(of, []), Advice::Impossible(_)));

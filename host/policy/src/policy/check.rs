@@ -1,7 +1,7 @@
-//! All mistakes of a policy in one run, each with its line and column.
+//! Reports all mistakes of a policy in one run, each with line and column.
 //!
-//! Errors are what [`Policy::parse`] refuses; it is the same function. Warnings compare the names that the policy uses
-//! with those that the caller knows ([`super::Known`]): nothing is looked up here.
+//! Errors are the mistakes that [`Policy::parse`] refuses; both use the same code. Warnings compare the names in the
+//! policy with the names that the caller knows ([`super::KnownNames`]). This module does no lookups itself.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use super::document::{DocumentEdit, PolicyDocument, ProblemLocation, UNKNOWN_KEY
 use super::problem::{PathStep, PolicyProblem};
 use super::{Policy, PolicyError, file};
 
-/// Most findings of one file: who sees so many has not written a policy.
+/// Most findings reported for one file. A file with more is probably not a policy.
 pub const MAX_FINDINGS: usize = 200;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -28,7 +28,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As a message begins: `error`, `warning`.
+    /// The first word of a message: `error` or `warning`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,34 +41,34 @@ impl Severity {
 /// A mistake in a policy, or in a file that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct PolicyFinding {
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
     /// The line, from 1.
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// The bytes of the text that it is about; on one line.
+    /// The byte range of the text that the finding is about, within one line.
     #[serde(skip)]
     pub span: Range<usize>,
-    /// The table or the list in which it is, as a header has it: `[plugins.files.grant]`. Empty: the top of the file.
+    /// The table or list as in a header: `[plugins.files.grant]`. Empty at the top level.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// What is wrong.
     pub message: String,
-    /// What would help.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
 
 impl PolicyFinding {
-    /// A finding about a part of a text, of which the line and the column follow.
+    /// Creates a finding for a byte range. Line and column follow from the range.
     #[must_use]
     pub fn new(severity: Severity, text: &str, span: Range<usize>, message: impl Into<String>) -> Self {
         let start = text.floor_char_boundary(span.start);
         let before = text.get(..start).unwrap_or_default();
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let rest = text.get(start..).unwrap_or_default();
-        // What stands on further lines is the same mistake.
+        // A finding covers one line only.
         let line_end = rest.find('\n').map_or(text.len(), |at| start + at);
         let end = text.ceil_char_boundary(span.end).clamp(start, line_end.max(start));
         Self {
@@ -94,8 +94,8 @@ impl fmt::Display for PolicyFinding {
     }
 }
 
-/// The text that a policy was read from, and what of it was left out. Where something stands is not what it says: all
-/// are equal.
+/// The text of a policy, and the edits that removed its mistakes. All sources are equal: two policies with the same
+/// content are equal wherever their keys are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PolicySource {
     text: Arc<str>,
@@ -109,7 +109,7 @@ impl PartialEq for PolicySource {
 }
 
 impl PolicySource {
-    /// The findings for problems, in the order of their lines.
+    /// Returns the findings for problems, sorted by line.
     pub(super) fn findings(&self, severity: Severity, problems: Vec<PolicyProblem>) -> Vec<PolicyFinding> {
         if problems.is_empty() {
             return Vec::new();
@@ -124,7 +124,7 @@ impl PolicySource {
         sort_findings(problems.into_iter().filter_map(finding).collect())
     }
 
-    /// The line on which the key at the end of a path stands.
+    /// Returns the line of the key at the end of a path.
     pub(super) fn line(&self, problem: &PolicyProblem) -> Option<usize> {
         let (document, _) = PolicyDocument::read(&self.text);
         let located = document.locate(problem);
@@ -133,27 +133,27 @@ impl PolicySource {
     }
 }
 
-/// What a check of a policy's text came to.
+/// The result of checking the text of a policy.
 #[derive(Debug, Clone)]
 pub struct PolicyCheck {
-    /// The policy without what is wrong; `None`: nothing of it can be judged.
+    /// The policy without its mistakes. `None` if the rest cannot be checked.
     pub policy: Option<Policy>,
-    /// What is wrong, in the order of the lines: each of these refuses the policy.
+    /// The errors, sorted by line. Each of them refuses the policy.
     pub errors: Vec<PolicyFinding>,
 }
 
 impl Policy {
-    /// Finds all mistakes in the text of a policy that can be seen in it alone. [`Policy::warnings`] of what is left has
-    /// those that need to be compared with what is there. The arguments are those of [`Policy::parse`].
+    /// Finds all mistakes that the text alone reveals. [`Policy::warnings`] finds mistakes that depend on known names
+    /// and files. The arguments are those of [`Policy::parse`].
     #[must_use]
     pub fn check(text: &str, base: &Path, workspace: Option<&Path>) -> PolicyCheck {
-        // What some editors write first says nothing.
+        // Some editors write a byte order mark.
         let body = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (mut document, broken) = PolicyDocument::read(body);
         let mut errors: Vec<PolicyFinding> = Vec::new();
         for error in broken {
             let found = PolicyFinding::new(Severity::Error, body, error.span, error.message);
-            // The reader of TOML stumbles several times over one mistake.
+            // The TOML parser may report one mistake several times.
             if errors.iter().all(|before| before.line != found.line) {
                 errors.push(found);
             }
@@ -170,7 +170,7 @@ impl Policy {
                 document.is_consequence(&problem, &located) || document.is_placeholder(&located.path);
             let mended = document.repair(&problem, &located);
             let found = to_finding(Severity::Error, body, problem, &located);
-            // Behind broken text names may be missing that are written there.
+            // A name may be defined in a line that could not be parsed.
             let follows = follows
                 || broken.iter().any(|lines| lines.contains(&found.line))
                 || (wants && !broken.is_empty());
@@ -192,7 +192,7 @@ impl PolicyError {
         Self(findings)
     }
 
-    /// What is wrong, in the order of the lines; never empty.
+    /// The errors, sorted by line. Never empty.
     #[must_use]
     pub fn findings(&self) -> &[PolicyFinding] {
         &self.0
@@ -202,7 +202,7 @@ impl PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_slice() {
-            [] => f.write_str("the policy cannot be judged"),
+            [] => f.write_str("the policy cannot be checked"),
             [one] => one.fmt(f),
             [first, rest @ ..] => {
                 let more = if rest.len() == 1 { "error" } else { "errors" };
@@ -225,13 +225,14 @@ fn to_finding(
     located: &ProblemLocation,
 ) -> PolicyFinding {
     let PolicyProblem { message, help, .. } = problem;
-    // An unknown key is in the table above it, even if it is one itself.
+    // An unknown key belongs to its parent table, even if it is a table itself.
     let is_table = located.is_table && !message.starts_with(UNKNOWN_KEY);
     let table = format_header(if is_table { &located.path } else { parent_table(&located.path) });
     PolicyFinding { table, help, ..PolicyFinding::new(severity, text, located.span.clone(), message) }
 }
 
-/// The lines of which nothing can be said when one of them is not TOML: below a broken header all that it heads.
+/// Returns the lines that cannot be checked because of a syntax error. A broken header includes all lines of its
+/// table.
 fn broken_lines(text: &str, line: usize) -> Range<usize> {
     let is_header = |text: &str| text.trim_start().starts_with('[');
     let mut lines = text.lines().skip(line.saturating_sub(1));
@@ -242,7 +243,7 @@ fn broken_lines(text: &str, line: usize) -> Range<usize> {
     line..line + 1 + below
 }
 
-/// The path of the table in which a key stands that a path leads to, or an entry of its list.
+/// Returns the path of the table that contains a key, or an entry of the key's list.
 fn parent_table(path: &[PathStep]) -> &[PathStep] {
     match path.split_last() {
         None => path,
@@ -251,7 +252,7 @@ fn parent_table(path: &[PathStep]) -> &[PathStep] {
     }
 }
 
-/// A path as a header has it.
+/// Formats a path as a table header.
 fn format_header(path: &[PathStep]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for step in path {
@@ -264,7 +265,7 @@ fn format_header(path: &[PathStep]) -> String {
     if parts.is_empty() { String::new() } else { format!("[{}]", parts.join(".")) }
 }
 
-/// A key as a header has it.
+/// Formats a key as in a table header.
 fn format_key(key: &str) -> String {
     let is_bare =
         !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));

@@ -1,7 +1,7 @@
-//! The text of a policy as a tree in which every key and value knows where it stands.
+//! The TOML tree of a policy, with the position of every key and value.
 //!
-//! Reading stops at the first mistake. To find the others, the mistake is taken out of the tree and the tree is read
-//! again. So a check is written once, as a function that returns at its first mistake, and all mistakes are reported.
+//! Deserializing stops at the first mistake. To find the others, the mistake is removed from the tree and the tree is
+//! read again. Each check can then return at its first mistake, and all mistakes are still reported.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::problem::{PathStep, PolicyProblem, suggest_name};
 
-/// Keys that a table must have, each with a value that is sound wherever the key stands.
+/// Required keys, each with a placeholder value that is valid in every table.
 const REQUIRED: [(&str, &str); 10] = [
     ("version", "1"),
     ("path", "'/'"),
@@ -24,7 +24,7 @@ const REQUIRED: [(&str, &str); 10] = [
     ("command", "['/']"),
 ];
 
-/// Keys of earlier versions, and what they are called now.
+/// Old keys and their new names.
 const RENAMED_KEYS: [(&str, &str); 8] = [
     ("body_bytes_in_all", "body_bytes_total"),
     ("kept_bytes", "resume_buffer_bytes"),
@@ -36,43 +36,43 @@ const RENAMED_KEYS: [(&str, &str); 8] = [
     ("warm_instances", "idle_instances"),
 ];
 
-/// How messages begin that are about a key and not about its value.
+/// Prefixes of messages about a key instead of its value.
 const ABOUT_KEYS: [&str; 2] = [UNKNOWN_KEY, "the key "];
-/// How a message begins about a key that a table does not have.
+/// Prefix of messages about a key that the table does not have.
 pub(super) const UNKNOWN_KEY: &str = "unknown key";
 
-/// A tree that mistakes are taken out of.
+/// A TOML tree from which mistakes are removed.
 #[derive(Debug)]
 pub(super) struct PolicyDocument<'t> {
     root: Spanned<DeTable<'t>>,
-    /// What was changed in it.
+    /// The edits so far.
     edits: Vec<DocumentEdit>,
-    /// Where sound values stand that the file does not have.
+    /// Paths of placeholder values that are not in the file.
     placeholders: Vec<Vec<PathStep>>,
 }
 
-/// A change of the tree at a path.
+/// An edit of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DocumentEdit {
-    /// What stood there was taken out.
+    /// Remove the value at this path.
     Remove(Vec<PathStep>),
-    /// A sound value was put there.
+    /// Put a placeholder value at this path.
     Place(Vec<PathStep>),
 }
 
-/// A mistake in the text itself: it is not TOML.
+/// A TOML syntax error.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) message: String,
     pub(super) span: Range<usize>,
 }
 
-/// Where a problem stands: the path as far as it leads, and the part of the text that is shown.
+/// The location of a problem: the longest existing part of its path, and the text range to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProblemLocation {
     pub(super) path: Vec<PathStep>,
     pub(super) span: Range<usize>,
-    /// The path leads to a table and not to one value.
+    /// Whether the path ends at a table instead of a single value.
     pub(super) is_table: bool,
 }
 
@@ -104,11 +104,11 @@ impl<'a, 't> TomlNode<'a, 't> {
         }
     }
 
-    /// A word of a message, as a step to what it names.
+    /// Returns the step to the child that a word of a message names.
     fn step_for_word(self, word: &str) -> Option<PathStep> {
         let steps = [PathStep::Key(word.to_owned()), PathStep::Text(word.to_owned())];
         let exact = steps.into_iter().find(|step| self.child(step).is_some());
-        // A line of `process` begins with the name of a program.
+        // A line of `process` starts with the name of a program.
         let begins = |value: &Spanned<DeValue<'_>>| {
             let text = value.get_ref().as_str();
             text.is_some_and(|text| text.split_whitespace().next() == Some(word))
@@ -117,7 +117,7 @@ impl<'a, 't> TomlNode<'a, 't> {
         exact.or_else(|| Some(PathStep::Index(list?.iter().position(begins)?)))
     }
 
-    /// What of the text is shown for it: a table is known by its key, a list of tables by its first.
+    /// Returns the text range to show. For a table it is the key, for a list of tables the first key.
     fn span(self) -> Range<usize> {
         let is_table = match self.value.get_ref() {
             DeValue::Table(_) => true,
@@ -133,7 +133,7 @@ fn table_entry<'a, 't>(table: &'a DeTable<'t>, key: &str) -> Option<TomlNode<'a,
 }
 
 impl<'t> PolicyDocument<'t> {
-    /// Reads the text as far as it is TOML.
+    /// Parses the text as far as it is valid TOML.
     pub(super) fn read(text: &'t str) -> (Self, Vec<SyntaxError>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let error = |error: toml::de::Error| {
@@ -148,23 +148,23 @@ impl<'t> PolicyDocument<'t> {
         (Self { root, edits: Vec::new(), placeholders: Vec::new() }, errors)
     }
 
-    /// What was changed, in that order.
+    /// The edits in order.
     pub(super) fn edits(&self) -> &[DocumentEdit] {
         &self.edits
     }
 
-    /// The version that the file says it has, if that is another than the one that is read here.
+    /// Returns the version of the file if this host does not support it.
     pub(super) fn unsupported_version(&self) -> Option<String> {
         let version = self.root.get_ref().get("version")?.get_ref().as_integer()?.as_str();
         (version != "1").then(|| version.to_owned())
     }
 
-    /// What is left of the tree.
+    /// Returns the edited tree.
     pub(super) fn tree(&self) -> Spanned<DeTable<'t>> {
         self.root.clone()
     }
 
-    /// Where a problem stands.
+    /// Locates a problem.
     pub(super) fn locate(&self, problem: &PolicyProblem) -> ProblemLocation {
         let (mut path, mut node) = (Vec::new(), None);
         for step in &problem.path {
@@ -173,7 +173,7 @@ impl<'t> PolicyDocument<'t> {
             node = Some(next);
         }
         if path.len() == problem.path.len() {
-            // The first word of a text is its key; the others count as long as they lead further down.
+            // The first word of the message is its key. Further words count if they lead to a child.
             let own = problem.path.last().cloned();
             let is_own = |word: &&str| own != Some(PathStep::Key((*word).to_owned()));
             for (place, word) in problem.leading_words().filter(is_own).enumerate() {
@@ -205,7 +205,7 @@ impl<'t> PolicyDocument<'t> {
         }
     }
 
-    /// Whether a problem only follows from one that was found before: it is about something that was taken out.
+    /// Whether a problem is only a consequence of an earlier one, because it concerns a removed part.
     pub(super) fn is_consequence(&self, problem: &PolicyProblem, located: &ProblemLocation) -> bool {
         let of_table = |wanted: &[String], path: &[PathStep]| {
             path.iter().zip(wanted).all(|(step, key)| *step == PathStep::Key(key.clone()))
@@ -224,7 +224,7 @@ impl<'t> PolicyDocument<'t> {
         })
     }
 
-    /// Changes the tree so that a problem is no longer in it, and returns what was done; `None`: nothing helps.
+    /// Edits the tree so that it no longer contains a problem, and returns the edit. `None` if no edit helps.
     pub(super) fn repair(
         &mut self,
         problem: &PolicyProblem,
@@ -244,7 +244,7 @@ impl<'t> PolicyDocument<'t> {
             _ => located.path.clone(),
         };
         edits.extend([DocumentEdit::Place(path.clone()), DocumentEdit::Remove(path)]);
-        // What a sound value does not mend is taken out.
+        // If a placeholder does not fix the problem, the value is removed.
         let done = edits.into_iter().find(|edit| !self.was_placed_by(edit) && self.apply(edit))?;
         self.edits.push(done.clone());
         Some(done)
@@ -254,7 +254,7 @@ impl<'t> PolicyDocument<'t> {
         matches!(edit, DocumentEdit::Place(path) if self.placeholders.contains(path))
     }
 
-    /// Does what was done to another tree of the same text.
+    /// Repeats edits on another tree of the same text.
     pub(super) fn replay(&mut self, edits: &[DocumentEdit]) {
         for edit in edits {
             self.apply(edit);
@@ -262,7 +262,7 @@ impl<'t> PolicyDocument<'t> {
         }
     }
 
-    /// Whether what stands at a path is not what the file says.
+    /// Whether the value at a path is a placeholder.
     pub(super) fn is_placeholder(&self, path: &[PathStep]) -> bool {
         self.placeholders.iter().any(|placed| path.starts_with(placed))
     }
@@ -280,7 +280,7 @@ impl<'t> PolicyDocument<'t> {
                 is_placed
             }
             (Some(TomlContainer::List(list)), step, DocumentEdit::Remove(_)) => {
-                // The entries behind it move up: what was placed in them is no longer known.
+                // Removing an entry shifts the following ones, so placeholders in them are no longer known.
                 self.placeholders.retain(|placed| !placed.starts_with(above));
                 remove_entry(list, step)
             }
@@ -288,7 +288,7 @@ impl<'t> PolicyDocument<'t> {
         }
     }
 
-    /// What TOML says of a value, with the path to it.
+    /// Converts a TOML error into a problem with its path.
     pub(super) fn problem_from(&self, error: &toml::de::Error) -> PolicyProblem {
         let path = error.span().and_then(|span| self.path_of(&span)).unwrap_or_default();
         let (message, help) = reword(error.message());
@@ -300,7 +300,7 @@ impl<'t> PolicyDocument<'t> {
         PolicyProblem { path, help, ..PolicyProblem::from(of_key) }
     }
 
-    /// The deepest path whose key or value has this span.
+    /// Returns the deepest path whose key or value has this range.
     fn path_of(&self, span: &Range<usize>) -> Option<Vec<PathStep>> {
         let mut found = None;
         let mut nodes: Vec<(Vec<PathStep>, TomlNode<'_, 't>)> = entries(self.root.get_ref(), &[]);
@@ -330,7 +330,7 @@ fn entries<'a, 't>(table: &'a DeTable<'t>, path: &[PathStep]) -> Vec<(Vec<PathSt
     table.iter().map(entry).collect()
 }
 
-/// A table or a list of the tree, to be changed.
+/// A mutable table or list of the tree.
 enum TomlContainer<'a, 't> {
     Table(&'a mut DeTable<'t>),
     List(&'a mut DeArray<'t>),
@@ -353,7 +353,7 @@ fn container<'a, 't>(root: &'a mut DeTable<'t>, path: &[PathStep]) -> Option<Tom
     Some(at)
 }
 
-/// Puts a sound value under a key that a table must have, so that the rest of the table can be judged.
+/// Puts a placeholder under a required key, so that the rest of the table can be checked.
 fn insert_placeholder(table: &mut DeTable<'_>, key: &str) -> bool {
     let Some((_, text)) = REQUIRED.into_iter().find(|(required, _)| *required == key) else { return false };
     let Ok(value) = DeValue::parse(text) else { return false };
@@ -376,7 +376,7 @@ fn remove_entry(list: &mut DeArray<'_>, step: &PathStep) -> bool {
     true
 }
 
-/// What the reader of TOML says, in our words. `at` is the text that it points to.
+/// Rewords a message of the TOML parser. `at` is the text at the error.
 fn syntax_message(message: &str, at: &str) -> String {
     match message {
         "duplicate key" => format!("`{at}` is written twice"),
@@ -387,7 +387,7 @@ fn syntax_message(message: &str, at: &str) -> String {
     }
 }
 
-/// What serde says, in our words, and what may have been meant.
+/// Rewords a message of serde, and returns the help line with a suggestion.
 fn reword(message: &str) -> (String, Option<String>) {
     if let Some(rest) = message.strip_prefix("missing field ") {
         return (format!("the key {rest} is missing"), None);
@@ -403,7 +403,7 @@ fn reword(message: &str) -> (String, Option<String>) {
             None => suggest_name(name_only, known.iter().copied()),
         };
         let there_are = match (&help, known.is_empty()) {
-            (None, false) => format!("; there are `{}`", known.join("`, `")),
+            (None, false) => format!("; use one of `{}`", known.join("`, `")),
             _ => String::new(),
         };
         return (format!("{what} {name}{there_are}"), help);

@@ -1,5 +1,5 @@
-//! Where a grant stands in the policy, and what would have to be written there: the answers for people, beside
-//! [`Policy::grant`], which decides.
+//! Where a policy grants something, and which line would have to be added: explanations for people. [`Policy::grant`]
+//! makes the decisions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::rule::{self, GrantRule};
 /// A line that an operator could add to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ProposedLine {
-    /// The table, name by name: `plugins`, the id, `grant`.
+    /// The names of the table: `plugins`, the id, `grant`.
     pub table: Vec<String>,
-    /// The list in it.
+    /// The key of the list.
     pub key: GrantKey,
-    /// The line for the list; for `clock` and `random`, which are switches, `true`.
+    /// The line to add. `true` for the switches `clock` and `random`.
     pub line: String,
 }
 
@@ -31,8 +31,8 @@ impl Serialize for GrantKey {
     }
 }
 
-/// The lines that do not lie in one of `outer`, all as a list of the policy writes them. A line that cannot be read, or
-/// of a list that is not known, lies only in one that is written the same.
+/// Returns the lines of `inner` that no line of `outer` covers. Both are lists of the same policy key. A line that
+/// cannot be parsed, or that belongs to an unknown key, is covered only by an equal line.
 pub(crate) fn uncovered_lines<'a>(
     key: &str,
     outer: &BTreeSet<String>,
@@ -56,7 +56,7 @@ pub(crate) fn uncovered_lines<'a>(
     }
 }
 
-/// The line that would be proposed to an operator for a wish; `None` if the wish cannot be read.
+/// Returns the proposed line for a declared target. `None` if the target is invalid.
 fn proposed_line(key: GrantKey, target: &str, workspace: &Path) -> Option<String> {
     fn line<R: GrantRule>(target: &str, workspace: &Path) -> Option<String> {
         R::parse_declared(target, workspace).ok().map(|wish| wish.proposed_line(workspace))
@@ -65,8 +65,8 @@ fn proposed_line(key: GrantKey, target: &str, workspace: &Path) -> Option<String
 }
 
 impl Policy {
-    /// Where in the policy it is written what a tool gets of a kind: `[plugins.files.grant] fs_read`, and what narrows
-    /// it.
+    /// Returns where the policy defines what a tool gets for a key: `[plugins.files.grant] fs_read`, then the
+    /// narrower levels.
     #[must_use]
     pub fn grant_locations(
         &self,
@@ -87,8 +87,8 @@ impl Policy {
         .collect()
     }
 
-    /// The line that would grant a wish that [`Policy::grant`] refused, where it would have to stand; `None` if no
-    /// line would, or not one line alone.
+    /// Returns the line that would grant a declaration that [`Policy::grant`] refused, with its table. `None` if no
+    /// single line would.
     #[must_use]
     pub fn proposal(&self, plugin: &PluginId, tool: &ToolName, wish: &Capability) -> Option<ProposedLine> {
         let key = GrantKey::for_kind(&wish.kind)?;
@@ -105,15 +105,15 @@ impl Policy {
         Some(ProposedLine { table, key, line })
     }
 
-    /// Whether the policy has lines that could grant a plugin anything, whatever it declares.
+    /// Whether the policy could grant a plugin anything, whatever it declares.
     #[must_use]
     pub fn grants_anything(&self, plugin: &PluginId) -> bool {
         self.plugin_rules(plugin).is_some_and(RuleLists::grants_anything)
             || !self.reducer_bindings(plugin).is_empty()
     }
 
-    /// All limits that hold for a tool, with where each was set. `in_force` has their values; `asked_chars` is the
-    /// longest result that the tool's author wants.
+    /// Returns all limits of a tool with the places that set them. `in_force` has their values. `asked_chars` is the
+    /// longest result that the tool's author asks for.
     #[must_use]
     pub fn limit_rows(
         &self,
@@ -132,7 +132,7 @@ impl Policy {
         limits::limit_rows(in_force, &layers, asked_chars)
     }
 
-    /// The bounds of the host, with where each was set.
+    /// The limits of the host, with the places that set them.
     #[must_use]
     pub fn host_rows(&self) -> Vec<LimitRow> {
         self.host.limit_rows()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_stands_where_its_lists_are() {
+    fn grant_locations_are_the_tables_of_its_lists() {
         let policy = Policy::parse(FILE, Path::new("/w"), None).unwrap();
         let (files, tool) = (PluginId::new("files").unwrap(), |name| ToolName::new(name).unwrap());
         let stands = |name, profile| policy.grant_locations(&files, &tool(name), GrantKey::FsRead, profile);

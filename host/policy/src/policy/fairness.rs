@@ -1,13 +1,13 @@
-//! Warnings about a policy that lets one plugin take most of the host's places.
+//! Warnings about a policy that lets one plugin use most of the host's parallel calls.
 
 use super::Policy;
 use super::problem::PolicyProblem;
 use crate::limits::CallLimits;
 
 impl Policy {
-    /// Finds the tables that let one plugin run more calls at once than half of `parallel_calls`. The default of
-    /// `concurrency` is a quarter of that of `parallel_calls`. Beyond a half, slow calls of one plugin can leave only the
-    /// reserved places to all others. A host with a single place has nothing to share.
+    /// Finds the tables that let one plugin run more than half of `parallel_calls`. By default, `concurrency` is a
+    /// quarter of `parallel_calls`. Beyond a half, slow calls of one plugin can leave only the reserved permits to
+    /// all others. A host with a single permit has nothing to share.
     pub(super) fn check_fairness(&self, found: &mut Vec<PolicyProblem>) {
         let places = self.host.parallel_calls;
         if places <= 1 {
@@ -15,8 +15,8 @@ impl Policy {
         }
         let problem = |path: &[&str], concurrency: u32| {
             let message = format!(
-                "one plugin may run {concurrency} of the {places} calls of [host] parallel_calls at once, and its slow calls \
-                 delay those of all others"
+                "one plugin may run {concurrency} of the {places} parallel calls of the host, so its slow calls delay \
+                 all other plugins"
             );
             let help = format!("write `concurrency = {}`, or raise parallel_calls", places.div_ceil(4));
             PolicyProblem { help: Some(help), ..PolicyProblem::at_keys(path.iter().copied(), message) }
@@ -27,7 +27,7 @@ impl Policy {
         }
         for (id, plugin) in &self.plugins {
             let concurrency = plugin.section.limits.apply(of_all.clone()).concurrency;
-            // A section that says nothing of its own has the number of `[limits]`, which is told once.
+            // A section without its own value has the one of `[limits]`, which is reported once.
             if concurrency != of_all.concurrency && concurrency > places / 2 {
                 found.push(problem(&["plugins", id.as_str(), "limits", "concurrency"], concurrency));
             }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::policy::{KnownNames, PathKind};
 
-    /// The lines of the policy that are warned of.
+    /// Returns the lines with warnings.
     fn warned(policy: &str) -> Vec<usize> {
         let policy = format!("version = 1\nworkspace = \"/srv\"\n{policy}");
         let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_may_take_most_places_is_warned_about_where_it_stands() {
+    fn a_plugin_with_most_parallel_calls_is_reported_at_its_table() {
         assert_eq!(warned(""), [0_usize; 0]);
         assert_eq!(warned("[limits]\nconcurrency = 32"), [0_usize; 0]);
         assert_eq!(warned("[host]\nparallel_calls = 1\n"), [0_usize; 0], "nothing to share");

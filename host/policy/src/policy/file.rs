@@ -1,4 +1,4 @@
-//! The policy as it is written, and how it is read.
+//! The format of a policy file, and its conversion into a [`Policy`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::schema::{AbsolutePath, PluginKey, ProgramName, SecretName, ServerName
 use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
 
-/// A table that holds rules beside other keys. `serde(flatten)` would give up both the lines in errors and the
+/// Declares a table of grant rules and other keys. `serde(flatten)` would lose the line numbers of errors and the
 /// refusal of unknown keys.
 macro_rules! with_rules {
     (
@@ -55,78 +55,79 @@ macro_rules! with_rules {
     };
 }
 
-/// A Toolbay policy. What it does not allow is denied.
+/// A Toolbay policy. It denies everything that it does not allow.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Toolbay policy")]
 pub(super) struct PolicyFile {
     /// The version of this format: 1.
-    // Compared before all else, see [`read`].
+    // Checked before everything else, see [`read`].
     #[serde(rename = "version")]
     #[schemars(range(min = 1, max = 1))]
     _version: u32,
-    /// What `$workspace` and relative paths of calls mean, relative to the policy's folder, which is the default.
+    /// The folder for `$workspace` and for relative paths of calls, relative to the policy's folder. Default: that
+    /// folder.
     workspace: Option<String>,
-    /// Bounds of all calls together.
+    /// Limits of the whole host.
     #[serde(default)]
     host: HostLimitsPatch,
-    /// Bounds of a call of any plugin.
+    /// Limits of a call of any plugin.
     #[serde(default)]
     limits: CallLimitsPatch,
-    /// What one conversation may use up.
+    /// Limits of one session.
     #[serde(default)]
     session: SessionLimitsPatch,
-    /// What becomes of calls that no rule fits.
+    /// What happens to calls that no rule matches.
     #[serde(default)]
     permissions: PermissionsSection,
-    /// Which calls happen; the first rule that fits decides.
+    /// Permission rules; the first match decides.
     #[serde(default)]
     rule: Vec<permission::PermissionRuleSection>,
-    /// How results are given out.
+    /// How results are delivered.
     #[serde(default)]
     results: OutputSettings,
-    /// Whether the model is asked why it calls. Default: false.
+    /// Whether the model is asked for the reason of its calls. Default: false.
     toolcall_reason: Option<bool>,
-    /// Who may use the tools over HTTP. Default: this machine only.
+    /// Authentication and limits of the HTTP server. Default: local clients only.
     #[serde(default)]
     serve: ServePolicy,
-    /// Whether calls need the audit, and how much of it is kept.
+    /// Whether calls require the audit, and how much of it is kept.
     #[serde(default)]
     audit: AuditPolicy,
     /// Programs that `process` lists may name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ProgramName, ProgramSection>")]
     programs: BTreeMap<String, ProgramSection>,
-    /// Credentials that `secrets` lists may name.
+    /// Secrets that `secrets` lists may name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<SecretName, SecretSection>")]
     secrets: BTreeMap<String, SecretSection>,
-    /// Who calls under a profile sees and reaches no more than its table lets through.
+    /// Profiles by name. A call under a profile sees and accesses no more than the profile allows.
     #[serde(default)]
     profile: BTreeMap<String, ProfileSection>,
     /// Plugins by id. A plugin without a table can only compute.
     #[serde(default)]
     #[schemars(with = "BTreeMap<PluginKey, PluginSection>")]
     plugins: BTreeMap<String, PluginSection>,
-    /// Other MCP servers whose tools are taken.
+    /// Other MCP servers whose tools are imported.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ServerName, ServerSection>")]
     mcp: BTreeMap<String, ServerSection>,
-    /// Services that an OpenAPI document describes.
+    /// Services described by an OpenAPI document.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ServiceName, super::openapi::OpenApiSection>")]
     openapi: BTreeMap<String, super::openapi::OpenApiSection>,
 }
 
-/// What becomes of calls that no rule fits.
+/// What happens to calls that no rule matches.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 struct PermissionsSection {
-    /// What becomes of a call that no rule fits. Default: `allow`.
+    /// What happens to a call that no rule matches. Default: `allow`.
     default: Option<Action>,
     /// The same for tools whose author wants each call approved. Default: `ask`.
     needs_approval: Option<Action>,
-    /// How long a question waits for its answer; at most a day. Default: 5m.
+    /// How long an approval request waits for its reply; at most a day. Default: 5m.
     ask_timeout: OptionalQuantity<Duration, Timeout>,
 }
 
@@ -141,11 +142,11 @@ impl PermissionsSection {
     }
 }
 
-/// What becomes of calls that no rule of the profile fits.
+/// What happens to calls that no rule of the profile matches.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProfilePermissionsSection {
-    /// What becomes of a call that no rule fits.
+    /// What happens to a call that no rule matches.
     default: Action,
 }
 
@@ -153,88 +154,88 @@ pub(super) struct ProfilePermissionsSection {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PluginSection {
-    /// File in the plugin directory that gets this id. Default: `ID.wasm`.
+    /// The file in the plugin directory that gets this id. Default: `ID.wasm`.
     pub(super) file: Option<String>,
-    /// The only content that is loaded under this id, SHA-256 in hex.
+    /// The only content that is loaded under this id, as SHA-256 in hex.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     pub(super) sha256: Option<String>,
-    /// Its tools that ask for it pass lists of toolsets.
+    /// Whether its always-included tools are visible regardless of toolset lists.
     #[serde(default)]
     pub(super) always_include: bool,
     /// Settings that the plugin can read; never secrets.
     #[serde(default)]
     pub(super) config: BTreeMap<String, serde_json::Value>,
-    /// Limits of this plugin, over those of all.
+    /// Limits of this plugin; they override the limits of all plugins.
     #[serde(default)]
     pub(super) limits: CallLimitsPatch,
-    /// Calls of all its tools run one after the other.
+    /// Whether all calls of its tools run one after another.
     #[serde(default)]
     pub(super) serial: bool,
-    /// How many calls of one session to one tool an instance may answer; 0 and 1: one.
+    /// How many calls of one session to one tool an instance may serve; 0 and 1 mean one.
     #[serde(default)]
     #[schemars(range(max = MAX_REUSE))]
     pub(super) reuse: u32,
-    /// How this plugin's results are given out.
+    /// How this plugin's results are delivered.
     #[serde(default)]
     pub(super) results: OutputSettings,
-    /// Whether the model is asked why it calls.
+    /// Whether the model is asked for the reason of its calls.
     pub(super) toolcall_reason: Option<bool>,
-    /// What the plugin may reach. What is absent grants nothing.
+    /// What the plugin may access. An absent list grants nothing.
     #[serde(default)]
     pub(super) grant: GrantSection,
-    /// Tools that get less, by the tool's name without the plugin.
+    /// Tools with narrower grants, by the tool's name without the plugin.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ToolKey, ToolSection>")]
     pub(super) tools: BTreeMap<String, ToolSection>,
 }
 
 kinds!(with_rules! {
-    /// What a plugin may reach.
+    /// What a plugin may access.
     struct GrantSection {
-        /// Qualified names of other plugins' tools whose results its reducers may see; `PLUGIN__TOOL = REDUCER` if the
-        /// reducer has another name than the tool.
+        /// Qualified names of other plugins' tools whose results its reducers receive; `PLUGIN__TOOL = REDUCER` if
+        /// the reducer's name differs from the tool's.
         #[schemars(inner(regex(pattern = "^[^=]+__[^=]*(=.*[^ ].*)?$")))]
         reduce: Vec<String>,
     }
 });
 
 kinds!(with_rules! {
-    /// What is absent leaves the plugin's grant as it is; what is there narrows it.
+    /// An absent list leaves the plugin's grant unchanged; a present list narrows it.
     struct ToolSection {
-        /// Limits of this tool, over the plugin's.
+        /// Limits of this tool; they override the plugin's limits.
         #[schemars(schema_with = "tool_limits_schema")]
         limits: CallLimitsPatch,
-        /// Its calls run one after the other.
+        /// Whether its calls run one after another.
         serial: Option<bool>,
-        /// For how long a session may look a result up instead of running it again; at most a day.
+        /// How long a session may reuse a result instead of running the tool again; at most a day.
         cache: OptionalQuantity<Duration, Timeout>,
-        /// How this tool's results are given out.
+        /// How this tool's results are delivered.
         results: OutputSettings,
-        /// Whether the model is asked why it calls.
+        /// Whether the model is asked for the reason of its calls.
         toolcall_reason: Option<bool>,
     }
 });
 
 kinds!(with_rules! {
-    /// What calls under the profile see and reach. An absent list narrows nothing.
+    /// What calls under the profile see and access. An absent list narrows nothing.
     struct ProfileSection {
-        /// Plugins whose tools are seen, by id.
+        /// Plugins whose tools are visible, by id.
         plugins: Option<BTreeSet<String>>,
-        /// Toolsets that are seen.
+        /// Visible toolsets.
         toolsets: Option<BTreeSet<String>>,
-        /// Tools that are seen, by qualified name.
+        /// Visible tools, by qualified name.
         tools: Option<BTreeSet<String>>,
-        /// Other MCP servers whose tools are seen, by name.
+        /// Other MCP servers whose tools are visible, by name.
         mcp_servers: Option<BTreeSet<String>>,
-        /// For some of these servers the tools that are seen.
+        /// The visible tools of single MCP servers.
         mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
-        /// Tools that are not seen, whatever lets them in.
+        /// Hidden tools, even if another list includes them.
         exclude_tools: BTreeSet<String>,
-        /// The list has only what is always included; the rest is found by search.
+        /// Whether only always-included tools are listed. All others are found by search.
         lazy: bool,
         /// Rules that make those of the policy stricter.
         rule: Vec<permission::PermissionRuleSection>,
-        /// What becomes of a call that none of these rules fits.
+        /// What happens to a call that none of these rules matches.
         permissions: Option<ProfilePermissionsSection>,
     }
 });
@@ -243,46 +244,46 @@ kinds!(with_rules! {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ProgramSection {
-    /// The file that is run, an absolute path.
+    /// The file to run, an absolute path.
     #[schemars(with = "AbsolutePath")]
     path: PathBuf,
-    /// The variables it gets.
+    /// Its environment variables.
     #[serde(default)]
     env: RuleList<EnvRule>,
-    /// Names of variables that a plugin may set for it.
+    /// Names of variables that a plugin may set.
     #[serde(default)]
     guest_env: RuleList<EnvRule>,
-    /// Whether it may use the network: all of it.
+    /// Whether it may use the network, without restrictions.
     #[serde(default)]
     network: bool,
-    /// The folder in which it starts, unless the plugin names another. Default: `$workspace`.
+    /// The folder in which it starts, unless the plugin names another one. Default: `$workspace`.
     cwd: Option<String>,
-    /// How long one run may take. Default: the call's time-out.
+    /// Timeout of one run. Default: the call's timeout.
     #[serde(default)]
     timeout: OptionalQuantity<Duration, Time>,
-    /// Address space of each of its processes, as a text like `512MiB`.
+    /// Address space of each of its processes, as a string such as `512MiB`.
     #[serde(default)]
     memory: OptionalQuantity<u64, Size>,
-    /// Processes that it and all it starts may be at once. Default: 256.
+    /// Most processes of the program, its descendants included. Default: 256.
     #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
-    /// Whole folders and files that it may read besides those of the tool.
+    /// Whole folders and files that it may read, besides those of the tool.
     #[serde(default)]
     read: FolderList,
-    /// Whole folders and files that it may write besides those of the tool.
+    /// Whole folders and files that it may write, besides those of the tool.
     #[serde(default)]
     write: FolderList,
-    /// Whole folders and files whose programs it may run besides the system's.
+    /// Whole folders and files from which it may run programs, besides the system's.
     #[serde(default)]
     execute: FolderList,
-    /// Whether it may change modes, owners and attributes, of every file of the host's user.
+    /// Whether it may change modes, owners and attributes of every file of the host's user.
     #[serde(default)]
     chmod: bool,
-    /// What happens where the kernel cannot confine it. Default: `required`.
+    /// What happens if the kernel cannot confine it. Default: `required`.
     sandbox: Option<SandboxMode>,
 }
 
-/// A credential that `secrets` lists may name. Its value is never in the policy.
+/// A secret that `secrets` lists may name. Its value is never in the policy.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("anyOf" = [
@@ -290,19 +291,19 @@ struct ProgramSection {
     {"required": ["reveal"], "properties": {"reveal": {"const": true}}},
 ]))]
 struct SecretSection {
-    /// Where the value is: `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
+    /// The source of the value: `env:NAME`, `file:/absolute/path` or `keyring:NAME`.
     #[schemars(regex(pattern = "^((env|keyring):[^=]+|file:/.*)$"))]
     from: String,
-    /// Where it may be sent, as origins: `https://api.example.com`.
+    /// The origins that may receive it: `https://api.example.com`.
     #[serde(default)]
     origins: RuleList<NetRule>,
-    /// The request headers it may be put into. Default: `authorization`.
+    /// The request headers that may carry it. Default: `authorization`.
     #[serde(default)]
     headers: Vec<String>,
-    /// The query parameters it may be put into, by services of OpenAPI documents only.
+    /// The query parameters that may carry it, for services of OpenAPI documents only.
     #[serde(default)]
     query: Vec<String>,
-    /// The plugin gets the value itself; otherwise a placeholder that the host replaces.
+    /// Whether plugins get the value itself. Otherwise they get a placeholder that the host replaces.
     #[serde(default)]
     reveal: bool,
 }
@@ -311,7 +312,7 @@ fn tool_limits_schema(_: &mut SchemaGenerator) -> Schema {
     table::table_schema::<CallLimits>(|entry| !entry.has(LimitFlag::PerPlugin))
 }
 
-/// Makes a policy of what is left of a file, up to the first mistake.
+/// Converts an edited document into a policy. Stops at the first mistake.
 pub(super) fn read(
     document: &PolicyDocument<'_>,
     base: &Path,
@@ -369,7 +370,7 @@ pub(super) fn read(
     Ok(policy)
 }
 
-/// The folder that `$workspace` means.
+/// Returns the folder that `$workspace` stands for.
 fn workspace_folder(
     written: Option<&str>,
     base: &Path,
@@ -398,7 +399,7 @@ impl Policy {
         if sections.len() > MAX_SERVERS {
             return Err(PolicyProblem::at_keys(
                 ["mcp"],
-                format!("a policy has at most {MAX_SERVERS} servers"),
+                format!("a policy can have at most {MAX_SERVERS} servers"),
             ));
         }
         for (name, section) in sections {
@@ -428,7 +429,7 @@ impl ReducerBinding {
     }
 }
 
-/// Checks a SHA-256 in hex and writes it in lower case.
+/// Checks a SHA-256 in hex and converts it to lower case.
 pub(super) fn normalize_sha256(sha256: &mut Option<String>) -> Result<(), String> {
     let Some(digest) = sha256 else { return Ok(()) };
     digest.make_ascii_lowercase();
@@ -442,7 +443,7 @@ impl PluginSection {
     fn resolve(mut self, workspace: &Path) -> Result<PluginPolicy, PolicyProblem> {
         self.limits.check().map_err(nest_under(["limits"]))?;
         if self.reuse > MAX_REUSE {
-            return Err(format!("`reuse` can be at most {MAX_REUSE} calls").into());
+            return Err(format!("`reuse` must be at most {MAX_REUSE}").into());
         }
         normalize_sha256(&mut self.sha256)?;
         let reduce = self.grant.reduce.iter().map(|entry| ReducerBinding::parse(entry));
@@ -454,10 +455,10 @@ impl PluginSection {
             tools.insert(id, section.resolve(workspace).map_err(nest_under(["tools", name.as_str()]))?);
         }
         let rules = self.grant.rules(workspace).map_err(nest_under(["grant"]))?;
-        let in_a_lane = self.serial || tools.values().any(|tool| tool.section.serial == Some(true));
-        if in_a_lane && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
-            let message = "`invoke` and `serial` exclude each other: a call that holds its lane while it waits for calls \
-                           of its own could wait for itself; give tools that call others a plugin of their own";
+        let is_serial = self.serial || tools.values().any(|tool| tool.section.serial == Some(true));
+        if is_serial && rules.invoke.as_ref().is_some_and(|rules| !rules.is_empty()) {
+            let message = "`invoke` and `serial` exclude each other: a serial call that waits for nested calls could \
+                           wait for itself; move the tools that call others to a separate plugin";
             return Err(PolicyProblem::at_keys(["grant"], message));
         }
         Ok(PluginPolicy { section: self, rules, reduce, tools })
@@ -476,7 +477,7 @@ impl ProfileSection {
         let rules = self.rules(workspace)?;
         let of_profile = self::parse_rules(self.rule)?;
         let fallback = self.permissions.map_or(Action::Allow, |permissions| permissions.default);
-        // What an author wants approved is the policy's to decide.
+        // `needs_approval` is decided by the policy, not by a profile.
         let permissions =
             Permissions { needs_approval: Action::Allow, ..Permissions::new(of_profile, fallback) };
         Ok(Profile {
@@ -502,7 +503,7 @@ impl ProgramSection {
         };
         let guest_env = self.guest_env.rules_or_empty("guest_env", workspace)?;
         if guest_env.iter().any(|rule| rule.value.is_some()) {
-            return Err("`guest_env` has names without values: the plugin sets them".to_owned());
+            return Err("`guest_env` must list names without values: the plugin sets the values".to_owned());
         }
         let cwd = PathRule::parse(self.cwd.as_deref().unwrap_or("$workspace"), workspace);
         Ok(Program {

@@ -1,4 +1,4 @@
-//! From what a tool declares and what the operator allows to what the tool gets: one pure function.
+//! Computes what a tool gets from its declarations and the policy, as one pure function.
 
 use ipnet::IpNet;
 
@@ -11,28 +11,28 @@ use crate::name::{PluginId, ToolName};
 use crate::refusal::PolicyRefusal;
 use crate::rule::{self, GrantRule, intersect_lists};
 
-/// Most rules of one kind that several wishes of one tool come to; each is asked about each use. What one wish alone
-/// comes to, the policy bounds.
+/// Most rules of one key that several declarations of one tool can produce together, because each use is compared
+/// with all of them. A single declaration is bounded by the policy itself.
 const MAX_RULES: usize = 256;
 
-/// What became of one declared capability.
+/// The decision about one declared capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantDecision {
-    /// The wish.
+    /// The declared capability.
     pub capability: Capability,
-    /// What of it is granted, as a policy would write it; empty: nothing.
+    /// The granted part as policy lines. Empty if nothing is granted.
     pub granted: Vec<String>,
-    /// Why nothing is granted: the policy lines that would grant it, or why none can.
+    /// Why nothing is granted: the policy lines that would grant it, or the reason why none can.
     pub hint: Option<String>,
 }
 
 impl Grants {
-    /// What was declared and is not granted at all.
+    /// The declared capabilities that are not granted at all.
     pub fn missing(&self) -> impl Iterator<Item = &GrantDecision> {
         self.decisions.iter().filter(|decision| decision.hint.is_some())
     }
 
-    /// Why the tool cannot run at all: a capability that is not optional is missing.
+    /// Returns why the tool cannot run: a required capability is missing.
     #[must_use]
     pub fn unavailable(&self) -> Option<PolicyRefusal> {
         let missing = self.missing().find(|decision| !decision.capability.optional)?;
@@ -46,7 +46,7 @@ impl Grants {
     }
 }
 
-/// The rules that hold for one tool in one profile.
+/// The rules of all levels for one tool in one profile.
 pub(super) struct GrantLevels<'a> {
     policy: &'a Policy,
     plugin: &'a PluginId,
@@ -54,13 +54,13 @@ pub(super) struct GrantLevels<'a> {
     plugin_rules: Option<&'a RuleLists>,
     tool_rules: Option<&'a RuleLists>,
     profile: Option<(&'a str, &'a RuleLists)>,
-    /// The service it belongs to, if that is no plugin.
+    /// The service of the tool, if it does not belong to a plugin.
     service: Option<&'a OpenApiService>,
 }
 
 impl Policy {
-    /// What a tool gets: its declarations, cut down to the plugin's grant, to the tool's section and to the profile.
-    /// A profile that is not in the policy grants nothing.
+    /// Computes the grants of a tool: the intersection of its declarations, the plugin's grant, the tool's section
+    /// and the profile. An unknown profile grants nothing.
     #[must_use]
     pub fn grant(
         &self,
@@ -83,7 +83,7 @@ impl Policy {
 }
 
 impl<'a> GrantLevels<'a> {
-    /// Those of a tool of a service, whose section says all that it may.
+    /// Creates the levels for a tool of a service. Only the service's section grants something.
     pub(super) fn for_service(
         policy: &'a Policy,
         service: &'a OpenApiService,
@@ -94,7 +94,7 @@ impl<'a> GrantLevels<'a> {
         Self { policy, plugin, tool, plugin_rules: of_plugin, tool_rules: None, profile: None, service }
     }
 
-    /// What the declarations come to under a profile. One that is not in the policy grants nothing.
+    /// Computes the grants for the declarations under a profile. An unknown profile grants nothing.
     pub(super) fn grant(self, declared: &[Capability], profile: Option<&str>) -> Grants {
         let unknown = RuleLists::deny_all();
         let profile =
@@ -136,7 +136,7 @@ impl GrantLevels<'_> {
         kinds!(decide! { self grants })
     }
 
-    /// Cuts one wish down and adds what is left of it to `granted`.
+    /// Narrows one declaration and adds the rest to `granted`.
     fn narrow<R: GrantRule>(
         &self,
         wish: &Capability,
@@ -151,7 +151,7 @@ impl GrantLevels<'_> {
             reach.to_vec()
         } else {
             let wanted = R::parse_declared(&wish.target, workspace);
-            vec![wanted.map_err(|e| format!("Its author wrote a target the host cannot read: {e}."))?]
+            vec![wanted.map_err(|e| format!("Its author declared an invalid target: {e}."))?]
         };
         let mut found = intersect_lists(&wanted, self.plugin_rules.and_then(&list).unwrap_or_default());
         if let Some(narrow) = self.tool_rules.and_then(&list) {
@@ -183,7 +183,7 @@ impl GrantLevels<'_> {
         found
     }
 
-    /// What would grant a declared wish, as far as an operator is asked for it: `line` is that.
+    /// Returns the hint for a refused declaration. `line` is the proposed policy line.
     fn hint(&self, wish: &Capability, key: GrantKey, line: &str) -> String {
         let advice = match self.service {
             Some(service) => self.policy.advise_openapi(service, None, key, line),
@@ -197,23 +197,23 @@ impl GrantLevels<'_> {
 
     fn outside_profile_hint(&self, key: GrantKey) -> String {
         let name = self.profile.map_or("", |(name, _)| name);
-        format!("The profile `{name}` does not reach so far: see `{}` in [profile.{name}].", key.name())
+        format!("The profile `{name}` does not allow it: see `{}` in [profile.{name}].", key.name())
     }
 
     fn missing_profile_hint(&self, key: GrantKey) -> String {
         match self.profile {
             None => {
-                "It asks for what the profile of the call reaches, and the call has no profile.".to_owned()
+                "It asks for the grants of the profile, and the call has no profile.".to_owned()
             }
             Some((name, _)) => {
-                format!("It asks for what the profile reaches, and [profile.{name}] has no `{}`.", key.name())
+                format!("It asks for the grants of the profile, and [profile.{name}] has no `{}`.", key.name())
             }
         }
     }
 }
 
-/// Adds what one wish came to, without what is there already; returns whether it was not too much. Each rule is compared
-/// with each that is there and never with those of its own wish, among which none covers another.
+/// Adds the rules of one declaration, without covered ones. Returns false if there would be too many. Rules of the
+/// same declaration never cover each other, so each rule is only compared with the earlier ones.
 fn merge_rules<R: GrantRule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
     let is_new = |new: &R| !granted.iter().any(|old| rule::covers(old, new));
     let new: Vec<R> = found.into_iter().filter(is_new).collect();
@@ -227,8 +227,8 @@ fn merge_rules<R: GrantRule>(granted: &mut Vec<R>, found: Vec<R>) -> bool {
 
 fn too_many_rules_hint(key: GrantKey) -> String {
     format!(
-        "With the tool's other wishes it meets more than {MAX_RULES} lines of `{}`: its author should ask for less, or \
-         you write fewer and wider lines.",
+        "With the tool's other declarations it matches more than {MAX_RULES} lines of `{}`: its author should ask for less, or \
+         you should write fewer and wider lines.",
         key.name()
     )
 }

@@ -1,4 +1,4 @@
-//! How far a tool gets on the network: no further than the policy lets it, however its author declares it.
+//! Network grants never exceed the policy, however an author declares them.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn far(grants: &Grants, target: &str) -> Option<AddressScope> {
 }
 
 #[test]
-fn a_declaration_does_not_turn_every_public_host_into_a_named_one() {
+fn a_declaration_does_not_widen_the_address_scope() {
     let (policy, web) = (policy(), PluginId::new("web").unwrap());
     let (public, named) = (Some(AddressScope::PublicOnly), Some(AddressScope::IncludingPrivate));
     for (declared, profile, tool, target, expect) in [
@@ -67,7 +67,7 @@ fn a_declaration_does_not_turn_every_public_host_into_a_named_one() {
 }
 
 #[test]
-fn a_named_host_stands_beside_every_host() {
+fn a_named_host_is_kept_beside_every_host() {
     let (policy, web) = (policy(), PluginId::new("web").unwrap());
     let grants = policy.grant(&web, &ToolName::new("fetch").unwrap(), &[net("https://*:*")], None);
     assert_eq!(grants.decisions[0].granted, ["https://*", "https://wiki.corp.example"]);
@@ -78,7 +78,7 @@ fn a_named_host_stands_beside_every_host() {
 }
 
 #[test]
-fn an_update_that_names_a_host_instead_of_all_is_judged_by_how_far_it_gets() {
+fn an_update_that_names_a_host_is_compared_by_address_scope() {
     let (policy, web) = (policy(), PluginId::new("web").unwrap());
     let tool = ToolName::new("fetch").unwrap();
     let of = |plugin: &PluginId, target: &str| {
@@ -87,13 +87,13 @@ fn an_update_that_names_a_host_instead_of_all_is_judged_by_how_far_it_gets() {
     let before = of(&PluginId::new("all").unwrap(), "https://*");
     let beyond = |target: &str, known: &Authority| of(&web, target).lines_not_in(known, Path::new("/w"));
     let private = "fetch: net_private 10.0.0.0/8";
-    // One of all, and no further: no more than was agreed to.
+    // One of all hosts with the same scope is covered by the consent.
     assert_eq!(beyond("https://vault.corp", &before), [private]);
     assert_eq!(
         beyond("https://wiki.corp.example", &before),
         ["fetch: net https://wiki.corp.example", private]
     );
-    // Records from before a line could say `public` hold the host itself, which is the wider of both.
+    // An old record without the word `public` covers the host itself, which is the wider scope.
     let old = of(&web, "https://wiki.corp.example");
     assert_eq!(beyond("https://wiki.corp.example public", &old), [""; 0]);
 }

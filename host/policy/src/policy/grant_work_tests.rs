@@ -1,4 +1,4 @@
-//! How much work a grant is, and how much it comes to at most.
+//! Bounds on the time to compute a grant and on its size.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ fn wishes(kind: &CapabilityKind, targets: impl Iterator<Item = String>) -> Vec<C
     targets.map(wish).collect()
 }
 
-/// What one tool gets of a kind for these targets, where the policy has these lines.
+/// The grants of one tool for targets of one kind, with these policy lines.
 fn granted(kind: &CapabilityKind, lines: &[String], targets: impl Iterator<Item = String>) -> Grants {
     let key = GrantKey::for_kind(kind).unwrap().name();
     let lines: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect();
@@ -24,10 +24,10 @@ fn granted(kind: &CapabilityKind, lines: &[String], targets: impl Iterator<Item 
 }
 
 #[test]
-fn many_wishes_and_many_lines_are_joined_in_a_moment() {
+fn many_declarations_and_lines_are_merged_quickly() {
     let (a, most) = ("a".repeat(120), 32);
     let start = Instant::now();
-    // None covers another, and each overlaps each.
+    // No pattern covers another, and all pairs overlap.
     let words = (0..most).map(|n| format!("* *{a}{n:02}*{a}*"));
     assert_eq!(granted(&CapabilityKind::Process, &["git *".to_owned()], words).process.len(), most);
     let patterns = (0..most).map(|n| {
@@ -45,7 +45,7 @@ fn many_wishes_and_many_lines_are_joined_in_a_moment() {
 }
 
 #[test]
-fn what_several_wishes_come_to_is_bounded_and_what_one_comes_to_is_the_policys() {
+fn the_rules_of_several_declarations_are_bounded() {
     let lines: Vec<String> = (0..300).map(|n| format!("/srv/{n}")).collect();
     let targets = ["**", "/srv/7/x", "**/*x*", "/srv/8/**"];
     let grants = granted(&CapabilityKind::FsRead, &lines, targets.iter().map(ToString::to_string));

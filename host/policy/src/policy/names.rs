@@ -1,4 +1,4 @@
-//! Programs and secrets that one part of a policy names and another defines.
+//! Checks that the programs, secrets and sources that a policy names are defined, and defined once.
 
 use super::problem::{PolicyProblem, nest_under};
 use super::{MAX_SHOWN, Policy, RuleLists};
@@ -7,7 +7,7 @@ use crate::capability::secret::{Secret, SecretRule, SecretSource};
 use crate::text::one_line;
 
 impl Policy {
-    /// The lists of all tables, each with the keys that lead to it.
+    /// Returns the lists of all tables, each with the keys of its table.
     pub(super) fn tables(&self) -> impl Iterator<Item = (Vec<&str>, &RuleLists)> {
         let plugins = self.plugins.iter().flat_map(|(id, plugin)| {
             let tools = plugin.tools.iter();
@@ -21,7 +21,7 @@ impl Policy {
         )
     }
 
-    /// A grant that names a program or a secret that nobody defined would never work.
+    /// Refuses grants of undefined programs and secrets, because they would never work.
     pub(super) fn check_names(&self) -> Result<(), PolicyProblem> {
         for (table, rules) in self.tables() {
             for rule in rules.process.iter().flatten() {
@@ -46,16 +46,16 @@ impl Policy {
         self.check_servers()
     }
 
-    /// Two sources of one name could be mistaken for each other.
+    /// Refuses two sources with the same name.
     fn check_sources(&self) -> Result<(), PolicyProblem> {
         let taken = self.plugins.keys().find_map(|id| Some((id, self.conflicting_section(id)?)));
         taken.map_or(Ok(()), |(id, table)| {
-            let message = format!("{table} has this name; give one of the two another name");
+            let message = format!("{table} already has this name; rename one of the two");
             Err(PolicyProblem::at_keys(["plugins", id.as_str()], message))
         })
     }
 
-    /// A secret that a key names.
+    /// Returns the secret that a key names.
     pub(super) fn find_secret(&self, key: &str, name: &str) -> Result<&Secret, PolicyProblem> {
         self.secrets.get(name).ok_or_else(|| {
             let shown = one_line(name, MAX_SHOWN);
@@ -65,7 +65,7 @@ impl Policy {
         })
     }
 
-    /// A variable that holds a secret is not to reach guests in the clear by another way.
+    /// Refuses a variable that holds a secret: guests would get the secret in the clear.
     pub(super) fn check_variable(&self, rule: &EnvRule) -> Result<(), PolicyProblem> {
         let (None, name) = (&rule.value, &rule.name) else { return Ok(()) };
         let is_source = |secret: &Secret| secret.from == SecretSource::Env(name.clone()) && !secret.reveal;

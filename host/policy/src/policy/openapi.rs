@@ -1,8 +1,8 @@
-//! `[openapi.NAME]`: services that an OpenAPI document describes, as tools, and what the operator says of each.
+//! `[openapi.NAME]`: services described by an OpenAPI document. Their operations become tools.
 //!
-//! Where such tools reach is not granted in lists: it is the service that the section, or a document the operator pinned or
-//! holds, names, and of it the operations that are included. What a section lists beside that (`net`, `net_private`) is for
-//! where the service leads to. A profile narrows all of it, as it narrows grants.
+//! The tools of a service can send requests to its included operations without a `net` grant. The server is set in
+//! the section, or in a document that the operator pinned or stores in a file. `net` and `net_private` of a section
+//! only cover redirects and private networks. A profile narrows all of it, like other grants.
 
 mod section;
 
@@ -33,46 +33,46 @@ use crate::permission::{self, Action};
 use crate::quantity::unit::{OptionalQuantity, Timeout};
 use crate::text::one_line;
 
-/// Longest name of a section, in characters: with `__` it stands before the names of all tools, and some clients take 45
-/// characters together.
+/// Longest name of a section, in characters. It prefixes all tool names, and some clients accept only 45 characters
+/// in total.
 pub const MAX_NAME: usize = 24;
-/// Longest qualified name of such a tool, in characters: what every client and vendor takes.
+/// Longest qualified tool name, in characters: the limit that every client and vendor accepts.
 pub const MAX_QUALIFIED: usize = 45;
-/// How long a fetched document is used before its server is asked for a newer one, unless the section says otherwise.
+/// Default time after which a fetched document is refreshed.
 const DEFAULT_REFRESH: Duration = Duration::from_secs(3600);
 
-/// One section.
+/// A service of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenApiService {
-    /// What the operator calls it; stands before the names of its tools.
+    /// The operator's name for the service. It prefixes the names of its tools.
     pub name: PluginId,
-    /// Where its document is.
+    /// The location of its document.
     pub document: DocumentLocation,
-    /// The only content of the document that is taken, SHA-256 in lower-case hex.
+    /// The only accepted content of the document, as SHA-256 in lower-case hex.
     pub sha256: Option<String>,
-    /// How long a fetched document is used before its server is asked for a newer one.
+    /// Time after which a fetched document is refreshed.
     pub refresh: Duration,
-    /// The base of all requests, instead of what the document says.
+    /// The base URL of all requests. It overrides the document.
     pub server: Option<String>,
     /// Values for the variables of the document's server.
     pub variables: BTreeMap<String, String>,
-    /// Which operations become tools; empty: all.
+    /// Operations that become tools. Empty includes all.
     pub include: Vec<String>,
-    /// Which of them do not.
+    /// Operations that do not become tools, even if `include` matches.
     pub exclude: Vec<String>,
-    /// Names of secrets by the document's security schemes.
+    /// Names of secrets, by the document's security schemes.
     pub secrets: BTreeMap<String, String>,
-    /// What is sent with each request.
+    /// Headers of every request.
     pub headers: BTreeMap<String, ServiceHeader>,
-    /// Which calls want to be approved.
+    /// Which calls need approval.
     pub approve: ApprovalMode,
-    /// The built-in reducer for results; `None`: none.
+    /// The built-in reducer for results.
     pub reduce: Option<String>,
-    /// Further places that the service may redirect to.
+    /// Further targets of redirects.
     pub net: Vec<NetRule>,
-    /// Private networks that the service, and its document, may be in.
+    /// Private networks in which the service and its document may be.
     pub net_private: Vec<IpNet>,
-    /// Tools with a section of their own.
+    /// Settings of single tools.
     pub tools: BTreeMap<ToolName, OpenApiToolSettings>,
     encoded_slashes: bool,
     limits: CallLimitsPatch,
@@ -81,52 +81,52 @@ pub struct OpenApiService {
     toolcall_reason: Option<bool>,
 }
 
-/// What is said of one tool of a service.
+/// Settings of one tool of a service.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServiceToolSection")]
 pub struct OpenApiToolSettings {
-    /// Makes the rules stricter for this tool.
+    /// A permission that makes the rules stricter for this tool.
     #[serde(default, deserialize_with = "section::read_stricter_action")]
     #[schemars(with = "Option<section::StricterAction>")]
     pub permission: Option<Action>,
-    /// Whether somebody is asked about its calls, unless a rule fits.
+    /// Whether its calls need approval if no rule matches.
     pub approve: Option<bool>,
-    /// For how long a session may look a result up instead of calling again; at most a day.
+    /// How long a session may reuse a result instead of sending the request again; at most a day.
     #[serde(default)]
     cache: OptionalQuantity<Duration, Timeout>,
-    /// The built-in reducer for its results; `none` for none.
+    /// The built-in reducer for its results; `none` turns it off.
     pub reduce: Option<String>,
-    /// Whether values in its path may have slashes in them.
+    /// Whether path values may contain slashes.
     encoded_slashes: Option<bool>,
-    /// Limits of this tool, over the service's.
+    /// Limits of this tool; they override the service's limits.
     #[serde(default, deserialize_with = "section::read_service_limits")]
     #[schemars(schema_with = "section::service_tool_limits_schema")]
     limits: CallLimitsPatch,
-    /// Whether its calls run one after the other.
+    /// Whether its calls run one after another.
     serial: Option<bool>,
-    /// How its results are given out.
+    /// How its results are delivered.
     #[serde(default, deserialize_with = "section::read_results")]
     #[schemars(with = "section::ServiceResultsSection")]
     results: OutputSettings,
-    /// Whether the model is asked why it calls.
+    /// Whether the model is asked for the reason of its calls.
     toolcall_reason: Option<bool>,
 }
 
-/// Where a document is.
+/// The location of an OpenAPI document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DocumentLocation {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// On a server.
+    /// A URL.
     Url(Url),
 }
 
 impl DocumentLocation {
-    /// Reads a path, relative to `base`, or a URL.
+    /// Parses a URL, or a path relative to `base`.
     ///
     /// # Errors
-    /// It is a URL that is not fetched.
+    /// The URL has credentials or an unsupported scheme.
     pub fn parse(text: &str, base: &Path) -> Result<Self, String> {
         if text.is_empty() {
             return Err("it is empty".to_owned());
@@ -134,11 +134,11 @@ impl DocumentLocation {
         if !text.contains("://") {
             return Ok(Self::File(base.join(text)));
         }
-        let url = Url::parse(text).map_err(|e| format!("`{}` is no URL: {e}", one_line(text, 200)))?;
+        let url = Url::parse(text).map_err(|e| format!("`{}` is not a URL: {e}", one_line(text, 200)))?;
         match url.scheme() {
             "https" | "http" if url.username().is_empty() && url.password().is_none() => Ok(Self::Url(url)),
-            "https" | "http" => Err("a user name or password has no place in a URL".to_owned()),
-            _ => Err("write a path, or a URL of `https`".to_owned()),
+            "https" | "http" => Err("a URL must not contain a user name or password".to_owned()),
+            _ => Err("write a path or an `https` URL".to_owned()),
         }
     }
 
@@ -161,35 +161,35 @@ impl std::fmt::Display for DocumentLocation {
     }
 }
 
-/// The value of a header that is sent with each request.
+/// The value of a request header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceHeader {
-    /// This text.
+    /// A plain text.
     Plain(String),
-    /// The value of a secret, behind a text.
+    /// A secret with a prefix.
     Secret {
-        /// Its name.
+        /// The name of the secret.
         secret: String,
-        /// What stands before the value, `Bearer ` for instance.
+        /// Text before the value, such as `Bearer `.
         prefix: String,
     },
 }
 
-/// Which calls of a service want to be approved.
+/// Which calls of a service need approval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalMode {
-    /// None, unless a rule says so.
+    /// No calls, unless a rule asks.
     #[default]
     None,
-    /// Those that can change something: all but `GET` and `HEAD`.
+    /// Calls that can change data: all methods except `GET` and `HEAD`.
     Writes,
-    /// All.
+    /// All calls.
     All,
 }
 
 impl OpenApiService {
-    /// The file of its document, if that is one.
+    /// The file of its document, if it is a file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         match &self.document {
@@ -198,7 +198,7 @@ impl OpenApiService {
         }
     }
 
-    /// The names of all secrets that it names.
+    /// The names of all secrets that it uses.
     pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         let of_headers = self.headers.values().filter_map(|header| match header {
             ServiceHeader::Secret { secret, .. } => Some(secret.as_str()),
@@ -207,7 +207,7 @@ impl OpenApiService {
         self.secrets.values().map(String::as_str).chain(of_headers)
     }
 
-    /// Whether calls of a tool want to be approved.
+    /// Whether calls of a tool need approval.
     #[must_use]
     pub fn needs_approval(&self, tool: &ToolName, changes: bool) -> bool {
         let own = self.tools.get(tool).and_then(|tool| tool.approve);
@@ -225,13 +225,13 @@ impl OpenApiService {
         own.or(self.reduce.as_deref()).filter(|name| *name != "none")
     }
 
-    /// Whether values in the paths of a tool's requests may have slashes in them.
+    /// Whether path values of a tool may contain slashes.
     #[must_use]
     pub fn encoded_slashes(&self, tool: &ToolName) -> bool {
         self.tools.get(tool).and_then(|tool| tool.encoded_slashes).unwrap_or(self.encoded_slashes)
     }
 
-    /// The lane of a tool whose calls run one after the other.
+    /// The key of the queue that serializes a tool's calls. `None` if they run in parallel.
     #[must_use]
     pub fn serial_queue(&self, tool: &ToolName) -> Option<Arc<str>> {
         match self.tools.get(tool).and_then(|tool| tool.serial) {
@@ -241,20 +241,20 @@ impl OpenApiService {
         }
     }
 
-    /// For how long a session may look a tool's results up.
+    /// How long a session may reuse a tool's results.
     #[must_use]
     pub fn cache(&self, tool: &ToolName) -> Option<Duration> {
         self.tools.get(tool)?.cache.0
     }
 
-    /// How a tool's results are given out; they are always marked as what others wrote.
+    /// The output settings of a tool. Its results are always marked as untrusted.
     #[must_use]
     pub fn results(&self, tool: &ToolName) -> OutputSettings {
         let own = self.tools.get(tool).map(|tool| tool.results).unwrap_or_default();
         OutputSettings { untrusted: Some(true), ..own.or(self.results) }
     }
 
-    /// Whether callers of a tool are asked for their reason; `None`: the policy decides.
+    /// Whether callers of a tool are asked for a reason. `None` leaves it to the policy.
     #[must_use]
     pub fn asks_reason(&self, tool: &ToolName) -> Option<bool> {
         self.tools.get(tool).and_then(|tool| tool.toolcall_reason).or(self.toolcall_reason)
@@ -266,18 +266,18 @@ impl OpenApiService {
 }
 
 impl Policy {
-    /// The services that an OpenAPI document describes, by name.
+    /// The services described by an OpenAPI document, by name.
     pub fn openapi_services(&self) -> impl Iterator<Item = &Arc<OpenApiService>> {
         self.openapi.values()
     }
 
-    /// One of them.
+    /// A service by its name.
     #[must_use]
     pub fn openapi_service(&self, name: &str) -> Option<&Arc<OpenApiService>> {
         self.openapi.get(name)
     }
 
-    /// The limits of a service as a whole, or of one of its tools.
+    /// The limits of a service, or of one of its tools.
     #[must_use]
     pub fn openapi_limits(&self, service: &OpenApiService, tool: Option<&ToolName>) -> CallLimits {
         let limits = service.limits.apply(self.limits.apply(CallLimits::default()));
@@ -288,7 +288,7 @@ impl Policy {
         }
     }
 
-    /// The same with where each was set.
+    /// The limits of a tool of a service, with the places that set them.
     #[must_use]
     pub fn openapi_limit_rows(&self, service: &OpenApiService, tool: &ToolName) -> Vec<LimitRow> {
         let in_force = self.openapi_limits(service, Some(tool));
@@ -303,8 +303,8 @@ impl Policy {
         entries.filter(|(entry, _)| entry.has(LimitFlag::AppliesToServices)).map(|(_, row)| row).collect()
     }
 
-    /// What tools of a service get: `reached`, which is what their operations come to, and what the section lists, cut
-    /// down to a profile. `declared` says what a tool asks for of it.
+    /// Computes the grants of a service's tool: `reached`, the targets of its operations, and the lists of the
+    /// section, narrowed by the profile. `declared` are the tool's capabilities.
     #[must_use]
     pub fn openapi_grant(
         &self,
@@ -330,7 +330,7 @@ impl Policy {
         GrantLevels::for_service(self, service, tool, &rules).grant(declared, profile)
     }
 
-    /// What sections of single tools say of permission.
+    /// The permission rules from the sections of single tools.
     pub(super) fn openapi_permissions(&self) -> Vec<permission::PermissionRule> {
         let sections = self.openapi.values().flat_map(|service| {
             let name = &service.name;
@@ -348,7 +348,7 @@ impl Policy {
         sections.collect()
     }
 
-    /// A section that names a secret that nobody defined would never work.
+    /// Refuses sections with undefined secrets, because they would never work.
     pub(super) fn check_openapi(&self) -> Result<(), PolicyProblem> {
         for service in self.openapi.values() {
             let table = ["openapi", service.name.as_str()];

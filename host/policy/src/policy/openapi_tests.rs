@@ -61,7 +61,7 @@ const FULL: &str = r#"
 "#;
 
 #[test]
-fn every_key_of_a_section_holds() {
+fn every_key_of_a_section_is_applied() {
     let policy = policy(FULL);
     let pets = policy.openapi_service("pets").unwrap();
     assert_eq!(pets.document, DocumentLocation::File("/base/docs/pets.yaml".into()));
@@ -97,7 +97,7 @@ fn every_key_of_a_section_holds() {
 }
 
 #[test]
-fn a_profile_narrows_what_a_service_reaches() {
+fn a_profile_narrows_the_grants_of_a_service() {
     let policy = policy(FULL);
     let pets = policy.openapi_service("pets").unwrap();
     let rule = |text: &str| NetRule::parse(text, Path::new("/")).unwrap();
@@ -133,13 +133,13 @@ fn a_profile_narrows_what_a_service_reaches() {
 }
 
 #[test]
-fn what_is_fetched_says_not_where_requests_go() {
+fn a_fetched_document_does_not_set_the_server() {
     for (lines, part) in [
         ("document = \"https://a.example/doc.json\"", Some("`server = \"https://…\"`")),
         ("document = \"http://a.example/doc.json\"\nserver = \"https://a.example\"", Some("over `http`")),
         ("document = \"http://localhost:8000/doc.json\"", Some("`server = ")),
         ("document = \"ftp://a.example/doc.json\"", Some("`https`")),
-        ("document = \"https://u:p@a.example/doc.json\"", Some("no place in a URL")),
+        ("document = \"https://u:p@a.example/doc.json\"", Some("must not contain a user name")),
         ("document = \"\"", Some("empty")),
         ("document = \"https://a.example/doc.json\"\nserver = \"https://b.example\"", None),
         ("document = \"http://127.0.0.1:8000/doc.json\"\nserver = \"http://127.0.0.1:8000\"", None),
@@ -154,11 +154,11 @@ fn what_is_fetched_says_not_where_requests_go() {
 }
 
 #[test]
-fn what_can_not_be_read_is_refused_with_the_place() {
+fn an_invalid_section_is_refused_with_its_location() {
     let long = "x".repeat(MAX_NAME + 1);
     for (lines, part) in [
         ("[openapi.a]", "document"),
-        ("[openapi.1a]\ndocument = \"a\"", "begins with a letter"),
+        ("[openapi.1a]\ndocument = \"a\"", "begin with a letter"),
         ("[openapi.mcp]\ndocument = \"a\"", "is reserved"),
         (&format!("[openapi.{long}]\ndocument = \"a\""), "at most 24"),
         ("[openapi.a__b]\ndocument = \"a\"", "__"),
@@ -173,14 +173,14 @@ fn what_can_not_be_read_is_refused_with_the_place() {
         ("[openapi.a]\ndocument = \"a\"\nsecrets = { key = \"NOPE\" }", "[secrets.\"NOPE\"]"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { Host = \"b\" }", "`host`"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { Cookie = \"b\" }", "cookies are parameters"),
-        ("[openapi.a]\ndocument = \"a\"\nheaders = { x = \"a\\nb\" }", "no text that a header can carry"),
+        ("[openapi.a]\ndocument = \"a\"\nheaders = { x = \"a\\nb\" }", "characters that a header cannot carry"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { x = { secret = \"NOPE\" } }", "[secrets.\"NOPE\"]"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { x = { secret = \"A\", nope = 1 } }", "prefix"),
         ("[openapi.a]\ndocument = \"a\"\nnet = [\"api.example.com\"]", "`net`"),
         ("[openapi.a]\ndocument = \"a\"\nnet_private = [\"everything\"]", "`net_private`"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\npermission = \"allow\"", "permission"),
         ("[openapi.a]\ndocument = \"a\"\n[openapi.a.tools.b]\nlimits = { concurrency = 1 }", "whole plugin"),
-        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[openapi.a] has this name"),
+        ("[openapi.a]\ndocument = \"a\"\n[plugins.a]", "[openapi.a] already has this name"),
     ] {
         let error = read(lines).map(|_| ()).unwrap_err();
         assert!(error.contains(part), "{lines}: {error}");

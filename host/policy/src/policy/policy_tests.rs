@@ -86,7 +86,7 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
         .unwrap()
         .for_operator();
     assert!(text.contains("[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]"), "{text}");
-    // and they do allow it
+    // These lines do allow it.
     let fixed = format!("{FILE}\n[plugins.notes.grant]\nfs_read = [\"$workspace/notes\"]");
     let policy = Policy::parse(&fixed, Path::new("/base"), None).unwrap();
     assert_eq!(
@@ -106,11 +106,11 @@ fn a_refusal_shows_the_lines_that_would_allow_it() {
         .unwrap()
         .for_operator();
     let lines = "[plugins.files.grant]\nfs_read = [\"$workspace\", \"/srv/data\", \"/etc\"]";
-    assert!(more.contains(lines), "what stands there is kept: {more}");
+    assert!(more.contains(lines), "present lines are kept: {more}");
 }
 
 #[test]
-fn results_are_given_out_as_the_narrowest_table_says() {
+fn the_narrowest_table_decides_how_results_are_delivered() {
     let text = r#"
         version = 1
         toolcall_reason = true
@@ -142,7 +142,7 @@ fn results_are_given_out_as_the_narrowest_table_says() {
 }
 
 #[test]
-fn what_can_not_be_read_is_refused_with_the_place() {
+fn an_invalid_policy_is_refused_with_its_location() {
     for (text, part) in [
         ("", "version"),
         ("version = 2", "version 1"),

@@ -1,4 +1,4 @@
-//! A profile never widens a grant: whatever is written in it and in the policy, and whatever is declared.
+//! A profile never widens a grant, whatever the policy and the declarations say.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn covers_all<R: GrantRule>(outer: &[R], inner: &[R]) -> bool {
     inner.iter().all(|inner| outer.iter().any(|outer| covers(outer, inner)))
 }
 
-/// Lists for a section: some absent, some empty.
+/// Lists of a section; some are absent, some empty.
 fn lists() -> impl Strategy<Value = String> {
     let some = |key: &'static str, lines: &'static [&'static str]| {
         let lines = prop::sample::subsequence(lines, 0..=lines.len());
@@ -65,7 +65,7 @@ fn declared() -> impl Strategy<Value = Vec<Capability>> {
     prop::collection::vec(wish, 0..6)
 }
 
-/// Whether all of `inner` lies in `outer`.
+/// Whether `outer` covers all of `inner`.
 fn within(inner: &Grants, outer: &Grants) -> bool {
     covers_all(&outer.fs_read, &inner.fs_read)
         && covers_all(&outer.fs_write, &inner.fs_write)
@@ -79,7 +79,7 @@ fn within(inner: &Grants, outer: &Grants) -> bool {
         && covers_all(&outer.random, &inner.random)
 }
 
-/// All that a section's lists hold, as if a tool had declared everything.
+/// All rules in a section's lists, as if a tool had declared everything.
 fn whole(rules: &RuleLists) -> Grants {
     Grants {
         fs_read: rules.fs_read.clone().unwrap_or_default(),
@@ -103,7 +103,8 @@ proptest! {
         let (id, name) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
         let under = policy.grant(&id, &name, &declared, Some("x"));
         prop_assert!(within(&under, &whole(policy.plugin_rules(&id).unwrap())), "beyond the plugin: {under:?}");
-        // What asks for the profile's reach gets nothing without one; all else gets no more than without.
+        // A `from-profile` declaration gets nothing without a profile. Any other gets no more with a profile than
+        // without.
         let (asks_profile, plain): (Vec<_>, Vec<_>) =
             declared.iter().cloned().partition(|wish| wish.target == "from-profile");
         let without = policy.grant(&id, &name, &plain, None);

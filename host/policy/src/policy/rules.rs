@@ -1,4 +1,4 @@
-//! The lists of a level of the policy.
+//! The rule lists of one level of a policy, and the resulting grants.
 
 use std::path::Path;
 
@@ -8,47 +8,48 @@ use crate::rule::GrantRule;
 
 macro_rules! levels_and_grants {
     ([$($([$($kind:tt)*])? $Key:ident $key:ident: $Rule:ty, $grants:tt;)*]) => {
-        /// One level of rules. In a plugin's grant an absent list is empty; elsewhere it narrows nothing.
+        /// The lists of one level. In a plugin's grant an absent list grants nothing. At other levels it does not
+        /// narrow.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub(super) struct RuleLists {
             $(pub(super) $key: Option<Vec<$Rule>>,)*
         }
 
         impl RuleLists {
-            /// The level that leaves nothing.
+            /// The level that denies everything.
             pub(super) fn deny_all() -> Self {
                 Self { $($key: Some(Vec::new()),)* }
             }
 
-            /// A list as the policy would write it; `None` if it is absent.
+            /// Returns a list as policy lines. `None` if it is absent.
             pub(super) fn list_lines(&self, key: GrantKey, workspace: &Path) -> Option<Vec<String>> {
                 match key {
                     $(GrantKey::$Key => self.$key.as_ref().map(|rules| GrantRule::show_list(rules, workspace)),)*
                 }
             }
 
-            /// Whether a list is there and holds what `wish` means.
+            /// Whether a list grants `wish`. `None` if it is absent.
             pub(super) fn list_grants(&self, key: GrantKey, wish: &str, workspace: &Path) -> Option<bool> {
                 match key { $(GrantKey::$Key => any_grants(self.$key.as_deref(), wish, workspace),)* }
             }
 
-            /// Whether a list grants anything; a key that only narrows others does not.
+            /// Whether a list grants something. `net_private` alone only narrows `net`.
             pub(super) fn grants_anything(&self) -> bool {
                 let lists = [$((GrantKey::$Key, self.$key.as_ref().map_or(0, Vec::len)),)*];
                 lists.into_iter().any(|(key, lines)| key != GrantKey::NetPrivate && lines > 0)
             }
         }
 
-        /// What one tool may reach.
+        /// The grants of one tool.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Grants {
             $(#[doc = $grants] pub $key: Vec<$Rule>,)*
-            /// What became of each declared capability, in the order of the declarations.
+            /// The decision about each declared capability, in the order of the declarations.
             pub decisions: Vec<super::GrantDecision>,
         }
 
         impl Grants {
-            /// The rules of each key, a line each.
+            /// The rules of each key as policy lines.
             pub(crate) fn lines(&self, workspace: &Path) -> Vec<(GrantKey, Vec<String>)> {
                 vec![$((GrantKey::$Key, self.$key.iter().map(|rule| rule.show(workspace)).collect()),)*]
             }

@@ -1,7 +1,7 @@
-//! The JSON Schema of a policy, for editors: made of the types that the parser reads and of the tables of limits and kinds.
+//! The JSON Schema of a policy, for editors, from the parser's types and the tables of limits and kinds.
 //!
-//! It refuses what the parser refuses for its form. What depends on another part of the file or on the machine, it lets
-//! through.
+//! It refuses every policy that the parser refuses for its form. It accepts mistakes that depend on another part of
+//! the file or on the machine.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -19,14 +19,14 @@ impl Policy {
         let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<PolicyFile>();
         RecursiveTransform(as_toml).transform(&mut schema);
         let all = schema.as_object().cloned().unwrap_or_default();
-        // What the file is stands first.
+        // `$schema`, title and description come first.
         let head = ["$schema", "title", "description"].into_iter();
         let head = head.filter_map(|key| Some((key.to_owned(), all.get(key)?.clone())));
         Value::Object(head.chain(all.clone()).collect())
     }
 }
 
-/// Removes what Rust types say and TOML does not: `null`, sets without equal entries, formats of numbers.
+/// Removes properties of Rust types that TOML does not have: `null`, unique items, number formats.
 fn as_toml(schema: &mut Schema) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = without_links(text);

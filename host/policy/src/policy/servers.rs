@@ -1,4 +1,4 @@
-//! `[mcp.NAME]` as it is written, and how it is read.
+//! The format of `[mcp.NAME]`, and its conversion into an [`McpServer`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,10 +29,10 @@ use crate::rule::GrantRule as _;
 use crate::schema::CommandArray;
 use crate::text::one_line;
 
-/// Most arguments, variables, headers and names of tools that a section may have, each.
+/// Most entries of each list and table of a section: arguments, variables, headers, tool names.
 const MAX_LINES: usize = 256;
 
-/// Another MCP server, reached by `command` or `url`; a key of the other kind is refused.
+/// Another MCP server, with `command` or `url`. Each excludes the keys of the other.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
@@ -47,7 +47,7 @@ pub(super) struct ServerSection {
     #[serde(default)]
     #[schemars(length(max = MAX_LINES))]
     args: Vec<String>,
-    /// The variables it gets; nothing else of the host's environment.
+    /// Its environment variables. No other variable of the host is passed.
     #[serde(default)]
     env: RuleList<EnvRule>,
     /// Variables that hold secrets, `{ TOKEN = "NAME" }`; the secret must have `reveal = true`.
@@ -58,21 +58,21 @@ pub(super) struct ServerSection {
     /// Whole folders and files that it may read.
     #[serde(default)]
     fs_read: FolderList,
-    /// Whole folders and files that it may write; gives no reading.
+    /// Whole folders and files that it may write; does not allow reading.
     #[serde(default)]
     fs_write: FolderList,
-    /// Whole folders and files whose programs and libraries it may run besides the system's.
+    /// Whole folders and files from which it may run programs and load libraries, besides the system's.
     #[serde(default)]
     execute: FolderList,
-    /// Whether it may use the network: all of it. Default: false.
+    /// Whether it may use the network, without restrictions. Default: false.
     network: Option<bool>,
-    /// Address space of each of its processes, as a text like `512MiB`.
+    /// Address space of each of its processes, as a string such as `512MiB`.
     #[serde(default)]
     memory: OptionalQuantity<u64, Size>,
-    /// Processes that it and all it starts may be at once. Default: 256.
+    /// Most processes of the server, its descendants included. Default: 256.
     #[schemars(range(min = 1, max = program::MAX_PROCESSES))]
     processes: Option<u64>,
-    /// What happens where the kernel cannot confine it. Default: `required`.
+    /// What happens if the kernel cannot confine it. Default: `required`.
     sandbox: Option<ServerSandboxMode>,
     /// The URL of a server over HTTP.
     #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://."))]
@@ -85,52 +85,52 @@ pub(super) struct ServerSection {
     header_secrets: BTreeMap<String, String>,
     /// The secret that is sent as `Authorization: Bearer …`.
     bearer: Option<String>,
-    /// Private networks that the URL's name may lead to.
+    /// Private networks that the URL's host name may resolve to.
     #[serde(default)]
     net_private: RuleList<IpNet>,
-    /// Which era of the protocol the server is spoken to in.
+    /// The protocol era that the host uses with the server.
     #[serde(default)]
     protocol: ProtocolEra,
-    /// Its tools that are taken, as it names them; `*` stands for any run of characters.
+    /// Names of its tools that are imported; `*` matches any run of characters.
     tools: Option<BTreeSet<String>>,
-    /// Its tools that are not taken, whatever lets them in.
+    /// Names of its tools that are not imported, even if `tools` includes them.
     #[serde(default)]
     exclude: BTreeSet<String>,
-    /// Its resources that may be read, as it addresses them; `[]` for none.
+    /// URIs of its resources that may be read; `[]` for none.
     resources: Option<BTreeSet<String>>,
-    /// How long it may take from its start to its list of tools. Default: 60s.
+    /// Time from its start to its list of tools. Default: 60s.
     #[serde(default)]
     start_timeout: OptionalQuantity<Duration, Timeout>,
-    /// How long one call may take. Default: 55s.
+    /// Timeout of one call. Default: 55s.
     #[serde(default)]
     timeout: OptionalQuantity<Duration, Timeout>,
-    /// What becomes of its calls, where the rules are less strict.
+    /// The permission for its calls, if the rules are less strict.
     permission: Option<Action>,
-    /// Characters of text that a result may have.
+    /// Longest result text, in characters.
     max_result_chars: Option<u64>,
-    /// Bytes of a result beside its text. Default: 256KiB.
+    /// Largest result besides its text, in bytes. Default: 256KiB.
     #[serde(default)]
     max_result_bytes: OptionalQuantity<u64, Bytes>,
-    /// How its results are given out.
+    /// How its results are delivered.
     #[serde(default)]
     results: OutputSettings,
     /// The built-in reducer for its results.
     reduce: Option<String>,
-    /// Tools for which something else holds, by the name that the server gives them.
+    /// Settings of single tools, by the server's tool name.
     #[serde(default)]
     tool: BTreeMap<String, ServerToolSettings>,
 }
 
-/// What happens where the kernel cannot confine a server.
+/// What happens if the kernel cannot confine a server.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "ServerSandbox")]
 enum ServerSandboxMode {
-    /// It is not started.
+    /// The server does not start.
     Required,
-    /// It is started with what confinement there is.
+    /// The server starts with the available confinement.
     BestEffort,
-    /// It is started without a sandbox.
+    /// The server starts without a sandbox.
     None,
 }
 
@@ -139,7 +139,7 @@ impl ServerSection {
         let id = PluginId::new(name).map_err(|e| e.to_string().replacen("plugin id", "name", 1))?;
         if name.len() > MAX_SERVER_NAME {
             return Err(format!(
-                "the name is longer than {MAX_SERVER_NAME} characters: with it, its tools' names would not fit"
+                "the name is longer than {MAX_SERVER_NAME} characters, which leaves no room for tool names"
             )
             .into());
         }
@@ -148,7 +148,7 @@ impl ServerSection {
             (Some(_), None) => ServerTransport::Stdio(Box::new(self.resolve_stdio(workspace)?)),
             (None, Some(url)) => ServerTransport::Http(Box::new(self.resolve_http(url, workspace)?)),
             (Some(_), Some(_)) => {
-                let message = "`url` beside `command`: write one of them, a server is reached in one way";
+                let message = "`url` and `command` exclude each other: remove one of them";
                 return Err(message.to_owned().into());
             }
             (None, None) => {
@@ -198,10 +198,10 @@ impl ServerSection {
         }
     }
 
-    /// Refuses a key that would say something of the other kind of server, and be obeyed by nobody.
+    /// Refuses keys that have no effect on this kind of server.
     fn refuse_keys(kind: &str, keys: &[(&str, bool)]) -> Result<(), String> {
         match keys.iter().find(|(_, written)| *written) {
-            Some((key, _)) => Err(format!("`{key}` means nothing for a server with `{kind}`: take it out")),
+            Some((key, _)) => Err(format!("`{key}` has no effect on a server with `{kind}`: remove it")),
             None => Ok(()),
         }
     }
@@ -217,19 +217,19 @@ impl ServerSection {
             ],
         )?;
         let mut command = self.command.iter().flatten();
-        let file = command.next().ok_or("`command` is empty: name the program, an absolute path")?;
+        let file = command.next().ok_or("`command` is empty: write the absolute path of a program")?;
         let path = Path::new(file);
         let Some(path) = path_rule::normalize(path).filter(|_| path.is_absolute()) else {
             return Err(format!(
-                "`command` begins with `{}`: write an absolute path, `which {}` shows it; a program is not looked for \
-                 anywhere",
+                "`command` begins with `{}`: write an absolute path, `which {}` shows it; no search path \
+                 is used",
                 one_line(file, MAX_SHOWN),
                 one_line(file, MAX_SHOWN)
             ));
         };
         let args: Vec<String> = command.chain(&self.args).cloned().collect();
         if args.iter().any(|arg| arg.contains('\0')) {
-            return Err("an argument has no zero byte".to_owned());
+            return Err("an argument contains a zero byte".to_owned());
         }
         let caged = self.sandbox != Some(ServerSandboxMode::None);
         if !caged {
@@ -303,7 +303,7 @@ impl ServerSection {
                 return Err(format!("`headers`: the value of `{name}` is not plain ASCII"));
             }
             if is_host_header(&name) {
-                return Err(format!("`headers`: `{name}` is the host's to write"));
+                return Err(format!("`headers`: the host sets `{name}` itself"));
             }
             headers.insert(name, value.clone());
         }
@@ -311,14 +311,14 @@ impl ServerSection {
         for (name, of) in &self.header_secrets {
             let header = secret::parse_header_name(name)?;
             if is_host_header(&header) || headers.contains_key(&header) {
-                return Err(format!("`header_secrets`: `{header}` is written already"));
+                return Err(format!("`header_secrets`: `{header}` is already set"));
             }
             secrets.push(SecretHeader { header, prefix: "", secret: of.clone() });
         }
         if let Some(of) = &self.bearer {
             let header = secret::DEFAULT_HEADER.to_owned();
             if headers.contains_key(&header) || secrets.iter().any(|one| one.header == header) {
-                return Err("`bearer`: there is an `authorization` header already".to_owned());
+                return Err("`bearer`: the header `authorization` is already set".to_owned());
             }
             secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
         }
@@ -327,7 +327,7 @@ impl ServerSection {
     }
 }
 
-/// Headers that the protocol writes itself.
+/// Whether the protocol sets this header itself.
 fn is_host_header(name: &str) -> bool {
     name.starts_with("mcp-") || matches!(name, "accept" | "accept-encoding" | "last-event-id" | "user-agent")
 }
@@ -336,7 +336,7 @@ fn read_url(url: &str) -> Result<Url, String> {
     let shown = one_line(url, MAX_SHOWN);
     let mut parsed = Url::parse(url).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err("`url`: a password has no place here; write `bearer` or `header_secrets`".to_owned());
+        return Err("`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`".to_owned());
     }
     parsed.set_fragment(None);
     NetTarget::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
@@ -355,7 +355,7 @@ impl Policy {
         self.servers.get(name)
     }
 
-    /// A server that names a secret which nobody defined, or which may not go there, would never work.
+    /// Refuses servers with undefined secrets, or with secrets that must not go there: they would never work.
     pub(super) fn check_servers(&self) -> Result<(), PolicyProblem> {
         for server in self.servers.values() {
             let checked = match &server.transport {
@@ -376,8 +376,8 @@ impl Policy {
                 self.find_secret("env_secrets", name).map_err(|problem| problem.in_table_entry(variable))?;
             if !secret.reveal {
                 let problem = PolicyProblem::from(format!(
-                    "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; if \
-                     you mean that, write `reveal = true` there"
+                    "`env_secrets` hands the value of [secrets.{name:?}] to a program, which may send it anywhere; to \
+                     allow that, write `reveal = true` there"
                 ));
                 return Err(problem.in_table_entry(variable));
             }
@@ -394,7 +394,7 @@ impl Policy {
             let secret = self.find_secret(key, name)?;
             if !secret.headers.contains(header) {
                 return Err(PolicyProblem::from(format!(
-                    "`{key}`: the secret `{name}` may not stand in the header `{header}`; to allow it, add to \
+                    "`{key}`: the secret `{name}` may not be put into the header `{header}`; to allow it, add to \
                      [secrets.{name:?}] headers = [{header:?}]"
                 )));
             }

@@ -1,8 +1,8 @@
-//! What a policy names and nobody has: plugins, tools, toolsets, profiles, reducers, files.
+//! Warnings about names in a policy that do not exist: plugins, tools, toolsets, profiles, reducers, files.
 //!
-//! None of it stops a policy, since plugins and files come and go; but a grant for a plugin of another name grants
-//! nothing, and a rule for a tool of another name refuses nothing. The caller says what there is: this module does no
-//! I/O. The warnings at load and those of `toolbay policy check` are the same.
+//! A warning does not refuse a policy, because plugins and files come and go. But a grant for a misspelled plugin
+//! grants nothing, and a rule for a misspelled tool refuses nothing. The caller provides the known names; this module
+//! does no I/O. Loading a policy and `toolbay policy check` give the same warnings.
 
 mod paths;
 
@@ -18,49 +18,49 @@ use crate::permission;
 use crate::rule::GrantRule as _;
 use crate::wildcard::text_matches;
 
-/// A plugin that a policy can name.
+/// An installed plugin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownPlugin {
-    /// The names of its tools; `None`: it is there and could not be loaded.
+    /// The names of its tools. `None` if it could not be loaded.
     pub tools: Option<BTreeSet<String>>,
-    /// What its reducers are for, as it declares them.
+    /// The reducers that it declares.
     pub reducers: BTreeSet<String>,
-    /// A setting of the policy that it does not accept, and why.
+    /// A policy setting that it refuses, and the reason.
     pub refused_setting: Option<(String, String)>,
 }
 
-/// What a policy can name.
+/// The names that a policy can use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNames {
-    /// The plugins by id; `None`: nobody looked, and nothing is said of names of plugins and tools.
+    /// The plugins by id. `None` if they are unknown; names of plugins and tools are then not checked.
     pub plugins: Option<BTreeMap<String, KnownPlugin>>,
     /// The qualified names of all tools, native ones included.
     pub tools: BTreeSet<String>,
     /// The toolsets of all tools.
     pub toolsets: BTreeSet<String>,
-    /// The tags that tools can have: those that the host derives, and those of all tools.
+    /// The tags that tools can have: derived ones, and those of all tools.
     pub tags: BTreeSet<String>,
-    /// The built-in reducers; empty: nothing is said of them.
+    /// The built-in reducers. If empty, reducers are not checked.
     pub reducers: BTreeSet<String>,
 }
 
-/// What is at a path.
+/// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
     /// A regular file that this process may execute.
     Program,
-    /// Another regular file.
+    /// Any other regular file.
     File,
     /// A folder.
     Folder,
-    /// Something else, or something that may not be looked at.
+    /// Any other file type, or a path that cannot be inspected.
     Other,
-    /// Nothing.
+    /// Nothing exists at the path.
     Missing,
 }
 
 impl Policy {
-    /// What the policy names and is not there, in the order of the lines. `look` says what is at a path.
+    /// Returns the warnings of the policy, sorted by line. `look` inspects a path.
     #[must_use]
     pub fn warnings(&self, known: &KnownNames, look: &dyn Fn(&Path) -> PathKind) -> Vec<PolicyFinding> {
         let mut found = paths::check_paths(self, look);
@@ -79,7 +79,8 @@ impl Policy {
         self.source.findings(Severity::Warning, found)
     }
 
-    /// Why a credential for these profiles opens less than it looks like: the first that the policy does not have.
+    /// Returns the first of these profiles that the policy does not have, with message and help. A credential for it
+    /// grants less than it seems to.
     #[must_use]
     pub fn unknown_profile<'a>(
         &self,
@@ -128,18 +129,18 @@ impl Policy {
     }
 }
 
-/// Compares names with what there is.
+/// Compares the names in a policy with the known names.
 struct NameCheck<'a> {
     policy: &'a Policy,
     known: &'a KnownNames,
     plugins: &'a BTreeMap<String, KnownPlugin>,
 }
 
-/// A name that nobody has: the message, and what may have been meant.
+/// The message and the help for an unknown name.
 type UnknownName = (String, Option<String>);
 
 impl NameCheck<'_> {
-    /// The tables of plugins.
+    /// Checks the tables of plugins.
     fn check_plugins(&self, found: &mut Vec<PolicyProblem>) {
         for (id, own) in &self.policy.plugins {
             let table = ["plugins", id.as_str()];
@@ -170,7 +171,7 @@ impl NameCheck<'_> {
         }
     }
 
-    /// The tools whose results a plugin is to reduce, and its reducers for them.
+    /// Checks the tools whose results a plugin reduces, and the plugin's reducers for them.
     fn check_reducers(
         &self,
         id: &PluginId,
@@ -194,7 +195,7 @@ impl NameCheck<'_> {
         }
     }
 
-    /// The lists of grants, of tools' sections and of profiles that name tools.
+    /// Checks the `invoke` lists of grants, tool sections and profiles.
     fn check_lists(&self, found: &mut Vec<PolicyProblem>) {
         for (table, rules) in self.policy.tables() {
             for rule in rules.invoke.iter().flatten() {
@@ -222,7 +223,7 @@ impl NameCheck<'_> {
         check("tools", profile.tools.as_ref(), &|tool| self.check_tool(tool));
         check("exclude_tools", Some(&profile.exclude_tools), &|tool| self.check_tool(tool));
         check("toolsets", profile.toolsets.as_ref(), &|name| {
-            self.check_label(name, &self.known.toolsets, "no tool is in a toolset")
+            self.check_label(name, &self.known.toolsets, "no tool is in the toolset")
         });
         check("mcp_servers", profile.mcp_servers.as_ref(), &|server| self.check_server(server));
         for server in profile.mcp_tools.iter().flatten().map(|(server, _)| server) {
@@ -267,14 +268,14 @@ impl NameCheck<'_> {
         is_unknown.then(|| (format!("there is no [mcp.{name}]"), suggest_name(name, servers())))
     }
 
-    /// Whether all tools are known: a plugin that did not load, a service or a server may have others.
+    /// Whether all tools are known. Plugins that failed to load, services and servers may have others.
     fn knows_all(&self) -> bool {
         self.plugins.values().all(|plugin| plugin.tools.is_some())
             && self.policy.mcp_servers().next().is_none()
             && self.policy.openapi_services().next().is_none()
     }
 
-    /// A toolset or a tag that no tool has, if all tools are known.
+    /// Checks a toolset or tag, if all tools are known.
     fn check_label(&self, name: &str, known: &BTreeSet<String>, message: &str) -> Option<UnknownName> {
         let is_unknown = !known.contains(name) && self.knows_all();
         let help = || suggest_name(name, known.iter().map(String::as_str));
@@ -292,7 +293,7 @@ impl NameCheck<'_> {
         is_unknown.then(|| (format!("there is no source `{pattern}`"), suggest_name(name, of_kind)))
     }
 
-    /// A name with stars, or without.
+    /// Checks a tool name that may contain stars.
     fn check_pattern(&self, pattern: &str) -> Option<UnknownName> {
         let Some((head, _)) = pattern.split_once('*') else { return self.check_tool(pattern) };
         if self.known.tools.iter().any(|tool| text_matches(pattern, tool)) {
@@ -319,12 +320,12 @@ impl NameCheck<'_> {
         }
     }
 
-    /// What is to be said of an unknown tool of a source: `None`: nothing, its tools are not known; `Some(None)`: that
-    /// there is no such tool; else that there is no such source.
+    /// Checks an unknown tool of a source. `None` if the source's tools are not known. `Some(None)` if the source
+    /// lacks the tool. Otherwise the source itself is unknown.
     fn check_source_tool(&self, source: &str, name: &str) -> Option<Option<UnknownName>> {
         let prefix = format!("{source}{NAME_SEPARATOR}");
         if name.starts_with(MCP_PREFIX) {
-            // Which tools a server has, nobody knows before it is asked.
+            // The tools of a server are not known before it is asked.
             return source.strip_prefix(MCP_PREFIX).and_then(|server| self.check_server(server)).map(Some);
         }
         if self.known.tools.iter().any(|tool| tool.starts_with(&prefix)) {

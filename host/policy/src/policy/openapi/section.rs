@@ -1,4 +1,4 @@
-//! `[openapi.NAME]` as it is written, and how it is read.
+//! The format of `[openapi.NAME]`, and its conversion into an [`OpenApiService`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,28 +28,28 @@ use crate::quantity::unit::{OptionalQuantity, Time};
 use crate::schema::ToolKey;
 use crate::text::one_line;
 
-/// Most sections.
+/// Most sections of a policy.
 pub(super) const MAX_SECTIONS: usize = 100;
-/// Most static headers of a section.
+/// Most headers of a section.
 pub(super) const MAX_HEADERS: usize = 32;
-/// Longest value of one, in bytes.
+/// Longest header value, in bytes.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// A service that an OpenAPI document describes.
+/// A service described by an OpenAPI document.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ServiceSection")]
 pub(in crate::policy) struct OpenApiSection {
-    /// A file, relative to the policy's folder, or a URL of `https`.
+    /// A file, relative to the policy's folder, or an `https` URL.
     #[schemars(length(min = 1))]
     document: String,
-    /// The only content of the document that is taken, SHA-256 in hex.
+    /// The only accepted content of the document, as SHA-256 in hex.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     sha256: Option<String>,
-    /// How long a fetched document is used before its server is asked for a newer one. Default: 60m.
+    /// Time after which a fetched document is refreshed. Default: 60m.
     #[serde(default)]
     refresh: OptionalQuantity<Duration, Time>,
-    /// What all URLs begin with, `https://api.example.com/v1`. Default: the document's.
+    /// The base URL of all requests, `https://api.example.com/v1`. Default: the document's.
     #[schemars(regex(pattern = "^[hH][tT][tT][pP][sS]?://[^?#]+$"))]
     server: Option<String>,
     /// Values for the variables of the document's server.
@@ -58,41 +58,41 @@ pub(in crate::policy) struct OpenApiSection {
     /// Operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`. Default: all.
     #[serde(default)]
     include: Vec<String>,
-    /// Operations that do not become tools; wins.
+    /// Operations that do not become tools, even if `include` matches.
     #[serde(default)]
     exclude: Vec<String>,
     /// The secret for each security scheme of the document, `{ api_key = "PETS" }`.
     #[serde(default)]
     secrets: BTreeMap<String, String>,
-    /// What is sent with each request: texts, or `{ secret = "PETS", prefix = "Token " }`.
+    /// Headers of every request: texts, or `{ secret = "PETS", prefix = "Token " }`.
     #[serde(default)]
     headers: BTreeMap<String, HeaderSection>,
-    /// Which calls somebody is asked about.
+    /// Which calls need approval.
     #[serde(default)]
     approve: ApprovalMode,
-    /// The built-in reducer for results; `none` for none. Default: `json_array`.
+    /// The built-in reducer for results; `none` turns it off. Default: `json_array`.
     reduce: Option<String>,
-    /// Values in paths may have slashes in them, which are sent as `%2F`.
+    /// Whether path values may contain slashes, which are sent as `%2F`.
     #[serde(default)]
     encoded_slashes: bool,
-    /// Where it may redirect to, besides to its own included operations.
+    /// Further targets of redirects, besides the included operations.
     #[serde(default)]
     net: RuleList<NetRule>,
-    /// Private networks that it, and the server of its document, may be in.
+    /// Private networks in which the service and the server of its document may be.
     #[serde(default)]
     net_private: RuleList<IpNet>,
     /// Limits of its tools.
     #[serde(default, deserialize_with = "read_service_limits")]
     #[schemars(schema_with = "service_limits_schema")]
     limits: CallLimitsPatch,
-    /// Calls of all its tools run one after the other.
+    /// Whether all calls of its tools run one after another.
     #[serde(default)]
     serial: bool,
-    /// How its results are given out; that they are marked cannot be changed.
+    /// How its results are delivered. They are always marked as untrusted.
     #[serde(default, deserialize_with = "read_results")]
     #[schemars(with = "ServiceResultsSection")]
     results: OutputSettings,
-    /// Whether the model is asked why it calls.
+    /// Whether the model is asked for the reason of its calls.
     toolcall_reason: Option<bool>,
     /// Settings of single tools, by the tool's name without the service.
     #[serde(default)]
@@ -113,12 +113,12 @@ enum HeaderSection {
 struct SecretHeaderSection {
     /// The name of the secret.
     secret: String,
-    /// What stands before its value, `Token ` for instance.
+    /// Text before the value, such as `Token `.
     #[serde(default)]
     prefix: String,
 }
 
-/// What a tool's section may say of permission: it never allows what a rule does not.
+/// The permissions that a tool's section can set. It never allows a call that a rule refuses.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StricterAction {
@@ -133,14 +133,14 @@ pub(super) fn read_stricter_action<'de, D: Deserializer<'de>>(input: D) -> Resul
     }))
 }
 
-/// `results` without `untrusted`: what a service says is always marked.
+/// `results` without `untrusted`: results of a service are always marked.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "ServiceResults")]
 pub(super) struct ServiceResultsSection {
-    /// Which part of a long text stays.
+    /// Which part of a long text is kept.
     truncate: Option<Truncation>,
-    /// Whether long runs of encoded bytes are taken out of texts.
+    /// Whether long runs of encoded bytes are removed from texts.
     strip_blobs: Option<bool>,
 }
 
@@ -149,7 +149,7 @@ pub(super) fn read_results<'de, D: Deserializer<'de>>(input: D) -> Result<Output
     Ok(OutputSettings { truncate, strip_blobs, ..OutputSettings::default() })
 }
 
-/// A `limits` table without the keys that are about guest code.
+/// Reads a `limits` table without keys for guest code.
 pub(super) fn read_service_limits<'de, D: Deserializer<'de>>(input: D) -> Result<CallLimitsPatch, D::Error> {
     let patch = CallLimitsPatch::deserialize(input)?;
     patch.check_service().map_err(serde::de::Error::custom)?;
@@ -208,7 +208,7 @@ impl OpenApiSection {
     }
 }
 
-/// Results are long lists more often than not.
+/// The default reducer is for lists, the most frequent kind of result.
 fn reducer(written: Option<String>) -> Option<String> {
     Some(written.unwrap_or_else(|| "json_array".to_owned())).filter(|name| name != "none")
 }
@@ -217,17 +217,17 @@ fn check_name(name: &PluginId) -> Result<(), String> {
     let text = name.as_str();
     if text.len() > MAX_NAME {
         return Err(format!(
-            "the name has {} characters; at most {MAX_NAME} leave room for the names of tools",
+            "the name has {} characters; use at most {MAX_NAME} to leave room for tool names",
             text.len()
         ));
     }
     if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err("the name begins with a letter: it begins the names of tools".to_owned());
+        return Err("the name must begin with a letter, because tool names begin with it".to_owned());
     }
     Ok(())
 }
 
-/// What is fetched can be another document tomorrow: it is not to say where requests, and secrets, go.
+/// A fetched document can change, so it must not decide where requests and secrets go.
 fn check_document_location(document: &DocumentLocation, pinned: bool, server: bool) -> Result<(), String> {
     let Some(url) = document.url() else { return Ok(()) };
     if pinned {
@@ -240,13 +240,13 @@ fn check_document_location(document: &DocumentLocation, pinned: bool, server: bo
         None => false,
     };
     if url.scheme() != "https" && !local {
-        return Err("`document` is fetched over `http`, where anybody on the way can change it: write `https`, or pin \
+        return Err("`document` is fetched over `http` and can be changed in transit: write `https`, or pin \
              the document with `sha256`"
             .to_owned());
     }
     if !server {
         return Err(
-            "`document` is fetched and can change: write where the service is, `server = \"https://…\"`, or \
+            "`document` is fetched and can change: set `server = \"https://…\"`, or \
              pin the document with `sha256`"
                 .to_owned(),
         );
@@ -258,14 +258,14 @@ fn parse_server(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("`server` is `{}`: {why}", one_line(text, 200)));
     let Ok(url) = Url::parse(text) else { return wrong("write a URL, `https://api.example.com/v1`") };
     if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none() {
-        return wrong("the service is reached by `https` or `http`");
+        return wrong("write an `https` or `http` URL");
     }
     if !url.username().is_empty()
         || url.password().is_some()
         || url.query().is_some()
         || url.fragment().is_some()
     {
-        return wrong("a user name, a password and a query have no place there");
+        return wrong("the URL must not contain a user name, a password, a query or a fragment");
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
@@ -289,7 +289,7 @@ fn parse_headers(
             return Err("`headers`: cookies are parameters of operations".to_owned());
         }
         if text.len() > MAX_HEADER_BYTES || !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
-            return Err(format!("`headers`: the value of `{name}` is no text that a header can carry"));
+            return Err(format!("`headers`: the value of `{name}` has characters that a header cannot carry"));
         }
         if all.insert(name.clone(), header).is_some() {
             return Err(format!("`headers` has `{name}` twice"));
@@ -298,7 +298,7 @@ fn parse_headers(
     Ok(all)
 }
 
-/// All sections of a policy.
+/// Converts all sections of a policy.
 pub(in crate::policy) fn resolve_all(
     sections: BTreeMap<String, OpenApiSection>,
     base: &Path,

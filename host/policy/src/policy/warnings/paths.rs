@@ -1,4 +1,4 @@
-//! Files and folders that a policy names and that are not there, or are of another kind.
+//! Checks files and folders in a policy: they must exist and have the expected kind.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::capability::program::Program;
 use crate::capability::secret::SecretSource;
 use crate::mcp_server;
 
-/// What a path is to be.
+/// The expected kind of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExpectedKind {
     Program,
@@ -19,7 +19,7 @@ enum ExpectedKind {
     Anything,
 }
 
-/// All paths of a policy that are not what they should be.
+/// Returns a problem for each path that has not the expected kind.
 pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> Vec<PolicyProblem> {
     let mut found = PathCheck { look, found: Vec::new() };
     let workspace = policy.workspace();
@@ -65,7 +65,7 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
     for (table, rules) in policy.tables() {
         for (key, list) in [("fs_read", &rules.fs_read), ("fs_write", &rules.fs_write)] {
             let list = list.as_deref().unwrap_or_default();
-            // What is missing with the workspace is one mistake.
+            // A missing workspace is reported once.
             let in_reach = |reach: &PathRule| is_there || !reach.folder().starts_with(workspace);
             for (index, reach) in list.iter().enumerate().filter(|(_, reach)| in_reach(reach)) {
                 let keys = table.iter().copied().chain([key]);
@@ -87,7 +87,7 @@ struct PathCheck<'a> {
 }
 
 impl PathCheck<'_> {
-    /// Looks at one path; returns whether it is as it should be.
+    /// Checks one path. Returns whether it is as expected.
     fn check(&mut self, path: &Path, wanted: ExpectedKind, place: PolicyProblem) -> bool {
         let shown = path.display();
         let message = match ((self.look)(path), wanted) {
@@ -105,7 +105,7 @@ impl PathCheck<'_> {
         false
     }
 
-    /// The folders of a program that is started.
+    /// Checks the folders of a program that the host starts.
     fn check_sandbox(&mut self, program: &Program, workspace: &Path, table: [&str; 2], keys: [&str; 3]) {
         if program.cwd != workspace {
             self.check(&program.cwd, ExpectedKind::Folder, at_table(table, &["cwd"]));
