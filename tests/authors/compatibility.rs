@@ -226,8 +226,7 @@ async fn a_guest_of_another_version_gets_both_versions_in_the_error() {
         (core instance $i (instantiate $m))
         (func (export "f") (canon lift (core func $i "f"))))"#;
     let problem = load(wat::parse_str(text).unwrap()).await.unwrap_err().to_string();
-    for part in
-        ["speaks version 0.1.9 of the contract, this host speaks 0.1.0", "compact", "update the host"]
+    for part in ["speaks version 0.1.9 of the contract, this host speaks 0.1.0", "compact", "update the host"]
     {
         assert!(problem.contains(part), "{part}: {problem}");
     }

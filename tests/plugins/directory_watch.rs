@@ -271,7 +271,10 @@ async fn a_removed_directory_keeps_its_plugins_and_may_return() {
     let (place, aside) = (living.dir.path().join("plugins"), living.dir.path().join("aside"));
     fs::rename(&place, &aside).unwrap();
     let told = living.until(|event| matches!(event, HostEvent::NotLoaded { .. })).await;
-    assert!(matches!(&told, HostEvent::NotLoaded { problem, .. } if problem.contains("stay loaded")), "{told:?}");
+    assert!(
+        matches!(&told, HostEvent::NotLoaded { problem, .. } if problem.contains("stay loaded")),
+        "{told:?}"
+    );
     assert_eq!(living.call("p__echo", "{}").await.0, "ok");
     // A new directory of that name replaces the old one. Plugins that it lacks are removed.
     fs::create_dir(&place).unwrap();
@@ -343,7 +346,10 @@ async fn a_directory_has_bounds() {
     }
     let report = host.rescan().await;
     let problem = report.problems.iter().map(ToString::to_string).collect::<String>();
-    assert!(problem.contains("more than 16384 `.wasm` files") && problem.contains("stay loaded"), "{problem}");
+    assert!(
+        problem.contains("more than 16384 `.wasm` files") && problem.contains("stay loaded"),
+        "{problem}"
+    );
     assert_eq!(call(&host, "a__echo", "{}").await.0, "ok", "loaded plugins stay");
     let fresh = Host::builder(policy("", dir.path())).build().unwrap();
     assert!(fresh.load_dir(&plugins).await.unwrap_err().to_string().contains("more than 16384"));

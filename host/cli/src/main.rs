@@ -18,8 +18,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use output::error::CommandError;
 
-/// Marks a failure of the host as the outermost context of an error: exit code 3. Without it, the command line, a file it
-/// names or the policy is wrong.
+/// Marks a failure of the host as the outermost context of an error: exit code 3. Without it, the command line, a file
+/// it names or the policy is wrong.
 #[derive(Debug)]
 struct HostFailure;
 
@@ -84,8 +84,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes over SIGHUP at once if this process is a server. A supervisor may ask for a reload right after the start, and the
-/// signal's default action ends the process. The word `serve` decides, because parsing the arguments takes milliseconds.
+/// Takes over SIGHUP at once if this process is a server. A supervisor may ask for a reload right after the start, and
+/// the signal's default action ends the process. The word `serve` decides, because parsing the arguments takes
+/// milliseconds.
 fn hangup_of_server() -> Option<Signal> {
     let is_server = std::env::args_os().skip(1).any(|arg| arg == "serve");
     is_server.then(|| signal(SignalKind::hangup()).ok()).flatten()

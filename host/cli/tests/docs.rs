@@ -236,7 +236,8 @@ fn messages(folder: &Path) -> String {
 const FOR_DEVELOPERS: [&str; 4] =
     ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
 
-/// The files that a page links to, relative to its folder, and those that it names in backticks, relative to the workspace.
+/// The files that a page links to, relative to its folder, and those that it names in backticks, relative to the
+/// workspace.
 fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
     const TOP: [&str; 4] = ["host/", "sdk/", "tests/", "xtask/"];
     let folder = root().join(page).parent().unwrap().to_owned();

@@ -88,11 +88,7 @@ fn plain_components_are_listed_checked_inspected_explained_and_called() {
         "{inspected}"
     );
     let explained = desk.says(&["explain", "shapes__divide"]);
-    for part in [
-        "fs_read\t",
-        "\t[plugins.shapes.grant] fs_read",
-        "explain shapes__divide --limits",
-    ] {
+    for part in ["fs_read\t", "\t[plugins.shapes.grant] fs_read", "explain shapes__divide --limits"] {
         assert!(explained.contains(part), "{part}: {explained}");
     }
     assert_eq!(desk.says(&["call", "shapes__divide", r#"{"a": 9, "b": 2}"#]), "4\n");

@@ -10,7 +10,7 @@ mod pty;
 
 /// The width of the terminal.
 const COLUMNS: u16 = 120;
-const START: &str = "```console\n";
+const START: &str = "```console,ignore\n";
 const END: &str = "```\n";
 
 /// Runs a command line in `workspace`, and returns what a terminal would show.

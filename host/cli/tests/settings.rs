@@ -89,7 +89,7 @@ fn a_policy_that_gives_one_plugin_most_calls_gets_a_warning() {
         "{said}"
     );
     assert!(
-        said.contains("may run 64 of the 64 calls") && said.contains("write `concurrency = 16`"),
+        said.contains("may run 64 of the 64 parallel calls") && said.contains("write `concurrency = 16`"),
         "{said}"
     );
     let (good, said) = run("", &["list"]);

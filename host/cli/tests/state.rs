@@ -120,7 +120,7 @@ fn kv_lists_and_removes_entries_of_plugins() {
     assert_eq!(cli.json(&["kv", "usage", "--json"]), json!([]));
     std::fs::write(cli.path().join("state/toolbay/kv.redb"), "junk").unwrap();
     let (code, _, err) = status_and_output(&cli.run(&["kv", "usage"]));
-    assert!(code == Some(3) && err.contains("kv.redb"), "the operator is told which file: {err}");
+    assert!(code == Some(3) && err.contains("kv.redb"), "the error names the file: {err}");
     assert_eq!(std::fs::read(cli.path().join("state/toolbay/kv.redb")).unwrap(), b"junk");
 }
 

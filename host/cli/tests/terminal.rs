@@ -1,4 +1,5 @@
-//! The terminal form of every command, held to snapshots in `tests/terminal`. Set `TOOLBAY_WRITE_DOCS=1` to rewrite them.
+//! The terminal form of every command, held to snapshots in `tests/terminal`. Set `TOOLBAY_WRITE_DOCS=1` to rewrite
+//! them.
 //!
 //! Each command runs on pseudo terminals of several widths and once with pipes. Digests, sizes and temporary paths are
 //! replaced, so that a snapshot depends on the form alone.

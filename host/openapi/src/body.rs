@@ -1,4 +1,4 @@
-//! The body of a request: which media type is sent, and how an argument becomes it.
+//! The body of a request: its media type, and the conversion of an argument.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::document::OpenApiDocument;
 use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
 use crate::style::{self, EscapeMode, ParameterStyle};
 
-/// Longest media type that is sent.
+/// The longest media type that is sent, in bytes.
 const MAX_MEDIA: usize = 200;
 
-/// How one property of a form is written (Encoding Object).
+/// The encoding of one property of a form (Encoding Object).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PropertyEncoding {
     media: Option<String>,
@@ -40,7 +40,7 @@ enum BodyEncoding {
     Binary,
 }
 
-/// What is sent as body.
+/// The body of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BodyEncoder {
     kind: BodyEncoding,
@@ -58,8 +58,8 @@ fn file_schema() -> Value {
 }
 
 impl BodyEncoder {
-    /// Reads the body of an operation, with the schema of the argument. Of several media types the one that carries most
-    /// is taken.
+    /// Reads the body of an operation, with the schema of the argument. Of several media types, the most expressive one is
+    /// used.
     pub(crate) fn read(
         document: &OpenApiDocument,
         operation: &Value,
@@ -68,7 +68,7 @@ impl BodyEncoder {
         let Some(node) = operation.get("requestBody") else { return Ok(None) };
         let map = document.resolve(node)?;
         if node.get("$ref").is_some() {
-            // What stands elsewhere may be meant by many operations.
+            // A referenced body may belong to many operations.
             map.get("content").map_or(Ok(()), |content| document.work.spend_value(content))?;
         }
         let required = map.get("required") == Some(&Value::Bool(true));
@@ -84,7 +84,7 @@ impl BodyEncoder {
             0 => (BodyEncoding::Json, schemas.convert(schema)?),
             1 => (BodyEncoding::Form(read_encodings(shape)), schemas.convert(schema)?),
             2 => {
-                // Written out, since files in it are replaced.
+                // The schema is inlined, because files in it are replaced.
                 let map = document.resolve(schema)?;
                 map.values().try_for_each(|part| document.work.spend_value(part))?;
                 let whole = Value::Object(map.clone());
@@ -102,17 +102,17 @@ impl BodyEncoder {
         if let (Some(text), Some(schema)) = (description, schema.as_object_mut()) {
             schema.entry("description").or_insert_with(|| Value::from(plain_text(text, MAX_DESCRIPTION)));
         }
-        // A range of types (`image/*`) is no type.
+        // A range of types (`image/*`) is not a media type.
         let media = if media.contains('*') { "application/octet-stream" } else { media };
         Ok(Some((Self { kind, media: media.to_owned(), required }, schema)))
     }
 
-    /// Writes an argument: the value of `Content-Type`, and the bytes.
+    /// Encodes an argument: returns the value of `Content-Type` and the bytes.
     ///
     /// # Errors
-    /// Why the argument is no such body.
+    /// The reason why the argument cannot be this body.
     pub(crate) fn encode(&self, raw: &RawValue) -> Result<(String, Vec<u8>), String> {
-        // As the caller wrote it: no number changes on the way.
+        // The caller's text, so that no number changes.
         if self.kind == BodyEncoding::Json {
             return Ok((self.media.clone(), raw.get().as_bytes().to_vec()));
         }
@@ -133,7 +133,7 @@ impl BodyEncoder {
     }
 }
 
-/// How much a media type carries; the least is taken.
+/// How expressive a media type is; lower is better.
 fn media_rank(media: &str) -> u8 {
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
@@ -213,7 +213,7 @@ fn encode_form(fields: &Map<String, Value>, encodings: &BTreeMap<String, Propert
     pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
 }
 
-/// A form in parts (RFC 7578). The boundary is a hash of everything, so that nothing in it can contain it.
+/// A multipart form (RFC 7578). The boundary is a hash of the whole form, so no part can contain it.
 fn encode_multipart(
     fields: &Map<String, Value>,
     encodings: &BTreeMap<String, PropertyEncoding>,
@@ -250,7 +250,7 @@ fn encode_multipart(
 
 /// The header lines and the content of one part.
 fn encode_part(name: &str, value: &Value, encoding: &PropertyEncoding) -> Result<(String, Vec<u8>), String> {
-    // As the HTML standard escapes names in forms.
+    // Names in forms are escaped like in the HTML standard.
     let quoted = |text: &str| text.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
     let mut head = format!("Content-Disposition: form-data; name=\"{}\"", quoted(name));
     let (media, content) = match value.get("base64") {

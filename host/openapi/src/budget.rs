@@ -1,20 +1,20 @@
-//! How much is done for one document. It is written by somebody else, who may have one large part meant by many others:
-//! what each part costs by itself is bounded, and what all of them cost together is bounded here, and in time.
+//! The work budget of one document. Documents are untrusted: many operations may refer to one large part. Limits bound
+//! each part, and this budget bounds their sum, in steps and in time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::Value;
 
-/// Most steps for one document: each is a part that is looked at, or [`TEXT_STEP`] bytes of a text. The largest that are
-/// published take a few millions.
+/// The most steps for one document. A step is one part that is visited, or [`TEXT_STEP`] bytes of text. The largest
+/// published documents take a few million.
 const MAX_STEPS: u64 = 50_000_000;
-/// Bytes of text that are one step.
+/// The bytes of text in one step.
 pub(crate) const TEXT_STEP: usize = 64;
 /// The number of steps between two reads of the clock, a power of two.
 const CLOCK_SHIFT: u32 = 10;
 
-/// What is left to be done for a document.
+/// The remaining budget of a document.
 #[derive(Debug)]
 pub(crate) struct ParseBudget {
     steps_used: AtomicU64,
@@ -35,28 +35,28 @@ impl Clone for ParseBudget {
 }
 
 impl ParseBudget {
-    /// The same, which has to be done by a time.
+    /// The same budget with a deadline.
     pub(crate) fn with_deadline(self, until: Instant) -> Self {
         Self { deadline: Some(until), ..self }
     }
 
-    /// With fewer steps than anybody needs.
+    /// A small budget for tests.
     #[cfg(test)]
     pub(crate) fn most(most: u64) -> Self {
         Self { max_steps: most, ..Self::default() }
     }
 
-    /// Takes steps.
+    /// Spends steps.
     ///
     /// # Errors
-    /// There are none left, or no time.
+    /// The budget or the time is used up.
     pub(crate) fn spend(&self, steps: usize) -> Result<(), String> {
         let steps = steps as u64;
         let before = self.steps_used.fetch_add(steps, Ordering::Relaxed);
         let after = before.saturating_add(steps);
         let way_out = "choose some operations with `include`";
         if after > self.max_steps {
-            // It stays over.
+            // The budget stays exhausted.
             self.steps_used.store(self.max_steps.saturating_add(1), Ordering::Relaxed);
             return Err(format!("the document takes more than {} steps to read: {way_out}", self.max_steps));
         }
@@ -68,10 +68,10 @@ impl ParseBudget {
         Ok(())
     }
 
-    /// Takes the steps of all parts of a value and all texts in it.
+    /// Spends the steps of all parts and texts of a value.
     ///
     /// # Errors
-    /// As [`Work::spend`]; no more is gone through than there are steps.
+    /// Like [`ParseBudget::spend`]. The function stops when the budget is used up.
     pub(crate) fn spend_value(&self, value: &Value) -> Result<(), String> {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => self.spend(1),
@@ -90,10 +90,10 @@ impl ParseBudget {
         }
     }
 
-    /// Takes the steps of what stands in an object itself: its texts, and one for each entry.
+    /// Spends the steps of an object without its values: its keys, and one step for each entry.
     ///
     /// # Errors
-    /// As [`Work::spend`].
+    /// Like [`ParseBudget::spend`].
     pub(crate) fn spend_entries(&self, map: &serde_json::Map<String, Value>) -> Result<(), String> {
         let texts = map.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
         self.spend(1 + map.len() + texts.sum::<usize>() / TEXT_STEP)

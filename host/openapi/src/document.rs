@@ -1,4 +1,4 @@
-//! An OpenAPI document as a tree, and what its references lead to.
+//! A parsed OpenAPI document and its references.
 
 use std::time::Instant;
 
@@ -8,28 +8,28 @@ use toolbay_policy::text::one_line;
 
 use crate::budget::{ParseBudget, TEXT_STEP};
 
-/// Largest document, in bytes.
+/// The largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;
-/// Most parts of a document: values, lists and objects. The largest that are published have some hundred thousand.
+/// The most parts of a document: values, lists and objects. The largest published documents have a few hundred thousand.
 const MAX_PARTS: usize = 2_000_000;
-/// References that are followed one after the other.
+/// The longest chain of references.
 const MAX_REFERENCES: usize = 16;
 
-/// Why a text is no document.
+/// The reasons why a text is not a document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DocumentError(pub(crate) String);
 
-/// The dialects that are read.
+/// The supported dialects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenApiVersion {
-    /// Its schemas are a dialect of their own.
+    /// OpenAPI 3.0, with its own schema dialect.
     V30,
-    /// Its schemas are JSON Schema 2020-12.
+    /// OpenAPI 3.1, with JSON Schema 2020-12.
     V31,
 }
 
-/// A document that was read.
+/// A parsed document.
 #[derive(Debug, Clone)]
 pub struct OpenApiDocument {
     root: Value,
@@ -38,10 +38,10 @@ pub struct OpenApiDocument {
 }
 
 impl OpenApiDocument {
-    /// Reads a document: JSON, or YAML.
+    /// Parses a document in JSON or YAML.
     ///
     /// # Errors
-    /// What is wrong with the text, or which version it is instead.
+    /// The mistake in the text, or its unsupported version.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let refuse = |problem: String| Err(DocumentError(problem));
         if text.len() > MAX_BYTES {
@@ -79,22 +79,22 @@ impl OpenApiDocument {
         Ok(Self { root, version, work: ParseBudget::default() })
     }
 
-    /// The same document, of which tools are to be made by a time: what takes longer is refused.
+    /// The same document with a deadline for its import. An import that takes longer fails.
     #[must_use]
     pub fn with_deadline(self, time: Instant) -> Self {
         Self { work: self.work.with_deadline(time), ..self }
     }
 
-    /// What the service is called.
+    /// The name of the service.
     #[must_use]
     pub fn title(&self) -> Option<&str> {
         self.root.pointer("/info/title").and_then(Value::as_str)
     }
 
-    /// Where the service is, for all operations that do not say otherwise. `from` is where the document comes from.
+    /// The base URL of operations that do not set their own. `from` is the URL of the document.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// The reason why the base URL is unknown.
     pub fn server(&self, from: Option<&str>) -> Result<String, String> {
         let none = std::collections::BTreeMap::new();
         crate::server::base_url(None, from, &none, [None, None, self.root.get("servers")])
@@ -104,12 +104,12 @@ impl OpenApiDocument {
         &self.root
     }
 
-    /// All paths with what stands at each.
+    /// All paths with their path items.
     pub(crate) fn paths(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.root.get("paths").and_then(Value::as_object).into_iter().flatten()
     }
 
-    /// An object, or the one that it refers to.
+    /// An object, or the object that it refers to.
     pub(crate) fn resolve<'a>(&'a self, node: &'a Value) -> Result<&'a Map<String, Value>, String> {
         let mut node = node;
         for _ in 0..MAX_REFERENCES {
@@ -124,7 +124,7 @@ impl OpenApiDocument {
         Err(format!("more than {MAX_REFERENCES} references in a row"))
     }
 
-    /// What a reference into this document leads to.
+    /// The target of a reference into this document.
     pub(crate) fn resolve_reference(&self, reference: &str) -> Result<&Value, String> {
         self.work.spend(1 + reference.len() / TEXT_STEP)?;
         let shown = || one_line(reference, 100);

@@ -1,4 +1,4 @@
-//! The port through which a request goes out, whatever sends it.
+//! The port that sends requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,65 +9,65 @@ use toolbay_core::call::invoke::BoxFuture;
 
 use crate::security::Credential;
 
-/// A request that an operation makes.
+/// A request of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceRequest {
     /// `GET`, `POST`, …
     pub method: &'static str,
-    /// The whole URL, without what the credentials add.
+    /// The complete URL, without additions of the credentials.
     pub url: String,
-    /// Header fields by name; no value has control characters.
+    /// Header fields by name. Values have no control characters.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Option<Vec<u8>>,
-    /// Secrets by name, each with the place its value goes to.
+    /// Secrets by name, each with its location in the request.
     pub credentials: Vec<Credential>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceResponse {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// Header fields, names in small letters.
+    /// Header fields with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// The body, decoded.
+    /// The decoded body.
     pub body: Vec<u8>,
-    /// The body was longer.
+    /// Whether the body was truncated.
     pub truncated: bool,
 }
 
 impl ServiceResponse {
-    /// The first field of this name, which is written in small letters.
+    /// The first field with this lower-case name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// Why nothing came back.
+/// The reasons for a missing response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    /// The policy does not allow it; the text names the line that would.
+    /// The policy denies the request. The text names the line that would allow it.
     #[error("{0}")]
     Denied(String),
-    /// It was tried, and failed.
+    /// The request failed.
     #[error("{0}")]
     Failed(String),
-    /// It ran into a limit of the call, or was given up.
+    /// The request reached a limit of the call, or the call was cancelled.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
 /// Sends requests.
 pub trait HttpExchange: Send + Sync + fmt::Debug {
-    /// Sends one on behalf of a call. Dropping the future gives it up.
+    /// Sends a request on behalf of a call. Dropping the future cancels it.
     fn send<'a>(
         &'a self,
         request: ServiceRequest,
         ctx: &'a Arc<CallContext>,
     ) -> BoxFuture<'a, Result<ServiceResponse, ExchangeError>>;
 
-    /// Whether bytes of a media type may become an attachment of the call's turn, if that takes any.
+    /// Whether bytes of a media type may become an attachment of the turn, if the turn takes attachments.
     fn may_attach(&self, media: &str, ctx: &CallContext) -> bool {
         let _ = (media, ctx);
         true

@@ -1,4 +1,4 @@
-//! One operation as a tool: what it demands, how its requests are made, what it says of itself.
+//! Imports one operation as a tool: its requirements, its requests, its description.
 
 use std::sync::Arc;
 
@@ -19,34 +19,34 @@ use crate::request::{PathPiece, RequestPlan, parse_template};
 use crate::schema::{SchemaConverter, SchemaTotals, plain_text};
 use crate::{routes, security, server};
 
-/// Longest description, in characters.
+/// The longest description, in characters.
 const MAX_DESCRIPTION: usize = 2000;
-/// Most bytes of the schemas of all tools of a document.
+/// The most bytes of the schemas of all tools of a document.
 const MAX_SCHEMA_BYTES: usize = 32 << 20;
-/// Depths at which the schema of an operation's arguments is tried to be cut: a schema that the host does not take
-/// whole is better known in part than not at all.
+/// The depths at which an argument schema is cut, in order. A schema that the host cannot take in full is still useful
+/// in part.
 const DEPTHS: [usize; 4] = [60, 8, 4, 2];
 
-/// One operation where it stands.
+/// An operation and its location.
 pub(crate) struct OperationImporter<'a> {
     pub(crate) document: &'a OpenApiDocument,
     pub(crate) options: &'a ImportOptions,
     pub(crate) operation: &'a DocumentOperation<'a>,
-    /// Under which names credentials are sent to the service.
+    /// The names of the service's credentials in requests.
     pub(crate) reserved: &'a Arc<[ReservedField]>,
 }
 
-/// What is known of all operations of a document, and how much of it there is.
+/// The totals over all operations of a document.
 #[derive(Debug, Default)]
 pub(crate) struct ImportTotals {
     known: SchemaTotals,
-    /// Bytes of all schemas.
+    /// The bytes of all schemas.
     bytes: usize,
 }
 
 impl OperationImporter<'_> {
-    /// Makes a tool of it. Its toolset is the operator's section, and its labels bear the section's name: what a document
-    /// calls them is not what the operator's lists and rules name.
+    /// Creates the tool. Its toolset is the operator's section, and its labels are prefixed with the section's name, because
+    /// the operator's lists and rules must not match names that a document chose.
     pub(crate) fn import(
         &self,
         namespace: &PluginId,
@@ -54,7 +54,7 @@ impl OperationImporter<'_> {
         tags: &[String],
         gathered: &mut ImportTotals,
     ) -> Result<ImportedOperation, String> {
-        // Whatever is done with it is done a bounded number of times for each of its parts.
+        // Bounds the work per part of the operation.
         self.document.work.spend_value(self.operation.node)?;
         self.operation
             .item
@@ -66,7 +66,7 @@ impl OperationImporter<'_> {
             Err(why) => (Vec::new(), Some(why)),
         };
         for more in &self.options.credentials {
-            // What the operator sends takes the place of what the document asks for there.
+            // The operator's values replace parameters of the document.
             credentials.retain(|one| one.placement.reserved_field() != more.placement.reserved_field());
             credentials.push(more.clone());
         }
@@ -87,7 +87,7 @@ impl OperationImporter<'_> {
         let (shown, origin) = routes::net_rules(&plan).ok_or("its server is no URL")?;
         let nowhere = std::path::Path::new("/");
         let reaches = NetRule::parse(&origin, nowhere)?;
-        // A path that no pattern can say is named by its origin.
+        // A path that no pattern can express is granted by its origin.
         let target = if NetRule::parse(&shown, nowhere).is_ok() { shown } else { origin };
         let tool = ToolName::new(tool).map_err(|e| e.to_string())?;
         let name = QualifiedName::join(namespace, &tool).map_err(|e| e.to_string())?;
@@ -112,7 +112,7 @@ impl OperationImporter<'_> {
         Ok(ImportedOperation { def, unavailable, net_rule: reaches, credentials, plan })
     }
 
-    /// The names under which credentials are sent, those that the operator adds included.
+    /// The names of credentials in requests, including those that the operator adds.
     fn reserved_fields(&self, fixed: &[ReservedField]) -> Arc<[ReservedField]> {
         let more: Vec<&ReservedField> = fixed.iter().filter(|one| !self.reserved.contains(one)).collect();
         if more.is_empty() {
@@ -121,7 +121,7 @@ impl OperationImporter<'_> {
         self.reserved.iter().chain(more).cloned().collect()
     }
 
-    /// The plan and the schema, as deep as the host takes it.
+    /// The request plan and the schema, as deep as the host accepts it.
     fn plan_within_limits(
         &self,
         fixed: &[ReservedField],
@@ -130,7 +130,7 @@ impl OperationImporter<'_> {
         let mut problem = String::new();
         for depth in DEPTHS {
             let tried = self.plan_at_depth(depth, fixed, known).and_then(|(plan, schema)| {
-                // Looked through once; the validator is built again when the tool is called first.
+                // Compiled once as a check. The validator is built again at the first call.
                 Schema::input(&schema.to_string()).map_err(|e| e.to_string())?;
                 Ok((plan, schema))
             });
@@ -215,7 +215,7 @@ impl OperationImporter<'_> {
         Ok((plan, schema))
     }
 
-    /// What the operation answers with when it succeeds; JSON first.
+    /// The successful response of the operation; JSON is preferred.
     fn accept_header(&self) -> String {
         let responses = self.operation.node.get("responses").and_then(Value::as_object).into_iter().flatten();
         let good = responses.filter(|(status, _)| status.starts_with('2'));

@@ -1,7 +1,7 @@
-//! Services that an OpenAPI document describes (3.0 and 3.1), as tools.
+//! Turns services with an OpenAPI document (3.0 and 3.1) into tools.
 //!
-//! The document is read tolerantly: an operation that cannot be a tool is told as a problem, with the reason, and costs no
-//! other one. What a tool sends is built here and sent through a port, [`Exchange`]; this crate opens no connection, reads
+//! The parser is tolerant: an operation that cannot be a tool becomes a problem with a reason, and other operations are
+//! unaffected. This crate builds requests and sends them through a port, [`HttpExchange`]. It opens no connection, reads
 //! no file and never sees the value of a secret.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! Names of tools, made from what a document calls its operations.
+//! Derives tool names from the operations of a document.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 use toolbay_policy::MAX_OPENAPI_QUALIFIED;
 use toolbay_policy::name::{MAX_TOOL, NAME_SEPARATOR, PluginId};
 
-/// Digits of a hash that tell two names apart, at first.
+/// The initial number of hash digits that distinguish two names.
 const DIGITS: usize = 6;
 
-/// A text with only what a name may have, at most so long: everything else becomes one `_`.
+/// Replaces each run of characters that a name may not have by `_`, and truncates the name.
 pub(crate) fn legal_name(text: &str, most: usize) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -18,7 +18,7 @@ pub(crate) fn legal_name(text: &str, most: usize) -> String {
         } else if !out.ends_with('_') {
             out.push('_');
         }
-        // What stands behind is cut anyway, but for what the ends lose.
+        // The rest is truncated anyway, apart from trimmed ends.
         if out.len() > most.saturating_add(2) {
             break;
         }
@@ -27,16 +27,16 @@ pub(crate) fn legal_name(text: &str, most: usize) -> String {
     out.get(..out.len().min(most)).unwrap_or_default().trim_end_matches('_').to_owned()
 }
 
-/// Longest name that is compared with others as it is, in bytes; of a longer one a hash tells it from others.
+/// The longest name that is compared unchanged, in bytes. Longer names are compared by a hash.
 const MAX_BASE_NAME: usize = 256;
 
-/// A name of what an author wrote, who may have written a book, and may have it meant by many operations.
+/// A name from an untrusted author, who may refer to one long text from many operations.
 fn short_name(text: &str) -> String {
     let name = legal_name(text, MAX_BASE_NAME);
     if text.len() > MAX_BASE_NAME { with_hash(&name, text, MAX_BASE_NAME, DIGITS) } else { name }
 }
 
-/// An operation, as it is named.
+/// The naming input of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OperationIdentity<'a> {
     pub(crate) id: Option<&'a str>,
@@ -51,9 +51,9 @@ impl OperationIdentity<'_> {
     }
 }
 
-/// The names of all operations of a document, in their order: the id that each has, or its method and path. One that is
-/// too long keeps its beginning; a hash tells it from others. Of two that would be the same, each gets the hash of its
-/// method and path: whichever stands first, and whichever others there are, a name means the same operation.
+/// The names of all operations of a document, in order: the operation id, or method and path. A name that is too
+/// long keeps its beginning and gets a hash. Operations with equal names each get the hash of their
+/// method and path, so a name means the same operation whatever the order and whatever else the document has.
 pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) -> Vec<String> {
     let most = MAX_TOOL
         .min(MAX_OPENAPI_QUALIFIED.saturating_sub(NAME_SEPARATOR.len() + namespace.as_str().len()))
@@ -64,7 +64,7 @@ pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) ->
     let wanted: Vec<String> = spoken.iter().map(short).collect();
     let mut counts: HashMap<String, usize> = HashMap::new();
     for name in &wanted {
-        // Some clients take names for the same that differ in capitals.
+        // Some clients ignore case in names.
         *counts.entry(name.to_ascii_lowercase()).or_default() += 1;
     }
     let mut taken = HashSet::new();
@@ -75,7 +75,7 @@ pub(crate) fn tool_names(namespace: &PluginId, all: &[OperationIdentity<'_>]) ->
             return name.clone();
         }
         let of = format!("{} {}", one.method, one.path);
-        // More digits until nobody has it; at last the name is all digits.
+        // More digits until the name is unique; in the end the name consists of digits.
         let longer = (DIGITS..=most).step_by(2).map(|digits| with_hash(spoken, &of, most, digits));
         let free = longer.into_iter().find(|name| taken.insert(name.to_ascii_lowercase()));
         free.unwrap_or_else(|| with_hash(spoken, &of, most, most))

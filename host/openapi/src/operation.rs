@@ -18,9 +18,9 @@ use crate::routes::Routes;
 use crate::security::{self, Credential};
 use crate::selection::OperationPattern;
 
-/// Most operations of one document that become tools, or would.
+/// The most operations of one document that become tools or problems.
 const MAX_OPERATIONS: usize = 5000;
-/// Longest path of an operation, in bytes: more than a URL may have makes no request.
+/// The longest path of an operation, in bytes. Longer URLs are not accepted by servers.
 const MAX_PATH: usize = 8 << 10;
 /// The methods that become tools.
 pub(crate) const METHODS: [(&str, &str); 6] = [
@@ -32,99 +32,99 @@ pub(crate) const METHODS: [(&str, &str); 6] = [
     ("head", "HEAD"),
 ];
 
-/// What the operator says of a document.
+/// The operator's options for a document.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// The base of all URLs, instead of what the document says.
+    /// The base of all URLs, instead of the document's servers.
     pub server: Option<String>,
-    /// Where the document comes from; a relative server is meant against it.
+    /// The URL of the document, the base of relative server URLs.
     pub document_url: Option<String>,
-    /// Values of the server's variables.
+    /// The values of server variables.
     pub variables: BTreeMap<String, String>,
-    /// Which operations become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`; none: all.
+    /// The operations that become tools: `tag:NAME`, `op:ID`, `GET`, `/path/*`, `GET /path/*`; all if empty.
     pub include: Vec<String>,
-    /// Which do not, written the same.
+    /// The operations that are excluded, in the same form.
     pub exclude: Vec<String>,
-    /// Names of secrets by the names of the document's security schemes.
+    /// The names of secrets by the names of the document's security schemes.
     pub secrets: BTreeMap<String, String>,
-    /// Header fields that are sent with each request, in place of what the operation would send.
+    /// Header fields of each request, which replace those of the operation.
     pub headers: Vec<(String, String)>,
-    /// Secrets that are sent with each request.
+    /// Secrets of each request.
     pub credentials: Vec<Credential>,
 }
 
-/// One operation as a tool.
+/// An operation as a tool.
 #[derive(Debug, Clone)]
 pub struct ImportedOperation {
-    /// The tool. Its capabilities are its requests, and the secrets in them.
+    /// The tool. Its capabilities are its requests and their secrets.
     pub def: ToolDef,
-    /// Why it cannot be called: a secret that it demands is not named.
+    /// The reason why it is unavailable: a required secret is missing.
     pub unavailable: Option<String>,
-    /// Where its requests go: method and origin.
+    /// The target of its requests: method and origin.
     pub net_rule: NetRule,
-    /// The secrets that go into its requests.
+    /// The secrets of its requests.
     pub credentials: Vec<Credential>,
     pub(crate) plan: RequestPlan,
 }
 
 impl ImportedOperation {
-    /// What all its URLs begin with.
+    /// The prefix of all its URLs.
     #[must_use]
     pub fn base(&self) -> &str {
         &self.plan.base
     }
 
-    /// `GET /pets/{id}`, as the document has it.
+    /// `GET /pets/{id}`, as in the document.
     #[must_use]
     pub fn method_and_path(&self) -> &str {
         &self.plan.method_and_path
     }
 
-    /// The same operation, whose values in the path may have slashes in them, which are encoded.
+    /// The same operation, with encoded slashes allowed in path values.
     #[must_use]
     pub fn with_encoded_slashes(mut self, allowed: bool) -> Self {
         self.plan.encoded_slashes = allowed;
         self
     }
 
-    /// Whether its requests may change something.
+    /// Whether its requests may have effects.
     #[must_use]
     pub fn may_change_data(&self) -> bool {
         !self.def.traits.read_only
     }
 }
 
-/// An operation that is no tool.
+/// An operation that cannot be a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportProblem {
     /// `GET /pets/{id}`.
     pub operation: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a document came to.
+/// The result of an import.
 #[derive(Debug, Clone, Default)]
 pub struct Import {
-    /// The tools, in the order of the document.
+    /// The tools, in document order.
     pub operations: Vec<ImportedOperation>,
-    /// What is no tool.
+    /// The operations that cannot be tools.
     pub problems: Vec<ImportProblem>,
-    /// Operations that the options leave out.
+    /// The number of operations that the options exclude.
     pub excluded_count: usize,
-    /// Lines of `include` that no operation fits.
+    /// The lines of `include` that match no operation.
     pub unused: Vec<String>,
 }
 
 impl Import {
-    /// The requests of all its operations.
+    /// The requests of all imported operations.
     #[must_use]
     pub fn routes(&self) -> Routes {
         Routes::from_plans(self.operations.iter().map(|operation| &operation.plan))
     }
 }
 
-/// The lines of one list, each with whether an operation fits it.
+/// The lines of one list, each with whether it matched an operation.
 struct SelectionList(Vec<(OperationPattern, bool)>);
 
 impl SelectionList {
@@ -147,19 +147,19 @@ impl SelectionList {
     }
 }
 
-/// An operation where it is found.
+/// An operation and its location.
 pub(crate) struct DocumentOperation<'a> {
     pub(crate) item: &'a Map<String, Value>,
     pub(crate) node: &'a Value,
     pub(crate) identity: OperationIdentity<'a>,
 }
 
-/// Most tags of one operation.
+/// The most tags of one operation.
 const MAX_TAGS: usize = 16;
-/// Most operations that are looked at, those included that are left out: one item may be meant by many paths.
+/// The most operations that are visited, including excluded ones, because many paths may refer to one path item.
 const MAX_SCANNED: usize = 20_000;
 
-/// All operations of a document in their order, and the paths that lead to none.
+/// All operations of a document in order, and the paths that lead nowhere.
 fn all_operations(
     document: &OpenApiDocument,
 ) -> Result<(Vec<DocumentOperation<'_>>, Vec<ImportProblem>), String> {
@@ -185,7 +185,7 @@ fn all_operations(
                         continue;
                     };
                     let id = operation.get("operationId").and_then(Value::as_str);
-                    // It is named, and compared with the lines of the operator's lists.
+                    // The text becomes a name, and is compared with the operator's lists.
                     document.work.spend(1 + id.map_or(0, str::len) / TEXT_STEP)?;
                     found.push(DocumentOperation {
                         item,
@@ -204,11 +204,11 @@ fn import_problem(method: &str, path: &str, reason: String) -> ImportProblem {
     ImportProblem { operation: one_line(&format!("{method} {path}"), 200), reason }
 }
 
-/// Makes tools of the operations of a document. `namespace` is what the operator calls it, and stands before the names.
+/// Imports the operations of a document. `namespace` is the operator's name of the service and the prefix of tool names.
 ///
 /// # Errors
-/// When a line of the options says nothing, a line of `exclude` leaves nothing out, the document has too many operations,
-/// or it takes too long. What is wrong with one operation is among the problems.
+/// A line of the options is invalid, a line of `exclude` matches nothing, the document has too many operations,
+/// or the import takes too long. Mistakes of single operations are reported as problems.
 pub fn import(
     document: &OpenApiDocument,
     namespace: &PluginId,
@@ -226,7 +226,7 @@ pub fn import(
     for (one, tool) in all.iter().zip(&names) {
         let tags = operation_tags(document, one.node).map_err(DocumentError)?;
         document.work.spend(lines).map_err(DocumentError)?;
-        // Both are asked, so that a line is known to fit.
+        // Both lists are evaluated, so that the match is recorded for each line.
         let (included, excluded) =
             (include.matches(one.identity, &tags), exclude.matches(one.identity, &tags));
         if excluded || !(included || options.include.is_empty()) {
@@ -242,10 +242,10 @@ pub fn import(
             Ok(operation) => came.operations.push(operation),
             Err(reason) => came.problems.push(import_problem(one.identity.method, one.identity.path, reason)),
         }
-        // What is over is over for all that follow.
+        // An exhausted budget affects all further operations.
         document.work.spend(0).map_err(DocumentError)?;
     }
-    // Who excludes something wants it gone: that nothing is, is most likely a slip of the pen.
+    // A line of `exclude` that matches nothing is most likely a typo, so it is an error.
     if let Some(line) = exclude.unused_includes(&options.exclude).next() {
         let shown = one_line(line, 100);
         return Err(DocumentError(format!(

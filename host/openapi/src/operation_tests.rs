@@ -159,7 +159,7 @@ fn too_many_operations_are_refused_with_the_way_out() {
     assert!(error.to_string().contains("choose some with `include`"), "{error}");
 }
 
-/// What a document calls its operations is neither a toolset nor a label of the operator's.
+/// Operation names in a document become neither toolsets nor labels of the operator.
 #[test]
 fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
     let found = imported(&ImportOptions::default());
@@ -174,7 +174,7 @@ fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
     assert_eq!(found.operations[1].def.keywords.tags, ["pets.pet", "pets.write"]);
 }
 
-/// Each part is small, and one is meant by thousands: what all of it comes to is bounded.
+/// Each part is small, and thousands of references lead to one part. The sum is bounded.
 #[test]
 fn what_is_meant_again_and_again_is_counted_each_time() {
     let of = |shared: Value, component: Value, item: Value| {

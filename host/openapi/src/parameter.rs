@@ -1,4 +1,4 @@
-//! The parameters of an operation, each with the argument that a caller gives for it.
+//! The parameters of an operation, each with its argument.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use crate::name;
 use crate::schema::{MAX_DESCRIPTION, SchemaConverter, plain_text};
 use crate::style::{EscapeMode, ParameterStyle};
 
-/// Most parameters of one operation.
+/// The most parameters of one operation.
 const MAX_PARAMETERS: usize = 200;
-/// Longest name of an argument that all vendors take.
+/// The longest argument name that all vendors accept.
 const MAX_ARGUMENT: usize = 64;
 
-/// Header fields that are not parameters (the specification names the first three), or that are the client's, or that make
-/// some servers take a request for another one.
+/// Header fields that cannot be parameters: three by the specification, those that the client sets, and those that
+/// make some servers misinterpret a request.
 const RESERVED_HEADERS: [&str; 20] = [
     "accept",
     "content-type",
@@ -40,13 +40,13 @@ const RESERVED_HEADERS: [&str; 20] = [
     "accept-encoding",
 ];
 
-/// Whether a header field is somebody else's to write.
+/// Whether a header field is reserved.
 fn is_reserved_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
     RESERVED_HEADERS.contains(&name.as_str()) || name.starts_with("proxy-")
 }
 
-/// Where a value goes.
+/// The location of a value in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ParameterLocation {
     Path,
@@ -76,14 +76,14 @@ impl ParameterLocation {
     }
 }
 
-/// A place that something else than an argument fills.
+/// A location that is filled by something other than an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReservedField(pub(crate) ParameterLocation, pub(crate) String);
 
 impl ReservedField {
-    /// Whether a server may take a name in a query, or that of a cookie, for this. Their names are compared as they are
-    /// (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers do not: capitals, a blank before it, what
-    /// stands in brackets behind it, and a dot for an underscore make no difference to one or the other.
+    /// Whether some server may treat two names of query parameters or cookies as equal. The standards compare them exactly
+    /// (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers ignore case, leading blanks or
+    /// bracket suffixes, or treat a dot as an underscore.
     pub(crate) fn collides(&self, location: ParameterLocation, name: &str) -> bool {
         fn folded(name: &str) -> String {
             let plain = name.trim().to_ascii_lowercase();
@@ -104,7 +104,7 @@ impl ReservedField {
     }
 }
 
-/// One parameter.
+/// A parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameter {
     pub(crate) name: String,
@@ -112,15 +112,15 @@ pub(crate) struct Parameter {
     pub(crate) style: ParameterStyle,
     pub(crate) explode: bool,
     pub(crate) escape_mode: EscapeMode,
-    /// The value is written as JSON.
+    /// Whether the value is encoded as JSON.
     pub(crate) json: bool,
-    /// The argument that a caller gives.
+    /// The name of the argument.
     pub(crate) argument: String,
     pub(crate) required: bool,
 }
 
-/// Reads the parameters of an operation and, where it does not name them again, of its path. The second of each pair is
-/// the schema of the argument.
+/// Reads the parameters of an operation, and those of its path that the operation does not override. The second member
+/// of each pair is the schema of the argument.
 pub(crate) fn read_parameters(
     document: &OpenApiDocument,
     operation: Option<&Value>,
@@ -144,7 +144,7 @@ pub(crate) fn read_parameters(
         if place == ParameterLocation::Header && is_reserved_header(said("name")) {
             continue;
         }
-        // What the operator sends, or a credential, is not the model's to say.
+        // A model cannot set a value that the operator or a credential sets.
         if fixed.iter().any(|one| one.is_same(place, said("name"))) {
             continue;
         }
@@ -230,7 +230,7 @@ fn read_parameter(
     Ok((parameter, schema))
 }
 
-/// A name of its own for the argument: the parameter's, if vendors take it.
+/// The name of the argument: the parameter's name, if vendors accept it.
 fn argument_name(
     name: &str,
     place: ParameterLocation,
@@ -247,7 +247,7 @@ fn argument_name(
     Ok(found)
 }
 
-/// What the name of a header field may be (RFC 9110, section 5.6.2).
+/// The grammar of header field names (RFC 9110, section 5.6.2).
 pub(crate) fn is_token(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }

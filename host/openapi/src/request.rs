@@ -1,4 +1,4 @@
-//! From arguments to the request that they make.
+//! Builds requests from arguments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::style;
 /// A piece of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PathPiece {
-    /// As it is sent.
+    /// Literal text.
     Text(String),
-    /// The value of the path parameter of this name.
+    /// The value of this path parameter.
     Parameter(String),
 }
 
-/// How an operation's requests are made.
+/// The plan for an operation's requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestPlan {
     pub(crate) method: &'static str,
@@ -32,32 +32,32 @@ pub(crate) struct RequestPlan {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) body: Option<BodyEncoder>,
     pub(crate) accept: String,
-    /// What the operator sends with each request.
+    /// The operator's header fields.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) credentials: Vec<Credential>,
-    /// Where credentials are sent to this service, by whatever operation: no argument speaks there.
+    /// The locations of the service's credentials. No argument may set them.
     pub(crate) reserved: Arc<[ReservedField]>,
-    /// Method and path as the document has them.
+    /// Method and path as in the document.
     pub(crate) method_and_path: String,
-    /// Whether a value of the path may have slashes in it, encoded ones: the operator knows how the service reads them.
+    /// Whether path values may contain encoded slashes, which depends on how the service parses them.
     pub(crate) encoded_slashes: bool,
 }
 
-/// What is wrong with a value that a server could take for more than one segment, or for a step up.
+/// The error for a value that a server could read as several segments, or as a step up.
 const AMBIGUOUS: &str = "has a slash, a backslash, a step `.` or `..` or a control character in it, encoded or not, which some servers \
                          read as another path; the operator can let slashes through with `encoded_slashes`";
-/// Most bytes of a URL and of all header fields of a request: more than servers take.
+/// The most bytes of a URL, and of all header fields of a request. Servers accept less.
 const MAX_HEAD: usize = 32 << 10;
 
-/// Takes a path template apart: `/pets/{id}.json`.
+/// Parses a path template: `/pets/{id}.json`.
 ///
 /// # Errors
-/// It is no path that goes to one place.
+/// The path is invalid or ambiguous.
 pub(crate) fn parse_template(template: &str) -> Result<Vec<PathPiece>, String> {
     if template.contains(['?', '#']) {
         return Err("its path has a query or a fragment".to_owned());
     }
-    // What steps up is refused in what the author wrote, too, however it is spelt.
+    // A step up is refused in every spelling, also in the author's text.
     let decoded = percent_encoding::percent_decode_str(template).decode_utf8_lossy();
     if decoded.split(['/', '\\']).any(|segment| matches!(segment.split(';').next(), Some("." | ".."))) {
         return Err("its path has a `.` or `..` in it".to_owned());
@@ -78,7 +78,7 @@ pub(crate) fn parse_template(template: &str) -> Result<Vec<PathPiece>, String> {
     Ok(out)
 }
 
-/// What the author of a document wrote into a path stays, but for what no path has.
+/// Encodes the literal text of a path, apart from valid characters.
 fn encode_literal(text: &str) -> String {
     const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
         .add(b' ')
@@ -94,10 +94,10 @@ fn encode_literal(text: &str) -> String {
 }
 
 impl RequestPlan {
-    /// Makes the request of one call. The arguments match the tool's schema; `text` is what the caller wrote.
+    /// Builds the request of one call. The arguments match the tool's schema; `text` is the caller's JSON.
     ///
     /// # Errors
-    /// An argument that makes no request, which the schema does not tell.
+    /// An argument that the schema allows but that cannot be sent.
     pub(crate) fn request(&self, text: &str, args: &Value) -> Result<ServiceRequest, ToolError> {
         let (mut query, mut cookies) = (Vec::new(), Vec::new());
         let mut headers = vec![("Accept".to_owned(), self.accept.clone())];
@@ -151,7 +151,7 @@ impl RequestPlan {
         Ok(ServiceRequest { method: self.method, url, headers, body, credentials: self.credentials.clone() })
     }
 
-    /// An object may name what is sent: not what a credential is sent under.
+    /// An object may contain parameter names, but not the name of a credential.
     fn check_reserved(&self, parameter: &Parameter, pairs: &[(String, String)]) -> Result<(), ToolError> {
         for (name, _) in pairs {
             let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
@@ -167,7 +167,7 @@ impl RequestPlan {
         Ok(())
     }
 
-    /// The parameters that were given, with their values; `null` is not given.
+    /// The given parameters with their values. `null` counts as omitted.
     fn given_parameters<'a>(&'a self, args: &'a Value) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
         let all = self.parameters.iter().filter_map(|one| Some((one, args.get(&one.argument)?)));
         all.filter(|(_, value)| !value.is_null())
@@ -205,14 +205,14 @@ impl RequestPlan {
             }
             path.push(&text, true);
         }
-        // Values that are sound alone may not be so together.
+        // Values that are valid alone may be invalid together.
         if path.0.iter().any(|(segment, of_values)| *of_values && !self.is_safe_segment(segment)) {
             return Err(ToolError::new(ErrorCode::InputInvalid, format!("a value of the path {AMBIGUOUS}")));
         }
         Ok(path.0.into_iter().map(|(segment, _)| segment).collect::<Vec<_>>().join("/"))
     }
 
-    /// Whether a server can read a segment with values in it as that segment only.
+    /// Whether every server reads a segment with these values as a single segment.
     fn is_safe_segment(&self, segment: &str) -> bool {
         if !is_ambiguous(segment) {
             return true;
@@ -236,7 +236,7 @@ impl RequestPlan {
     }
 }
 
-/// The segments of a path, each with whether values stand in it.
+/// The segments of a path, each with whether it contains values.
 struct PathBuilder(Vec<(String, bool)>);
 
 impl Default for PathBuilder {
@@ -260,8 +260,8 @@ impl PathBuilder {
 }
 
 impl Parameter {
-    /// A value as it is written: as JSON where the document wants that, and a number as the caller wrote it, since a long
-    /// one is not the same any more once it was read.
+    /// The text of a value: JSON if the document requires it. A number keeps the caller's spelling, because parsing would
+    /// change long numbers.
     fn serialized(&self, value: &Value, raw: Option<&RawValue>) -> Value {
         match value {
             Value::Number(_) => {

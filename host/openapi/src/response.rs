@@ -1,4 +1,4 @@
-//! From what a service answered to what its caller gets.
+//! Converts responses of a service to results.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -11,26 +11,26 @@ use toolbay_policy::text::one_line;
 
 use crate::exchange::ServiceResponse;
 
-/// Longest message of a service that is handed on, in characters.
+/// The longest error message of a service that is passed on, in characters.
 const MAX_MESSAGE: usize = 2000;
-/// Longest name of a file, in characters.
+/// The longest file name, in characters.
 const MAX_NAME: usize = 100;
-/// Largest body that is no text and is handed on, in bytes.
+/// The largest binary body that is passed on, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum DecodedResponse {
-    /// A text, or a picture.
+    /// Text or an image.
     Output(ToolOutput),
-    /// Bytes of another kind.
+    /// Other bytes.
     Binary(BinaryBody),
 }
 
-/// Bytes that are no text.
+/// Binary data.
 #[derive(Debug)]
 pub(crate) struct BinaryBody {
-    /// What they are, for a model.
+    /// A description for the model.
     pub(crate) note: String,
     pub(crate) name: String,
     pub(crate) media: String,
@@ -39,7 +39,7 @@ pub(crate) struct BinaryBody {
 }
 
 impl BinaryBody {
-    /// The bytes in the result itself, if they are not too many.
+    /// The bytes as part of the result, unless there are too many.
     pub(crate) fn into_embedded(self) -> ToolOutput {
         if self.data.len() > MAX_BYTES {
             return ToolOutput::text(format!("{} More than {MAX_BYTES} bytes are not handed on.", self.note));
@@ -53,8 +53,8 @@ impl BinaryBody {
     }
 }
 
-/// The result of a call that was answered. `budget` are the characters its text may have: what is longer than that is not
-/// handed on a second time in a form that nobody cuts.
+/// The result of an answered call. `budget` is the limit for its text, in characters. A longer text is not
+/// repeated in a form that nothing truncates.
 pub(crate) fn decode(
     url: &str,
     response: ServiceResponse,
@@ -79,7 +79,7 @@ pub(crate) fn decode(
     let shown = if media.is_empty() { "bytes" } else { media.as_str() };
     let note = format!("The service answered with {size} bytes of {}.{more}", one_line(shown, 100));
     let blob = |data| Blob { data, mime_type: media.clone() };
-    // A picture that is none would be handed to a model as one.
+    // A false image must not reach a model as an image.
     let kind = media.split('/').next().filter(|_| size <= MAX_BYTES && !response.truncated);
     let body = match kind {
         Some("image") if is_picture(&media, &response.body) => BlockBody::Image(blob(response.body)),
@@ -97,7 +97,7 @@ pub(crate) fn decode(
     Ok(DecodedResponse::Output(ToolOutput { content, ..ToolOutput::text(note) }))
 }
 
-/// The text of a body: UTF-8 unless the service says Latin-1, which many old ones speak.
+/// The text of a body: UTF-8, or Latin-1 if the service declares it, as many old services do.
 fn decode_text(response: &ServiceResponse) -> String {
     let field = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let charset = field.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
@@ -107,7 +107,7 @@ fn decode_text(response: &ServiceResponse) -> String {
     }
 }
 
-/// Whether bytes begin as those of the picture they are said to be.
+/// Whether bytes have the signature of their declared image type.
 fn is_picture(media: &str, bytes: &[u8]) -> bool {
     match media {
         "image/png" => bytes.starts_with(b"\x89PNG\r\n\x1a\n"),
@@ -118,7 +118,7 @@ fn is_picture(media: &str, bytes: &[u8]) -> bool {
     }
 }
 
-/// The name of a file: what the service calls it, or the end of the address; without anything that is not plain.
+/// The name of a file: the service's name or the end of the URL, with safe characters only.
 fn file_name(response: &ServiceResponse, url: &str) -> String {
     let field = response.header("content-disposition").unwrap_or_default();
     let said = field.split(';').find_map(|part| part.trim().strip_prefix("filename="));
@@ -130,7 +130,7 @@ fn file_name(response: &ServiceResponse, url: &str) -> String {
     if name.is_empty() { "answer".to_owned() } else { name.to_owned() }
 }
 
-/// What kind of refusal a status is: of the arguments, of this caller now, or of the whole.
+/// The error class of a status code: the arguments, the service's current state, or the operation.
 fn error_from_status(response: &ServiceResponse) -> ToolError {
     let code = match response.status {
         400 | 409 | 415 | 422 => ErrorCode::InputInvalid,
@@ -146,7 +146,7 @@ fn error_from_status(response: &ServiceResponse) -> ToolError {
     ToolError::new(code, text).with_subject(format!("HTTP {}", response.status))
 }
 
-/// What a service says of an error: the field that usually holds it (RFC 9457 and common usage), or the text.
+/// The error message of a service: from the usual field (RFC 9457 and common practice), or the text.
 fn error_message(response: &ServiceResponse) -> String {
     let text = decode_text(response);
     let media = media_type(response);
@@ -165,11 +165,11 @@ fn error_message(response: &ServiceResponse) -> String {
         places.into_iter().find_map(|place| body.pointer(place)?.as_str().filter(|text| !text.is_empty()))
     });
     let whole = match found {
-        // The rest may say which argument is wrong.
+        // The other fields may name the invalid argument.
         Some(found) if text.len() > MAX_MESSAGE => found.to_owned(),
         _ if body.is_some() || media.starts_with("text/plain") => text,
         Some(found) => found.to_owned(),
-        // A page for people says nothing to a model.
+        // An HTML page is useless for a model.
         None if media.ends_with("html") => String::new(),
         None if !is_text(&media) && !media.is_empty() => String::new(),
         None => text,
@@ -177,7 +177,7 @@ fn error_message(response: &ServiceResponse) -> String {
     whole.trim().chars().take(MAX_MESSAGE).collect()
 }
 
-/// The media type, in small letters and without parameters.
+/// The media type in lower case, without parameters.
 fn media_type(response: &ServiceResponse) -> String {
     let field = response.header("content-type").unwrap_or_default();
     field.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -203,7 +203,7 @@ fn is_text(media: &str) -> bool {
         || known.contains(&media)
 }
 
-/// An object or a list is structured; one that two readers would read differently is only text.
+/// An object or a list is structured. JSON that two parsers could read differently is text only.
 fn structured_json(text: &str, budget: usize) -> Option<Box<RawValue>> {
     if text.chars().nth(budget).is_some() {
         return None;

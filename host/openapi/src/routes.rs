@@ -1,4 +1,4 @@
-//! Which requests are those of an operation: what a service may redirect to without being granted more.
+//! The requests of included operations, to which a service may redirect without a further grant.
 
 use url::Url;
 
@@ -12,7 +12,7 @@ pub struct Routes(Vec<Route>);
 struct Route {
     method: &'static str,
     origin: url::Origin,
-    /// The segments of the path; `None`: one that has a value in it.
+    /// The segments of the path; `None` stands for a value.
     segments: Vec<Option<String>>,
 }
 
@@ -21,12 +21,12 @@ impl Routes {
         Self(plans.filter_map(Route::from_plan).collect())
     }
 
-    /// Whether a request is one of an included operation: its method, its origin, its path with some value in each place
-    /// that takes one. A slash at the end makes no difference.
+    /// Whether a request belongs to an included operation: it compares the method, the origin and the path, with any value
+    /// at each parameter. A trailing slash makes no difference.
     #[must_use]
     pub fn matches(&self, method: &str, url: &Url) -> bool {
         let segments = segments(url.path());
-        // What some server reads as several segments is none of ours.
+        // A path that some server splits differently does not match.
         if segments.iter().any(|segment| is_ambiguous_segment(segment)) {
             return false;
         }
@@ -45,7 +45,7 @@ impl Routes {
 
 impl Route {
     fn from_plan(plan: &RequestPlan) -> Option<Self> {
-        // A letter that no path has stands for a value.
+        // A character that no path contains stands for a value.
         const VALUE: char = '\u{1}';
         let mut path = String::new();
         for piece in &plan.path {
@@ -70,7 +70,7 @@ impl Route {
     }
 }
 
-/// The rule of a `net` list for a plan: with its path, and without.
+/// The rules of a `net` list for a plan: with its path, and without.
 pub(crate) fn net_rules(plan: &RequestPlan) -> Option<(String, String)> {
     let route = Route::from_plan(plan)?;
     let origin = format!("{} {}", route.method, route.origin.ascii_serialization());

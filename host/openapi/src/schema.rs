@@ -1,4 +1,4 @@
-//! Schemas of a document as JSON Schema 2020-12: the dialect of 3.0 translated, references gathered under `$defs`.
+//! Converts schemas of a document to JSON Schema 2020-12: translates the dialect of 3.0, and collects references in `$defs`.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -9,23 +9,23 @@ use toolbay_policy::text::remove_hidden;
 use crate::document::{OpenApiDocument, OpenApiVersion};
 use crate::name;
 
-/// Deepest nesting that is read.
+/// The deepest nesting.
 const MAX_DEPTH: usize = 60;
-/// Most parts of all schemas of one operation.
+/// The most parts of all schemas of one operation.
 const MAX_PARTS: usize = 20_000;
-/// Most parts of all schemas of a document: a reference costs its author a line and us what it leads to.
+/// The most parts of all schemas of a document. A reference is one line for its author, and its whole target here.
 const MAX_ALL_PARTS: usize = 1_000_000;
-/// Longest example that is kept, in bytes.
+/// The longest example that is kept, in bytes.
 const MAX_EXAMPLE: usize = 200;
-/// Longest list of values, default or constant that is kept, in bytes: what is longer the service checks by itself.
+/// The longest enumeration, default or constant that is kept, in bytes. The service validates longer ones itself.
 const MAX_VALUE: usize = 8 << 10;
-/// Longest description in a schema, in characters.
+/// The longest description in a schema, in characters.
 pub(crate) const MAX_DESCRIPTION: usize = 1000;
-/// Longest pattern that is kept, in bytes.
+/// The longest pattern that is kept, in bytes.
 const MAX_PATTERN: usize = 1000;
-/// Steps that trying one takes.
+/// The steps for compiling a pattern.
 const PATTERN_STEPS: usize = 50;
-/// Most different patterns of a document that are tried.
+/// The most different patterns of a document that are compiled.
 const MAX_PATTERNS: usize = 10_000;
 
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
@@ -42,9 +42,9 @@ const SCHEMA_KEYWORDS: [&str; 9] = [
 ];
 const SCHEMA_LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 const SCHEMA_MAP_KEYWORDS: [&str; 3] = ["properties", "patternProperties", "dependentSchemas"];
-/// Keywords whose value is a list or an object and no schema.
+/// Keywords whose value is a list or an object, but not a schema.
 const DATA_KEYWORDS: [&str; 4] = ["required", "type", "dependentRequired", "examples"];
-/// Keywords that mean nothing to who calls a tool, or that name and fetch schemas.
+/// Keywords that are meaningless for callers, or that name and fetch schemas.
 const DROPPED_KEYWORDS: [&str; 13] = [
     "xml",
     "externalDocs",
@@ -61,11 +61,11 @@ const DROPPED_KEYWORDS: [&str; 13] = [
     "example",
 ];
 
-/// What is known of all schemas of a document, and how much of them was read.
+/// The totals over all schemas of a document.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaTotals {
     parts: usize,
-    /// Whether our engine takes a pattern.
+    /// Whether our regex engine accepts a pattern.
     patterns: HashMap<String, bool>,
 }
 
@@ -84,24 +84,24 @@ impl SchemaTotals {
     }
 }
 
-/// The schemas of one operation's arguments.
+/// Converts the schemas of one operation's arguments.
 pub(crate) struct SchemaConverter<'a> {
     document: &'a OpenApiDocument,
     known: &'a mut SchemaTotals,
-    /// Below this depth nothing is demanded any more.
+    /// Below this depth nothing is required.
     depth: usize,
     parts: usize,
     /// Names under `$defs` by reference.
     names: BTreeMap<String, String>,
     taken: HashSet<String>,
-    /// How many definitions wanted a name.
+    /// How many definitions share a name.
     name_counts: HashMap<String, usize>,
-    /// References with the depth at which they were met first.
+    /// References with the depth of their first use.
     pending: VecDeque<(String, usize)>,
 }
 
 impl<'a> SchemaConverter<'a> {
-    /// Schemas that are cut at a depth.
+    /// A converter that cuts schemas at a depth.
     pub(crate) fn new(document: &'a OpenApiDocument, depth: usize, known: &'a mut SchemaTotals) -> Self {
         Self {
             document,
@@ -115,12 +115,12 @@ impl<'a> SchemaConverter<'a> {
         }
     }
 
-    /// Translates one schema; what it refers to is remembered for [`Schemas::definitions`].
+    /// Converts one schema, and queues its references for [`SchemaConverter::definitions`].
     pub(crate) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
         self.convert_node(schema, 0)
     }
 
-    /// Everything that was referred to, by name.
+    /// All referenced schemas by name.
     pub(crate) fn definitions(&mut self) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         while let Some((reference, depth)) = self.pending.pop_front() {
@@ -161,7 +161,7 @@ impl<'a> SchemaConverter<'a> {
                 return Ok(shallow_schema(self.document.resolve(schema)?));
             }
             out.insert("$ref".to_owned(), Value::from(self.add_reference(reference, depth)?));
-            // Beside a reference 3.0 reads nothing.
+            // In 3.0, keywords beside a reference are ignored.
             if self.document.version == OpenApiVersion::V30 {
                 return Ok(Value::Object(out));
             }
@@ -211,7 +211,7 @@ impl<'a> SchemaConverter<'a> {
             }
             ("minimum", _) if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => None,
             ("maximum", _) if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => None,
-            // One that our engine does not take would cost the tool.
+            // A pattern that our engine rejects would make the tool unusable.
             ("pattern", pattern) => {
                 self.document.work.spend(PATTERN_STEPS)?;
                 self.known.supports_pattern(pattern).then(|| pattern.clone())
@@ -224,9 +224,9 @@ impl<'a> SchemaConverter<'a> {
                 keep_short(value, MAX_VALUE)
             }
             ("default" | "const", value) => keep_short(value, MAX_VALUE),
-            // What no dialect knows may be anything.
+            // A schema of an unknown dialect may be anything.
             (_, Value::Array(_) | Value::Object(_)) if !DATA_KEYWORDS.contains(&key) => None,
-            // What has to be there is kept, or there would be less to demand.
+            // Required properties are kept, so that the schema requires no unknown ones.
             ("required", Value::Array(names)) => {
                 self.count(names.len())?;
                 self.document.work.spend_value(value)?;
@@ -244,7 +244,7 @@ impl<'a> SchemaConverter<'a> {
             .map(Value::Array)
     }
 
-    /// What the server sets is not asked for.
+    /// Read-only properties are not arguments.
     fn remove_read_only(&self, map: &Map<String, Value>, out: &mut Map<String, Value>) {
         let Some(properties) = map.get("properties").and_then(Value::as_object) else { return };
         let is_read_only = |schema: &Value| {
@@ -267,7 +267,7 @@ impl<'a> SchemaConverter<'a> {
         }
     }
 
-    /// The reference under `$defs`.
+    /// The reference into `$defs`.
     fn add_reference(&mut self, reference: &str, depth: usize) -> Result<String, String> {
         if let Some(name) = self.names.get(reference) {
             return Ok(format!("#/$defs/{name}"));
@@ -275,7 +275,7 @@ impl<'a> SchemaConverter<'a> {
         self.document.resolve_reference(reference)?;
         let wanted = name::legal_name(reference.rsplit('/').next().unwrap_or_default(), 60);
         let wanted = if wanted.is_empty() { "schema".to_owned() } else { wanted };
-        // Counted on from the last one: many of one name are not to be gone through for each.
+        // Continues from the last number, because many definitions may share a name.
         let number = self.name_counts.entry(wanted.clone()).or_default();
         let name = loop {
             *number += 1;
@@ -290,7 +290,7 @@ impl<'a> SchemaConverter<'a> {
     }
 }
 
-/// What is left of a schema that lies too deep: its type and what it says of itself.
+/// The rest of a schema below the depth: its type and its descriptions.
 fn shallow_schema(map: &Map<String, Value>) -> Value {
     let mut out = Map::new();
     for (key, value) in ["type", "enum"].iter().filter_map(|key| Some((*key, map.get(*key)?))) {
@@ -308,7 +308,7 @@ fn keep_example(value: &Value) -> Option<Value> {
     keep_short(value, MAX_EXAMPLE)
 }
 
-/// A value, if it is written with at most so many bytes. No more of it is gone through than that takes.
+/// Returns a value if its JSON has at most `most` bytes. It visits no more of the value.
 fn keep_short(value: &Value, most: usize) -> Option<Value> {
     fn room(value: &Value, left: usize) -> Option<usize> {
         match value {
@@ -324,9 +324,9 @@ fn keep_short(value: &Value, most: usize) -> Option<Value> {
     (value.to_string().len() <= most).then(|| value.clone())
 }
 
-/// A text for people and models: without what they do not see, and not longer than that.
+/// Text for people and models: without hidden characters, and truncated.
 pub(crate) fn plain_text(text: &str, most: usize) -> String {
-    // What is hidden counts as well, so that no more of a long text is looked at than is kept.
+    // Hidden characters count as well, so that the function reads a bounded part of the text.
     let end = text.char_indices().nth(most + 1).map_or(text.len(), |(at, _)| at);
     let mut out = remove_hidden(text.get(..end).unwrap_or_default()).into_owned();
     if let Some((end, _)) = out.char_indices().nth(most) {
@@ -336,7 +336,7 @@ pub(crate) fn plain_text(text: &str, most: usize) -> String {
     out
 }
 
-/// The same schema, which takes `null` as well.
+/// The same schema, which also allows `null`.
 fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
     if let Some(Value::Array(values)) = schema.get_mut("enum")
         && !values.contains(&Value::Null)
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn what_a_hostile_author_writes_costs_little() {
-        // Many references that end alike: each gets a name of its own, without looking at all the others.
+        // Many references with the same last segment: each gets a unique name without a search.
         let many = 15_000;
         let schemas: Map<String, Value> =
             (0..many).map(|n| (n.to_string(), json!({"x": {"type": "string"}}))).collect();
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(kept["description"].as_str().unwrap().chars().count(), MAX_DESCRIPTION + 1);
         assert_eq!(kept["title"], "ab");
         assert_eq!(kept.as_object().unwrap().len(), 3, "{kept}");
-        // One schema of many parts, met again and again.
+        // A schema with many parts that is referenced repeatedly.
         let big: Map<String, Value> =
             (0..10_000).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
         let again = document("3.1.0", &json!({"Big": {"properties": big}}));

@@ -1,4 +1,4 @@
-//! What an operation demands of who calls it, and which secrets answer it.
+//! The security requirements of operations, and the secrets that satisfy them.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use toolbay_policy::text::one_line;
 use crate::document::OpenApiDocument;
 use crate::parameter::{ParameterLocation, ReservedField, is_token};
 
-/// Longest name under which a key is sent.
+/// The longest name of a key in a request.
 const MAX_NAME: usize = 128;
 
-/// Where the value of a secret goes.
+/// The location of a secret's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
-    /// A header field, with what stands before the value.
+    /// A header field, with a prefix of the value.
     Header {
-        /// Its name.
+        /// The name of the field.
         name: String,
-        /// `Bearer ` or nothing.
+        /// `Bearer ` or empty.
         prefix: String,
     },
-    /// `Authorization: Basic`, of a value `user:password`.
+    /// `Authorization: Basic`, from a value `user:password`.
     Basic,
-    /// A parameter of the query.
+    /// A query parameter.
     Query(String),
     /// A cookie.
     Cookie(String),
 }
 
 impl Placement {
-    /// What it fills, so that no argument does.
+    /// The location that the secret fills, so that no argument does.
     pub(crate) fn reserved_field(&self) -> ReservedField {
         match self {
             Self::Header { name, .. } => ReservedField(ParameterLocation::Header, name.clone()),
@@ -41,20 +41,20 @@ impl Placement {
     }
 }
 
-/// A secret that a request needs.
+/// A secret of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Its name in the policy.
+    /// The name in the policy.
     pub secret: String,
-    /// Where its value goes.
+    /// The location of its value.
     pub placement: Placement,
 }
 
-/// The secrets that answer an operation's demands: of the alternatives that the document names, the first for which
-/// everything is given.
+/// The secrets that satisfy an operation: those of the first alternative in the document whose secrets are all
+/// configured.
 ///
 /// # Errors
-/// What would have to be given.
+/// The secrets that are missing.
 pub(crate) fn credentials(
     document: &OpenApiDocument,
     operation: &Value,
@@ -67,7 +67,7 @@ pub(crate) fn credentials(
     }
     document.work.spend(alternatives.len())?;
     let mut problem = None;
-    // An alternative without demands is the last resort, wherever it stands: who gave a secret wants it used.
+    // An alternative without requirements comes last, because a configured secret should be used.
     let demanding = |one: &&Value| one.as_object().is_some_and(|map| !map.is_empty());
     for alternative in alternatives.iter().filter(demanding) {
         document.work.spend_value(alternative)?;
@@ -82,20 +82,20 @@ pub(crate) fn credentials(
     }
 }
 
-/// Most security schemes of a document whose names are kept from arguments.
+/// The most security schemes of a document whose names are reserved.
 const MAX_SCHEMES: usize = 200;
 
-/// Every place in which the document has a credential sent, whoever's operation asks for it.
+/// The location of every credential of the document, for all operations.
 ///
 /// # Errors
-/// It has too many to tell.
+/// The document has too many security schemes.
 pub(crate) fn reserved_fields(document: &OpenApiDocument) -> Result<Vec<ReservedField>, String> {
     let all = document.root().pointer("/components/securitySchemes").and_then(Value::as_object);
     let Some(all) = all else { return Ok(Vec::new()) };
     if all.len() > MAX_SCHEMES {
         return Err(format!("it has more than {MAX_SCHEMES} security schemes"));
     }
-    // One that cannot be sent reserves nothing.
+    // A scheme that cannot be used reserves nothing.
     Ok(all
         .values()
         .filter_map(|scheme| read_placement(document, scheme).ok())
@@ -145,7 +145,7 @@ fn read_placement(document: &OpenApiDocument, scheme: &Value) -> Result<Placemen
     }
 }
 
-/// Whether a key can be sent under a name: a header and a cookie have tokens as names.
+/// Whether a key can have this name: names of headers and cookies are tokens.
 fn is_name(place: &str, name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME && (place == "query" || is_token(name))
 }

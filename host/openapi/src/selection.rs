@@ -1,9 +1,9 @@
-//! Which operations become tools.
+//! Selects the operations that become tools.
 
 use crate::name::OperationIdentity;
 use crate::operation::METHODS;
 
-/// One line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` stands for any run of
+/// A line of `include` or `exclude`: `tag:NAME`, `op:ID`, `GET`, `/path/*`, or `GET /path/*`; `*` matches any run of
 /// characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OperationPattern {
@@ -50,7 +50,7 @@ impl OperationPattern {
     }
 }
 
-/// `*` stands for any run of characters; an earlier star never has to take more than it can, so this is quick.
+/// `*` matches any run of characters. Backtracking to the last star suffices, so this is fast.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };

@@ -1,14 +1,14 @@
-//! Where a service is.
+//! The base URL of a service.
 
 use serde_json::{Map, Value};
 use toolbay_policy::text::one_line;
 use url::Url;
 
-/// Longest URL of a server.
+/// The longest URL of a server.
 const MAX_URL: usize = 2048;
 
-/// The base of an operation's URLs: the operator's, or else the first that the document names, the nearest to the
-/// operation first. Without a `/` at its end.
+/// The base of an operation's URLs: the operator's, or the first server of the operation, the path or the document,
+/// in this order. It has no trailing `/`.
 pub(crate) fn base_url(
     given: Option<&str>,
     document_url: Option<&str>,
@@ -48,7 +48,7 @@ pub(crate) fn base_url(
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// A server's URL with its variables set: to the operator's values, or to the defaults.
+/// A server URL with its variables replaced by the operator's values or the defaults.
 fn expand_variables(
     server: &Map<String, Value>,
     given: &std::collections::BTreeMap<String, String>,
@@ -75,7 +75,7 @@ fn expand_variables(
         if listed.is_some_and(|listed| !listed.iter().any(|one| one.as_str() == Some(value))) {
             return Err(format!("`{}` is no value of its server's variable `{shown}`", one_line(value, 60)));
         }
-        // What a variable holds is a value: it is not looked through for further ones, which would grow without end.
+        // Values of variables are not expanded again, so the URL cannot grow without end.
         url.extend([text, value]);
         if url.len() > MAX_URL {
             break;
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(base_url(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
         assert!(base_url(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
-        // Variables that hold each other would double the URL with each.
+        // Variables that contain each other would double the URL in each round.
         let bomb: serde_json::Map<String, Value> = (0..60)
             .map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)})))
             .collect();

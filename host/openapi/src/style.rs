@@ -1,11 +1,11 @@
-//! How a parameter's value is written: the styles of the specification (OpenAPI 3.1, Parameter Object, Style Examples).
+//! Serialization of parameters: the styles of the specification (OpenAPI 3.1, Parameter Object, Style Examples).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// Everything but what RFC 3986 calls unreserved.
+/// Everything except the unreserved characters of RFC 3986.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// With `allowReserved`: what is reserved stays, but for what would end the value; to some servers a `;` does.
+/// With `allowReserved`: reserved characters stay, except those that would end the value; some servers split at `;`.
 const RESERVED: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')
@@ -49,14 +49,14 @@ impl ParameterStyle {
     }
 }
 
-/// How the characters of a value are written.
+/// The encoding of a value's characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EscapeMode {
-    /// Everything but letters, digits and `-._~`.
+    /// Everything except letters, digits and `-._~`.
     Strict,
     /// Reserved characters stay.
     Reserved,
-    /// As they are: for header fields.
+    /// Unchanged, for header fields.
     None,
 }
 
@@ -74,7 +74,7 @@ impl EscapeMode {
     }
 }
 
-/// A value as text: a text as it is, `null` as nothing, what is nested as JSON.
+/// A value as text: a string unchanged, `null` as the empty text, nested values as JSON.
 pub(crate) fn value_as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -83,7 +83,7 @@ pub(crate) fn value_as_text(value: &Value) -> String {
     }
 }
 
-/// A value as one text: for paths and header fields.
+/// A value as a single text, for paths and header fields.
 pub(crate) fn serialize_single(
     style: ParameterStyle,
     explode: bool,
@@ -126,7 +126,7 @@ pub(crate) fn serialize_single(
     }
 }
 
-/// A value as `name=value` pairs, each written already: for queries, cookies and forms.
+/// A value as encoded `name=value` pairs, for queries, cookies and forms.
 pub(crate) fn serialize_pairs(
     style: ParameterStyle,
     explode: bool,
@@ -162,8 +162,8 @@ pub(crate) fn serialize_pairs(
     }
 }
 
-/// `name[a]=1`, with the brackets escaped, which some servers insist on; the specification leaves open what is nested
-/// deeper, servers read `name[a][b]=1` and repeated keys.
+/// `name[a]=1` with escaped brackets, which some servers require. The specification does not define deeper nesting;
+/// servers accept `name[a][b]=1` and repeated keys.
 fn serialize_deep_object(key: &str, value: &Value, escape: EscapeMode, out: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The table of the specification, with the values it uses.
+    /// The table of the specification with its values.
     #[test]
     fn the_table_of_the_specification() {
         let (text, list) = (json!("blue"), json!(["blue", "black", "brown"]));

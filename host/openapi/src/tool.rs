@@ -1,4 +1,4 @@
-//! Operations in the registry.
+//! Operations as tools of the registry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::operation::ImportedOperation;
 use crate::request::RequestPlan;
 use crate::response::{self, BinaryBody, DecodedResponse};
 
-/// The tool of an operation for the registry, whose requests go out through `exchange`.
+/// The registry entry of an operation, which sends its requests through `exchange`.
 #[must_use]
 pub fn tool_entry(operation: ImportedOperation, exchange: Arc<dyn HttpExchange>) -> ToolEntry {
     let mut entry = ToolEntry::new(operation.def, Arc::new(OperationTool { plan: operation.plan, exchange }));
@@ -43,7 +43,7 @@ impl OperationTool {
         }
     }
 
-    /// Bytes are handed on as an attachment of the turn, where it takes any.
+    /// Bytes become an attachment of the turn, if the turn takes attachments.
     async fn attach(&self, file: BinaryBody, ctx: &CallContext) -> ToolOutput {
         let store = ctx.turn.attachments.as_ref().filter(|_| self.exchange.may_attach(&file.media, ctx));
         let Some(store) = store else { return file.into_embedded() };

@@ -185,7 +185,7 @@ fn a_record_parses_back_and_unknown_fields_are_refused() {
     }
 }
 
-/// Lines of several keys, some of which cover others.
+/// Lines of several keys. Some lines cover others.
 fn some_authority() -> impl Strategy<Value = Authority> {
     let entry = prop::sample::select(vec![
         "a: fs_read $workspace",

@@ -177,7 +177,8 @@ impl McpServer {
             let table = format!("[mcp.{}.tool.{tool:?}]", self.name);
             Some(rule(Some(name.as_str().to_owned()), rules.permission?, table))
         });
-        let of_all = self.tool_defaults.permission.map(|action| rule(None, action, format!("[mcp.{}]", self.name)));
+        let of_all =
+            self.tool_defaults.permission.map(|action| rule(None, action, format!("[mcp.{}]", self.name)));
         of_tools.chain(of_all).collect()
     }
 }

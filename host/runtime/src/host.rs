@@ -115,7 +115,8 @@ impl Host {
     /// # let temporary = tempfile::tempdir()?;
     /// # let plugins = temporary.path();
     /// # std::fs::write(plugins.join("broken.wasm"), "not WebAssembly")?;
-    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # let policy = toolbay::Policy::deny_all("/srv/agent".as_ref());
+    /// # let host = toolbay::Host::builder(policy).build()?;
     /// let report = host.load_dir(plugins).await?;
     /// for id in &report.loaded {
     ///     println!("loaded {id}");
@@ -183,7 +184,8 @@ impl Host {
     /// #         (core instance $i (instantiate $m))
     /// #         (func (export "one") (result u32) (canon lift (core func $i "one"))))"#,
     /// # )?;
-    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # let policy = toolbay::Policy::deny_all("/srv/agent".as_ref());
+    /// # let host = toolbay::Host::builder(policy).build()?;
     /// for warning in host.load_bytes(PluginId::new("numbers")?, component).await? {
     ///     eprintln!("{}", warning.message);
     /// }
@@ -284,7 +286,8 @@ impl Host {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
     /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
-    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # let policy = toolbay::Policy::deny_all("/srv/agent".as_ref());
+    /// # let host = toolbay::Host::builder(policy).build()?;
     /// // A callback runs on the thread that emits the event. A stream is read later.
     /// host.events().listen(|event| println!("{event:?}"));
     /// let mut stream = host.events().stream();
@@ -307,7 +310,8 @@ impl Host {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
     /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
-    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # let policy = toolbay::Policy::deny_all("/srv/agent".as_ref());
+    /// # let host = toolbay::Host::builder(policy).build()?;
     /// let view = host.view(Filter::default());
     /// host.register(greet)?;
     /// // A view does not change. The next view has the new tool.
@@ -331,7 +335,8 @@ impl Host {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let greet = toolbay::native_tool("greet").description("Greets the user.");
     /// # let greet = greet.run(async |_, _| Ok(toolbay::core::tool::content::ToolOutput::text("Hello!")))?;
-    /// # let host = toolbay::Host::builder(toolbay::Policy::deny_all(std::path::Path::new("/srv/agent"))).build()?;
+    /// # let policy = toolbay::Policy::deny_all("/srv/agent".as_ref());
+    /// # let host = toolbay::Host::builder(policy).build()?;
     /// # host.register(greet)?;
     /// let view = host.view(Filter::default());
     /// let calls = vec![ToolCall::new("1", "greet", "{}"), ToolCall::new("2", "no_such_tool", "{}")];

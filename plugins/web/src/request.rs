@@ -149,7 +149,11 @@ mod tests {
     fn a_secret_goes_into_its_header_as_what_the_host_gave() {
         for (args, name, value) in [
             (json!({"url": URL, "secret": "github"}), "authorization", "Bearer placeholder"),
-            (json!({"url": URL, "secret": "github", "secret_header": "X-Api-Key"}), "x-api-key", "placeholder"),
+            (
+                json!({"url": URL, "secret": "github", "secret_header": "X-Api-Key"}),
+                "x-api-key",
+                "placeholder",
+            ),
         ] {
             let fake = FakeHost::new()
                 .http("GET", URL, reply(200, "text/plain", b"ok"))

@@ -1,4 +1,5 @@
-//! `toolbay build`: a component is loaded once before it is installed, so that a broken one does not replace a working one.
+//! `toolbay build`: a component is loaded once before it is installed, so that a broken one does not replace a working
+//! one.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! `toolbay dev`: builds when a source changes, and shows the changes and the calls.
 //!
-//! It serves nothing itself. A `toolbay serve` or `toolbay call` of the same user loads the new component from the plugin
-//! directory. The calls come from the audit.
+//! It serves nothing itself. A `toolbay serve` or `toolbay call` of the same user loads the new component from the
+//! plugin directory. The calls come from the audit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,10 +4,10 @@
 //! {"examples": [{"args": {"name": "world"}, "value": "Hello, world!"}]}
 //! ```
 //!
-//! The result of a call is compared with the example's `value` (the whole text), `contains` (a part of it), `structured`
-//! or `error` (the code). Without any of them the call must succeed. Each call has its own session. The policy is that of
-//! `--config`. Without one, the plugin is granted all that its tools declare, and its workspace is a fresh copy of
-//! `tests/workspace` for each call.
+//! The result of a call is compared with the example's `value` (the whole text), `contains` (a part of it),
+//! `structured` or `error` (the code). Without any of them the call must succeed. Each call has its own session. The
+//! policy is that of `--config`. Without one, the plugin is granted all that its tools declare, and its workspace is a
+//! fresh copy of `tests/workspace` for each call.
 
 use std::fmt::Write as _;
 use std::fs;

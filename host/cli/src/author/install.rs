@@ -1,7 +1,7 @@
 //! Installs a built component into the plugin directory, where `call` and `serve` find it.
 //!
-//! An operator writes grants for an id, so a component must not silently replace another project's. A hidden file beside
-//! the component names its project.
+//! An operator writes grants for an id, so a component must not silently replace another project's. A hidden file
+//! beside the component names its project.
 
 use std::fs;
 use std::io;

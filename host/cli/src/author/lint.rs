@@ -1,4 +1,5 @@
-//! Findings of `check` about plugins that load. `toolbay_core::tool::client_compat` finds what clients and vendors reject.
+//! Findings of `check` about plugins that load. `toolbay_core::tool::client_compat` finds what clients and vendors
+//! reject.
 
 pub(crate) mod reducers;
 

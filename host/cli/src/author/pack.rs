@@ -27,7 +27,7 @@ use crate::{CommandStatus, host_failure};
 
 /// The section of the dependencies, under the name that auditing tools expect.
 pub(crate) const DEPENDENCIES: &str = ".dep-v0";
-/// The files to include: the possible names, of which the first one found is taken, its section, and its most bytes.
+/// The files to include: the possible names (the first existing file counts), the section, and the size limit in bytes.
 /// People read these files, so a larger one is a mistake.
 const FILES: [(&[&str], &str, u64); 3] = [
     (&["README.md"], "toolbay:readme", 256 << 10),

@@ -51,8 +51,8 @@ pub(crate) struct SetupArgs {
     /// directory.
     #[arg(long, global = true, value_name = "DIR", env = "TOOLBAY_PLUGINS", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) plugins: Option<PathBuf>,
-    /// The policy: what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration directory. Without
-    /// that file nothing is granted. The current directory is never searched.
+    /// The policy: what plugins may reach. Default: `toolbay/toolbay.toml` in the user's configuration directory.
+    /// Without that file nothing is granted. The current directory is never searched.
     #[arg(long, global = true, value_name = "FILE", env = "TOOLBAY_CONFIG", hide_env_values = true, value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// The directory that `$workspace` means, instead of the policy's. Default without a policy: the current directory.
@@ -148,7 +148,7 @@ pub(crate) enum Command {
     Disable {
         #[command(flatten)]
         which: SwitchArgs,
-        /// The reason that callers are told.
+        /// The reason that callers see.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,
     },
@@ -222,8 +222,9 @@ pub(crate) enum Command {
     },
     /// Serve the tools over MCP, on stdin and stdout or over HTTP.
     Serve {
-        /// Serve over HTTP, at `/mcp` and `/mcp/<profile>`: an address such as `127.0.0.1:8080`, a port of this machine,
-        /// or `systemd` for the sockets of a unit. Repeatable. `[serve]` of the policy decides who may connect.
+        /// Serve over HTTP, at `/mcp` and `/mcp/<profile>`: an address such as `127.0.0.1:8080`, a port of this
+        /// machine, or `systemd` for the sockets of a unit. Repeatable. `[serve]` of the policy decides who may
+        /// connect.
         #[arg(long, value_name = "ADDR")]
         http: Vec<String>,
         /// List only the tools that find, describe and call others, and those with `always_include`.

@@ -142,8 +142,8 @@ impl LiveCalls {
 /// Most hints of one tool.
 const MAX_HINTS: usize = 5;
 
-/// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read has
-/// none.
+/// What would allow what a tool was refused lately, the last first, as the audit has it. An audit that cannot be read
+/// has none.
 pub(crate) fn recent_hints(args: &SetupArgs, tool: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let Ok(file) = setup::audit_file(args) else { return found };

@@ -43,7 +43,7 @@ pub(crate) async fn resources(args: &SetupArgs, json: bool) -> Result<CommandSta
     print(["RESOURCE", "TYPE", "DESCRIPTION"], rows.collect(), json)
 }
 
-/// What a client sees under the profile of the command line: of plugins of which it may call a tool.
+/// What a client sees under the profile of the command line: prompts and resources of plugins with a callable tool.
 async fn view(args: &SetupArgs) -> Result<View> {
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     super::view(args, &host)

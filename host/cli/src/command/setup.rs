@@ -91,8 +91,8 @@ fn own_executable() -> std::io::Result<PathBuf> {
     if link.exists() { Ok(link) } else { std::env::current_exe() }
 }
 
-/// Protects the host's own paths from plugins, including paths that do not exist yet: the next start would load a policy
-/// or plugin that a plugin wrote. Opens the protected paths that the command line allows.
+/// Protects the host's own paths from plugins, including paths that do not exist yet: the next start would load a
+/// policy or plugin that a plugin wrote. Opens the protected paths that the command line allows.
 fn protect_host_paths(mut builder: HostBuilder, args: &SetupArgs) -> Result<HostBuilder> {
     let here = current_dir()?;
     let absolute = |path: &Path| path_rule::normalize(&here.join(path)).unwrap_or_else(|| here.join(path));
@@ -308,7 +308,8 @@ pub(crate) fn watch_documents(host: &Host) -> Vec<WatchedFile> {
     policy.openapi_services().filter_map(|service| service.file()).map(WatchedFile::document).collect()
 }
 
-/// The plugin directory; `None` if it is the default one and does not exist. `others`: tools of services exist without it.
+/// The plugin directory; `None` if it is the default one and does not exist. `others`: tools of services exist without
+/// it.
 fn plugin_dir(args: &SetupArgs, others: bool) -> Result<Option<PathBuf>> {
     let dir = plugin_folder(args)?;
     if args.plugins.is_some() || dir.exists() {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::output::findings::FileFindings;
 use crate::output::{print_error, print_findings, print_help, print_json};
 
-/// Whether `--json` stands on the command line. Read before the arguments are parsed, because it also covers their errors.
+/// Whether `--json` stands on the command line. Read before the arguments are parsed, because it also covers their
+/// errors.
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// Whether stdout already has a JSON value. An error after it goes to stderr, so that stdout stays one value.

@@ -1,7 +1,7 @@
 //! Progress of compiling plugins, which happens once for each component and machine.
 //!
-//! A terminal shows one line that is updated in place. Elsewhere there is one line at the start and one at the end, and only
-//! if compiling takes a while.
+//! A terminal shows one line that is updated in place. Elsewhere there is one line at the start and one at the end, and
+//! only if compiling takes a while.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::output::{self, SUCCESS, stderr};
 
 /// Shorter compilations are not worth a line that stays.
 const NOTICEABLE: Duration = Duration::from_secs(1);
-/// When a pipe is told that compiling has started.
+/// The delay before a pipe gets the line that compiling has started.
 const PIPE_DELAY: Duration = Duration::from_secs(2);
 /// Width of the bar, in characters.
 const BAR: usize = 12;
@@ -88,7 +88,7 @@ fn report_end(session: &CompileSession, terminal: bool) {
     }
 }
 
-/// Says that compiling goes on if it has not ended after a while. The thread ends then.
+/// Reports that compiling still runs if it has not ended after a while. Then the thread ends.
 fn report_later(session: &Arc<Mutex<CompileSession>>) {
     let session = Arc::clone(session);
     std::thread::spawn(move || {

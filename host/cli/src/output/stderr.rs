@@ -1,8 +1,8 @@
 //! Output on stderr: a bounded queue and the one thread that writes it.
 //!
 //! A pipe without a reader and a stopped terminal block every write. Therefore nothing else in this process writes to
-//! stderr: messages, the log, panics and errors go through the queue, which never blocks. When the queue is full, lines are
-//! dropped and counted. The count is written once there is room.
+//! stderr: messages, the log, panics and errors go through the queue, which never blocks. When the queue is full, lines
+//! are dropped and counted. The count is written once there is room.
 //!
 //! A command waits until each message is written, so that stdout and stderr keep their order on a terminal. A server
 //! ([`use_server_format`]) does not wait. A wait ends when nothing was written for [`PATIENCE`].
@@ -192,7 +192,8 @@ impl StderrQueue {
         self.queued.notify_one();
     }
 
-    /// Waits for lines. Returns them and the number of dropped lines that the last one reports; `None`: the queue is closed.
+    /// Waits for lines. Returns them and the number of dropped lines that the last one reports; `None`: the queue is
+    /// closed.
     fn next(&self) -> Option<(Vec<u8>, u64)> {
         let mut state = self.lock();
         loop {

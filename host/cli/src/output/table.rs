@@ -68,7 +68,7 @@ impl TextTable {
         }
     }
 
-    /// The same table, so many spaces from the left edge of a terminal.
+    /// The same table, indented by this number of spaces on a terminal.
     pub(crate) fn with_indent(mut self, indent: usize) -> Self {
         self.indent = indent;
         self
@@ -200,7 +200,7 @@ impl TextTable {
     }
 }
 
-/// A text of at most so many columns.
+/// Truncates a text to this number of columns.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

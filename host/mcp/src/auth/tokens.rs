@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The file contains hashes of tokens, so that reading it does not reveal a token. Everyone who can write the file can
-//! let themselves in. The server therefore trusts it only if nobody but its owner can write it, and the owner is root
+//! let themselves in. The server therefore trusts it only if no other user can write it, and the owner is root
 //! or the server's user:
 //!
 //! | owner | mode | result |

@@ -113,7 +113,7 @@ impl Supervisor {
         self.server.name.as_str()
     }
 
-    /// Whether the section of the server, and its inputs beside the section, are unchanged.
+    /// Whether the section of the server and all its other inputs are unchanged.
     pub(super) fn is_configured_as(&self, server: &McpServer, asks_reason: bool) -> bool {
         *self.server == *server
             && self.asks_reason == asks_reason

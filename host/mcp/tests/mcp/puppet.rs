@@ -160,7 +160,7 @@ async fn create_attachment(call: &AdmittedCall, ctx: &Arc<CallContext>) -> Resul
 /// Uses the client dialog, as a native tool can.
 async fn use_dialog(call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolOutput, Failure> {
     let Some(client) = &ctx.turn.dialog else {
-        return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "nobody")));
+        return Err(Failure::Refused(ToolError::new(ErrorCode::NotAvailable, "no dialog")));
     };
     match call.parsed()["do"].as_str() {
         Some("ask") => {

@@ -143,7 +143,9 @@ impl GlobSegment {
                 }
                 '*' => GlobToken::Star,
                 '{' => {
-                    return Err("`{…}` is not supported: write a line for each alternative, or `\\{`".to_owned());
+                    return Err(
+                        "`{…}` is not supported: write a line for each alternative, or `\\{`".to_owned()
+                    );
                 }
                 c => GlobToken::Char(c),
             });
@@ -386,7 +388,9 @@ mod tests {
             ([GlobToken::Star, rest @ ..], _) => {
                 reference_matches(rest, name) || (!name.is_empty() && reference_matches(tokens, &name[1..]))
             }
-            ([token, rest @ ..], [c, more @ ..]) => token.matches(u32::from(*c)) && reference_matches(rest, more),
+            ([token, rest @ ..], [c, more @ ..]) => {
+                token.matches(u32::from(*c)) && reference_matches(rest, more)
+            }
             _ => false,
         }
     }

@@ -130,9 +130,8 @@ impl HostPattern {
         match text.strip_prefix('*') {
             Some("") => Ok(Self::Any),
             Some(rest) => {
-                let parent = rest
-                    .strip_prefix('.')
-                    .ok_or("a `*` in a host stands alone, or is followed by a dot")?;
+                let parent =
+                    rest.strip_prefix('.').ok_or("a `*` in a host stands alone, or is followed by a dot")?;
                 match parse_host(parent)? {
                     (name, None) => Ok(Self::Subdomains(name)),
                     (_, Some(_)) => Err("an address has no subdomains".to_owned()),
@@ -228,7 +227,8 @@ impl NetRule {
             Some((before, rest)) => (Some(parse_methods(before)?), rest),
             None => (None, text),
         };
-        let (scheme, rest) = rest.split_once("://").ok_or("write a URL, such as `https://api.example.com`")?;
+        let (scheme, rest) =
+            rest.split_once("://").ok_or("write a URL, such as `https://api.example.com`")?;
         let scheme = Scheme::ALL
             .into_iter()
             .find(|one| one.name().eq_ignore_ascii_case(scheme))
@@ -440,7 +440,7 @@ impl NetTarget {
 
     /// The rule that would allow this target with any path. The audit records it, too.
     #[must_use]
-    pub fn as_rule(&self) -> String {
+    pub fn to_rule(&self) -> String {
         let mut out = String::with_capacity(self.host.len() + 24);
         if let Some(method) = &self.method {
             out.extend([method, " "]);

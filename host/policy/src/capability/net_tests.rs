@@ -290,7 +290,7 @@ fn reading_is_proposed_for_a_declaration_of_every_host() {
     assert_eq!(rule("tcp://*:*").proposed_line(root()), "tcp://*:*");
     assert_eq!(rule("POST https://*").proposed_line(root()), "POST https://*");
     assert_eq!(rule("https://x.org").proposed_line(root()), "https://x.org");
-    assert_eq!(request("post https://x.org:8443/a/b?c").as_rule(), "POST https://x.org:8443");
+    assert_eq!(request("post https://x.org:8443/a/b?c").to_rule(), "POST https://x.org:8443");
 }
 
 #[test]
@@ -392,7 +392,7 @@ proptest! {
         let target = Url::parse(&format!("http://{text}/")).ok().and_then(|url| NetTarget::request("GET", &url).ok());
         if let Some(target) = target {
             prop_assert_eq!(parse_host(target.host()).map(|(host, _)| host), Ok(target.host().to_owned()));
-            prop_assert_eq!(rule(&target.as_rule()).show(root()), target.as_rule());
+            prop_assert_eq!(rule(&target.to_rule()).show(root()), target.to_rule());
         }
     }
 

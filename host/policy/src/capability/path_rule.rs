@@ -1,4 +1,4 @@
-//! Path rules. A rule is a folder, patterns that must all match, and exclusions of which none may match.
+//! Path rules. A rule is a folder, patterns that must all match, and exclusions that must not match.
 //!
 //! | line | means |
 //! |---|---|
@@ -67,10 +67,7 @@ impl GrantRule for PathRule {
             };
         }
         let found = found.ok_or_else(|| {
-            format!(
-                "`{}` only excludes paths: add a line that grants the rest",
-                printable_path(text)
-            )
+            format!("`{}` only excludes paths: add a line that grants the rest", printable_path(text))
         })?;
         found.with_exclusions(except).ok_or_else(|| grants_nothing(text))
     }

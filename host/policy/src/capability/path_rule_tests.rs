@@ -164,7 +164,7 @@ fn a_refusal_names_the_list_that_refuses() {
             tool: &tool,
             profile,
             key: crate::policy::GrantKey::FsRead,
-            wish,
+            line: wish,
         };
         let hint = policy.advise(of, [&declared]).hint().replace('\n', " ");
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Protected paths, which no policy grants. Whoever reads them can act as the user; whoever writes them decides what
-//! runs next. Only the operator can exempt a path, on the command line (`--allow-protected-path PATH`). A file could
-//! have been written by somebody else.
+//! Protected paths, which no policy grants. A program that reads them can act as the user, and one that writes them
+//! decides what runs next. Only the operator can exempt a path, on the command line (`--allow-protected-path PATH`),
+//! because another user could have written the policy file.
 //!
 //! A grant of a folder inside a protected path is refused. A grant of a folder around a protected path excludes the
 //! protected path. This module compares only names; the runtime adds the targets of links.
@@ -252,11 +252,7 @@ mod tests {
         assert!(!floor.protected_below(config, false).any(|place| place.ends_with("toolbay")));
         assert!(floor.protected_below(config, false).any(|place| place.ends_with("gh")));
         assert_eq!(floor.protected_below(Path::new("/home/me/project"), true).count(), 0);
-        assert_eq!(
-            floor.protected_below(Path::new("/proc"), true).count(),
-            0,
-            "a path is not below itself"
-        );
+        assert_eq!(floor.protected_below(Path::new("/proc"), true).count(), 0, "a path is not below itself");
     }
 
     #[test]

@@ -228,9 +228,7 @@ fn check_origin(rule: &NetRule) -> Result<(), String> {
     match rule {
         NetRule { scheme: Scheme::Tcp | Scheme::Udp, .. } => bad("a raw connection has no headers"),
         NetRule { host: HostPattern::Any, .. } => bad("every host would get the value"),
-        NetRule { addresses: AddressScope::PublicOnly, .. } => {
-            bad("an origin does not restrict addresses")
-        }
+        NetRule { addresses: AddressScope::PublicOnly, .. } => bad("an origin does not restrict addresses"),
         NetRule { port: None, .. } => bad("an origin has one port"),
         NetRule { methods: Some(_), .. } => bad("an origin has no method"),
         NetRule { path: Some(_), .. } => bad("an origin has no path"),
@@ -248,9 +246,7 @@ pub(crate) fn parse_header_name(text: &str) -> Result<String, String> {
     let of_browsers_or_proxies =
         ["sec-", "proxy-", "access-control-"].iter().any(|prefix| name.starts_with(prefix));
     if FRAMING_HEADERS.contains(&name.as_str()) || of_browsers_or_proxies {
-        return Err(format!(
-            "`headers`: `{name}` controls the request itself and cannot carry a secret"
-        ));
+        return Err(format!("`headers`: `{name}` controls the request itself and cannot carry a secret"));
     }
     Ok(name)
 }

@@ -98,7 +98,7 @@ pub struct AccessQuery<'a> {
     /// The key that would grant it.
     pub key: GrantKey,
     /// The use as a line of that list.
-    pub wish: &'a str,
+    pub line: &'a str,
 }
 
 impl Policy {
@@ -109,7 +109,7 @@ impl Policy {
         of: AccessQuery<'_>,
         declared: impl IntoIterator<Item = &'c Capability>,
     ) -> Advice {
-        let AccessQuery { plugin, tool, profile, key, wish } = of;
+        let AccessQuery { plugin, tool, profile, key, line: wish } = of;
         if let Some(why) = self.impossible_reason(&of, declared) {
             return Advice::Impossible(why);
         }
@@ -142,7 +142,11 @@ impl Policy {
         let own = match key {
             GrantKey::Net => GrantRule::show_list(&service.net, &self.workspace),
             GrantKey::NetPrivate => GrantRule::show_list(&service.net_private, &self.workspace),
-            _ => return Advice::Impossible("The section of a service can only grant `net` and `net_private`.".to_owned()),
+            _ => {
+                return Advice::Impossible(
+                    "The section of a service can only grant `net` and `net_private`.".to_owned(),
+                );
+            }
         };
         let of_profile = profile.and_then(|name| Some((name, &self.profile(name)?.rules)));
         let of_profile = of_profile.and_then(|(name, rules)| {
@@ -186,7 +190,7 @@ impl Policy {
         of: &AccessQuery<'_>,
         declared: impl IntoIterator<Item = &'c Capability>,
     ) -> Option<String> {
-        let AccessQuery { plugin, tool, profile, key, wish } = *of;
+        let AccessQuery { plugin, tool, profile, key, line: wish } = *of;
         if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
             return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
         }

@@ -15,7 +15,7 @@ const W: &str = "/w";
 /// The tables of a policy, each with its lists as TOML.
 type Tables = BTreeMap<String, BTreeMap<String, String>>;
 
-fn written(tables: &Tables) -> String {
+fn to_toml(tables: &Tables) -> String {
     let mut text =
         "version = 1\n[programs.git]\npath = \"/usr/bin/git\"\n[secrets.KEY]\nfrom = \"env:KEY\"\n\
                     headers = [\"authorization\"]\norigins = [\"https://a.example\"]\n"
@@ -30,7 +30,7 @@ fn written(tables: &Tables) -> String {
 }
 
 /// Replaces lists of the tables by the advised ones.
-fn followed(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
+fn with_advice(mut tables: Tables, lists: &[AdvisedList]) -> Tables {
     for list in lists {
         let text = list.to_string();
         let (table, line) = text.split_once('\n').unwrap();
@@ -163,12 +163,12 @@ proptest! {
             reason: None,
         });
         let declared: Vec<Capability> = declared.into_iter().collect();
-        let parse = |tables: &Tables| Policy::parse(&written(tables), Path::new(W), None);
+        let parse = |tables: &Tables| Policy::parse(&to_toml(tables), Path::new(W), None);
         // An exclusion can cover a whole line, which makes the policy invalid.
         let Ok(policy) = parse(&tables) else { return Ok(()) };
         let grants = |policy: &Policy| policy.grant(&plugin, &tool, &declared, profile);
         let before = grants(&policy);
-        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key, wish };
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key, line };
         match policy.advise(of, &declared) {
             Advice::AlreadyGranted => prop_assert!(covered(&before, key, wish), "nothing is missing, and it is refused"),
             Advice::Write { prerequisite, lists } => {
@@ -180,7 +180,7 @@ proptest! {
                     lines.dedup();
                     prop_assert_eq!(lines.len(), list.lines.len(), "a line stands there twice: {}", list);
                 }
-                let policy = parse(&followed(tables, &lists));
+                let policy = parse(&with_advice(tables, &lists));
                 prop_assert!(policy.is_ok(), "{:?} is not valid: {:?}", lists, policy.err());
                 let after = grants(&policy.unwrap());
                 prop_assert!(covered(&after, key, wish), "{:?} does not help", lists);
@@ -209,12 +209,12 @@ fn advice_names_a_missing_definition_first() {
             optional: true,
             reason: None,
         };
-        let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key, wish };
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key, line: wish };
         let hint = policy.advise(of, [&declared]).hint();
         assert!(hint.contains(first) && hint.contains("[plugins.p.grant]"), "{hint}");
     }
     // A use that no policy line can express.
     let long = "x".repeat(5000);
-    let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key: GrantKey::FsRead, wish: &long };
+    let of = AccessQuery { plugin: &plugin, tool: &tool, profile: None, key: GrantKey::FsRead, line: &long };
     assert!(matches!(policy.advise(of, []), Advice::Impossible(_)));
 }

@@ -45,7 +45,7 @@ mod tests {
     use crate::policy::{KnownNames, PathKind};
 
     /// Returns the lines with warnings.
-    fn warned(policy: &str) -> Vec<usize> {
+    fn warned_lines(policy: &str) -> Vec<usize> {
         let policy = format!("version = 1\nworkspace = \"/srv\"\n{policy}");
         let policy = Policy::parse(&policy, Path::new("/"), None).unwrap();
         let found = policy.warnings(&KnownNames::default(), &|_| PathKind::Folder);
@@ -55,11 +55,14 @@ mod tests {
 
     #[test]
     fn a_plugin_with_most_parallel_calls_is_reported_at_its_table() {
-        assert_eq!(warned(""), [0_usize; 0]);
-        assert_eq!(warned("[limits]\nconcurrency = 32"), [0_usize; 0]);
-        assert_eq!(warned("[host]\nparallel_calls = 1\n"), [0_usize; 0], "nothing to share");
-        assert_eq!(warned("[host]\nparallel_calls = 32\n"), [0_usize; 0]);
-        assert_eq!(warned("[limits]\nconcurrency = 33\n[plugins.a.limits]\nmemory = \"1MiB\""), [4]);
-        assert_eq!(warned("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"), [4]);
+        assert_eq!(warned_lines(""), [0_usize; 0]);
+        assert_eq!(warned_lines("[limits]\nconcurrency = 32"), [0_usize; 0]);
+        assert_eq!(warned_lines("[host]\nparallel_calls = 1\n"), [0_usize; 0], "nothing to share");
+        assert_eq!(warned_lines("[host]\nparallel_calls = 32\n"), [0_usize; 0]);
+        assert_eq!(warned_lines("[limits]\nconcurrency = 33\n[plugins.a.limits]\nmemory = \"1MiB\""), [4]);
+        assert_eq!(
+            warned_lines("[plugins.a.limits]\nconcurrency = 64\n[plugins.b.limits]\nconcurrency = 8"),
+            [4]
+        );
     }
 }

@@ -188,7 +188,7 @@ impl GrantLevels<'_> {
         let advice = match self.service {
             Some(service) => self.policy.advise_openapi(service, None, key, line),
             None => {
-                let of = AccessQuery { plugin: self.plugin, tool: self.tool, profile: None, key, wish: line };
+                let of = AccessQuery { plugin: self.plugin, tool: self.tool, profile: None, key, line };
                 self.policy.advise(of, std::iter::once(wish))
             }
         };
@@ -202,11 +202,12 @@ impl GrantLevels<'_> {
 
     fn missing_profile_hint(&self, key: GrantKey) -> String {
         match self.profile {
-            None => {
-                "It asks for the grants of the profile, and the call has no profile.".to_owned()
-            }
+            None => "It asks for the grants of the profile, and the call has no profile.".to_owned(),
             Some((name, _)) => {
-                format!("It asks for the grants of the profile, and [profile.{name}] has no `{}`.", key.name())
+                format!(
+                    "It asks for the grants of the profile, and [profile.{name}] has no `{}`.",
+                    key.name()
+                )
             }
         }
     }

@@ -27,7 +27,7 @@ fn net(target: &str) -> Capability {
     Capability { kind: CapabilityKind::Net, target: target.to_owned(), optional: true, reason: None }
 }
 
-fn far(grants: &Grants, target: &str) -> Option<AddressScope> {
+fn address_scope(grants: &Grants, target: &str) -> Option<AddressScope> {
     let url = url::Url::parse(target).unwrap();
     let target = match url.scheme() {
         "tcp" => NetTarget::connection(
@@ -62,7 +62,11 @@ fn a_declaration_does_not_widen_the_address_scope() {
     ] {
         let tool = ToolName::new(tool).unwrap();
         let grants = policy.grant(&web, &tool, &[net(declared)], profile);
-        assert_eq!(far(&grants, target), expect, "{declared} {profile:?} {tool} {target}: {grants:?}");
+        assert_eq!(
+            address_scope(&grants, target),
+            expect,
+            "{declared} {profile:?} {tool} {target}: {grants:?}"
+        );
     }
 }
 

@@ -173,7 +173,10 @@ fn an_invalid_section_is_refused_with_its_location() {
         ("[openapi.a]\ndocument = \"a\"\nsecrets = { key = \"NOPE\" }", "[secrets.\"NOPE\"]"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { Host = \"b\" }", "`host`"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { Cookie = \"b\" }", "cookies are parameters"),
-        ("[openapi.a]\ndocument = \"a\"\nheaders = { x = \"a\\nb\" }", "characters that a header cannot carry"),
+        (
+            "[openapi.a]\ndocument = \"a\"\nheaders = { x = \"a\\nb\" }",
+            "characters that a header cannot carry",
+        ),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { x = { secret = \"NOPE\" } }", "[secrets.\"NOPE\"]"),
         ("[openapi.a]\ndocument = \"a\"\nheaders = { x = { secret = \"A\", nope = 1 } }", "prefix"),
         ("[openapi.a]\ndocument = \"a\"\nnet = [\"api.example.com\"]", "`net`"),

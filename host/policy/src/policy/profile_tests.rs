@@ -66,7 +66,7 @@ fn declared() -> impl Strategy<Value = Vec<Capability>> {
 }
 
 /// Whether `outer` covers all of `inner`.
-fn within(inner: &Grants, outer: &Grants) -> bool {
+fn is_within(inner: &Grants, outer: &Grants) -> bool {
     covers_all(&outer.fs_read, &inner.fs_read)
         && covers_all(&outer.fs_write, &inner.fs_write)
         && covers_all(&outer.net, &inner.net)
@@ -80,7 +80,7 @@ fn within(inner: &Grants, outer: &Grants) -> bool {
 }
 
 /// All rules in a section's lists, as if a tool had declared everything.
-fn whole(rules: &RuleLists) -> Grants {
+fn all_rules(rules: &RuleLists) -> Grants {
     Grants {
         fs_read: rules.fs_read.clone().unwrap_or_default(),
         fs_write: rules.fs_write.clone().unwrap_or_default(),
@@ -102,14 +102,14 @@ proptest! {
         let policy = Policy::parse(&text, Path::new(W), None).unwrap();
         let (id, name) = (PluginId::new("p").unwrap(), ToolName::new("t").unwrap());
         let under = policy.grant(&id, &name, &declared, Some("x"));
-        prop_assert!(within(&under, &whole(policy.plugin_rules(&id).unwrap())), "beyond the plugin: {under:?}");
+        prop_assert!(is_within(&under, &all_rules(policy.plugin_rules(&id).unwrap())), "beyond the plugin: {under:?}");
         // A `from-profile` declaration gets nothing without a profile. Any other gets no more with a profile than
         // without.
         let (asks_profile, plain): (Vec<_>, Vec<_>) =
             declared.iter().cloned().partition(|wish| wish.target == "from-profile");
         let without = policy.grant(&id, &name, &plain, None);
-        prop_assert!(within(&policy.grant(&id, &name, &plain, Some("x")), &without));
-        prop_assert!(within(&policy.grant(&id, &name, &asks_profile, None), &Grants::default()));
-        prop_assert!(within(&policy.grant(&id, &name, &declared, Some("unknown")), &Grants::default()));
+        prop_assert!(is_within(&policy.grant(&id, &name, &plain, Some("x")), &without));
+        prop_assert!(is_within(&policy.grant(&id, &name, &asks_profile, None), &Grants::default()));
+        prop_assert!(is_within(&policy.grant(&id, &name, &declared, Some("unknown")), &Grants::default()));
     }
 }

@@ -336,7 +336,10 @@ fn read_url(url: &str) -> Result<Url, String> {
     let shown = one_line(url, MAX_SHOWN);
     let mut parsed = Url::parse(url).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err("`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`".to_owned());
+        return Err(
+            "`url`: the URL must not contain a user name or password; use `bearer` or `header_secrets`"
+                .to_owned(),
+        );
     }
     parsed.set_fragment(None);
     NetTarget::request("POST", &parsed).map_err(|e| format!("`url`: `{shown}`: {e}"))?;
@@ -399,7 +402,7 @@ impl Policy {
                 )));
             }
             if !secret.may_be_sent_to(&target) {
-                let origin = target.as_rule();
+                let origin = target.to_rule();
                 let origin = origin.split_once(' ').map_or(origin.as_str(), |(_, origin)| origin);
                 return Err(PolicyProblem::from(format!(
                     "`{key}`: the secret `{name}` may not be sent to its `url`; to allow it, add to [secrets.{name:?}] \

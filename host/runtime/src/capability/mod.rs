@@ -167,7 +167,7 @@ impl ResolvedGrants {
             None => {
                 let declared = self.grants.decisions.iter().map(|decision| &decision.capability);
                 policy.advise(
-                    policy::AccessQuery { plugin, tool: &self.tool, profile, key, wish: entry },
+                    policy::AccessQuery { plugin, tool: &self.tool, profile, key, line: entry },
                     declared,
                 )
             }

@@ -1,9 +1,9 @@
 //! Compiler flags that keep the author's paths out of components.
 //!
-//! A panic message contains the path of its file, which includes the author's home directory for crates of the registry.
-//! Cargo reads flags from one source only. Flags of the environment are therefore extended there; otherwise cargo joins
-//! `--config build.rustflags` with a configuration file. Flags below `[target.wasm32-wasip2]` override both, and the
-//! paths stay.
+//! A panic message contains the path of its file, which includes the author's home directory for crates of the
+//! registry. Cargo reads flags from one source only. Flags of the environment are therefore extended there; otherwise
+//! cargo joins `--config build.rustflags` with a configuration file. Flags below `[target.wasm32-wasip2]` override
+//! both, and the paths stay.
 
 use std::ffi::OsString;
 use std::path::Path;

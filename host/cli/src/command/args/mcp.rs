@@ -63,7 +63,8 @@ pub(crate) struct AddArgs {
     /// Let the program use the network.
     #[arg(long, conflicts_with = "url")]
     pub(crate) network: bool,
-    /// What happens where the kernel cannot confine the program: `required` or `best-effort`; `none` disables the sandbox.
+    /// What happens where the kernel cannot confine the program: `required` or `best-effort`; `none` disables the
+    /// sandbox.
     #[arg(long, value_name = "WORD", conflicts_with = "url")]
     pub(crate) sandbox: Option<String>,
     /// The secret for the bearer token: its name in the policy, or `env:VARIABLE`, `file:/path`, `keyring:ENTRY`.

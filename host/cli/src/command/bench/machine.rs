@@ -1,4 +1,5 @@
-//! The load of the machine during a measurement. Figures of a busy machine cannot be compared with those of another run.
+//! The load of the machine during a measurement. Figures of a busy machine cannot be compared with those of another
+//! run.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Merges one entry into another program's file and preserves its comments, order and white space. A file that cannot be
-//! parsed stays unchanged.
+//! Merges one entry into another program's file and preserves its comments, order and white space. A file that cannot
+//! be parsed stays unchanged.
 
 use anyhow::{Context, Result, anyhow, bail};
 use jsonc_parser::ParseOptions;

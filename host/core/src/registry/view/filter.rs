@@ -21,7 +21,8 @@ use crate::tool::ToolSource;
 ///
 /// # let registry = Registry::default();
 /// # for name in ["read", "write"] {
-/// #     registry.register(native::tool(name).description(name).run(async |_, _| Ok(ToolOutput::default()))?)?;
+/// #     let tool = native::tool(name).description(name);
+/// #     registry.register(tool.run(async |_, _| Ok(ToolOutput::default()))?)?;
 /// # }
 /// let exclude_tools = BTreeSet::from(["write".to_owned()]);
 /// let view = View::new(registry.snapshot(), Filter { exclude_tools, ..Filter::default() });

@@ -240,16 +240,16 @@ fn check_document_location(document: &DocumentLocation, pinned: bool, server: bo
         None => false,
     };
     if url.scheme() != "https" && !local {
-        return Err("`document` is fetched over `http` and can be changed in transit: write `https`, or pin \
-             the document with `sha256`"
-            .to_owned());
-    }
-    if !server {
         return Err(
-            "`document` is fetched and can change: set `server = \"https://…\"`, or \
-             pin the document with `sha256`"
+            "`document` is fetched over `http` and can be changed in transit: write `https`, or pin \
+             the document with `sha256`"
                 .to_owned(),
         );
+    }
+    if !server {
+        return Err("`document` is fetched and can change: set `server = \"https://…\"`, or \
+             pin the document with `sha256`"
+            .to_owned());
     }
     Ok(())
 }
@@ -289,7 +289,9 @@ fn parse_headers(
             return Err("`headers`: cookies are parameters of operations".to_owned());
         }
         if text.len() > MAX_HEADER_BYTES || !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
-            return Err(format!("`headers`: the value of `{name}` has characters that a header cannot carry"));
+            return Err(format!(
+                "`headers`: the value of `{name}` has characters that a header cannot carry"
+            ));
         }
         if all.insert(name.clone(), header).is_some() {
             return Err(format!("`headers` has `{name}` twice"));

@@ -189,18 +189,18 @@ impl CallNetwork {
         };
         match judged {
             Ok(allowed) => {
-                self.grantee.note(GrantKey::Net, &target.as_rule(), true);
+                self.grantee.note(GrantKey::Net, &target.to_rule(), true);
                 Ok(allowed)
             }
             Err(_) if self.is_host_request(target, url) && self.grantee.profile().is_some() => {
-                self.grantee.note(GrantKey::Net, &target.as_rule(), false);
+                self.grantee.note(GrantKey::Net, &target.to_rule(), false);
                 let profile = self.grantee.profile().unwrap_or_default();
-                let text = format!("the profile `{profile}` does not allow `{}`", target.as_rule());
+                let text = format!("the profile `{profile}` does not allow `{}`", target.to_rule());
                 let hint = || format!("See `net` in [profile.{profile}].");
                 Err(NetError::Denied(self.grantee.refuse_with(&text, hint)))
             }
             Err(why) => {
-                let refusal = self.grantee.refuse(GrantKey::Net, &target.as_rule());
+                let refusal = self.grantee.refuse(GrantKey::Net, &target.to_rule());
                 Err(NetError::Denied(why.map_or(refusal.clone(), |why| format!("{why}; {refusal}"))))
             }
         }
@@ -230,7 +230,7 @@ impl CallNetwork {
         let host = target.host();
         let refusal = match (allowed, problem) {
             (AddressScope::PublicOnly, _) => {
-                self.grantee.note(GrantKey::Net, &path_rule::printable_path(&target.as_rule()), false);
+                self.grantee.note(GrantKey::Net, &path_rule::printable_path(&target.to_rule()), false);
                 let text = format!(
                     "`{host}` has an address that is not public, and it is granted with public addresses only"
                 );
@@ -238,7 +238,7 @@ impl CallNetwork {
                 let hint = || {
                     let advice =
                         |key, entry: &str| self.granted.advice(&self.grantee.plugin, key, entry).hint();
-                    let named = advice(GrantKey::Net, &target.as_rule());
+                    let named = advice(GrantKey::Net, &target.to_rule());
                     format!("{named}\n{}", advice(GrantKey::NetPrivate, &net))
                 };
                 self.grantee.refuse_with(&text, hint)
@@ -361,7 +361,7 @@ impl CallNetwork {
             self.grantee.append_refusal(&text);
             return false;
         };
-        self.grantee.note(GrantKey::Net, &target.as_rule(), true);
+        self.grantee.note(GrantKey::Net, &target.to_rule(), true);
         if self.count_request().is_err() {
             return false;
         }

@@ -1,7 +1,7 @@
 //! The files of the operator's programs. Names are resolved when the policy is read, and each file is checked again
 //! before it runs, in case it was replaced.
 //!
-//! Whoever can write a program's file chooses what runs: plugins, programs and MCP servers, each through the folders
+//! A process that can write a program's file chooses what runs: plugins, programs and MCP servers, each in the folders
 //! that the policy lets it write. A server runs with the host's secrets, so its whole command line is checked: the
 //! script of an interpreter, every other executable argument, and the folders that its loader searches
 //! ([`Programs::check_command_line`]).
@@ -31,7 +31,7 @@ pub(super) struct Programs {
 #[derive(Debug)]
 pub(super) struct ListedProgram {
     pub(super) program: Program,
-    /// The file with all links resolved, as it was when the policy was read; `None` if it did not exist.
+    /// The file with all links resolved when the policy was read; `None` if it did not exist.
     resolved: Option<PathBuf>,
 }
 
