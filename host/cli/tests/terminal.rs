@@ -4,7 +4,12 @@
 //! Each command runs on pseudo terminals of several widths and once with pipes. Digests, sizes and temporary paths are
 //! replaced, so that a snapshot depends on the form alone.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -136,9 +141,9 @@ fn mask_digests(line: &str) -> String {
         }
         let is_digest = word.len() >= 12 && word.contains(|c: char| c.is_ascii_digit());
         if is_digest {
-            masked.push_str(&"0".repeat(word.len()))
+            masked.push_str(&"0".repeat(word.len()));
         } else {
-            masked.push_str(&word)
+            masked.push_str(&word);
         }
         word.clear();
         masked.push(c);

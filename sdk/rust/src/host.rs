@@ -13,7 +13,7 @@ pub(crate) mod context {
 
     pub(crate) fn progress(message: &str, percent: Option<f32>, audience: Audience) {
         with_fake(|fake| {
-            fake.progress.push(ReportedProgress { message: message.to_owned(), percent, audience })
+            fake.progress.push(ReportedProgress { message: message.to_owned(), percent, audience });
         });
     }
 

@@ -90,10 +90,10 @@ fn report_event(host: &Host, event: &HostEvent) {
         }
         HostEvent::Unregistered { source, .. } => output::print_note(&format!("{source} is gone")),
         HostEvent::NotLoaded { file, problem, .. } => {
-            output::print_error(&format!("{file}: {}", escape_hidden(problem)))
+            output::print_error(&format!("{file}: {}", escape_hidden(problem)));
         }
         HostEvent::ConsentRequired { plugin, reason, .. } => {
-            output::print_error(&format!("{plugin}: {}", escape_hidden(reason)))
+            output::print_error(&format!("{plugin}: {}", escape_hidden(reason)));
         }
         other => tracing::debug!(?other, plugins = host.plugins().len(), "told"),
     }

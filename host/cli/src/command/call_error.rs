@@ -88,8 +88,8 @@ fn message(delivered: &CallResult, failure: &Failure, host: &Host, view: &View) 
     let text = delivered.shaping.mark.as_ref().map_or(text.as_str(), |mark| mark.strip_mark(&text));
     let for_models =
         [format!(": {}", refusal::not_permitted_notice(tool)), format!("; {}", refusal::limit_notice(tool))];
-    let text = for_models.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), ""));
-    text
+
+    for_models.iter().fold(text.to_owned(), |text, part| text.replace(part.as_str(), ""))
 }
 
 /// The policy file as a person reads it.

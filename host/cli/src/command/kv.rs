@@ -152,7 +152,7 @@ async fn usage(store: &RedbStore, json: bool) -> Result<CommandStatus> {
     }
     let mut table = TextTable::new(["PLUGIN", "KEYS", "BYTES"]).with_numbers_in(&[1, 2]);
     for one in usage {
-        let name = Cell::styled(NAME, one.plugin.to_string());
+        let name = Cell::styled(NAME, &one.plugin);
         table.push([name, one.keys.to_string().into(), one.bytes.to_string().into()]);
     }
     table.print()?;

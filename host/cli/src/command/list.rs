@@ -58,9 +58,9 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
         piped.push([name.into(), status]);
     }
     if output::stdout_is_terminal() {
-        table.print()?
+        table.print()?;
     } else {
-        piped.print()?
+        piped.print()?;
     }
     let counts = ReadinessCounts::of(host, view);
     if let Some((plugin, tool)) = &counts.first {

@@ -196,7 +196,7 @@ fn report_event(event: &HostEvent) {
             output::print_warning(&format!("{file}: {problem}{}", kept_clause(*kept)));
         }
         HostEvent::ConsentRequired { reason, kept, .. } => {
-            output::print_warning(&format!("{reason}{}", kept_clause(*kept)))
+            output::print_warning(&format!("{reason}{}", kept_clause(*kept)));
         }
         HostEvent::PolicyRefused { problem } => {
             output::print_error(&format!("the previous policy stays in force: {problem}"));

@@ -56,7 +56,7 @@ impl CommandError {
     /// Prints the error.
     pub(crate) fn print(&self) {
         if is_json() {
-            return print_json_error(json!({"code": self.code, "message": self.message, "help": self.help}));
+            return print_json_error(&json!({"code": self.code, "message": self.message, "help": self.help}));
         }
         print_error(&self.message);
         self.help.iter().for_each(|help| print_help(help));
@@ -76,7 +76,7 @@ pub(crate) fn print_file_error(of_file: &FileFindings) {
     if is_json() {
         let findings: Vec<Value> = of_file.json().collect();
         return print_json_error(
-            json!({"code": "invalid_file", "message": of_file.to_string(), "findings": findings}),
+            &json!({"code": "invalid_file", "message": of_file.to_string(), "findings": findings}),
         );
     }
     print_findings(of_file);
@@ -87,7 +87,7 @@ pub(crate) fn print_other_error(code: &'static str, message: &str) {
     CommandError::new(code, message).print();
 }
 
-fn print_json_error(error: Value) {
+fn print_json_error(error: &Value) {
     // A reader that closed the pipe is not an error.
     print_json(&json!({ "error": error })).ok();
 }

@@ -65,7 +65,7 @@ impl<'v> FoundTool<'v> {
         self.filter.denial(self.entry, self.origin)
     }
 
-    fn to_local(&self) -> LocalTool {
+    fn to_local(self) -> LocalTool {
         LocalTool { entry: Arc::clone(self.entry), filter: Arc::clone(self.filter), origin: self.origin }
     }
 

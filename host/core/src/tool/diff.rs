@@ -313,7 +313,7 @@ fn compare_types(old: &Map<String, Value>, new: &Map<String, Value>, at: &str, d
         (old, new) if old == new => {}
         (_, None) => diff.add(at, SchemaChange::Widened, Impact::Compatible),
         (Some(old), Some(new)) if old.is_subset(&new) => {
-            diff.add(at, SchemaChange::Widened, Impact::Compatible)
+            diff.add(at, SchemaChange::Widened, Impact::Compatible);
         }
         _ => diff.add(at, SchemaChange::TypeChanged, Impact::Breaking),
     }
@@ -371,10 +371,10 @@ fn compare_properties(
     }
     match (open(old), open(new)) {
         (true, false) => {
-            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking)
+            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Narrowed, Impact::Breaking);
         }
         (false, true) => {
-            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible)
+            diff.add(&format!("{at}/additionalProperties"), SchemaChange::Widened, Impact::Compatible);
         }
         _ => {}
     }

@@ -62,7 +62,7 @@ impl Bridge {
         let changes = watch::Sender::new(0);
         let ports = BridgeContext {
             registry,
-            connector: connector,
+            connector,
             elicitation_handler: None,
             reducer: None,
             uses_saved_lists: false,

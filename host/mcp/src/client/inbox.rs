@@ -112,7 +112,7 @@ impl Inbox {
     ) -> Self {
         Self {
             name,
-            connector: connector,
+            connector,
             elicitation_handler: elicit,
             changed: Notify::new(),
             hung: Notify::new(),

@@ -76,7 +76,7 @@ impl RemoteTool {
                 }
                 CallReply::Error(error) => return Err(error.into()),
                 CallReply::InputRequired { requests, state } => {
-                    more = self.answer_input_requests(&session, requests, state).await?
+                    more = self.answer_input_requests(&session, requests, state).await?;
                 }
             }
         }

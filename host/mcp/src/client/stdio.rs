@@ -248,7 +248,7 @@ fn handle_line(
                 }
             }
             RpcMessage::Notification { method, params } => {
-                inbox.handle_notification(&method, params.as_deref())?
+                inbox.handle_notification(&method, params.as_deref())?;
             }
             RpcMessage::Request(request) => respond(request, shared, answers)?,
         }

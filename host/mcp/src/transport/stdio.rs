@@ -201,7 +201,7 @@ where
         match incoming::parse_message(line) {
             Ok(ClientMessage::Request(request)) => self.begin(request).await,
             Ok(ClientMessage::Notification { method, params }) => {
-                self.handle_notification(&method, params.as_deref())
+                self.handle_notification(&method, params.as_deref());
             }
             Ok(ClientMessage::Response { id, result }) => self.connection.resolve(id, result),
             Err(invalid) if invalid.kind == InvalidKind::NoReply => {}

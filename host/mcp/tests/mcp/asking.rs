@@ -241,7 +241,7 @@ async fn log_messages_go_to_clients_that_set_a_level() {
         let mut params = call_params(&json!({"do": "log"}));
         match era {
             ClientEra::Legacy => {
-                drop(client.send_and_wait("logging/setLevel", json!({"level": "info"})).await)
+                drop(client.send_and_wait("logging/setLevel", json!({"level": "info"})).await);
             }
             ClientEra::Modern => params["_meta"]["io.modelcontextprotocol/logLevel"] = json!("info"),
         }

@@ -168,7 +168,7 @@ proptest! {
         let Ok(policy) = parse(&tables) else { return Ok(()) };
         let grants = |policy: &Policy| policy.grant(&plugin, &tool, &declared, profile);
         let before = grants(&policy);
-        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key, line };
+        let of = AccessQuery { plugin: &plugin, tool: &tool, profile, key, line: wish };
         match policy.advise(of, &declared) {
             Advice::AlreadyGranted => prop_assert!(covered(&before, key, wish), "nothing is missing, and it is refused"),
             Advice::Write { prerequisite, lists } => {

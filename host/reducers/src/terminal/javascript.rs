@@ -132,7 +132,7 @@ fn drop_empty_headings(lines: &mut [(&str, LineAction)]) {
             LineAction::Drop => above.iter_mut().rev().take(1).for_each(|heading| heading.has_pass = true),
             // The command that npm prints is not a heading.
             _ => {
-                above.push(SuiteHeading { index, indent, has_pass: false, has_kept: line.starts_with("> ") })
+                above.push(SuiteHeading { index, indent, has_pass: false, has_kept: line.starts_with("> ") });
             }
         }
     }

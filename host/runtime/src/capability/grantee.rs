@@ -81,7 +81,7 @@ impl Grantee {
         match &self.ctx {
             Some(ctx) => ctx.record_use(key.name(), what, allowed),
             None if allowed => {
-                tracing::info!(service = %self.plugin, allowed, "{what}, for its OpenAPI document")
+                tracing::info!(service = %self.plugin, allowed, "{what}, for its OpenAPI document");
             }
             None => {}
         }

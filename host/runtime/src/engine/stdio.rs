@@ -37,12 +37,7 @@ impl OutputSink {
     /// Creates a sink that keeps the first `capacity` bytes.
     pub(crate) fn new(capacity: u64) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-        Self(Arc::new(Mutex::new(SinkBuffer {
-            head: Vec::new(),
-            capacity: capacity,
-            dropped: 0,
-            tail: Vec::new(),
-        })))
+        Self(Arc::new(Mutex::new(SinkBuffer { head: Vec::new(), capacity, dropped: 0, tail: Vec::new() })))
     }
 
     fn append(&self, bytes: &[u8]) {

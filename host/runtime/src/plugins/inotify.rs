@@ -55,7 +55,7 @@ mod linux {
             match watch_folders(&self.folders) {
                 Ok(inotify) => self.inotify = Some(inotify),
                 Err(error) => {
-                    tracing::warn!(%error, "inotify is not available; file changes are found by polling")
+                    tracing::warn!(%error, "inotify is not available; file changes are found by polling");
                 }
             }
         }

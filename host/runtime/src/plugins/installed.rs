@@ -397,7 +397,7 @@ impl InstalledPlugins {
                     tracing::warn!(file, kept, "not loaded: {problem}");
                 }
                 HostEvent::ConsentRequired { plugin, reason, kept } => {
-                    tracing::warn!(plugin, kept, "{reason}")
+                    tracing::warn!(plugin, kept, "{reason}");
                 }
                 _ => {}
             }

@@ -152,7 +152,7 @@ impl Acceptor {
             // The response fits into the send buffer of a new connection.
             drop(stream.try_write(UNAVAILABLE_RESPONSE));
             self.tasks.spawn(async move {
-                drop(tokio::time::timeout(ACCEPT_RETRY_DELAY, stream.shutdown()).await)
+                drop(tokio::time::timeout(ACCEPT_RETRY_DELAY, stream.shutdown()).await);
             });
             return;
         };

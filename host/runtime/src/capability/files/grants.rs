@@ -562,7 +562,7 @@ impl FileGrants {
             root: Arc::clone(&grant.root),
             path_grants: Arc::clone(&self.path_grants),
             access,
-            scope: scope,
+            scope,
             expects_folder: path.ends_with('/') || path.ends_with("/."),
             relative: match full.strip_prefix(&grant.root.path) {
                 Ok(rest) if !rest.as_os_str().is_empty() => rest.to_path_buf(),

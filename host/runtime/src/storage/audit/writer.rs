@@ -356,7 +356,7 @@ impl AuditWriter {
             Ok(true) => state.loaded.clear(),
             Ok(false) => {}
             Err(error) => {
-                tracing::debug!(file = %self.path.display(), %error, "the audit could not be packed")
+                tracing::debug!(file = %self.path.display(), %error, "the audit could not be packed");
             }
         }
         state
