@@ -275,10 +275,10 @@ async fn the_server_url_of_a_document_grants_no_network_access() {
         assert!(refusal(&said).message.contains(part), "{url}: {said:?}");
     }
     for (url, part) in [
-        ("file:///etc/passwd", "not reached by HTTP"),
+        ("file:///etc/passwd", "does not use HTTP"),
         ("https://user:password@a.example", "credentials"),
         ("https://a.example/?x=1", "a query"),
-        ("/v1", "give one as `server`"),
+        ("/v1", "set `server`"),
         ("https://{a}.example", "without a value"),
     ] {
         let text =

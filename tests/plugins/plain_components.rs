@@ -261,8 +261,8 @@ async fn a_manifest_file_names_and_describes_the_tools() {
     for (text, part) in [
         ("version = 1\n[tools.x]\nexport = \"nothing-like-it\"\n", "exports no function `nothing-like-it`"),
         ("version = 1\n[tools.x]\nrun = {}\ndescription = \"x\"", "is not a program"),
-        ("version = 1\n[tools.x]\nexport = \"divide\"\nargs.c = {}", "takes no `c`"),
-        ("version = 1\n[tools.x]\nexport = \"divide\"\ntraits = [\"safe\"]", "`safe` is no trait"),
+        ("version = 1\n[tools.x]\nexport = \"divide\"\nargs.c = {}", "has no parameter `c`"),
+        ("version = 1\n[tools.x]\nexport = \"divide\"\ntraits = [\"safe\"]", "`safe` is not a trait"),
         ("version = 1\n[tools.x]\nexport = \"stranger:geometry/things@1.2.0#open\"", "is a resource"),
         ("version = 1\n[tools.\"a b\"]\nexport = \"divide\"", "tool name `a b`"),
         ("version = 2\n", "version 2; this host reads version 1"),

@@ -75,9 +75,9 @@ async fn a_section_can_be_added_to_any_component_and_must_be_right() {
     for (bad, part) in [
         (&br#"{"version": 2}"#[..], "version 2"),
         (b"\xff", "not UTF-8"),
-        (b"{", "not JSON"),
+        (b"{", "not valid JSON"),
         (br#"{"version": 1, "tools": []}"#, "unknown field"),
-        (br#"{"version": 1, "icons": {"none": []}}"#, "`none`, which is no tool"),
+        (br#"{"version": 1, "icons": {"none": []}}"#, "icons for `none`, but no tool of this name"),
         (br#"{"version": 1, "resources": [{"path": "../a", "name": "A", "text": ""}]}"#, "its path"),
     ] {
         std::fs::write(&file, with_section(bad)).unwrap();

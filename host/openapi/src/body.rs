@@ -58,8 +58,8 @@ fn file_schema() -> Value {
 }
 
 impl BodyEncoder {
-    /// Reads the body of an operation, with the schema of the argument. Of several media types, the most expressive one is
-    /// used.
+    /// Reads the body of an operation, with the schema of the argument. Of several media types, the most expressive
+    /// one is used.
     pub(crate) fn read(
         document: &OpenApiDocument,
         operation: &Value,
@@ -76,7 +76,7 @@ impl BodyEncoder {
         let best = content.into_iter().flatten().min_by_key(|(media, _)| media_rank(media));
         let Some((media, shape)) = best else { return Ok(None) };
         if as_header_text(media).is_none() || media.len() > MAX_MEDIA {
-            return Err("its body has a media type that no header can carry".to_owned());
+            return Err("its body has an invalid media type".to_owned());
         }
         let any = Value::Object(Map::new());
         let schema = shape.get("schema").unwrap_or(&any);
@@ -117,7 +117,7 @@ impl BodyEncoder {
             return Ok((self.media.clone(), raw.get().as_bytes().to_vec()));
         }
         let value: Value = serde_json::from_str(raw.get()).map_err(|e| e.to_string())?;
-        let fields = || value.as_object().ok_or_else(|| "it has to be an object".to_owned());
+        let fields = || value.as_object().ok_or_else(|| "it must be an object".to_owned());
         match &self.kind {
             BodyEncoding::Json | BodyEncoding::Text => match &value {
                 Value::String(text) => Ok((self.media.clone(), text.clone().into_bytes())),
@@ -275,7 +275,7 @@ fn encode_part(name: &str, value: &Value, encoding: &PropertyEncoding) -> Result
 }
 
 fn decode_base64(value: &Value) -> Result<Vec<u8>, String> {
-    let text = value.as_str().ok_or("it has to be a text in base64")?;
+    let text = value.as_str().ok_or("it must be a base64 string")?;
     STANDARD.decode(text).map_err(|e| format!("it is not base64: {e}"))
 }
 
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_preferred_and_sent_as_it_was_written() {
+    fn json_is_preferred_and_sent_unchanged() {
         let (body, schema) = body(&json!({"required": true, "description": "all of it", "content": {
             "text/plain": {}, "multipart/form-data": {},
             "application/vnd.api+json": {"schema": {"type": "object"}}}}));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_parts() {
+    fn files_become_parts_of_a_multipart_body() {
         let (body, schema) =
             body(&json!({"content": {"multipart/form-data": {"schema": {"type": "object", "properties": {
             "f": {"type": "string", "format": "binary"},
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_bytes() {
+    fn text_is_sent_as_it_is_and_bytes_come_in_base64() {
         let (text, _) = body(&json!({"content": {"text/csv": {"schema": {"type": "string"}}}}));
         assert_eq!(written(&text, r#""a,b\n""#), Ok(("text/csv".to_owned(), "a,b\n".to_owned())));
         let (bytes, schema) = body(&json!({"content": {"image/*": {}}}));

@@ -106,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_over_stays_over() {
+    fn an_exhausted_budget_stays_exhausted() {
         let work = ParseBudget::most(10);
         assert_eq!(work.spend(10), Ok(()));
         assert!(work.spend(1).unwrap_err().contains("more than 10 steps"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_weighs_what_is_in_it() {
+    fn a_value_costs_one_step_for_each_part() {
         let weigh = |value: &Value| {
             let work = ParseBudget::default();
             work.spend_value(value).unwrap();

@@ -10,7 +10,8 @@ use crate::budget::{ParseBudget, TEXT_STEP};
 
 /// The largest document, in bytes.
 const MAX_BYTES: usize = 32 << 20;
-/// The most parts of a document: values, lists and objects. The largest published documents have a few hundred thousand.
+/// The most parts of a document: values, lists and objects. The largest published documents have a few hundred
+/// thousand.
 const MAX_PARTS: usize = 2_000_000;
 /// The longest chain of references.
 const MAX_REFERENCES: usize = 16;
@@ -71,7 +72,7 @@ impl OpenApiDocument {
             "" => return refuse("it has no `openapi` version".to_owned()),
             v if v.starts_with("3.0.") || v == "3.0" => OpenApiVersion::V30,
             v if v.starts_with("3.1.") || v == "3.1" => OpenApiVersion::V31,
-            v => return refuse(format!("it is of version {}; 3.0 and 3.1 are read", one_line(v, 20))),
+            v => return refuse(format!("it has version {}; supported are 3.0 and 3.1", one_line(v, 20))),
         };
         if !root.get("paths").is_some_and(Value::is_object) {
             return refuse("it has no `paths`".to_owned());
@@ -116,12 +117,12 @@ impl OpenApiDocument {
             match node.get("$ref").and_then(Value::as_str) {
                 Some(reference) => node = self.resolve_reference(reference)?,
                 None => {
-                    let map = node.as_object().ok_or_else(|| "something that is no object".to_owned())?;
+                    let map = node.as_object().ok_or_else(|| "a value that is not an object".to_owned())?;
                     return self.work.spend_entries(map).map(|()| map);
                 }
             }
         }
-        Err(format!("more than {MAX_REFERENCES} references in a row"))
+        Err(format!("a chain of more than {MAX_REFERENCES} references"))
     }
 
     /// The target of a reference into this document.
@@ -132,7 +133,7 @@ impl OpenApiDocument {
             return Err(format!("a reference to another document, `{}`, which is not fetched", shown()));
         };
         let pointer = percent_encoding::percent_decode_str(pointer).decode_utf8_lossy();
-        self.root.pointer(&pointer).ok_or_else(|| format!("a reference to nothing, `{}`", shown()))
+        self.root.pointer(&pointer).ok_or_else(|| format!("a reference without a target, `{}`", shown()))
     }
 }
 
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_notations_and_both_versions_are_read() {
+    fn json_and_yaml_of_both_versions_are_parsed() {
         for (text, version) in [
             (r#"{"openapi": "3.0.3", "paths": {}}"#, OpenApiVersion::V30),
             ("openapi: 3.1.0\ninfo: {title: Pets, version: 1}\npaths: {}\n", OpenApiVersion::V31),
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_keys_too_and_an_anchor_is_followed() {
+    fn numeric_keys_and_anchors_are_supported() {
         let document = OpenApiDocument::parse(
             "openapi: 3.1.0\npaths:\n  /a: &a\n    get:\n      responses:\n        200:\n          description: ok\n  /b: *a\n",
         )
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_told() {
+    fn an_invalid_document_is_refused_with_the_reason() {
         let bomb = (0..40).fold("a0: &a0 [x, x]\n".to_owned(), |all, n| {
             format!("{all}a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1)
         });
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_somewhere_in_this_document() {
+    fn references_resolve_inside_the_document_only() {
         let document = OpenApiDocument::parse(
             r##"{"openapi": "3.1.0", "paths": {}, "components": {"parameters": {
                 "a/b": {"name": "x"}, "again": {"$ref": "#/components/parameters/a~1b"},
@@ -207,10 +208,10 @@ mod tests {
         assert_eq!(resolve("#/components/parameters/again"), Ok(Some(Value::from("x"))));
         for (reference, part) in [
             ("#/components/parameters/loop", "16 references"),
-            ("#/nothing", "to nothing"),
+            ("#/nothing", "without a target"),
             ("other.yaml#/a", "not fetched"),
             ("https://example.com/a", "not fetched"),
-            ("#/components/parameters/word", "no object"),
+            ("#/components/parameters/word", "not an object"),
         ] {
             assert!(resolve(reference).unwrap_err().contains(part), "{reference}");
         }

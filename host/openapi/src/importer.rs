@@ -45,8 +45,8 @@ pub(crate) struct ImportTotals {
 }
 
 impl OperationImporter<'_> {
-    /// Creates the tool. Its toolset is the operator's section, and its labels are prefixed with the section's name, because
-    /// the operator's lists and rules must not match names that a document chose.
+    /// Creates the tool. Its toolset is the operator's section, and its labels are prefixed with the section's name,
+    /// because the operator's lists and rules must not match names that a document chose.
     pub(crate) fn import(
         &self,
         namespace: &PluginId,
@@ -84,7 +84,7 @@ impl OperationImporter<'_> {
                 "the document's tools have more than {MAX_SCHEMA_BYTES} bytes of schemas: choose some operations with `include`"
             ));
         }
-        let (shown, origin) = routes::net_rules(&plan).ok_or("its server is no URL")?;
+        let (shown, origin) = routes::net_rules(&plan).ok_or("its server is not a URL")?;
         let nowhere = std::path::Path::new("/");
         let reaches = NetRule::parse(&origin, nowhere)?;
         // A path that no pattern can express is granted by its origin.
@@ -160,7 +160,7 @@ impl OperationImporter<'_> {
             if let PathPiece::Parameter(name) = piece
                 && !of_path(name)
             {
-                return Err(format!("its path has `{{{}}}`, which is no parameter", one_line(name, 60)));
+                return Err(format!("its path has `{{{}}}`, which is not a parameter", one_line(name, 60)));
             }
         }
         let (mut properties, mut required) = (Map::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! Turns services with an OpenAPI document (3.0 and 3.1) into tools.
 //!
-//! The parser is tolerant: an operation that cannot be a tool becomes a problem with a reason, and other operations are
-//! unaffected. This crate builds requests and sends them through a port, [`HttpExchange`]. It opens no connection, reads
-//! no file and never sees the value of a secret.
+//! The parser is tolerant: an operation that cannot be a tool becomes a problem with a reason, and other operations
+//! are unaffected. This crate builds requests and sends them through a port, [`HttpExchange`]. It opens no
+//! connection, reads no file and never sees the value of a secret.
 //!
 //! ```
 //! use toolbay_policy::name::PluginId;

@@ -204,7 +204,8 @@ fn import_problem(method: &str, path: &str, reason: String) -> ImportProblem {
     ImportProblem { operation: one_line(&format!("{method} {path}"), 200), reason }
 }
 
-/// Imports the operations of a document. `namespace` is the operator's name of the service and the prefix of tool names.
+/// Imports the operations of a document. `namespace` is the operator's name of the service and the prefix of tool
+/// names.
 ///
 /// # Errors
 /// A line of the options is invalid, a line of `exclude` matches nothing, the document has too many operations,

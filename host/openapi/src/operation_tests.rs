@@ -51,7 +51,7 @@ fn imported(options: &ImportOptions) -> Import {
 }
 
 #[test]
-fn operations_become_tools_and_a_bad_one_costs_no_other() {
+fn a_broken_operation_does_not_affect_the_others() {
     let found = imported(&ImportOptions {
         secrets: [("key".to_owned(), "PETS".to_owned())].into(),
         ..ImportOptions::default()
@@ -63,7 +63,7 @@ fn operations_become_tools_and_a_bad_one_costs_no_other() {
         problems,
         [
             ("* /elsewhere", "a reference to another document, `other.yaml`, which is not fetched"),
-            ("GET /broken/{x}", "its path has `{x}`, which is no parameter"),
+            ("GET /broken/{x}", "its path has `{x}`, which is not a parameter"),
         ]
     );
     let [list, create, delete] = found.operations.as_slice() else { panic!() };
@@ -90,7 +90,7 @@ fn operations_become_tools_and_a_bad_one_costs_no_other() {
 }
 
 #[test]
-fn what_is_chosen_and_what_is_missing() {
+fn include_and_exclude_select_operations() {
     let found =
         imported(&ImportOptions { include: vec!["tag:write".to_owned()], ..ImportOptions::default() });
     assert_eq!((found.operations.len(), found.problems.len()), (1, 1));
@@ -111,7 +111,7 @@ fn what_is_chosen_and_what_is_missing() {
 }
 
 #[test]
-fn what_the_operator_sends_is_not_asked_for() {
+fn the_operators_headers_are_not_arguments() {
     let options = ImportOptions {
         secrets: [("key".to_owned(), "PETS".to_owned())].into(),
         headers: vec![("x-trace".to_owned(), "mine".to_owned())],
@@ -133,7 +133,7 @@ fn what_the_operator_sends_is_not_asked_for() {
 }
 
 #[test]
-fn a_schema_that_is_too_much_is_known_in_part() {
+fn a_schema_that_is_too_large_is_cut() {
     let wide: Map<String, Value> =
         (0..60).map(|n| (format!("p{n}"), json!({"$ref": "#/components/schemas/S"}))).collect();
     let fields: Map<String, Value> = (0..600).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
@@ -150,7 +150,7 @@ fn a_schema_that_is_too_much_is_known_in_part() {
 }
 
 #[test]
-fn too_many_operations_are_refused_with_the_way_out() {
+fn too_many_operations_are_refused_with_a_hint() {
     let paths: Map<String, Value> =
         (0..=MAX_OPERATIONS).map(|n| (format!("/{n}"), json!({"get": {}}))).collect();
     let text = json!({"openapi": "3.1.0", "servers": [{"url": "https://a.example"}], "paths": paths});
@@ -161,7 +161,7 @@ fn too_many_operations_are_refused_with_the_way_out() {
 
 /// Operation names in a document become neither toolsets nor labels of the operator.
 #[test]
-fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
+fn toolsets_and_labels_have_the_name_of_the_section() {
     let found = imported(&ImportOptions::default());
     for one in &found.operations {
         assert_eq!(one.def.keywords.toolset.as_deref(), Some("openapi:pets"));
@@ -176,7 +176,7 @@ fn a_document_puts_its_tools_nowhere_but_under_its_own_name() {
 
 /// Each part is small, and thousands of references lead to one part. The sum is bounded.
 #[test]
-fn what_is_meant_again_and_again_is_counted_each_time() {
+fn a_shared_part_is_counted_at_each_use() {
     let of = |shared: Value, component: Value, item: Value| {
         let paths: Map<String, Value> = (0..4000).map(|n| (format!("/{n}"), item.clone())).collect();
         json!({"openapi": "3.1.0", "servers": [{"url": "https://a.example"}], "paths": paths,

@@ -81,8 +81,8 @@ impl ParameterLocation {
 pub(crate) struct ReservedField(pub(crate) ParameterLocation, pub(crate) String);
 
 impl ReservedField {
-    /// Whether some server may treat two names of query parameters or cookies as equal. The standards compare them exactly
-    /// (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers ignore case, leading blanks or
+    /// Whether some server may treat two names of query parameters or cookies as equal. The standards compare them
+    /// exactly (RFC 3986, section 6.2.2.1; RFC 6265, section 5.4), but many servers ignore case, leading blanks or
     /// bracket suffixes, or treat a dot as an underscore.
     pub(crate) fn collides(&self, location: ParameterLocation, name: &str) -> bool {
         fn folded(name: &str) -> String {
@@ -137,7 +137,7 @@ pub(crate) fn read_parameters(
         let said = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
         let shown = one_line(said("name"), 60);
         let place = ParameterLocation::parse(said("in"))
-            .ok_or_else(|| format!("the parameter `{shown}` is nowhere"))?;
+            .ok_or_else(|| format!("the parameter `{shown}` has no valid `in`"))?;
         if !seen.insert((said("name").to_owned(), place)) {
             continue;
         }
@@ -149,7 +149,7 @@ pub(crate) fn read_parameters(
             continue;
         }
         if said("name").is_empty() || (place == ParameterLocation::Header && !is_token(said("name"))) {
-            return Err(format!("a parameter is called `{shown}`"));
+            return Err(format!("the parameter name `{shown}` is invalid"));
         }
         if all.len() == MAX_PARAMETERS {
             return Err(format!("more than {MAX_PARAMETERS} parameters"));
@@ -194,7 +194,7 @@ fn read_parameter(
         ParameterLocation::Cookie => style == ParameterStyle::Form,
     };
     if !of_place {
-        return Err(format!("a style that the {} does not have", place.name()));
+        return Err(format!("the style is not allowed in the {}", place.name()));
     }
     let content = map.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
     let schema = match (map.get("schema"), content) {
@@ -242,7 +242,7 @@ fn argument_name(
     let short = if short.is_empty() { place.name().to_owned() } else { short };
     let numbered = (2..=MAX_PARAMETERS).map(|n| format!("{short}_{n}"));
     let free = [short.clone(), format!("{short}_{}", place.name())].into_iter().chain(numbered);
-    let found = free.into_iter().find(|one| !taken.contains(one)).ok_or("no name is left for it")?;
+    let found = free.into_iter().find(|one| !taken.contains(one)).ok_or("no argument name is left for it")?;
     taken.insert(found.clone());
     Ok(found)
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operation_comes_before_its_path_and_names_do_not_meet() {
+    fn operation_parameters_come_first_and_argument_names_are_unique() {
         let own = json!([
             {"$ref": "#/components/parameters/limit"},
             {"name": "id", "in": "query", "schema": {"type": "string"}},
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_server_may_take_for_a_credentials_collides() {
+    fn a_name_that_a_server_could_read_as_a_credential_collides() {
         let key = ReservedField(ParameterLocation::Query, "api_key".to_owned());
         for name in ["api_key", "API_Key", " api_key", "api_key[]", "api_key[0][a]", "api.key", "api key"] {
             assert!(key.collides(ParameterLocation::Query, name), "{name}");
@@ -328,15 +328,15 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn an_invalid_parameter_is_refused() {
         for (one, part) in [
-            (json!({"name": "a", "in": "body"}), "nowhere"),
-            (json!({"name": "", "in": "query"}), "is called"),
-            (json!({"name": "a b", "in": "header"}), "is called"),
-            (json!({"name": "a", "in": "query", "style": "matrix"}), "does not have"),
+            (json!({"name": "a", "in": "body"}), "no valid `in`"),
+            (json!({"name": "", "in": "query"}), "is invalid"),
+            (json!({"name": "a b", "in": "header"}), "is invalid"),
+            (json!({"name": "a", "in": "query", "style": "matrix"}), "is not allowed"),
             (json!({"name": "a", "in": "query", "style": "odd"}), "not known"),
             (json!({"name": "a", "in": "query", "schema": {"$ref": "b.yaml"}}), "not fetched"),
-            (json!({"$ref": "#/components/parameters/none"}), "to nothing"),
+            (json!({"$ref": "#/components/parameters/none"}), "without a target"),
         ] {
             let error = parameters(&json!([one]), &json!([])).unwrap_err();
             assert!(error.contains(part), "{one}: {error}");

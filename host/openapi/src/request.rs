@@ -44,8 +44,8 @@ pub(crate) struct RequestPlan {
 }
 
 /// The error for a value that a server could read as several segments, or as a step up.
-const AMBIGUOUS: &str = "has a slash, a backslash, a step `.` or `..` or a control character in it, encoded or not, which some servers \
-                         read as another path; the operator can let slashes through with `encoded_slashes`";
+const AMBIGUOUS: &str = "contains a slash, a backslash, a segment `.` or `..` or a control character, possibly encoded, which some servers \
+                         read as another path; the operator can allow slashes with `encoded_slashes`";
 /// The most bytes of a URL, and of all header fields of a request. Servers accept less.
 const MAX_HEAD: usize = 32 << 10;
 
@@ -60,7 +60,7 @@ pub(crate) fn parse_template(template: &str) -> Result<Vec<PathPiece>, String> {
     // A step up is refused in every spelling, also in the author's text.
     let decoded = percent_encoding::percent_decode_str(template).decode_utf8_lossy();
     if decoded.split(['/', '\\']).any(|segment| matches!(segment.split(';').next(), Some("." | ".."))) {
-        return Err("its path has a `.` or `..` in it".to_owned());
+        return Err("its path contains a `.` or `..`".to_owned());
     }
     let mut out = Vec::new();
     let mut rest = template;
@@ -119,7 +119,7 @@ impl RequestPlan {
                     if !text.bytes().all(|b| b == b'\t' || (0x20..0x7f).contains(&b)) {
                         return Err(invalid_argument(
                             parameter,
-                            "has characters that no header field can have",
+                            "has characters that are not allowed in a header field",
                         ));
                     }
                     headers.push((name.clone(), text));
@@ -143,9 +143,8 @@ impl RequestPlan {
         }
         let head = url.len() + headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         if head > MAX_HEAD {
-            let text = format!(
-                "the arguments make an address and headers of {head} bytes; at most {MAX_HEAD} are sent"
-            );
+            let text =
+                format!("the arguments make a URL and headers of {head} bytes; the limit is {MAX_HEAD}");
             return Err(ToolError::new(ErrorCode::InputInvalid, text));
         }
         Ok(ServiceRequest { method: self.method, url, headers, body, credentials: self.credentials.clone() })
@@ -160,7 +159,7 @@ impl RequestPlan {
                 let shown = toolbay_policy::text::one_line(&name, 60);
                 return Err(invalid_argument(
                     parameter,
-                    &format!("has `{shown}`, under which credentials are sent"),
+                    &format!("contains `{shown}`, which is reserved for credentials"),
                 ));
             }
         }
@@ -198,7 +197,7 @@ impl RequestPlan {
                 parameter.escape_mode,
             );
             if text.is_empty() {
-                return Err(invalid_argument(parameter, "is empty, and would make another path"));
+                return Err(invalid_argument(parameter, "is empty, which would change the path"));
             }
             if !self.is_safe_segment(&text) {
                 return Err(invalid_argument(parameter, AMBIGUOUS));
@@ -260,8 +259,8 @@ impl PathBuilder {
 }
 
 impl Parameter {
-    /// The text of a value: JSON if the document requires it. A number keeps the caller's spelling, because parsing would
-    /// change long numbers.
+    /// The text of a value: JSON if the document requires it. A number keeps the caller's spelling, because parsing
+    /// would change long numbers.
     fn serialized(&self, value: &Value, raw: Option<&RawValue>) -> Value {
         match value {
             Value::Number(_) => {
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_goes_to_its_place() {
+    fn every_value_is_sent_in_its_location() {
         let args = json!({"id": "a b", "more": 7, "q": "x&y", "X-H": "h", "c": "a; b", "j": {"k": 1}});
         let request = plan("/pets/{id}.json/{more}").request("{}", &args).unwrap();
         assert_eq!(request.url, "https://a.example/v1/pets/a%20b.json/7?q=x%26y&j=%7B%22k%22%3A1%7D");
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_make_another_request_is_refused() {
+    fn a_value_that_would_change_the_request_is_refused() {
         for (template, args, part) in [
             ("/pets/{id}", json!({"id": ""}), "is empty"),
             ("/pets/{id}", json!({"id": ".."}), "another path"),
@@ -365,8 +364,8 @@ mod tests {
             ("/pets/{id}", json!({"id": {"a": "x/../y"}}), "another path"),
             ("/pets/{id}", json!({}), "needs `id`"),
             ("/pets/{id}", json!({"id": null}), "needs `id`"),
-            ("/pets", json!({"X-H": "a\r\nEvil: x"}), "no header field"),
-            ("/pets", json!({"X-H": "ü"}), "no header field"),
+            ("/pets", json!({"X-H": "a\r\nEvil: x"}), "not allowed in a header field"),
+            ("/pets", json!({"X-H": "ü"}), "not allowed in a header field"),
         ] {
             let error = plan(template).request("{}", &args).unwrap_err();
             assert_eq!(error.code, ErrorCode::InputInvalid);
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn no_argument_speaks_for_a_credential() {
+    fn no_argument_can_set_a_credential() {
         let object = |name: &str, place, style, explode| {
             let parameter = parameter(name, place);
             Parameter { style, explode, ..parameter }
@@ -436,7 +435,7 @@ mod tests {
             json!({"jar": {"sid": "mine"}}),
         ] {
             let error = plan.request("{}", &args).unwrap_err();
-            assert!(error.message.contains("under which credentials are sent"), "{args}: {}", error.message);
+            assert!(error.message.contains("reserved for credentials"), "{args}: {}", error.message);
         }
         let args = json!({"free": {"sid": 1, "apikey": 2, "%61pi_key": 3}, "deep": {"api_key": 4}, "jar": {"api_key": 5},
             "flat": {"api_key": 6}});
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_sends_comes_before_all_else() {
+    fn the_operators_headers_override_arguments() {
         let headers = [("accept", "text/csv"), ("X-H", "mine")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let plan = RequestPlan { headers: headers.to_vec(), ..plan("/pets") };
         let request = plan.request("{}", &json!({"X-H": "theirs"})).unwrap();

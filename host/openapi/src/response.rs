@@ -42,7 +42,7 @@ impl BinaryBody {
     /// The bytes as part of the result, unless there are too many.
     pub(crate) fn into_embedded(self) -> ToolOutput {
         if self.data.len() > MAX_BYTES {
-            return ToolOutput::text(format!("{} More than {MAX_BYTES} bytes are not handed on.", self.note));
+            return ToolOutput::text(format!("{} More than {MAX_BYTES} bytes are not passed on.", self.note));
         }
         let body = BlockBody::Embedded(EmbeddedResource {
             uri: self.url,
@@ -69,7 +69,7 @@ pub(crate) fn decode(
         let text = format!("The service answered {} without a body.", response.status);
         return Ok(DecodedResponse::Output(ToolOutput::text(text)));
     }
-    let more = if response.truncated { "\n[the answer was longer than the host takes]" } else { "" };
+    let more = if response.truncated { "\n[the response was longer than the host accepts]" } else { "" };
     if is_text(&media) || (media.is_empty() && std::str::from_utf8(&response.body).is_ok()) {
         let text = decode_text(&response);
         let whole = is_json(&media) && more.is_empty() && text.len() <= budget.saturating_mul(4);
@@ -141,7 +141,7 @@ fn error_from_status(response: &ServiceResponse) -> ToolError {
     let colon = if said.is_empty() { "" } else { ": " };
     let mut text = format!("the service answered {}{colon}{said}", response.status);
     if let Some(wait) = response.header("retry-after") {
-        text += &format!(" (to be tried again after {})", one_line(wait, 60));
+        text += &format!(" (retry after {})", one_line(wait, 60));
     }
     ToolError::new(code, text).with_subject(format!("HTTP {}", response.status))
 }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_succeeds() {
+    fn a_success_becomes_output() {
         let json = said(answer(200, "application/json; charset=utf-8", br#"{"a": 1.10}"#));
         assert_eq!(json.value, r#"{"a": 1.10}"#);
         assert_eq!(json.structured.unwrap().get(), r#"{"a": 1.10}"#);
@@ -248,7 +248,8 @@ mod tests {
         assert_eq!(said(answer(200, "", b"plain")).value, "plain");
         let cut = said(ServiceResponse { truncated: true, ..answer(200, "application/json", br#"{"a":1}"#) });
         assert!(
-            cut.structured.is_none() && cut.value.ends_with("[the answer was longer than the host takes]")
+            cut.structured.is_none()
+                && cut.value.ends_with("[the response was longer than the host accepts]")
         );
         let image = said(answer(200, "image/png", b"\x89PNG\r\n\x1a\n"));
         assert!(
@@ -259,7 +260,7 @@ mod tests {
         assert!(matches!(none.content[0].body, BlockBody::Embedded(_)), "a picture that is none");
         assert_eq!(said(answer(200, "text/html; charset=ISO-8859-1", b"gr\xfcn")).value, "grün");
         let long = said(answer(200, "application/json", format!("[{}]", "1,".repeat(600) + "1").as_bytes()));
-        assert!(long.structured.is_none(), "what is too long is not handed on twice");
+        assert!(long.structured.is_none(), "a long text is not repeated");
         for (field, name) in [
             ("attachment; filename=\"../../etc/pass wd\"", "etc_pass_wd"),
             ("attachment", "x"),
@@ -279,11 +280,11 @@ mod tests {
         let pdf = said(answer(200, "application/pdf", b"%PDF"));
         assert!(matches!(&pdf.content[0].body, BlockBody::Embedded(e) if e.uri == "https://a.example/x"));
         let large = said(answer(200, "application/zip", &vec![0; MAX_BYTES + 1]));
-        assert!(large.content.is_empty() && large.value.contains("are not handed on"));
+        assert!(large.content.is_empty() && large.value.contains("are not passed on"));
     }
 
     #[test]
-    fn what_is_refused() {
+    fn an_error_status_becomes_a_tool_error() {
         let long = format!(r#"{{"message": "short", "trace": "{}"}}"#, "x".repeat(5000));
         for (response, code, text) in [
             (
@@ -310,7 +311,7 @@ mod tests {
         let mut busy = answer(429, "text/plain", &vec![b'x'; 9000]);
         busy.headers.push(("retry-after".to_owned(), "30".to_owned()));
         let error = decode("https://a.example", busy, 1000).unwrap_err();
-        assert!(error.message.ends_with("x (to be tried again after 30)") && error.message.len() < 2100);
+        assert!(error.message.ends_with("x (retry after 30)") && error.message.len() < 2100);
         assert_eq!(error.subject.as_deref(), Some("HTTP 429"));
     }
 }

@@ -21,8 +21,8 @@ impl Routes {
         Self(plans.filter_map(Route::from_plan).collect())
     }
 
-    /// Whether a request belongs to an included operation: it compares the method, the origin and the path, with any value
-    /// at each parameter. A trailing slash makes no difference.
+    /// Whether a request belongs to an included operation: it compares the method, the origin and the path, with any
+    /// value at each parameter. A trailing slash makes no difference.
     #[must_use]
     pub fn matches(&self, method: &str, url: &Url) -> bool {
         let segments = segments(url.path());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_request_of_an_operation() {
+    fn a_request_matches_its_operation() {
         let plans =
             [plan("GET", "/pets"), plan("GET", "/pets/{id}.json"), plan("POST", "/pets/{id}/toys/{toy}")];
         let routes = Routes::from_plans(plans.iter());

@@ -1,4 +1,5 @@
-//! Converts schemas of a document to JSON Schema 2020-12: translates the dialect of 3.0, and collects references in `$defs`.
+//! Converts schemas of a document to JSON Schema 2020-12: translates the dialect of 3.0, and collects references in
+//! `$defs`.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -136,7 +137,7 @@ impl<'a> SchemaConverter<'a> {
         self.parts = self.parts.saturating_add(parts);
         self.known.parts = self.known.parts.saturating_add(parts);
         if self.parts > MAX_PARTS {
-            return Err(format!("schemas of more than {MAX_PARTS} parts"));
+            return Err(format!("its schemas have more than {MAX_PARTS} parts"));
         }
         if self.known.parts > MAX_ALL_PARTS {
             return Err(format!(
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn references_become_definitions_and_recursion_stays() {
+    fn references_become_definitions_and_stay_recursive() {
         let document = document(
             "3.1.0",
             &json!({
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hostile_author_writes_costs_little() {
+    fn a_hostile_schema_is_converted_cheaply() {
         // Many references with the same last segment: each gets a unique name without a search.
         let many = 15_000;
         let schemas: Map<String, Value> =
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_or_too_much_is_cut_or_refused() {
+    fn a_deep_schema_is_cut_and_a_large_one_refused() {
         let deep =
             (0..100).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
         let document = document("3.1.0", &json!({}));

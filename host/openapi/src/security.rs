@@ -116,7 +116,7 @@ fn credentials_for(
             let scheme = scheme.ok_or_else(|| format!("the document does not describe the security scheme `{shown}`"))?;
             let placement = read_placement(document, scheme).map_err(|why| format!("the security scheme `{shown}` is {why}"))?;
             let secret = secrets.get(name).ok_or_else(|| {
-                format!("it demands the security scheme `{shown}`: name a secret for it, `secrets = {{ \"{shown}\" = \"SECRET\" }}`")
+                format!("it requires the security scheme `{shown}`: configure a secret for it, `secrets = {{ \"{shown}\" = \"SECRET\" }}`")
             })?;
             Ok(Credential { secret: secret.clone(), placement })
         })
@@ -128,9 +128,7 @@ fn read_placement(document: &OpenApiDocument, scheme: &Value) -> Result<Placemen
     let said = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
     let bearer = || Placement::Header { name: "Authorization".to_owned(), prefix: "Bearer ".to_owned() };
     match (said("type"), said("in"), said("scheme").to_ascii_lowercase().as_str()) {
-        ("apiKey", place, _) if !is_name(place, said("name")) => {
-            Err("one whose `name` cannot be sent".to_owned())
-        }
+        ("apiKey", place, _) if !is_name(place, said("name")) => Err("one with an invalid `name`".to_owned()),
         ("apiKey", "header", _) => {
             Ok(Placement::Header { name: said("name").to_owned(), prefix: String::new() })
         }
@@ -156,7 +154,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_first_alternative_that_can_be_answered() {
+    fn the_first_alternative_with_all_secrets_is_used() {
         let text = json!({"openapi": "3.1.0", "paths": {}, "security": [{"key": []}],
             "components": {"securitySchemes": {
                 "key": {"type": "apiKey", "in": "header", "name": "X-Key"},
@@ -198,7 +196,7 @@ mod tests {
             (
                 json!({"security": [{"key": []}]}),
                 vec![],
-                Err("name a secret for it, `secrets = { \"key\" = \"SECRET\" }`"),
+                Err("configure a secret for it, `secrets = { \"key\" = \"SECRET\" }`"),
             ),
             (json!({"security": [{"tls": []}]}), vec!["tls"], Err("not supported: mutualTLS")),
             (json!({"security": [{"gone": []}]}), vec!["gone"], Err("does not describe")),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_selected() {
+    fn include_and_exclude_match_tags_ids_methods_and_paths() {
         let tags = ["pet".to_owned(), "store admin".to_owned()];
         let one = OperationIdentity { id: Some("getPet"), method: "GET", path: "/pets/{id}" };
         for (include, exclude, expected) in [

@@ -30,17 +30,15 @@ pub(crate) fn base_url(
         Err(url::ParseError::RelativeUrlWithoutBase) => {
             let base = document_url.and_then(|base| Url::parse(base).ok());
             let joined = base.and_then(|base| base.join(&text).ok());
-            joined.ok_or_else(|| {
-                format!("its server is `{shown}`, which is no whole URL: give one as `server`")
-            })?
+            joined.ok_or_else(|| format!("its server `{shown}` is not an absolute URL: set `server`"))?
         }
-        Err(error) => return Err(format!("its server `{shown}` is no URL: {error}")),
+        Err(error) => return Err(format!("its server `{shown}` is not a URL: {error}")),
     };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(format!("its server `{shown}` is not reached by HTTP"));
+        return Err(format!("its server `{shown}` does not use HTTP"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("its server's URL has credentials: give them as secrets".to_owned());
+        return Err("the URL of its server contains credentials: configure them as secrets".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(format!("its server `{shown}` has a query"));
@@ -73,7 +71,10 @@ fn expand_variables(
         };
         let listed = variable.and_then(|variable| variable.get("enum")).and_then(Value::as_array);
         if listed.is_some_and(|listed| !listed.iter().any(|one| one.as_str() == Some(value))) {
-            return Err(format!("`{}` is no value of its server's variable `{shown}`", one_line(value, 60)));
+            return Err(format!(
+                "`{}` is not a value of its server's variable `{shown}`",
+                one_line(value, 60)
+            ));
         }
         // Values of variables are not expanded again, so the URL cannot grow without end.
         url.extend([text, value]);
@@ -96,7 +97,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn where_the_service_is() {
+    fn the_base_url_comes_from_the_operator_or_the_nearest_server() {
         let none = BTreeMap::new();
         let at = |url: &str| json!([{ "url": url }]);
         let (root, own) = (at("https://a.example/v1/"), at("https://b.example"));
@@ -122,7 +123,7 @@ mod tests {
         let us = BTreeMap::from([("region".to_owned(), "us".to_owned())]);
         assert_eq!(base_url(None, None, &us, [None, None, Some(&with)]).unwrap(), "https://us.example:8443");
         let evil = BTreeMap::from([("region".to_owned(), "x.evil".to_owned())]);
-        assert!(base_url(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("no value"));
+        assert!(base_url(None, None, &evil, [None, None, Some(&with)]).unwrap_err().contains("not a value"));
         // Variables that contain each other would double the URL in each round.
         let bomb: serde_json::Map<String, Value> = (0..60)
             .map(|n| (format!("v{n}"), json!({"default": format!("{{v{0}}}{{v{0}}}", n + 1)})))
@@ -138,12 +139,12 @@ mod tests {
             base_url(None, None, &none, [None, None, Some(&long)]).unwrap_err().contains("more than 2048")
         );
         for (url, part) in [
-            ("/v1", "no whole URL"),
-            ("ftp://a.example", "not reached by HTTP"),
+            ("/v1", "not an absolute URL"),
+            ("ftp://a.example", "does not use HTTP"),
             ("https://u:p@a.example", "credentials"),
             ("https://a.example/?x=1", "query"),
             ("https://{x}.example", "without a value"),
-            ("https://[", "no URL"),
+            ("https://[", "not a URL"),
             ("https://{a", "without a `}`"),
         ] {
             let error = base_url(None, None, &none, [None, None, Some(&at(url))]).unwrap_err();

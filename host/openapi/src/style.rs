@@ -190,7 +190,7 @@ mod tests {
 
     /// The table of the specification with its values.
     #[test]
-    fn the_table_of_the_specification() {
+    fn values_are_serialized_as_in_the_specification() {
         let (text, list) = (json!("blue"), json!(["blue", "black", "brown"]));
         let object = json!({"R": 100, "G": 200, "B": 150});
         for (style, explode, of_text, of_list, of_object) in [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_gets_out_of_its_place() {
+    fn a_value_cannot_leave_its_location() {
         let nasty = json!("a/b?c=d&e#f,g;h\r\n%2e ü\"");
         let strict = serialize_single(ParameterStyle::Simple, false, "x", &nasty, EscapeMode::Strict);
         assert_eq!(strict, "a%2Fb%3Fc%3Dd%26e%23f%2Cg%3Bh%0D%0A%252e%20%C3%BC%22");

@@ -39,8 +39,12 @@ pub(crate) const FROM_PROFILE: &str = "from-profile";
 /// Returns why no operator could grant the target of a capability, or `None` if one could. Unknown kinds are not
 /// checked.
 #[must_use]
-pub fn unusable_target(wish: &Capability) -> Option<String> {
-    if wish.target == FROM_PROFILE { None } else { kind::unusable_target(&wish.kind, &wish.target) }
+pub fn unusable_target(capability: &Capability) -> Option<String> {
+    if capability.target == FROM_PROFILE {
+        None
+    } else {
+        kind::unusable_target(&capability.kind, &capability.target)
+    }
 }
 
 /// An imported interface that no declaration of the component's tools explains.
@@ -61,7 +65,7 @@ pub fn undeclared_imports<'a, 'c>(
     imports: &'a [String],
     declared: impl IntoIterator<Item = &'c Capability>,
 ) -> Vec<UndeclaredImport<'a>> {
-    let declared: Vec<_> = declared.into_iter().map(|wish| &wish.kind).collect();
+    let declared: Vec<_> = declared.into_iter().map(|capability| &capability.kind).collect();
     let found = imports.iter().filter_map(|import| {
         let reached = |begins: &[&str]| begins.iter().any(|begin| import.starts_with(begin));
         let kinds: Vec<_> = CapabilityKind::INTERFACES
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_import_is_explained_by_a_declaration() {
-        let wish = |kind| Capability { kind, target: "x".to_owned(), optional: true, reason: None };
+        let capability = |kind| Capability { kind, target: "x".to_owned(), optional: true, reason: None };
         for (import, kind, of_contract) in [
             ("toolbay:plugin/kv@0.1.0", CapabilityKind::Kv, true),
             ("toolbay:plugin/files@0.1.0", CapabilityKind::FsWrite, true),
@@ -114,11 +118,11 @@ mod tests {
             ("wasi:random/random@0.2.6", CapabilityKind::Random, false),
         ] {
             let all = imports(&["toolbay:plugin/context@0.1.0", import, "wasi:io/streams@0.2.0"]);
-            let env = wish(CapabilityKind::Env);
+            let env = capability(CapabilityKind::Env);
             let found = undeclared_imports(&all, [&env]);
             let found: Vec<_> = found.iter().map(|one| (one.import, one.is_contract)).collect();
             assert_eq!(found, [(import, of_contract)]);
-            assert_eq!(undeclared_imports(&all, &[env, wish(kind)]), []);
+            assert_eq!(undeclared_imports(&all, &[env, capability(kind)]), []);
         }
         let harmless = ["wasi:random/insecure-seed@0.2.6", "wasi:clocks/monotonic-clock@0.2.6"];
         assert_eq!(undeclared_imports(&imports(&harmless), &[]), []);
@@ -171,7 +175,7 @@ mod tests {
             ("invoke", "*__read", "name of a tool"),
             ("invoke", "", "empty"),
         ] {
-            let problem = unusable_target(&wish(kind, target));
+            let problem = unusable_target(&capability(kind, target));
             if !problem.as_ref().is_some_and(|problem| problem.contains(part)) {
                 wrong.push(format!("{kind} {target:?}: {problem:?}"));
             }
@@ -195,11 +199,11 @@ mod tests {
             ("invoke", "*"),
             ("time-travel", ""),
         ] {
-            assert_eq!(unusable_target(&wish(kind, target)), None, "{kind} {target}");
+            assert_eq!(unusable_target(&capability(kind, target)), None, "{kind} {target}");
         }
     }
 
-    fn wish(kind: &str, target: &str) -> Capability {
+    fn capability(kind: &str, target: &str) -> Capability {
         let kind = CapabilityKind::parse(kind);
         Capability { kind, target: target.to_owned(), optional: false, reason: None }
     }

@@ -67,10 +67,10 @@ pub trait GrantRule: Clone + Eq {
         self.intersect(inner).as_ref() == Some(inner)
     }
 
-    /// Whether it grants `wish`, so that another line of the same list would change nothing.
+    /// Whether it grants `declared`, so that another line of the same list would change nothing.
     #[must_use]
-    fn grants(&self, wish: &Self) -> bool {
-        covers(self, wish)
+    fn grants(&self, declared: &Self) -> bool {
+        covers(self, declared)
     }
 
     /// Whether it permits exactly the use that `used` names.

@@ -29,8 +29,8 @@ pub fn did_you_mean(names: &[&str]) -> Option<String> {
     Some(format!("did you mean {names}?"))
 }
 
-/// Takes the better of two measures. Shared letter pairs tolerate reordered parts; the edit distance covers typos in short
-/// names, which share few pairs.
+/// Takes the better of two measures. Shared letter pairs tolerate reordered parts; the edit distance covers typos in
+/// short names, which share few pairs.
 fn similarity(one: &str, other: &str) -> f64 {
     let typed = strsim::normalized_damerau_levenshtein(one, other);
     strsim::sorensen_dice(one, other).max(if typed < 0.6 { 0.0 } else { typed })

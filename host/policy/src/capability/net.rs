@@ -301,9 +301,9 @@ impl GrantRule for NetRule {
     /// A declaration of every host also asks for hosts that the operator names. The policy decides which addresses
     /// each may have.
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
-        let wish = Self::parse(text, workspace)?;
-        let all = wish.host == HostPattern::Any && !text.ends_with(PUBLIC_SUFFIX);
-        Ok(if all { Self { addresses: AddressScope::IncludingPrivate, ..wish } } else { wish })
+        let declared = Self::parse(text, workspace)?;
+        let all = declared.host == HostPattern::Any && !text.ends_with(PUBLIC_SUFFIX);
+        Ok(if all { Self { addresses: AddressScope::IncludingPrivate, ..declared } } else { declared })
     }
 
     fn intersect(&self, other: &Self) -> Option<Self> {

@@ -115,9 +115,9 @@ impl GrantRule for PathRule {
             && self.except.iter().all(|e| inner.except.contains(e) || !e.matches_at_or_below(&inner.folder))
     }
 
-    fn grants(&self, wish: &Self) -> bool {
+    fn grants(&self, declared: &Self) -> bool {
         // An exclusion removes paths from the declaration. Another line would not restore them.
-        rule::covers(&Self { except: BTreeSet::new(), ..self.clone() }, wish)
+        rule::covers(&Self { except: BTreeSet::new(), ..self.clone() }, declared)
     }
 
     fn show(&self, workspace: &Path) -> String {

@@ -117,16 +117,18 @@ impl GrantRule for ProgramRule {
     }
 
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
-        let wish = Self::parse(text, workspace)?;
-        if wish.patterns.len() > MAX_DECLARED_PATTERNS {
+        let declared = Self::parse(text, workspace)?;
+        if declared.patterns.len() > MAX_DECLARED_PATTERNS {
             return Err(format!(
                 "a declaration can have at most {MAX_DECLARED_PATTERNS} patterns between `&`"
             ));
         }
-        let bare = wish.patterns.iter().all(ArgumentListPattern::is_empty);
-        let any =
-            Self { program: wish.program.clone(), patterns: BTreeSet::from([ArgumentListPattern::any()]) };
-        Ok(if bare { any } else { wish })
+        let bare = declared.patterns.iter().all(ArgumentListPattern::is_empty);
+        let any = Self {
+            program: declared.program.clone(),
+            patterns: BTreeSet::from([ArgumentListPattern::any()]),
+        };
+        Ok(if bare { any } else { declared })
     }
 
     fn intersect(&self, other: &Self) -> Option<Self> {

@@ -1,4 +1,5 @@
-//! Secrets: which ones a tool may use, and where the operator allows their values to go. This module never has the values.
+//! Secrets: which ones a tool may use, and where the operator allows their values to go. This module never has the
+//! values.
 //!
 //! | rule | means |
 //! |---|---|
@@ -185,7 +186,7 @@ impl Secret {
     /// Returns why a service's request may not carry the value, or `None` if it may. `name` is the secret's name.
     #[must_use]
     pub fn refusal(&self, name: &str, target: &NetTarget, spot: SecretPosition<'_>) -> Option<PolicyRefusal> {
-        let (list, known, wish, what) = match spot {
+        let (list, known, entry, what) = match spot {
             SecretPosition::Header(header) => {
                 ("headers", &self.headers, header.to_ascii_lowercase(), "the header")
             }
@@ -193,10 +194,10 @@ impl Secret {
                 ("query", &self.query, parameter.to_owned(), "the query parameter")
             }
         };
-        if !known.contains(&wish) {
-            let shown = one_line(&wish, MAX_SHOWN);
+        if !known.contains(&entry) {
+            let shown = one_line(&entry, MAX_SHOWN);
             let text = format!("the secret `{name}` may not be put into {what} `{shown}`");
-            return Some(PolicyRefusal::new(text, add_hint(name, list, known, &wish)));
+            return Some(PolicyRefusal::new(text, add_hint(name, list, known, &entry)));
         }
         if self.may_be_sent_to(target) {
             return None;
@@ -214,10 +215,10 @@ impl Secret {
     }
 }
 
-/// Formats the hint that extends a list of the secret's section by `wish`.
+/// Formats the hint that extends a list of the secret's section by `entry`.
 #[must_use]
-pub fn add_hint(name: &str, list: &str, known: &[String], wish: &str) -> String {
-    let all: Vec<&str> = known.iter().map(String::as_str).chain([wish]).collect();
+pub fn add_hint(name: &str, list: &str, known: &[String], entry: &str) -> String {
+    let all: Vec<&str> = known.iter().map(String::as_str).chain([entry]).collect();
     allow_hint(&format!("[secrets.{name:?}]\n{list} = {}", serde_json::json!(all)))
 }
 

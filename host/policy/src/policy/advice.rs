@@ -109,7 +109,7 @@ impl Policy {
         of: AccessQuery<'_>,
         declared: impl IntoIterator<Item = &'c Capability>,
     ) -> Advice {
-        let AccessQuery { plugin, tool, profile, key, line: wish } = of;
+        let AccessQuery { plugin, tool, profile, key, line } = of;
         if let Some(why) = self.impossible_reason(&of, declared) {
             return Advice::Impossible(why);
         }
@@ -127,7 +127,7 @@ impl Policy {
             of_profile
                 .and_then(|(name, rules)| Some((format!("[profile.{}]", table_name(name)), shown(rules)?))),
         ];
-        self.advice_for_levels(levels.into_iter().flatten(), key, wish, self.missing_definition(key, wish))
+        self.advice_for_levels(levels.into_iter().flatten(), key, line, self.missing_definition(key, line))
     }
 
     /// Returns the same for a service of an OpenAPI document.
@@ -137,7 +137,7 @@ impl Policy {
         service: &OpenApiService,
         profile: Option<&str>,
         key: GrantKey,
-        wish: &str,
+        line: &str,
     ) -> Advice {
         let own = match key {
             GrantKey::Net => GrantRule::show_list(&service.net, &self.workspace),
@@ -153,7 +153,7 @@ impl Policy {
             Some((format!("[profile.{}]", table_name(name)), rules.list_lines(key, &self.workspace)?))
         });
         let own = (format!("[openapi.{}]", service.name), own);
-        self.advice_for_levels(std::iter::once(own).chain(of_profile), key, wish, None)
+        self.advice_for_levels(std::iter::once(own).chain(of_profile), key, line, None)
     }
 
     /// Returns the advice for these levels. A level is a table with its list.
@@ -161,19 +161,19 @@ impl Policy {
         &self,
         levels: impl IntoIterator<Item = (String, Vec<String>)>,
         key: GrantKey,
-        wish: &str,
+        line: &str,
         first: Option<String>,
     ) -> Advice {
         let mut lists = Vec::new();
         for (table, list) in levels {
             let workspace = &self.workspace;
-            match by_rule!(key, list_coverage(&list, wish, workspace)) {
+            match by_rule!(key, list_coverage(&list, line, workspace)) {
                 Ok(ListCoverage::Covers) => {}
                 Ok(ListCoverage::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
                 Ok(ListCoverage::Excludes) => {
-                    let (wish, key) = (path_rule::printable_path(wish), key.name());
+                    let (line, key) = (path_rule::printable_path(line), key.name());
                     return Advice::Impossible(format!(
-                        "An exclusion (`!…`) in `{key}` of {table} matches `{wish}`, so no further line would help."
+                        "An exclusion (`!…`) in `{key}` of {table} matches `{line}`, so no further line would help."
                     ));
                 }
                 Err(problem) => {
@@ -190,22 +190,22 @@ impl Policy {
         of: &AccessQuery<'_>,
         declared: impl IntoIterator<Item = &'c Capability>,
     ) -> Option<String> {
-        let AccessQuery { plugin, tool, profile, key, line: wish } = *of;
+        let AccessQuery { plugin, tool, profile, key, line } = *of;
         if let Some(name) = profile.filter(|name| self.profile(name).is_none()) {
             return Some(format!("The policy has no profile `{name}`, so nothing is granted under it."));
         }
         let mut declared = declared.into_iter();
-        let asks = |one: &Capability| declares(one, key, wish, &self.workspace);
+        let asks = |one: &Capability| declares(one, key, line, &self.workspace);
         // Networks are not declared, because they narrow `net`.
         if key != GrantKey::NetPrivate && !declared.any(asks) {
-            let (shown, key) = (path_rule::printable_path(wish), key.name());
+            let (shown, key) = (path_rule::printable_path(line), key.name());
             return Some(format!(
                 "The tool `{tool}` does not declare `{key}` of `{shown}`, so no policy line can grant it; its \
                  author must declare it."
             ));
         }
         if key == GrantKey::Process
-            && ProgramRule::parse(wish, &self.workspace).is_ok_and(|rule| rule.program() == "*")
+            && ProgramRule::parse(line, &self.workspace).is_ok_and(|rule| rule.program() == "*")
         {
             return Some(format!(
                 "Write which programs it may run: [plugins.{plugin}.grant] process = [\"NAME ARGUMENTS\"], and \
@@ -213,14 +213,14 @@ impl Policy {
             ));
         }
         // A variable that holds a secret is never granted.
-        let rule = if key == GrantKey::Env { EnvRule::parse(wish, &self.workspace).ok() } else { None };
+        let rule = if key == GrantKey::Env { EnvRule::parse(line, &self.workspace).ok() } else { None };
         rule.and_then(|rule| self.check_variable(&rule).err())
             .map(|problem| format!("No line would help: {}", problem.message))
     }
 
     /// Returns a sentence about a definition that the line needs and the policy lacks.
-    fn missing_definition(&self, key: GrantKey, wish: &str) -> Option<String> {
-        let program = || ProgramRule::parse(wish, &self.workspace).ok().map(|rule| rule.program().to_owned());
+    fn missing_definition(&self, key: GrantKey, line: &str) -> Option<String> {
+        let program = || ProgramRule::parse(line, &self.workspace).ok().map(|rule| rule.program().to_owned());
         match key {
             GrantKey::Process => match program()?.as_str() {
                 name if self.program(name).is_none() => Some(format!(
@@ -228,7 +228,7 @@ impl Policy {
                 )),
                 _ => None,
             },
-            GrantKey::Secrets => match SecretRule::parse(wish, &self.workspace) {
+            GrantKey::Secrets => match SecretRule::parse(line, &self.workspace) {
                 Ok(SecretRule::Exact(name)) if !self.secrets.contains_key(&name) => {
                     Some(format!("The policy has no such secret: write [secrets.{name:?}] with `from`."))
                 }
@@ -247,32 +247,32 @@ fn table_name(name: &str) -> String {
 }
 
 /// Whether a declaration asks for the use.
-fn declares(declared: &Capability, key: GrantKey, wish: &str, workspace: &Path) -> bool {
-    fn covers<R: GrantRule>(target: &str, wish: &str, workspace: &Path) -> bool {
-        let rules = (R::parse_declared(target, workspace), R::parse(wish, workspace));
-        matches!(rules, (Ok(target), Ok(wish)) if rule::covers(&target, &wish))
+fn declares(declared: &Capability, key: GrantKey, line: &str, workspace: &Path) -> bool {
+    fn covers<R: GrantRule>(target: &str, line: &str, workspace: &Path) -> bool {
+        let rules = (R::parse_declared(target, workspace), R::parse(line, workspace));
+        matches!(rules, (Ok(target), Ok(line)) if rule::covers(&target, &line))
     }
     if GrantKey::for_kind(&declared.kind) != Some(key) {
         return false;
     }
     let target = declared.target.as_str();
-    target == FROM_PROFILE || by_rule!(key, covers(target, wish, workspace))
+    target == FROM_PROFILE || by_rule!(key, covers(target, line, workspace))
 }
 
 /// Parses a list like a policy and compares it with a use.
 fn list_coverage<R: GrantRule>(
     list: &[String],
-    wish: &str,
+    line: &str,
     workspace: &Path,
 ) -> Result<ListCoverage, String> {
-    let rule = R::parse(wish, workspace)?;
+    let rule = R::parse(line, workspace)?;
     let covered = |list: &[String]| {
         R::parse_list(list, workspace).is_ok_and(|rules| rules.iter().any(|one| one.permits(&rule)))
     };
     if covered(list) {
         return Ok(ListCoverage::Covers);
     }
-    let more: Vec<String> = list.iter().cloned().chain([wish.to_owned()]).collect();
+    let more: Vec<String> = list.iter().cloned().chain([line.to_owned()]).collect();
     Ok(if covered(&more) { ListCoverage::Needs(more) } else { ListCoverage::Excludes })
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn uncovered_lines<'a>(
 /// Returns the proposed line for a declared target. `None` if the target is invalid.
 fn proposed_line(key: GrantKey, target: &str, workspace: &Path) -> Option<String> {
     fn line<R: GrantRule>(target: &str, workspace: &Path) -> Option<String> {
-        R::parse_declared(target, workspace).ok().map(|wish| wish.proposed_line(workspace))
+        R::parse_declared(target, workspace).ok().map(|declared| declared.proposed_line(workspace))
     }
     by_rule!(key, line(target, workspace))
 }
@@ -90,10 +90,15 @@ impl Policy {
     /// Returns the line that would grant a declaration that [`Policy::grant`] refused, with its table. `None` if no
     /// single line would.
     #[must_use]
-    pub fn proposal(&self, plugin: &PluginId, tool: &ToolName, wish: &Capability) -> Option<ProposedLine> {
-        let key = GrantKey::for_kind(&wish.kind)?;
-        self.grant(plugin, tool, std::slice::from_ref(wish), None).missing().next()?;
-        let line = proposed_line(key, &wish.target, &self.workspace)?;
+    pub fn proposal(
+        &self,
+        plugin: &PluginId,
+        tool: &ToolName,
+        declared: &Capability,
+    ) -> Option<ProposedLine> {
+        let key = GrantKey::for_kind(&declared.kind)?;
+        self.grant(plugin, tool, std::slice::from_ref(declared), None).missing().next()?;
+        let line = proposed_line(key, &declared.target, &self.workspace)?;
         let granted =
             self.plugin_rules(plugin).and_then(|rules| rules.list_grants(key, &line, &self.workspace));
         let narrowed = self.tool_rules(plugin, tool).and_then(|rules| rules.list_lines(key, &self.workspace));
@@ -158,7 +163,7 @@ mod tests {
         fs_read = []
     "#;
 
-    fn wish(kind: &str, target: &str) -> Capability {
+    fn declared(kind: &str, target: &str) -> Capability {
         Capability {
             kind: CapabilityKind::parse(kind),
             target: target.to_owned(),
@@ -171,21 +176,21 @@ mod tests {
     fn a_proposal_is_a_line_that_grants() {
         let policy = Policy::parse(FILE, Path::new("/w"), None).unwrap();
         let files = PluginId::new("files").unwrap();
-        for (tool, wish, expect) in [
-            ("read", wish("fs-read", "**"), None),
-            ("read", wish("fs-write", "**"), Some("plugins.files.grant fs_write $workspace")),
-            ("read", wish("fs-read", "/srv"), Some("plugins.files.grant fs_read /srv")),
-            ("read", wish("process", "git"), Some("plugins.files.grant process git *")),
-            ("write", wish("kv", "tool"), Some("plugins.files.tools.write kv tool")),
-            ("write", wish("kv", "agent"), Some("plugins.files.grant kv agent")),
-            ("read", wish("clock", ""), Some("plugins.files.grant clock true")),
-            ("read", wish("fs-read", "not a folder"), None),
-            ("read", wish("kv", "from-profile"), None),
-            ("read", wish("time-travel", "1985"), None),
+        for (tool, declared, expect) in [
+            ("read", declared("fs-read", "**"), None),
+            ("read", declared("fs-write", "**"), Some("plugins.files.grant fs_write $workspace")),
+            ("read", declared("fs-read", "/srv"), Some("plugins.files.grant fs_read /srv")),
+            ("read", declared("process", "git"), Some("plugins.files.grant process git *")),
+            ("write", declared("kv", "tool"), Some("plugins.files.tools.write kv tool")),
+            ("write", declared("kv", "agent"), Some("plugins.files.grant kv agent")),
+            ("read", declared("clock", ""), Some("plugins.files.grant clock true")),
+            ("read", declared("fs-read", "not a folder"), None),
+            ("read", declared("kv", "from-profile"), None),
+            ("read", declared("time-travel", "1985"), None),
         ] {
-            let found = policy.proposal(&files, &ToolName::new(tool).unwrap(), &wish);
+            let found = policy.proposal(&files, &ToolName::new(tool).unwrap(), &declared);
             let shown = found.map(|p| format!("{} {} {}", p.table.join("."), p.key.name(), p.line));
-            assert_eq!(shown.as_deref(), expect, "{wish:?}");
+            assert_eq!(shown.as_deref(), expect, "{declared:?}");
         }
     }
 

@@ -101,13 +101,13 @@ impl<'a> GrantLevels<'a> {
             profile.map(|name| (name, self.policy.profile(name).map_or(&unknown, |profile| &profile.rules)));
         let levels = GrantLevels { profile, ..self };
         let mut grants = Grants::default();
-        for wish in declared {
-            let decided = levels.decide(wish, &mut grants);
+        for capability in declared {
+            let decided = levels.decide(capability, &mut grants);
             let (granted, hint) = match decided {
                 Ok(granted) => (granted, None),
                 Err(hint) => (Vec::new(), Some(hint)),
             };
-            grants.decisions.push(GrantDecision { capability: wish.clone(), granted, hint });
+            grants.decisions.push(GrantDecision { capability: capability.clone(), granted, hint });
         }
         if !grants.net.is_empty() {
             grants.net_private = levels.private_networks();
@@ -117,15 +117,15 @@ impl<'a> GrantLevels<'a> {
 }
 
 impl GrantLevels<'_> {
-    fn decide(&self, wish: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
+    fn decide(&self, capability: &Capability, grants: &mut Grants) -> Result<Vec<String>, String> {
         macro_rules! decide {
             (
                 [$($([$Kind:ident $($about:tt)*])? $Key:ident $key:ident: $Rule:ty, $text:tt;)*]
                 $levels:ident $grants:ident
             ) => {
-                match &wish.kind {
+                match &capability.kind {
                     $($(CapabilityKind::$Kind => {
-                        $levels.narrow(wish, GrantKey::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
+                        $levels.narrow(capability, GrantKey::$Key, |rules| rules.$key.as_deref(), &mut $grants.$key)
                     })?)*
                     CapabilityKind::Unknown(_) => {
                         Err("The host does not know this kind of capability.".to_owned())
@@ -139,18 +139,18 @@ impl GrantLevels<'_> {
     /// Narrows one declaration and adds the rest to `granted`.
     fn narrow<R: GrantRule>(
         &self,
-        wish: &Capability,
+        capability: &Capability,
         key: GrantKey,
         list: impl Fn(&RuleLists) -> Option<&[R]>,
         granted: &mut Vec<R>,
     ) -> Result<Vec<String>, String> {
         let workspace = &self.policy.workspace;
         let of_profile = self.profile.and_then(|(_, rules)| list(rules));
-        let wanted = if wish.target == FROM_PROFILE && !R::IS_SWITCH {
+        let wanted = if capability.target == FROM_PROFILE && !R::IS_SWITCH {
             let reach = of_profile.ok_or_else(|| self.missing_profile_hint(key))?;
             reach.to_vec()
         } else {
-            let wanted = R::parse_declared(&wish.target, workspace);
+            let wanted = R::parse_declared(&capability.target, workspace);
             vec![wanted.map_err(|e| format!("Its author declared an invalid target: {e}."))?]
         };
         let mut found = intersect_lists(&wanted, self.plugin_rules.and_then(&list).unwrap_or_default());
@@ -164,7 +164,7 @@ impl GrantLevels<'_> {
         if found.is_empty() {
             let line = wanted.first().map_or_else(String::new, |wanted| wanted.proposed_line(workspace));
             return Err(if before.is_empty() {
-                self.hint(wish, key, &line)
+                self.hint(capability, key, &line)
             } else {
                 self.outside_profile_hint(key)
             });
@@ -184,12 +184,12 @@ impl GrantLevels<'_> {
     }
 
     /// Returns the hint for a refused declaration. `line` is the proposed policy line.
-    fn hint(&self, wish: &Capability, key: GrantKey, line: &str) -> String {
+    fn hint(&self, capability: &Capability, key: GrantKey, line: &str) -> String {
         let advice = match self.service {
             Some(service) => self.policy.advise_openapi(service, None, key, line),
             None => {
                 let of = AccessQuery { plugin: self.plugin, tool: self.tool, profile: None, key, line };
-                self.policy.advise(of, std::iter::once(wish))
+                self.policy.advise(of, std::iter::once(capability))
             }
         };
         advice.hint()

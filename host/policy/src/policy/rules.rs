@@ -28,9 +28,9 @@ macro_rules! levels_and_grants {
                 }
             }
 
-            /// Whether a list grants `wish`. `None` if it is absent.
-            pub(super) fn list_grants(&self, key: GrantKey, wish: &str, workspace: &Path) -> Option<bool> {
-                match key { $(GrantKey::$Key => any_grants(self.$key.as_deref(), wish, workspace),)* }
+            /// Whether a list grants `line`. `None` if it is absent.
+            pub(super) fn list_grants(&self, key: GrantKey, line: &str, workspace: &Path) -> Option<bool> {
+                match key { $(GrantKey::$Key => any_grants(self.$key.as_deref(), line, workspace),)* }
             }
 
             /// Whether a list grants something. `net_private` alone only narrows `net`.
@@ -59,7 +59,7 @@ macro_rules! levels_and_grants {
 
 kinds!(levels_and_grants! {});
 
-fn any_grants<R: GrantRule>(rules: Option<&[R]>, wish: &str, workspace: &Path) -> Option<bool> {
-    let wish = R::parse(wish, workspace);
-    rules.map(|rules| wish.is_ok_and(|wish| rules.iter().any(|rule| rule.grants(&wish))))
+fn any_grants<R: GrantRule>(rules: Option<&[R]>, line: &str, workspace: &Path) -> Option<bool> {
+    let line = R::parse(line, workspace);
+    rules.map(|rules| line.is_ok_and(|line| rules.iter().any(|rule| rule.grants(&line))))
 }
