@@ -63,7 +63,7 @@ async fn both_the_operator_and_the_author_must_want_it() {
     }
     let error =
         toolbay::Policy::parse("version = 1\n[plugins.x]\nreuse = 10001", std::path::Path::new("/"), None);
-    assert!(error.unwrap_err().to_string().contains("at most 10000 calls"));
+    assert!(error.unwrap_err().to_string().contains("must be at most 10000"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -327,7 +327,7 @@ fn keys(section: &str) -> Vec<String> {
     let text = format!("version = 1\n{section}\nnone_such = 1");
     let error = Policy::parse(&text, Path::new("/"), None).unwrap_err();
     let mut lists =
-        error.findings().iter().filter_map(|found| found.message.split_once("`none_such`; there are "));
+        error.findings().iter().filter_map(|found| found.message.split_once("`none_such`; use one of "));
     let (_, list) = lists.next_back().unwrap();
     list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
 }

@@ -92,7 +92,7 @@ fn an_invalid_section_is_refused() {
         ),
         (
             &format!(
-                "{URL}header_secrets = {{ X-GrantKey = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"
+                "{URL}header_secrets = {{ X-Key = \"T\" }}\n[secrets.T]\nfrom = \"env:T\"\norigins = [\"https://a.example\"]"
             ),
             "headers = [\"x-key\"]",
         ),

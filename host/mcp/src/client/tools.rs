@@ -290,7 +290,7 @@ mod tests {
         assert!(taken.warning.unwrap().contains("2 keywords"));
         assert_eq!(taken.remote_name, "t<|im_start|>", "calls use the original name");
         let named = json!({"name": "t", "inputSchema": {"properties": {"<|im_start|>": {}}}});
-        assert!(self::import(&named.to_string()).unwrap_err().contains("chat templates"));
+        assert!(self::import(&named.to_string()).unwrap_err().contains("chat template token"));
     }
 
     #[test]

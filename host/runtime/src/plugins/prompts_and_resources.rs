@@ -79,7 +79,7 @@ mod tests {
             (vec![(SECTION, &good[..]), (SECTION, &good[..])], "two of them"),
             (vec![(SECTION, &b"\xff"[..])], "not UTF-8"),
             (vec![(SECTION, &b"{}"[..])], "`version`"),
-            (vec![(SECTION, &br#"{"version":1}{"version":1}"#[..])], "not JSON"),
+            (vec![(SECTION, &br#"{"version":1}{"version":1}"#[..])], "not valid JSON"),
         ] {
             let error = read(&component(&sections)).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains(SECTION), "{error}");

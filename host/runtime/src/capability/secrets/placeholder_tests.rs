@@ -127,9 +127,9 @@ fn a_placeholder_anywhere_else_is_refused_with_the_policy_line() {
         ("authorization", &bearer, "https://evilapi.example.com/", "evilapi"),
         ("authorization", &bearer, "https://example.org:8443/", "https://example.org:8443"),
         ("authorization", &bearer, "ftp://api.example.com/", "ftp://api.example.com"),
-        ("accept", &"x".to_owned(), &format!("https://api.example.com/?k={placeholder}"), "address"),
-        ("accept", &"x".to_owned(), &format!("https://{placeholder}@api.example.com/"), "address"),
-        ("accept", &"x".to_owned(), &format!("https://api.example.com/{placeholder}"), "address"),
+        ("accept", &"x".to_owned(), &format!("https://api.example.com/?k={placeholder}"), "in the URL"),
+        ("accept", &"x".to_owned(), &format!("https://{placeholder}@api.example.com/"), "in the URL"),
+        ("accept", &"x".to_owned(), &format!("https://api.example.com/{placeholder}"), "in the URL"),
     ] {
         let refusal = call.send(name, value, url).unwrap_err();
         assert!(refusal.contains(line) && refusal.contains("[secrets.\"KEY\"]"), "{url}: {refusal}");
