@@ -47,6 +47,7 @@ use tokio::signal::unix::Signal;
 use toolbay::{Filter, Host, PluginId, Session, TurnContext, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::GrantKey;
+use toolbay_policy::similar;
 
 use crate::command::args::{Args, Command, DecisionArgs, SetupArgs, TurnArgs};
 use crate::output::error::CommandError;
@@ -161,11 +162,8 @@ async fn view_with_servers(args: &SetupArgs, host: &Host) -> Result<View> {
 
 /// The error for a name that no tool of a view has.
 pub(crate) fn unknown_tool(view: &View, name: &str) -> CommandError {
-    let near: Vec<String> = view.similar(name).iter().map(|name| format!("`{name}`")).collect();
-    let help = match near.as_slice() {
-        [] => "`toolbay list --all` shows all tools".to_owned(),
-        near => format!("did you mean {}?", near.join(" or ")),
-    };
+    let suggestion = similar::did_you_mean(&view.similar(name));
+    let help = suggestion.unwrap_or_else(|| "`toolbay list --all` shows all tools".to_owned());
     CommandError::new("unknown_tool", format!("there is no tool `{name}`")).with_help(help)
 }
 

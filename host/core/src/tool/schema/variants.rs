@@ -124,7 +124,7 @@ fn unknown_discriminator(context: &[Variant], meant: &Variant, at: &str) -> Opti
         |value: &&Value| Some(strsim::normalized_damerau_levenshtein(value.as_str()?, wrong.as_str()?));
     let like = known.iter().filter(|value| near(value).is_some_and(|near| near >= 0.5));
     let like = like.max_by(|a, b| near(a).unwrap_or(0.0).total_cmp(&near(b).unwrap_or(0.0)));
-    let like = like.map(|value| format!("; did you mean {}?", cut(&value.to_string()))).unwrap_or_default();
+    let like = like.map(|value| format!("; did you mean `{}`?", cut(&value.to_string()))).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
     Some(format!(
         "no variant has `{}` = {}; valid values are {}{like}",
@@ -214,7 +214,7 @@ mod tests {
                 &tagged,
                 json!({"kind": "circl", "radius": 1}),
                 "/a",
-                &["valid values are \"circle\", \"square\"", "did you mean \"circle\"?"],
+                &["valid values are \"circle\", \"square\"", "did you mean `\"circle\"`?"],
             ),
             (&tagged, json!(5), "/a", &["matches none of its variants", "\"object\""]),
             (&tagged, json!({"radius": "x"}), "/a", &["does not match", "kind"]),
