@@ -55,7 +55,13 @@ async fn errors_are_results_that_the_model_can_read() {
             ),
             ("p__t", json!({"do": "busy"}), "not_available", Some("busy"), "no place"),
             ("p__t", json!({"do": "panic"}), "execution_failed", Some("host_failed"), "panicked"),
-            ("p__object", json!({"do": "echo"}), "execution_failed", Some("bad_output"), "does not match its schema"),
+            (
+                "p__object",
+                json!({"do": "echo"}),
+                "execution_failed",
+                Some("bad_output"),
+                "does not match its schema",
+            ),
             ("p__missing", json!({}), "not_available", None, "not currently available: no grant"),
         ] {
             let result = client.call(tool, args).await;

@@ -129,8 +129,7 @@ fn a_section_restricts_origins_and_headers() {
     let secret = Secret::new(from(), vec![exact.clone()], &[], false).unwrap();
     assert_eq!(secret.headers, ["authorization"]);
     let below = origin(Scheme::Https, HostPattern::Subdomains("example.com".to_owned()), 8443);
-    let wide =
-        Secret::new(from(), vec![exact.clone(), below], &["X-Api-Key".to_owned()], false).unwrap();
+    let wide = Secret::new(from(), vec![exact.clone(), below], &["X-Api-Key".to_owned()], false).unwrap();
     assert_eq!(wide.headers, ["x-api-key"]);
     for (secret, scheme, host, port, goes) in [
         (&secret, "https", "api.example.com", 443, true),
