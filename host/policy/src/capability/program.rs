@@ -35,13 +35,13 @@ const ANY_PROGRAM: &str = "*";
 /// Default limit of the processes of a program, its descendants included. A parallel build has some dozens, a browser
 /// about a hundred.
 pub const DEFAULT_PROCESSES: u64 = 256;
-/// Largest limit of processes: the most that a kernel supports.
+/// Largest limit of processes: the most that a Linux kernel supports.
 pub(crate) const MAX_PROCESSES: u64 = 4 << 20;
 
 /// Checks the key `processes` of a section.
 ///
 /// # Errors
-/// It is zero, or above [`MAX_PROCESSES`].
+/// It is zero, or above 2²², the most that a Linux kernel supports.
 pub fn check_processes(written: Option<u64>) -> Result<u64, String> {
     match written.unwrap_or(DEFAULT_PROCESSES) {
         most @ 1..=MAX_PROCESSES => Ok(most),
