@@ -6,7 +6,10 @@
 
 pub mod call_log;
 pub mod refusals;
+mod sink;
 pub mod timestamp;
+
+pub use sink::{AuditSink, LogAudit, MemoryAudit};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,9 +17,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use serde::Serialize;
-use toolbay_policy::audit_policy::AuditPolicy;
 use toolbay_policy::consent::Authority;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::limits::Usage;
@@ -367,141 +368,6 @@ impl GrantRecord {
             held: (!self.held.is_empty()).then(|| count("reasons", self.held.len())).into_iter().collect(),
             ..self.clone()
         }
-    }
-}
-
-/// Receives audit records.
-pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// Records a call before its result is delivered. It must not block for long.
-    fn record(&self, record: AuditRecord);
-
-    /// Records a decision about grants.
-    fn record_grant(&self, record: GrantRecord);
-
-    /// Whether the sink wants [start lines](AuditSink::record_start).
-    fn accepts_starts(&self) -> bool {
-        false
-    }
-
-    /// Records the start of a call before the tool runs. It must not block for long.
-    ///
-    /// # Errors
-    /// The line cannot be written. The call is then refused if the policy says `required = true`.
-    fn record_start(&self, start: CallStart) -> Result<(), String> {
-        drop(start);
-        Ok(())
-    }
-
-    /// Records a refused HTTP request.
-    fn record_request(&self, request: RequestRecord) {
-        drop(request);
-    }
-
-    /// Writes pending counts. Call it at the end of the program, since the sink may not be dropped before the process
-    /// exits.
-    fn finish(&self) {}
-
-    /// The health of the audit; `None` if there is no problem and no record was lost.
-    fn health(&self) -> Option<AuditHealth> {
-        None
-    }
-
-    /// Applies the `[audit]` table of a reloaded policy.
-    fn apply_policy(&self, policy: &AuditPolicy) {
-        let _ = policy;
-    }
-}
-
-/// Writes records to the log with the target `toolbay::audit`. The log adds the time.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LogAudit;
-
-impl LogAudit {
-    fn write(line: &AuditEvent<'_>) {
-        if tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO) {
-            tracing::info!(target: "toolbay::audit", "{}", line.to_json("").trim_end());
-        }
-    }
-}
-
-impl AuditSink for LogAudit {
-    fn record(&self, record: AuditRecord) {
-        Self::write(&AuditEvent::Call(&record));
-    }
-
-    fn record_grant(&self, record: GrantRecord) {
-        Self::write(&AuditEvent::Grant(&record));
-    }
-
-    fn accepts_starts(&self) -> bool {
-        tracing::enabled!(target: "toolbay::audit", tracing::Level::INFO)
-    }
-
-    fn record_start(&self, start: CallStart) -> Result<(), String> {
-        Self::write(&AuditEvent::Start(&start));
-        Ok(())
-    }
-
-    fn record_request(&self, request: RequestRecord) {
-        Self::write(&AuditEvent::Request(&request));
-    }
-}
-
-/// Stores records in memory, for tests and embedders.
-#[derive(Debug, Default)]
-pub struct MemoryAudit {
-    calls: Mutex<Vec<AuditRecord>>,
-    decisions: Mutex<Vec<GrantRecord>>,
-    starts: Mutex<Vec<CallStart>>,
-    requests: Mutex<Vec<RequestRecord>>,
-}
-
-impl MemoryAudit {
-    /// Removes and returns the records of calls.
-    #[must_use]
-    pub fn take(&self) -> Vec<AuditRecord> {
-        std::mem::take(&mut self.calls.lock())
-    }
-
-    /// Removes and returns the start lines.
-    #[must_use]
-    pub fn take_starts(&self) -> Vec<CallStart> {
-        std::mem::take(&mut self.starts.lock())
-    }
-
-    /// Removes and returns the records of refused requests.
-    #[must_use]
-    pub fn take_requests(&self) -> Vec<RequestRecord> {
-        std::mem::take(&mut self.requests.lock())
-    }
-
-    /// Removes and returns the records of decisions.
-    #[must_use]
-    pub fn take_decisions(&self) -> Vec<GrantRecord> {
-        std::mem::take(&mut self.decisions.lock())
-    }
-}
-
-impl AuditSink for MemoryAudit {
-    fn record(&self, record: AuditRecord) {
-        self.calls.lock().push(record);
-    }
-
-    fn record_grant(&self, record: GrantRecord) {
-        self.decisions.lock().push(record);
-    }
-
-    fn accepts_starts(&self) -> bool {
-        true
-    }
-
-    fn record_start(&self, start: CallStart) -> Result<(), String> {
-        self.starts.lock().push(start);
-        Ok(())
-    }
-
-    fn record_request(&self, request: RequestRecord) {
-        self.requests.lock().push(request);
     }
 }
 

@@ -71,6 +71,13 @@ pub struct CallPolicy {
 /// replaced.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
+    parts: Arc<PipelineParts>,
+}
+
+/// The parts of a pipeline. Each batch holds them by one reference: a count for each part, changed by all threads,
+/// would slow down parallel calls.
+#[derive(Debug, Clone)]
+struct PipelineParts {
     audit: Arc<dyn AuditSink>,
     redactor: Arc<ArcSwap<Redactor>>,
     call_policy: Arc<ArcSwap<CallPolicy>>,
@@ -87,7 +94,7 @@ impl Pipeline {
     /// A pipeline that records to `audit`.
     #[must_use]
     pub fn new(audit: Arc<dyn AuditSink>) -> Self {
-        Self {
+        let parts = PipelineParts {
             audit,
             redactor: Arc::default(),
             call_policy: Arc::default(),
@@ -98,79 +105,88 @@ impl Pipeline {
             serial: SerialQueues::new(&HostLimits::default()),
             results: ResultMemory::new(&HostLimits::default()),
             output_store: None,
-        }
+        };
+        Self { parts: Arc::new(parts) }
+    }
+
+    fn replace(mut self, replace: impl FnOnce(&mut PipelineParts)) -> Self {
+        replace(Arc::make_mut(&mut self.parts));
+        self
     }
 
     /// The audit sink.
     #[must_use]
     pub fn audit(&self) -> &Arc<dyn AuditSink> {
-        &self.audit
+        &self.parts.audit
     }
 
     /// Whether the policy refuses calls that cannot be recorded.
     #[must_use]
     pub fn requires_audit(&self) -> bool {
-        self.call_policy.load().audit.required
+        self.parts.call_policy.load().audit.required
     }
 
     /// Sets the redactor that removes the values of secrets from results, progress and records.
     #[must_use]
     pub fn with_redactor(self, redactor: Redactor) -> Self {
-        Self { redactor: Arc::new(ArcSwap::from_pointee(redactor)), ..self }
+        self.replace(|parts| parts.redactor = Arc::new(ArcSwap::from_pointee(redactor)))
     }
 
     /// Replaces the redactor for later calls of all clones. The new redactor must still know the values that calls
     /// through an older view can see.
     pub fn replace_redactor(&self, redactor: Redactor) {
-        self.redactor.store(Arc::new(redactor));
+        self.parts.redactor.store(Arc::new(redactor));
     }
 
     /// Sets the call policy.
     #[must_use]
-    pub fn with_call_policy(self, gates: CallPolicy) -> Self {
-        Self { call_policy: Arc::new(ArcSwap::from_pointee(gates)), ..self }
+    pub fn with_call_policy(self, policy: CallPolicy) -> Self {
+        self.replace(|parts| parts.call_policy = Arc::new(ArcSwap::from_pointee(policy)))
     }
 
     /// Sets the approver for sessions without one.
     #[must_use]
     pub fn with_approver(self, approver: Arc<dyn Approver>) -> Self {
-        Self { approver: Some(approver), ..self }
+        self.replace(|parts| parts.approver = Some(approver))
     }
 
     /// Sets the interceptors.
     #[must_use]
     pub fn with_interceptors(self, interceptors: Interceptors) -> Self {
-        Self { interceptors: Arc::new(interceptors), ..self }
+        self.replace(|parts| parts.interceptors = Arc::new(interceptors))
     }
 
     /// Sets the event channel.
     #[must_use]
     pub fn with_events(self, events: Events) -> Self {
-        Self { events, ..self }
+        self.replace(|parts| parts.events = events)
     }
 
     /// Sets the log of the last calls.
     #[must_use]
     pub fn with_call_log(self, log: CallLog) -> Self {
-        Self { call_log: Arc::new(log), ..self }
+        self.replace(|parts| parts.call_log = Arc::new(log))
     }
 
     /// Sets the limits for waiting calls of serial tools and for the memory of results.
     #[must_use]
     pub fn with_host_limits(self, limits: &HostLimits) -> Self {
-        Self { serial: SerialQueues::new(limits), results: ResultMemory::new(limits), ..self }
+        self.replace(|parts| {
+            parts.serial = SerialQueues::new(limits);
+            parts.results = ResultMemory::new(limits);
+        })
     }
 
     /// The memory budget of results that are not delivered yet.
     #[must_use]
     pub fn result_memory(&self) -> &MemoryBudget {
-        self.results.budget()
+        self.parts.results.budget()
     }
 
     /// The bytes of results that one client may leave unread before its next call waits, and the longest such wait.
     #[must_use]
     pub fn outbox_limits(&self) -> (u64, Duration) {
-        self.results.outbox_limits()
+        self.parts.results.outbox_limits()
     }
 
     /// The action of the policy's rules, or of a profile's rules if they are stricter, for an operation that is not a
@@ -185,51 +201,51 @@ impl Pipeline {
     ) -> Action {
         let tags: Vec<&str> = tags.iter().map(|tag| &**tag).collect();
         let tool = tool.subject(&tags);
-        let of_policy = self.call_policy.load().permissions.decide(tool, args).action;
+        let of_policy = self.parts.call_policy.load().permissions.decide(tool, args).action;
         of_profile.map_or(of_policy, |profile| profile.decide(tool, args).action.max(of_policy))
     }
 
     /// Replaces the call policy of all clones. A batch that has begun ends under the old policy.
-    pub fn set_call_policy(&self, gates: CallPolicy) {
-        self.call_policy.store(Arc::new(gates));
+    pub fn set_call_policy(&self, policy: CallPolicy) {
+        self.parts.call_policy.store(Arc::new(policy));
     }
 
     /// The log of the last calls.
     #[must_use]
     pub fn call_log(&self) -> &CallLog {
-        &self.call_log
+        &self.parts.call_log
     }
 
     /// The event channel.
     #[must_use]
     pub fn events(&self) -> &Events {
-        &self.events
+        &self.parts.events
     }
 
     /// Sets the store for texts that are cut or reduced, for sessions with a key. Without a store, the rest of a cut
     /// text is lost. Register [`crate::registry::read_output::entry`] with the same store to let models read the texts.
     #[must_use]
     pub fn with_output_store(self, store: Arc<dyn OutputStore>) -> Self {
-        Self { output_store: Some(store), ..self }
+        self.replace(|parts| parts.output_store = Some(store))
     }
 
     /// The store for texts that are cut or reduced.
     #[must_use]
     pub fn output_store(&self) -> Option<&Arc<dyn OutputStore>> {
-        self.output_store.as_ref()
+        self.parts.output_store.as_ref()
     }
 
     /// Runs all calls concurrently and returns one result for each, in the order of the calls. Calls of serial tools
     /// with the same queue run one after the other. Requires a tokio runtime with timers. Dropping the future cancels
     /// every call.
     pub async fn call_all(&self, view: &View, calls: Vec<ToolCall>, turn: TurnContext) -> Vec<CallResult> {
-        let gates = self.call_policy.load_full();
-        let turn_count = turn.session.turn_count(&gates.session, turn.identity.turn);
+        let call_policy = self.parts.call_policy.load_full();
+        let turn_count = turn.session.turn_count(&call_policy.session, turn.identity.turn);
         let batch = BatchContext {
-            pipeline: self.clone(),
+            pipeline: Arc::clone(&self.parts),
             view: view.clone(),
             turn: Arc::new(turn),
-            call_policy: gates,
+            call_policy,
             turn_count,
             size: calls.len(),
             parent: None,

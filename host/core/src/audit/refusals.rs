@@ -16,7 +16,7 @@ pub const LISTED_PER_CLIENT: u32 = 20;
 pub const LISTED: u32 = 200;
 /// Most clients with their own count for a reason.
 pub const MAX_CLIENTS: usize = 64;
-/// Longest stored name of a client, in bytes.
+/// Longest name of a client that is stored, in bytes.
 const MAX_NAME: usize = 400;
 
 /// How a refusal is recorded.

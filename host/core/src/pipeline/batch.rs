@@ -16,7 +16,7 @@ use super::resolve::{CallTarget, resolve};
 use super::result::CallResult;
 use super::shape::{ShapedOutput, shape};
 use super::validate::validate;
-use super::{CallPolicy, Pipeline};
+use super::{CallPolicy, PipelineParts};
 use crate::call::invoke::Failure;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
@@ -31,7 +31,7 @@ const CALL_SHARE: usize = 8;
 /// The context that the calls of a batch share.
 #[derive(Debug, Clone)]
 pub(super) struct BatchContext {
-    pub(super) pipeline: Pipeline,
+    pub(super) pipeline: Arc<PipelineParts>,
     pub(super) view: View,
     pub(super) turn: Arc<TurnContext>,
     pub(super) call_policy: Arc<CallPolicy>,
