@@ -11,15 +11,22 @@
     reason = "a program of the tests: a failure is to stop it"
 )]
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
 use toolbay_mcp::Bridge;
-use toolbay_mcp::client::{Elicitation, ElicitationHandler, ElicitationOutcome, ServerState};
+use toolbay_mcp::client::{
+    AuthorizationHandler, Elicitation, ElicitationHandler, ElicitationOutcome, ServerState,
+};
 
 /// Accepts every elicitation with the defaults of its form.
 #[derive(Debug)]
@@ -37,6 +44,68 @@ impl ElicitationHandler for AcceptDefaults {
         }
         Box::pin(async { ElicitationOutcome::Accept(form) })
     }
+}
+
+/// A browser whose user allows everything: it follows the redirect of the authorization server to the listener.
+#[derive(Debug)]
+struct WillingUser;
+
+impl AuthorizationHandler for WillingUser {
+    fn open<'a>(&'a self, _: &'a str, url: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let head = get(url).await.map_err(|e| e.to_string())?;
+            let location = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+            });
+            get(&location.ok_or("the authorization server did not redirect")?)
+                .await
+                .map(drop)
+                .map_err(|e| e.to_string())
+        })
+    }
+}
+
+/// Sends a GET request and returns the response as text.
+async fn get(url: &str) -> std::io::Result<String> {
+    let rest = url.strip_prefix("http://").expect("a URL with http");
+    let (authority, path) = rest.split_once('/').expect("a path");
+    let mut stream = TcpStream::connect(authority).await?;
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+/// The section of the policy about OAuth. The client's secret goes to a file in `dir`.
+fn oauth_section(dir: &Path) -> String {
+    // The suite compares it with the id that the client presents.
+    let mut text =
+        "[mcp.s.oauth]\nclient_metadata_url = \"https://conformance-test.local/client-metadata.json\"\n"
+            .to_owned();
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
+    let context: Value = serde_json::from_str(&context).unwrap_or_default();
+    let word = |key: &str| context.get(key).and_then(Value::as_str);
+    if let (Some(id), Some(secret), Some(issuer)) = (word("client_id"), word("client_secret"), word("issuer"))
+    {
+        let file = dir.join("secret");
+        let mut options = std::fs::OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)
+            .unwrap()
+            .write_all(secret.as_bytes())
+            .unwrap();
+        text += &format!(
+            "client_id = {id:?}\nclient_secret = \"client\"\nissuer = {issuer:?}\n[secrets.client]\nfrom = \"file:{}\"\n\
+             origins = [{issuer:?}]\n",
+            file.display()
+        );
+    }
+    text
 }
 
 /// A value that fits a simple schema.
@@ -80,10 +149,17 @@ async fn main() -> ExitCode {
         .is_ok_and(|version| version.as_str() < "2026-07-28");
     let protocol = if legacy { "legacy" } else { "modern" };
     let here = std::env::current_dir().unwrap();
-    let text = format!("version = 1\n[mcp.s]\nurl = {url:?}\nprotocol = \"{protocol}\"\ntimeout = \"20s\"");
+    let dir = tempfile::tempdir().unwrap();
+    // The authorization server of the suite is on the loopback interface.
+    let text = format!(
+        "version = 1\n[mcp.s]\nurl = {url:?}\nprotocol = \"{protocol}\"\ntimeout = \"20s\"\n\
+         net_private = [\"127.0.0.0/8\", \"::1/128\"]\n{}",
+        oauth_section(dir.path())
+    );
     let host = Host::builder(Policy::parse(&text, &here, None).unwrap()).build().unwrap();
     let bridge = Bridge::new(Arc::clone(host.registry()), host.server_connector())
-        .with_elicitation_handler(Arc::new(AcceptDefaults));
+        .with_elicitation_handler(Arc::new(AcceptDefaults))
+        .with_authorization_handler(Arc::new(WillingUser));
     bridge.apply(&host.policy());
     bridge.wait_settled(Duration::from_secs(25)).await;
     let status = bridge.status().remove(0);

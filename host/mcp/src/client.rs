@@ -18,6 +18,7 @@
 //! | `inbox`, `elicit` | unsolicited messages and requests of a server |
 //! | `list`, `tools`, `registration` | listing, importing and registering tools |
 //! | `saved_list` | the last known list of tools, saved between two starts |
+//! | `oauth` | tokens of authorization servers |
 //! | `resources`, `address` | listing and reading resources |
 //! | `remote`, `result` | calling a tool and converting its result |
 
@@ -29,6 +30,7 @@ mod http;
 mod inbox;
 mod link;
 mod list;
+mod oauth;
 mod registration;
 mod remote;
 mod resources;
@@ -43,5 +45,6 @@ mod tools;
 pub(crate) use address::ResourceAddress;
 pub use bridge::Bridge;
 pub use elicit::{Elicitation, ElicitationHandler, ElicitationOutcome};
+pub use oauth::{AuthorizationHandler, LoginOutcome, OAuthError, login, logout, requires_login};
 pub use status::{ServerState, ServerStatus};
 pub use supervisor::ReducerLookup;

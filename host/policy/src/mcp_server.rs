@@ -80,8 +80,35 @@ pub struct HttpServerConfig {
     pub headers: BTreeMap<String, String>,
     /// Headers that hold secrets.
     pub secrets: Vec<SecretHeader>,
-    /// Private networks that the URL's host name may resolve to. An IP address in the URL is always allowed.
+    /// How the host gets OAuth tokens; `None` if the section sets the header `authorization`.
+    pub oauth: Option<OAuthClientSettings>,
+    /// Private networks that the URL's host name may resolve to. An IP address in the URL is always allowed. Addresses
+    /// that a peer names, such as those of an authorization server, are allowed by this list only.
     pub net_private: Vec<IpNet>,
+}
+
+/// What the operator decided about the host as an OAuth client of a server (`[mcp.NAME.oauth]`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OAuthClientSettings {
+    /// A client that is registered at [`Self::issuer`].
+    pub client: Option<RegisteredClient>,
+    /// The only authorization server that is accepted.
+    pub issuer: Option<String>,
+    /// The URL of a client ID metadata document.
+    pub client_metadata_url: Option<String>,
+    /// The scopes to request. `None`: those that the server asks for.
+    pub scopes: Option<BTreeSet<String>>,
+    /// The port of the redirect address on the loopback interface. `None`: any free port.
+    pub redirect_port: Option<u16>,
+}
+
+/// A client that the operator registered at an authorization server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisteredClient {
+    /// The client id.
+    pub id: String,
+    /// The name of the secret, for a confidential client.
+    pub secret: Option<String>,
 }
 
 /// A header that holds a secret.

@@ -16,6 +16,7 @@ mod openapi;
 mod problem;
 mod rules;
 mod schema;
+mod server_oauth;
 mod servers;
 mod warnings;
 

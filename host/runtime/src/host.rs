@@ -65,6 +65,8 @@ pub struct Host {
     pub(crate) openapi: Arc<OpenApiServices>,
     /// The folder with the last known tool lists of MCP servers.
     tool_lists: Option<PathBuf>,
+    /// The folder with the credentials of MCP servers.
+    credentials: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Host {
@@ -370,6 +372,7 @@ impl Host {
         Arc::new(PolicyServerConnector {
             installed: Arc::clone(&self.installed),
             tool_lists: self.tool_lists.clone(),
+            credentials: self.credentials.clone(),
         })
     }
 

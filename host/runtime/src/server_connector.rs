@@ -8,10 +8,11 @@ use std::sync::{Arc, LazyLock};
 
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{
-    ConnectorError, ConnectorRequest, ConnectorResponse, ServerConnector, ServerProcess,
+    ConnectorError, ConnectorRequest, ConnectorResponse, OAuthRequest, ServerConnector, ServerProcess,
 };
 use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 use toolbay_policy::name::PluginId;
+use zeroize::Zeroizing;
 
 use crate::capability::process::server;
 use crate::plugins::installed::InstalledPlugins;
@@ -23,6 +24,8 @@ pub(crate) struct PolicyServerConnector {
     pub(crate) installed: Arc<InstalledPlugins>,
     /// The folder with the last known tool lists.
     pub(crate) tool_lists: Option<PathBuf>,
+    /// The folder with the credentials of servers.
+    pub(crate) credentials: Option<PathBuf>,
 }
 
 impl PolicyServerConnector {
@@ -30,6 +33,28 @@ impl PolicyServerConnector {
     fn tool_list_file(&self, name: &PluginId) -> Option<PathBuf> {
         Some(self.tool_lists.as_ref()?.join(format!("{name}.json")))
     }
+
+    /// The file with the credentials of a server.
+    fn credentials_file(&self, name: &PluginId) -> Option<PathBuf> {
+        Some(self.credentials.as_ref()?.join(format!("{name}.json")))
+    }
+}
+
+/// Replaces the credentials of a server, or removes them. Synced: the authorization server may accept the old refresh
+/// token no longer.
+fn write_credentials(file: &Path, bytes: Option<&[u8]>) -> Result<(), String> {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    let written = match bytes {
+        Some(bytes) => {
+            private::make_dir(dir)?;
+            private::replace(file, bytes)
+        }
+        None => std::fs::remove_file(file).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }),
+    };
+    written.map_err(|error| format!("`{}`: {error}", file.display()))
 }
 
 /// Writes a file in a folder of the host.
@@ -63,6 +88,43 @@ impl ServerConnector for PolicyServerConnector {
         Box::pin(async move {
             let services = self.installed.services();
             services.http.send_to_mcp_server(name, endpoint, request, &services.secrets).await
+        })
+    }
+
+    fn send_oauth<'a>(
+        &'a self,
+        name: &'a PluginId,
+        endpoint: &'a HttpServerConfig,
+        request: OAuthRequest,
+    ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
+        Box::pin(async move {
+            let services = self.installed.services();
+            services.http.send_oauth(name, endpoint, request, &services.secrets).await
+        })
+    }
+
+    fn load_credentials<'a>(
+        &'a self,
+        name: &'a PluginId,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
+        Box::pin(async move {
+            let Some(file) = self.credentials_file(name) else { return Ok(None) };
+            let read = tokio::task::spawn_blocking(move || private::read(&file, most as u64)).await;
+            read.map_err(|error| error.to_string())?
+        })
+    }
+
+    fn save_credentials<'a>(
+        &'a self,
+        name: &'a PluginId,
+        bytes: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<bool, String>> {
+        Box::pin(async move {
+            let Some(file) = self.credentials_file(name) else { return Ok(false) };
+            let bytes = bytes.map(Zeroizing::new);
+            let write = move || write_credentials(&file, bytes.as_deref().map(Vec::as_slice));
+            tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?.map(|()| true)
         })
     }
 

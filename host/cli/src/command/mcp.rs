@@ -1,6 +1,7 @@
 //! `toolbay mcp`: the other MCP servers of the policy.
 
 mod add;
+mod login;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -26,10 +27,12 @@ const MAX_LINE: usize = 500;
 
 pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<CommandStatus> {
     match command {
-        McpCommand::Add(new) => add::run(args, &new),
+        McpCommand::Add(new) => add::run(args, &new).await,
         McpCommand::List { json } => list(args, json),
         McpCommand::Remove { name, dry_run } => remove(args, &name, dry_run),
         McpCommand::Check { name, json } => check(args, &name, json).await,
+        McpCommand::Login { name, no_browser } => login::login(args, &name, !no_browser).await,
+        McpCommand::Logout { name } => login::logout(args, &name).await,
     }
 }
 

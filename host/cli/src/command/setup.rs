@@ -70,6 +70,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
         HostPurpose::Inspect => builder.consents(Arc::new(consents(args)?.read_only())),
         HostPurpose::Run => builder.state_dir(&state).state_wait(args.state_wait),
     };
+    builder = builder.credentials_dir(state.join("credentials"));
     builder = protect_host_paths(builder, args)?;
     if purpose == HostPurpose::Run
         && let Some(sink) = audit(args, &audit_policy)?

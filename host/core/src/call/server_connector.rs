@@ -37,6 +37,35 @@ pub trait ServerConnector: Send + Sync + fmt::Debug {
         request: ConnectorRequest,
     ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>>;
 
+    /// Sends one request of an OAuth flow of a server. Unlike the URL of [`Self::send`], a peer named this one: only
+    /// the `net_private` of the section allows addresses that are not public, unless the URL has the origin of the
+    /// section's URL. No header of the section is sent, and no redirect is followed.
+    fn send_oauth<'a>(
+        &'a self,
+        name: &'a PluginId,
+        endpoint: &'a HttpServerConfig,
+        request: OAuthRequest,
+    ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>>;
+
+    /// Loads the credentials that were saved for a server, if they have at most `most` bytes.
+    ///
+    /// The error is a message for people, without the credentials.
+    fn load_credentials<'a>(
+        &'a self,
+        name: &'a PluginId,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>>;
+
+    /// Saves the credentials of a server where only this user can read them, or removes them. They replace the ones
+    /// saved before. Returns `false` if the host has no place for them: a host without a state directory.
+    ///
+    /// The error is a message for people, without the credentials.
+    fn save_credentials<'a>(
+        &'a self,
+        name: &'a PluginId,
+        bytes: Option<Vec<u8>>,
+    ) -> BoxFuture<'a, Result<bool, String>>;
+
     /// A fingerprint of the secrets that a server's program gets. It changes when the value of one of them changes.
     fn secrets_fingerprint(&self, child: &StdioServerConfig) -> u64;
 
@@ -98,6 +127,51 @@ pub struct ConnectorRequest {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
+}
+
+/// An HTTP request of an OAuth flow, to a URL that a peer named.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OAuthRequest {
+    /// `POST` or `GET`.
+    pub method: &'static str,
+    /// The URL.
+    pub url: String,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// A secret of the policy that authenticates the client.
+    pub client_secret: Option<ClientSecretUse>,
+}
+
+impl fmt::Debug for OAuthRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Headers and body contain credentials.
+        f.debug_struct("OAuthRequest")
+            .field("method", &self.method)
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a request carries the policy's secret of an OAuth client (RFC 6749, section 2.3.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientSecretUse {
+    /// The client id.
+    pub client_id: String,
+    /// The name of the secret.
+    pub secret: String,
+    /// Where the secret goes.
+    pub placement: ClientSecretPlacement,
+}
+
+/// The part of a token request that carries a client secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientSecretPlacement {
+    /// `Authorization: Basic …` (`client_secret_basic`).
+    Header,
+    /// A parameter of the form (`client_secret_post`).
+    Form,
 }
 
 /// An HTTP response whose body is still to be read. Dropping it closes the connection.

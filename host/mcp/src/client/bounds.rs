@@ -118,3 +118,5 @@ pub(super) const MAX_RESPONSE_BUFFER_BYTES: usize = 256 << 20;
 pub(super) const MAX_ERROR_BODY: usize = 64 << 10;
 /// Problems in the status of one server.
 pub(super) const MAX_PROBLEMS: usize = 50;
+/// Tokens that are tried for one request: a renewed one, one of a login, and one with more scopes.
+pub(super) const MAX_TOKEN_TRIES: u32 = 3;

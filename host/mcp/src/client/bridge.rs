@@ -22,6 +22,7 @@ use toolbay_policy::name::MCP_PREFIX;
 
 use super::address::ResourceAddress;
 use super::elicit::ElicitationHandler;
+use super::oauth::AuthorizationHandler;
 use super::resources;
 use super::status::{ServerState, ServerStatus};
 use super::supervisor::{BridgeContext, ReducerLookup, Supervisor};
@@ -64,6 +65,7 @@ impl Bridge {
             registry,
             connector,
             elicitation_handler: None,
+            authorization_handler: None,
             reducer: None,
             uses_saved_lists: false,
             changes,
@@ -83,6 +85,14 @@ impl Bridge {
     #[must_use]
     pub fn with_elicitation_handler(mut self, elicit: Arc<dyn ElicitationHandler>) -> Self {
         self.context.elicitation_handler = Some(elicit);
+        self
+    }
+
+    /// Lets servers ask for an authorization by the user (OAuth). Without a handler, only credentials that
+    /// [`login`](super::login) has saved are used.
+    #[must_use]
+    pub fn with_authorization_handler(mut self, handler: Arc<dyn AuthorizationHandler>) -> Self {
+        self.context.authorization_handler = Some(handler);
         self
     }
 

@@ -15,10 +15,11 @@ use toolbay_policy::quantity;
 
 use super::bounds::{
     CLOSE_TIMEOUT, MAX_ERROR_BODY, MAX_IN_FLIGHT, MAX_RESPONSE_BUFFER_BYTES, MAX_RESUMES, MAX_STREAM_BYTES,
-    NOTIFY_TIMEOUT, RESUME_DELAY,
+    MAX_TOKEN_TRIES, NOTIFY_TIMEOUT, RESUME_DELAY,
 };
 use super::inbox::{BufferLimitError, FloodError, Inbox, ResponseBufferUsage};
 use super::link::{LinkError, LinkRequest, quote};
+use super::oauth::{Authenticator, Challenge};
 use crate::protocol::bounds::MAX_MESSAGE_BYTES;
 use crate::protocol::message::{self, RawRequest, RpcMessage, RpcResult};
 use crate::protocol::sse::SseParser;
@@ -32,6 +33,7 @@ const SESSION_HEADER: &str = "mcp-session-id";
 #[derive(Debug)]
 pub(super) struct HttpLink {
     endpoint: HttpServerConfig,
+    authenticator: Option<Arc<Authenticator>>,
     inbox: Arc<Inbox>,
     state: Mutex<HttpSessionState>,
     /// The stream of unsolicited messages, opened before the first call.
@@ -62,9 +64,14 @@ enum StreamEnd {
 }
 
 impl HttpLink {
-    pub(super) fn new(endpoint: HttpServerConfig, inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(
+        endpoint: HttpServerConfig,
+        authenticator: Option<Arc<Authenticator>>,
+        inbox: Arc<Inbox>,
+    ) -> Self {
         Self {
             endpoint,
+            authenticator,
             inbox,
             state: Mutex::default(),
             listen_stream: Mutex::default(),
@@ -109,6 +116,13 @@ impl HttpLink {
             headers.push(("mcp-protocol-version".to_owned(), version));
         }
         let request = ConnectorRequest { method, headers, body };
+        match &self.authenticator {
+            Some(authenticator) => self.send_authorized(authenticator, request).await,
+            None => self.send_once(request).await,
+        }
+    }
+
+    async fn send_once(&self, request: ConnectorRequest) -> Result<ConnectorResponse, LinkError> {
         let response = self.inbox.connector.send(&self.inbox.name, &self.endpoint, request).await;
         response.map_err(|error| match LinkError::from(error) {
             // An unreachable server ends the session; the supervisor reconnects.
@@ -118,6 +132,37 @@ impl HttpLink {
             }
             other => other,
         })
+    }
+
+    /// Sends a request with a token. If the server wants another one, the request is sent again with it.
+    async fn send_authorized(
+        &self,
+        authenticator: &Authenticator,
+        request: ConnectorRequest,
+    ) -> Result<ConnectorResponse, LinkError> {
+        let mut tries = 0;
+        loop {
+            let token = authenticator.token().await;
+            let mut request = request.clone();
+            if let Some(token) = &token {
+                request.headers.push(("authorization".to_owned(), format!("Bearer {}", token.expose())));
+            }
+            let response = self.send_once(request).await?;
+            let challenge = Challenge::from_headers(&response.headers);
+            let challenge = match (response.status, challenge) {
+                (401, challenge) => challenge.unwrap_or_default(),
+                (403, Some(challenge)) if challenge.insufficient_scope => challenge,
+                _ => return Ok(response),
+            };
+            let status = response.status;
+            drop(response);
+            tries += 1;
+            if tries > MAX_TOKEN_TRIES {
+                return Err(LinkError::Status(status, format!(" to {MAX_TOKEN_TRIES} different tokens")));
+            }
+            let better = authenticator.respond(&challenge, token.as_ref()).await;
+            better.map_err(|error| LinkError::Status(status, format!(": {error}")))?;
+        }
     }
 
     pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), LinkError> {

@@ -356,7 +356,7 @@ pub(super) mod tests {
     use std::borrow::Cow;
     use toolbay_core::call::invoke::BoxFuture;
     use toolbay_core::call::server_connector::{
-        ConnectorError, ConnectorRequest, ConnectorResponse, ServerProcess,
+        ConnectorError, ConnectorRequest, ConnectorResponse, OAuthRequest, ServerProcess,
     };
     use toolbay_policy::mcp_server::{HttpServerConfig, StdioServerConfig};
 
@@ -380,6 +380,31 @@ pub(super) mod tests {
             _: ConnectorRequest,
         ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
             Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
+        }
+
+        fn send_oauth<'a>(
+            &'a self,
+            _: &'a PluginId,
+            _: &'a HttpServerConfig,
+            _: OAuthRequest,
+        ) -> BoxFuture<'a, Result<ConnectorResponse, ConnectorError>> {
+            Box::pin(async { Err(ConnectorError::Failed("nowhere".to_owned())) })
+        }
+
+        fn load_credentials<'a>(
+            &'a self,
+            _: &'a PluginId,
+            _: usize,
+        ) -> BoxFuture<'a, Result<Option<Vec<u8>>, String>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn save_credentials<'a>(
+            &'a self,
+            _: &'a PluginId,
+            _: Option<Vec<u8>>,
+        ) -> BoxFuture<'a, Result<bool, String>> {
+            Box::pin(async { Ok(false) })
         }
 
         fn secrets_fingerprint(&self, _: &StdioServerConfig) -> u64 {

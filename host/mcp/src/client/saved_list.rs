@@ -86,6 +86,7 @@ mod tests {
             url: url.to_owned(),
             headers: BTreeMap::new(),
             secrets: vec![],
+            oauth: None,
             net_private: vec![],
         };
         McpServer {

@@ -397,7 +397,8 @@ pub(super) struct RequestExtra<'a> {
     pub(super) skips_queue: bool,
 }
 
-fn client_info() -> Value {
+/// The name and version of this client.
+pub(super) fn client_info() -> Value {
     json!({"name": "toolbay", "version": env!("CARGO_PKG_VERSION")})
 }
 

@@ -33,6 +33,7 @@ use super::http::HttpLink;
 use super::inbox::Inbox;
 use super::link::{Link, LinkError};
 use super::list::ServerList;
+use super::oauth::{Authenticator, AuthorizationHandler};
 use super::resources::RemoteResources;
 use super::saved_list;
 use super::session::{BeginError, ClientSession};
@@ -48,6 +49,7 @@ pub(super) struct BridgeContext {
     pub(super) registry: Arc<Registry>,
     pub(super) connector: Arc<dyn ServerConnector>,
     pub(super) elicitation_handler: Option<Arc<dyn ElicitationHandler>>,
+    pub(super) authorization_handler: Option<Arc<dyn AuthorizationHandler>>,
     pub(super) reducer: Option<ReducerLookup>,
     /// Whether the saved tools of a server are registered before the server has answered.
     pub(super) uses_saved_lists: bool,
@@ -67,6 +69,8 @@ pub(super) struct Supervisor {
     pub(super) server: Arc<McpServer>,
     pub(super) asks_reason: bool,
     pub(super) context: BridgeContext,
+    /// The tokens of a server at a URL. They outlive a connection.
+    authenticator: Option<Arc<Authenticator>>,
     /// Fingerprint of the inputs of the server that are not in its section, such as values of secrets.
     start_fingerprint: u64,
     status: Mutex<ServerStatus>,
@@ -91,7 +95,9 @@ pub(super) struct Supervisor {
 impl Supervisor {
     pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: BridgeContext) -> Self {
         let status = ServerStatus { name: server.name.to_string(), ..ServerStatus::default() };
+        let (connector, handler) = (Arc::clone(&ports.connector), ports.authorization_handler.clone());
         Self {
+            authenticator: Authenticator::for_server(&server, connector, handler).map(Arc::new),
             start_fingerprint: start_fingerprint(&server, &*ports.connector),
             server,
             asks_reason,
@@ -386,7 +392,8 @@ impl Supervisor {
                 Link::Stdio(StdioLink::new(started, Arc::clone(&inbox)))
             }
             ServerTransport::Http(endpoint) => {
-                Link::Http(Arc::new(HttpLink::new((**endpoint).clone(), Arc::clone(&inbox))))
+                let authenticator = self.authenticator.clone();
+                Link::Http(Arc::new(HttpLink::new((**endpoint).clone(), authenticator, Arc::clone(&inbox))))
             }
         };
         Ok((link, inbox))

@@ -239,6 +239,7 @@ mod tests {
             url: "http://127.0.0.1:1/".to_owned(),
             headers: std::collections::BTreeMap::new(),
             secrets: Vec::new(),
+            oauth: None,
             net_private: Vec::new(),
         };
         McpServer {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::problem::{PolicyProblem, nest_under};
+use super::server_oauth::ServerOAuthSection;
 use super::{MAX_SHOWN, Policy};
 use crate::capability::environment::EnvRule;
 use crate::capability::list::{FolderList, RuleList};
@@ -85,7 +86,9 @@ pub(super) struct ServerSection {
     header_secrets: BTreeMap<String, String>,
     /// The secret that is sent as `Authorization: Bearer …`.
     bearer: Option<String>,
-    /// Private networks that the URL's host name may resolve to.
+    /// How the host gets OAuth tokens for the URL.
+    oauth: Option<ServerOAuthSection>,
+    /// Private networks that the URL's host name, and the addresses of its authorization server, may resolve to.
     #[serde(default)]
     net_private: RuleList<IpNet>,
     /// The protocol era that the host uses with the server.
@@ -213,6 +216,7 @@ impl ServerSection {
                 ("headers", !self.headers.is_empty()),
                 ("header_secrets", !self.header_secrets.is_empty()),
                 ("bearer", self.bearer.is_some()),
+                ("oauth", self.oauth.is_some()),
                 ("net_private", !self.net_private.is_empty()),
             ],
         )?;
@@ -323,7 +327,24 @@ impl ServerSection {
             secrets.push(SecretHeader { header, prefix: "Bearer ", secret: of.clone() });
         }
         let net_private = self.net_private.rules_or_empty("net_private", workspace)?;
-        Ok(HttpServerConfig { url: parsed.into(), headers, secrets, net_private })
+        let authorized = headers.contains_key(secret::DEFAULT_HEADER)
+            || secrets.iter().any(|one| one.header == secret::DEFAULT_HEADER);
+        let oauth = match (&self.oauth, authorized) {
+            (Some(_), true) => {
+                return Err(
+                    "`oauth`: the header `authorization` is already set: remove one of them".to_owned()
+                );
+            }
+            (None, true) => None,
+            (section, false) => Some(
+                section
+                    .clone()
+                    .unwrap_or_default()
+                    .resolve()
+                    .map_err(|problem| format!("`oauth`: {problem}"))?,
+            ),
+        };
+        Ok(HttpServerConfig { url: parsed.into(), headers, secrets, oauth, net_private })
     }
 }
 
@@ -389,6 +410,11 @@ impl Policy {
     }
 
     fn check_http_server(&self, endpoint: &HttpServerConfig) -> Result<(), PolicyProblem> {
+        let client = endpoint.oauth.as_ref().and_then(|oauth| oauth.client.as_ref());
+        if let Some(name) = client.and_then(|client| client.secret.as_ref()) {
+            // Where it may be sent is checked when the authorization server has named its token endpoint.
+            self.find_secret("client_secret", name)?;
+        }
         let target = Url::parse(&endpoint.url).map_err(|e| e.to_string());
         let target =
             target.and_then(|url| NetTarget::request("POST", &url)).map_err(|e| format!("`url`: {e}"))?;

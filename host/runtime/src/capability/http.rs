@@ -13,6 +13,7 @@ mod exchange;
 mod headers;
 mod host_get;
 mod mcp_server;
+mod oauth;
 mod operator_target;
 mod outbound_limiter;
 pub(crate) mod recorded;

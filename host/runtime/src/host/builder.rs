@@ -62,6 +62,7 @@ pub struct HostBuilder {
     cache: Option<PathBuf>,
     cache_limits: cache::CacheLimits,
     state: Option<PathBuf>,
+    credentials: Option<PathBuf>,
     state_wait: Duration,
     worker: Option<PathBuf>,
     guard: Option<PathBuf>,
@@ -99,6 +100,7 @@ impl HostBuilder {
             cache: None,
             cache_limits: cache::CacheLimits::default(),
             state: None,
+            credentials: None,
             state_wait: DEFAULT_STATE_WAIT,
             recorded_http: None,
             environment_overrides: EnvironmentOverrides::default(),
@@ -141,6 +143,15 @@ impl HostBuilder {
     pub fn state_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.state = Some(dir.into());
         self
+    }
+
+    /// Keeps the credentials of MCP servers in this folder instead of `credentials` in the state directory. It is created
+    /// for this user only, and plugins can neither read nor write it.
+    #[must_use]
+    pub fn credentials_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        self.credentials = Some(dir.clone());
+        self.protect_path(dir, Protection::ReadAndWrite)
     }
 
     /// Waits up to `limit` for another process that writes to the state directory; 30 seconds by default
@@ -369,6 +380,7 @@ impl HostBuilder {
             reads: Arc::new(ReadLog::default()),
         };
         let tool_lists = self.state.as_ref().map(|dir| dir.join("mcp"));
+        let credentials = self.credentials.or_else(|| self.state.as_ref().map(|dir| dir.join("credentials")));
         let in_state = self.state.filter(|_| self.consents.is_none());
         let in_state = in_state.map(|dir| FileConsents::new(dir).with_wait(self.state_wait));
         let consents_file = in_state.as_ref().map(FileConsents::file);
@@ -383,6 +395,7 @@ impl HostBuilder {
             consents_file,
             openapi: Arc::new(openapi),
             tool_lists,
+            credentials,
         })
     }
 }

@@ -33,6 +33,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("mcp list", "toolbay mcp list"),
     ("mcp remove", "toolbay mcp remove time --dry-run"),
     ("mcp check", "toolbay mcp check time"),
+    ("mcp login", "toolbay mcp login notes"),
+    ("mcp logout", "toolbay mcp logout notes"),
     ("setup", "toolbay setup claude-code --write"),
     ("setup claude-desktop", "toolbay setup claude-desktop --write"),
     ("setup claude-code", "toolbay setup claude-code --write"),

@@ -31,6 +31,19 @@ pub(crate) enum McpCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Log in to a server with OAuth, in a browser. The credentials are saved in the state directory.
+    Login {
+        /// The server's name.
+        name: String,
+        /// Print the address, and open no browser.
+        #[arg(long)]
+        no_browser: bool,
+    },
+    /// Remove the credentials of a login.
+    Logout {
+        /// The server's name.
+        name: String,
+    },
 }
 
 /// The arguments of `toolbay mcp add`.

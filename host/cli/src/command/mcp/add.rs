@@ -16,7 +16,7 @@ use crate::output;
 /// The prefixes of secret sources.
 const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
 
-pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
+pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
     let Some(path) = &file.file else {
         bail!("there is no place for a policy: give one with --config FILE");
@@ -32,11 +32,12 @@ pub(super) fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
         return Ok(CommandStatus::Success);
     }
     policy_file::write(path, file.text.as_deref(), &after)?;
-    output::print_note(&format!(
-        "written to `{}`; try it with `toolbay mcp check {}`",
-        path.display(),
-        new.name
-    ));
+    let open = new.url.is_some() && new.bearer.is_none() && new.header.is_empty();
+    // A server that cannot be reached now is shown by `mcp check`.
+    let login = open && super::login::is_required(args, &new.name).await.unwrap_or(false);
+    let next = if login { "the server requires a login: " } else { "try it with " };
+    let verb = if login { "login" } else { "check" };
+    output::print_note(&format!("written to `{}`; {next}`toolbay mcp {verb} {}`", path.display(), new.name));
     Ok(CommandStatus::Success)
 }
 

@@ -59,7 +59,7 @@ async fn send_get(
     let body = Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync();
     let request = build_request(target, url, headers, body).map_err(|e| e.to_string())?;
     let hint = |net: IpNet| format!("write in the policy: [serve.oauth] net_private = [\"{net}\"]");
-    let named = OperatorTarget { target, private, hint: &hint };
+    let named = OperatorTarget { target, private, grants_written: true, hint: &hint };
     client
         .send_to_operator_target(ConnectionUser::Host, &name, named, request)
         .await

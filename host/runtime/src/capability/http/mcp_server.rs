@@ -67,7 +67,8 @@ impl HttpClient {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(target, url, headers, body).map_err(to_connector_error)?;
         let hint = |net: IpNet| format!("write in the policy: [mcp.{name}] net_private = [\"{net}\"]");
-        let named = OperatorTarget { target, private: &endpoint.net_private, hint: &hint };
+        let named =
+            OperatorTarget { target, private: &endpoint.net_private, grants_written: true, hint: &hint };
         self.send_to_operator_target(ConnectionUser::Server(name.clone()), name, named, request)
             .await
             .map_err(to_connector_error)
@@ -139,7 +140,7 @@ fn redirect_target(
     Ok(to)
 }
 
-fn to_connector_response(
+pub(super) fn to_connector_response(
     response: Response<ResponseBody>,
 ) -> Result<server_connector::ConnectorResponse, ConnectorError> {
     let (parts, body) = response.into_parts();
@@ -162,7 +163,7 @@ fn to_connector_response(
     })
 }
 
-fn to_connector_error(error: NetError) -> ConnectorError {
+pub(super) fn to_connector_error(error: NetError) -> ConnectorError {
     match error {
         NetError::Denied(why) | NetError::Address(why) | NetError::Invalid(why) => {
             ConnectorError::Denied(why)

@@ -1,6 +1,7 @@
 //! Requests to URLs that the operator wrote: of an MCP server, or of an authorization server's keys. An IP address in
 //! such a URL, and `localhost`, are granted. A host *name* must resolve to public addresses, or into a list of
-//! private networks next to the URL: the operator does not control the name's DNS.
+//! private networks next to the URL: the operator does not control the name's DNS. The same list alone grants the
+//! addresses of URLs that a peer named in an OAuth flow.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -22,11 +23,13 @@ use super::resolve::parse_ip_literal;
 /// Longest text of a peer in an error, in characters.
 pub(super) const MAX_SHOWN: usize = 300;
 
-/// A target that the operator wrote.
+/// A target that the operator wrote, or that a server of the operator named.
 pub(super) struct OperatorTarget<'a> {
     pub(super) target: &'a NetTarget,
     /// Private networks that its host may resolve to.
     pub(super) private: &'a [IpNet],
+    /// Whether the operator wrote the URL, which grants an address in it.
+    pub(super) grants_written: bool,
     /// Returns the policy line that would allow another network.
     pub(super) hint: &'a (dyn Fn(IpNet) -> String + Send + Sync),
 }
@@ -50,7 +53,9 @@ impl OperatorTarget<'_> {
         for ip in addresses.iter().map(SocketAddr::ip) {
             let problem = match address::check_address(host, ip, self.private) {
                 Ok(()) => continue,
-                Err(AddressError::Special(..)) if is_written_address(host, ip) => continue,
+                Err(AddressError::Special(..)) if self.grants_written && is_written_address(host, ip) => {
+                    continue;
+                }
                 Err(problem) => problem,
             };
             let net = IpNet::from(address::unmap_ipv4(ip));
@@ -100,15 +105,21 @@ mod tests {
 
     #[test]
     fn a_written_address_is_granted_and_one_behind_a_name_is_not() {
-        let check = |url: &str, ip: &str, private: &[&str]| {
+        let check_as = |grants_written: bool, url: &str, ip: &str, private: &[&str]| {
             let target = NetTarget::request("GET", &Url::parse(url).unwrap()).unwrap();
             let private: Vec<IpNet> = private.iter().map(|net| net.parse().unwrap()).collect();
             let hint = |net: IpNet| format!("write {net}");
-            let named = OperatorTarget { target: &target, private: &private, hint: &hint };
+            let named = OperatorTarget { target: &target, private: &private, grants_written, hint: &hint };
             named.check_name()?;
             // A public address in the same answer does not help.
             named.check(&[ip.parse::<IpAddr>().unwrap(), "1.1.1.1".parse().unwrap()].map(|ip| (ip, 1).into()))
         };
+        let check = |url: &str, ip: &str, private: &[&str]| check_as(true, url, ip, private);
+        for url in ["http://127.0.0.1/", "http://localhost/"] {
+            let why = check_as(false, url, "127.0.0.1", &[]).unwrap_err().to_string();
+            assert!(why.contains("write 127.0.0.1/32"), "named by a peer: {url}: {why}");
+            assert_eq!(check_as(false, url, "127.0.0.1", &["127.0.0.0/8"]), Ok(()), "{url}");
+        }
         for (url, ip, private) in [
             ("http://127.0.0.1/", "127.0.0.1", vec![]),
             ("http://[::1]/", "::1", vec![]),

@@ -1,0 +1,102 @@
+//! `toolbay mcp login` and `logout`: tokens of the authorization server of an MCP server.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use toolbay::core::call::invoke::BoxFuture;
+use toolbay_mcp::client::{self, AuthorizationHandler};
+use toolbay_policy::mcp_server::McpServer;
+use toolbay_policy::text::one_line;
+
+use crate::command::args::SetupArgs;
+use crate::command::setup::{self, HostPurpose};
+use crate::{CommandStatus, output};
+
+/// How long the program that opens the browser may take.
+const OPENER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The programs that open a URL in the user's browser.
+const OPENERS: &[&str] = if cfg!(target_os = "macos") { &["/usr/bin/open"] } else { &["/usr/bin/xdg-open"] };
+
+/// Prints the URL, and opens it in a browser unless `--no-browser` says otherwise.
+#[derive(Debug)]
+struct TerminalUser {
+    browser: bool,
+}
+
+impl AuthorizationHandler for TerminalUser {
+    fn open<'a>(&'a self, server: &'a str, url: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            output::print_note(&format!(
+                "to log in to `{server}`, open this address in a browser on this machine:"
+            ));
+            output::print_note(url);
+            if self.browser {
+                let url = url.to_owned();
+                let opened = tokio::task::spawn_blocking(move || open_browser(&url));
+                // Without a browser the user still has the address.
+                drop(tokio::time::timeout(OPENER_TIMEOUT, opened).await);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Starts the browser. The URL is one argument, and it begins with `http`, so it is no option of the program.
+fn open_browser(url: &str) {
+    let opener = OPENERS.iter().find(|program| std::path::Path::new(program).is_file());
+    let Some(opener) = opener else { return };
+    let mut command = Command::new(opener);
+    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Err(error) = command.status() {
+        tracing::debug!("the browser was not opened: {error}");
+    }
+}
+
+/// A server of the policy.
+fn find_server(host: &toolbay::Host, name: &str) -> Result<Arc<McpServer>> {
+    let policy = host.policy();
+    policy.mcp_server(name).cloned().ok_or_else(|| {
+        let known: Vec<String> = policy.mcp_servers().map(|server| format!("`{}`", server.name)).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        anyhow!("the policy has no server `{}`; it has {known}", one_line(name, 100))
+    })
+}
+
+pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool) -> Result<CommandStatus> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
+    let server = find_server(&host, name)?;
+    let user = Arc::new(TerminalUser { browser });
+    let done = match client::login(&server, host.server_connector(), user).await {
+        Ok(done) => done,
+        Err(error) => bail!("the login to `{name}` failed, and nothing was saved: {error}"),
+    };
+    let scopes =
+        if done.scopes.is_empty() { String::new() } else { format!(" with {}", done.scopes.join(" ")) };
+    output::print_note(&format!("logged in to `{name}` at `{}`{scopes}", one_line(&done.issuer, 300)));
+    if !done.renewable {
+        output::print_note(
+            "the authorization server gave no refresh token: log in again when the token expires",
+        );
+    }
+    output::print_note(&format!("try it with `toolbay mcp check {name}`"));
+    Ok(CommandStatus::Success)
+}
+
+pub(super) async fn logout(args: &SetupArgs, name: &str) -> Result<CommandStatus> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
+    // The section may be gone, and its credentials still there.
+    let id = toolbay_policy::name::PluginId::new(name).map_err(|e| anyhow!("{e}"))?;
+    let had = client::logout(&id, &*host.server_connector()).await?;
+    let said = if had { "removed the credentials of" } else { "there are no credentials of" };
+    output::print_note(&format!("{said} `{name}`"));
+    Ok(CommandStatus::Success)
+}
+
+/// Whether a server that was just added wants a login.
+pub(super) async fn is_required(args: &SetupArgs, name: &str) -> Result<bool> {
+    let host = setup::host(args, HostPurpose::Inspect)?;
+    let server = find_server(&host, name)?;
+    Ok(client::requires_login(&server, host.server_connector()).await)
+}

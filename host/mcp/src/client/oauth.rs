@@ -1,0 +1,458 @@
+//! The host as an OAuth client of MCP servers, as the authorization specification of MCP describes it (2025-11-25 and
+//! 2026-07-28). The authorization server is found through the MCP server, which is not trusted: everything that either
+//! of them says is checked against what it may speak for, and bounded (docs/decisions/0055).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `challenge` | `WWW-Authenticate` |
+//! | `discovery` | the metadata of the resource and of the authorization server |
+//! | `registration` | what the host is at an authorization server |
+//! | `authorization`, `loopback` | the user's part: the URL for the browser, and the listener for its answer |
+//! | `token` | the token endpoint |
+//! | `credentials` | what is saved |
+//! | `http` | bounded requests |
+//!
+//! A user is needed for an authorization, and an [`AuthorizationHandler`] reaches him. Without one, a request fails, and
+//! the message says how to log in.
+
+mod authorization;
+mod challenge;
+mod credentials;
+mod discovery;
+mod http;
+mod loopback;
+mod registration;
+mod token;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::server_connector::{ConnectorRequest, ServerConnector};
+use toolbay_policy::mcp_server::{HttpServerConfig, McpServer, OAuthClientSettings, ServerTransport};
+use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity;
+
+use self::authorization::{Authorization, OFFLINE_ACCESS};
+pub(super) use self::challenge::Challenge;
+pub(super) use self::credentials::SecretText;
+use self::credentials::{Credentials, GrantFacts};
+use self::discovery::Discovered;
+use self::http::FlowClient;
+use self::loopback::LoopbackListener;
+use self::token::TokenGrant;
+use super::session::{MODERN, client_info};
+use crate::protocol::message;
+
+/// How long a user has to authorize.
+const USER_TIMEOUT: Duration = Duration::from_secs(300);
+/// How often a user is asked for one server within [`PROMPT_WINDOW`]. A server decides when, so it is limited.
+const MAX_PROMPTS: usize = 3;
+/// The time window of [`MAX_PROMPTS`].
+const PROMPT_WINDOW: Duration = Duration::from_secs(600);
+/// Most scopes that challenges add.
+const MAX_WANTED: usize = 64;
+/// Timeout of the request that looks for the server's challenge.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends users to an authorization server.
+pub trait AuthorizationHandler: Send + Sync + fmt::Debug {
+    /// Shows `url` to the user, in a browser or as a text, and returns. The answer comes to a listener on 127.0.0.1. A
+    /// server chose the URL: it uses `https`, or `http` on this machine, and nothing else about it is known.
+    ///
+    /// The error says why the user cannot be reached; it ends the authorization.
+    fn open<'a>(&'a self, server: &'a str, url: &'a str) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// Why there is no token. The text is for the operator and contains no credentials.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OAuthError(String);
+
+impl OAuthError {
+    fn new(text: String) -> Self {
+        Self(text)
+    }
+}
+
+/// What a login brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginOutcome {
+    /// The authorization server.
+    pub issuer: String,
+    /// The granted scopes.
+    pub scopes: Vec<String>,
+    /// Whether the tokens can be renewed without a user.
+    pub renewable: bool,
+}
+
+/// Logs in at the authorization server of a server, and saves the credentials. `handler` reaches the user.
+///
+/// # Errors
+/// The server is no server at a URL, its section sets the header `authorization`, or the authorization failed. Then
+/// nothing is saved.
+pub async fn login(
+    server: &McpServer,
+    connector: Arc<dyn ServerConnector>,
+    handler: Arc<dyn AuthorizationHandler>,
+) -> Result<LoginOutcome, OAuthError> {
+    let authenticator = Authenticator::for_server(server, connector, Some(handler)).ok_or_else(|| {
+        OAuthError::new(format!(
+            "`{}` needs no login: only a server with a `url` and without a header `authorization` does",
+            server.name
+        ))
+    })?;
+    let (_, challenge) = authenticator.probe().await?;
+    authenticator.reload().await.or_else(|error| {
+        // Unreadable credentials are replaced.
+        tracing::warn!(server = %server.name, "{error}");
+        Ok(())
+    })?;
+    authenticator.authorize(&challenge).await?;
+    let (saved, now) = {
+        let known = authenticator.known.lock();
+        (known.saved, known.credentials.clone())
+    };
+    let now = now.filter(|_| saved).ok_or_else(|| {
+        OAuthError::new("the credentials were not saved: the host has no state directory".to_owned())
+    })?;
+    Ok(LoginOutcome {
+        scopes: now.granted.iter().cloned().collect(),
+        renewable: now.tokens.refresh.is_some(),
+        issuer: now.issuer.clone(),
+    })
+}
+
+/// Whether a server answers a request without a token with 401. `false` if it cannot be reached.
+pub async fn requires_login(server: &McpServer, connector: Arc<dyn ServerConnector>) -> bool {
+    let Some(authenticator) = Authenticator::for_server(server, connector, None) else { return false };
+    matches!(authenticator.probe().await, Ok((401, _)))
+}
+
+/// Removes the saved credentials of a server. Returns whether there were any.
+///
+/// # Errors
+/// The credentials cannot be removed.
+pub async fn logout(name: &PluginId, connector: &dyn ServerConnector) -> Result<bool, OAuthError> {
+    // Also credentials that cannot be read are removed.
+    let known = connector.load_credentials(name, usize::MAX).await.map_or(true, |found| found.is_some());
+    connector.save_credentials(name, None).await.map_err(OAuthError::new)?;
+    Ok(known)
+}
+
+/// Gets and renews the tokens of one server.
+#[derive(Debug)]
+pub(super) struct Authenticator {
+    name: PluginId,
+    endpoint: HttpServerConfig,
+    settings: OAuthClientSettings,
+    connector: Arc<dyn ServerConnector>,
+    handler: Option<Arc<dyn AuthorizationHandler>>,
+    known: Mutex<KnownCredentials>,
+    /// One flow at a time: requests that fail together need one new token.
+    flow: Semaphore,
+    prompts: Mutex<Vec<Instant>>,
+}
+
+/// The credentials in memory.
+#[derive(Debug, Default)]
+struct KnownCredentials {
+    /// Whether the saved ones were looked for.
+    loaded: bool,
+    /// Whether these are the saved ones.
+    saved: bool,
+    credentials: Option<Credentials>,
+}
+
+impl Authenticator {
+    /// `None` if the server needs no tokens of an authorization server.
+    pub(super) fn for_server(
+        server: &McpServer,
+        connector: Arc<dyn ServerConnector>,
+        handler: Option<Arc<dyn AuthorizationHandler>>,
+    ) -> Option<Self> {
+        let ServerTransport::Http(endpoint) = &server.transport else { return None };
+        Some(Self {
+            name: server.name.clone(),
+            settings: endpoint.oauth.clone()?,
+            endpoint: (**endpoint).clone(),
+            connector,
+            handler,
+            known: Mutex::default(),
+            flow: Semaphore::new(1),
+            prompts: Mutex::default(),
+        })
+    }
+
+    fn current(&self) -> Option<Credentials> {
+        self.known.lock().credentials.clone()
+    }
+
+    /// The access token for the next request, renewed if it is about to expire. `None` without a login.
+    pub(super) async fn token(&self) -> Option<SecretText> {
+        let loaded = self.known.lock().loaded;
+        if !loaded && let Err(error) = self.reload().await {
+            tracing::warn!(server = %self.name, "{error}");
+        }
+        let now = self.current()?.tokens;
+        if now.refresh.is_some() && now.is_expiring() {
+            let renewed = match self.flow.acquire().await {
+                Ok(_permit) => self.renew(&now.access).await,
+                Err(_) => Ok(false),
+            };
+            if let Err(error) = renewed {
+                // The server decides whether the old token is still valid.
+                tracing::warn!(server = %self.name, "the token was not renewed: {error}");
+            }
+        }
+        Some(self.current()?.tokens.access)
+    }
+
+    /// Gets a better token than `used`, which the server did not accept. After that, the request can be sent again.
+    pub(super) async fn respond(
+        &self,
+        challenge: &Challenge,
+        used: Option<&SecretText>,
+    ) -> Result<(), OAuthError> {
+        let _permit = self.flow.acquire().await.map_err(|e| OAuthError::new(e.to_string()))?;
+        self.reload().await?;
+        if self.current().is_some_and(|now| Some(&now.tokens.access) != used) {
+            // Another request, or another process, has renewed it.
+            return Ok(());
+        }
+        if challenge.insufficient_scope {
+            self.check_step_up(challenge).await?;
+        } else if let Some(used) = used {
+            match self.renew(used).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => tracing::info!(server = %self.name, "the token was not renewed: {error}"),
+            }
+        }
+        if self.handler.is_none() {
+            return Err(OAuthError::new(format!(
+                "it requires a login: run `toolbay mcp login {}`",
+                self.name
+            )));
+        }
+        self.count_prompt()?;
+        self.authorize(challenge).await
+    }
+
+    /// Loads the saved credentials again: a login in another process may have changed them.
+    async fn reload(&self) -> Result<(), OAuthError> {
+        let loaded = Credentials::load(&*self.connector, &self.name, &self.endpoint).await;
+        let mut known = self.known.lock();
+        known.loaded = true;
+        match loaded {
+            // A host without a state directory has them in memory only.
+            Ok(None) if !known.saved => Ok(()),
+            Ok(found) => {
+                known.saved = found.is_some();
+                known.credentials = found;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn store(&self, new: Credentials) -> Result<(), OAuthError> {
+        let saved = new.save(&*self.connector, &self.name).await?;
+        *self.known.lock() = KnownCredentials { loaded: true, saved, credentials: Some(new) };
+        Ok(())
+    }
+
+    /// Renews the tokens with the refresh token, unless another process has. Returns whether there is another token
+    /// than `used`.
+    async fn renew(&self, used: &SecretText) -> Result<bool, OAuthError> {
+        self.reload().await?;
+        let Some(now) = self.current() else { return Ok(false) };
+        if now.tokens.access != *used {
+            return Ok(true);
+        }
+        let Some(refresh) = &now.tokens.refresh else { return Ok(false) };
+        let flow = self.new_flow();
+        let grant = TokenGrant::Refresh(refresh);
+        let renewed =
+            token::request_tokens(&flow, &now.token_endpoint, &now.client, &grant, &now.resource).await;
+        let (mut tokens, scopes) = renewed?;
+        if tokens.refresh.is_none() {
+            // RFC 6749, section 6: without a new one, the old one stays.
+            tokens.refresh.clone_from(&now.tokens.refresh);
+        }
+        let granted = scopes.unwrap_or_else(|| now.granted.clone());
+        self.store(Credentials { tokens, granted, ..now }).await?;
+        Ok(true)
+    }
+
+    /// Refuses a challenge that another authorization would not satisfy. Otherwise, the next login requests its scopes.
+    async fn check_step_up(&self, challenge: &Challenge) -> Result<(), OAuthError> {
+        let Some(mut now) = self.current() else { return Ok(()) };
+        let lacking: BTreeSet<String> = challenge.scopes.difference(&now.granted).cloned().collect();
+        if lacking.is_empty() {
+            return Err(OAuthError::new(
+                "it refuses the token for its scopes, and names none that the token lacks".to_owned(),
+            ));
+        }
+        let outside =
+            |allowed: &BTreeSet<String>| lacking.iter().find(|scope| !allowed.contains(*scope)).cloned();
+        if let Some(scope) = self.settings.scopes.as_ref().and_then(outside) {
+            return Err(OAuthError::new(format!(
+                "it wants the scope `{scope}`; to request it, write in the policy: [mcp.{}.oauth] scopes = [\"{scope}\"]",
+                self.name
+            )));
+        }
+        if !lacking.is_subset(&now.wanted) {
+            now.wanted.extend(lacking);
+            // One challenge after the other could make the list long.
+            if now.wanted.len() > MAX_WANTED {
+                return Err(OAuthError::new(format!("it wants more than {MAX_WANTED} scopes")));
+            }
+            self.store(now).await?;
+        }
+        Ok(())
+    }
+
+    fn count_prompt(&self) -> Result<(), OAuthError> {
+        let mut prompts = self.prompts.lock();
+        prompts.retain(|one| one.elapsed() < PROMPT_WINDOW);
+        if prompts.len() >= MAX_PROMPTS {
+            return Err(OAuthError::new(format!(
+                "it wanted {MAX_PROMPTS} authorizations within {}: no further one is started",
+                quantity::show_duration(PROMPT_WINDOW)
+            )));
+        }
+        prompts.push(Instant::now());
+        Ok(())
+    }
+
+    /// Looks for the challenge of the server with a request without a token. Returns the status, too.
+    async fn probe(&self) -> Result<(u16, Challenge), OAuthError> {
+        let body = message::encode_request(1, "server/discover", &probe_params());
+        let headers = [
+            ("accept", "application/json, text/event-stream"),
+            ("content-type", "application/json"),
+            ("mcp-method", "server/discover"),
+            ("mcp-protocol-version", MODERN),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let request = ConnectorRequest { method: "POST", headers, body };
+        let sent =
+            tokio::time::timeout(PROBE_TIMEOUT, self.connector.send(&self.name, &self.endpoint, request))
+                .await;
+        match sent {
+            // Legacy servers may protect single methods only; their metadata say more.
+            Ok(Ok(response)) => {
+                Ok((response.status, Challenge::from_headers(&response.headers).unwrap_or_default()))
+            }
+            Ok(Err(error)) => Err(OAuthError::new(error.to_string())),
+            Err(_) => Err(OAuthError::new("the server did not answer".to_owned())),
+        }
+    }
+
+    fn new_flow(&self) -> FlowClient {
+        FlowClient::new(self.name.clone(), self.endpoint.clone(), Arc::clone(&self.connector))
+    }
+
+    /// Asks the user. Credentials are saved only if everything succeeded.
+    async fn authorize(&self, challenge: &Challenge) -> Result<(), OAuthError> {
+        let Some(handler) = &self.handler else {
+            return Err(OAuthError::new("nobody can be asked".to_owned()));
+        };
+        let flow = self.new_flow();
+        let before = self.current();
+        let known = before.as_ref().map(|before| before.issuer.as_str());
+        let found = discovery::discover(&flow, &self.settings, challenge, known).await?;
+        // A client and scopes belong to their issuer.
+        let before = before.filter(|before| before.issuer == found.server.issuer);
+        let client = before.as_ref().map(|before| before.client.clone());
+        let port =
+            client.as_ref().and_then(|client| LoopbackListener::port_of(client.redirect_uri.as_deref()?));
+        let listener = LoopbackListener::bind(self.settings.redirect_port, port).await?;
+        let redirect_uri = &listener.redirect_uri;
+        let client =
+            registration::obtain_client(&flow, &self.settings, &found.server, client, redirect_uri).await?;
+        let scopes = self.select_scopes(challenge, &found, before.as_ref());
+        let authorization = Authorization::new(&found, &client, redirect_uri, &scopes)?;
+        let query = self.ask(&**handler, &listener, &authorization).await?;
+        let code = authorization.read_answer(&query, &flow)?;
+        let (endpoint, resource) = (found.server.token_endpoint, found.resource.resource);
+        let grant =
+            TokenGrant::Code { code: code.expose(), verifier: authorization.verifier.expose(), redirect_uri };
+        let (tokens, granted) = token::request_tokens(&flow, &endpoint, &client, &grant, &resource).await?;
+        let facts = GrantFacts { issuer: found.server.issuer, resource, token_endpoint: endpoint, client };
+        self.store(Credentials::new(&self.endpoint, facts, tokens, scopes, granted)).await
+    }
+
+    /// The scopes of the policy; otherwise those of the challenge, or those of the resource, with what was requested
+    /// before.
+    fn select_scopes(
+        &self,
+        challenge: &Challenge,
+        found: &Discovered,
+        before: Option<&Credentials>,
+    ) -> BTreeSet<String> {
+        let mut scopes = match &self.settings.scopes {
+            Some(scopes) => scopes.clone(),
+            None => {
+                let named = if challenge.scopes.is_empty() {
+                    challenge::collect_scopes(found.resource.scopes_supported.iter().map(String::as_str))
+                } else {
+                    challenge.scopes.clone()
+                };
+                let earlier = before.into_iter().flat_map(|before| before.requested.union(&before.wanted));
+                named.into_iter().chain(earlier.cloned()).collect()
+            }
+        };
+        // For a refresh token. Alone, it would take the place of the server's default scopes.
+        if !scopes.is_empty() && found.server.scopes_supported.iter().any(|scope| scope == OFFLINE_ACCESS) {
+            scopes.insert(OFFLINE_ACCESS.to_owned());
+        }
+        scopes
+    }
+
+    /// Shows the URL and waits for the answer.
+    async fn ask(
+        &self,
+        handler: &dyn AuthorizationHandler,
+        listener: &LoopbackListener,
+        authorization: &Authorization,
+    ) -> Result<String, OAuthError> {
+        let asked = async {
+            let mut answer = pin!(listener.wait_answer(authorization));
+            tokio::select! {
+                answer = &mut answer => return answer,
+                shown = handler.open(self.name.as_str(), authorization.url.as_str()) => {
+                    shown.map_err(|why| OAuthError::new(format!("the user cannot be asked: {why}")))?;
+                }
+            }
+            answer.await
+        };
+        match tokio::time::timeout(USER_TIMEOUT, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(OAuthError::new(format!(
+                "nobody authorized within {}",
+                quantity::show_duration(USER_TIMEOUT)
+            ))),
+        }
+    }
+}
+
+/// The parameters that every request of 2026-07-28 has.
+fn probe_params() -> Value {
+    json!({"_meta": {
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": client_info(),
+    }})
+}
+
+#[cfg(test)]
+#[path = "oauth_tests.rs"]
+mod tests;
