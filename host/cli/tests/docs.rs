@@ -354,6 +354,7 @@ fn every_key_of_the_policy_has_its_row() {
         ("[serve.oauth]", "serve.oauth"),
         ("[audit]", "audit"),
         ("[mcp.x]", "mcp.NAME"),
+        ("[mcp.x.oauth]", "mcp.NAME.oauth"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
         ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),

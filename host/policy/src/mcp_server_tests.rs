@@ -103,6 +103,20 @@ fn an_invalid_section_is_refused() {
         (&format!("[mcp.{}]\nurl = \"https://a\"", "x".repeat(33)), "longer than 32"),
         (&format!("{URL}protocol = \"2025-11-25\""), "legacy"),
         (&format!("{URL}[mcp.a.tool.x]\nunknown = 1"), "unknown"),
+        (&format!("{COMMAND}[mcp.a.oauth]\nscopes = [\"a\"]"), "`oauth` has no effect"),
+        (&format!("{URL}headers = {{ Authorization = \"x\" }}\n[mcp.a.oauth]"), "already set"),
+        (&format!("{URL}[mcp.a.oauth]\nclient_id = \"c\""), "needs `issuer`"),
+        (&format!("{URL}[mcp.a.oauth]\nclient_secret = \"T\""), "needs `client_id`"),
+        (
+            &format!(
+                "{URL}[mcp.a.oauth]\nclient_id = \"c\"\nclient_secret = \"T\"\nissuer = \"https://b.example\""
+            ),
+            "there is no [secrets.\"T\"]",
+        ),
+        (&format!("{URL}[mcp.a.oauth]\nissuer = \"file:///x\""), "no URL"),
+        (&format!("{URL}[mcp.a.oauth]\nclient_metadata_url = \"http://b.example/c\""), "`https` URL"),
+        (&format!("{URL}[mcp.a.oauth]\nscopes = [\"a b\"]"), "no scope"),
+        (&format!("{URL}[mcp.a.oauth]\nredirect_port = 0"), "1 to 65535"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");

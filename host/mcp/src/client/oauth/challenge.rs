@@ -42,7 +42,7 @@ impl Challenge {
             };
             match (scheme, &found) {
                 (Some(scheme), None) if scheme.eq_ignore_ascii_case("bearer") => {
-                    found = Some(Self::default())
+                    found = Some(Self::default());
                 }
                 // The next challenge.
                 (Some(_), Some(_)) => break,
