@@ -237,7 +237,8 @@ impl Authenticator {
         }
         if self.handler.is_none() {
             return Err(OAuthError::new(format!(
-                "it requires a login: run `toolbay mcp login {}`",
+                "it requires a login; run `toolbay mcp login {0}`, or write in the policy: [mcp.{0}] bearer = \"NAME\" \
+                 and [secrets.NAME]",
                 self.name
             )));
         }
