@@ -34,6 +34,8 @@ use toolbay_mcp::{KeyFetcher, McpHttpServer, Options, Server, ShutdownSignals};
 
 /// The prefix of the suite's resource URIs.
 const BASE: &str = "test://";
+/// After this time a call becomes a task. The suite polls a task for ten seconds.
+const TASK_AFTER: Duration = Duration::from_secs(4);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -45,7 +47,7 @@ async fn main() -> Result<()> {
     registry.register(of_plugin(&host)?)?;
     registry.register(tools::all()?)?;
     registry.register(triggers(&registry)?)?;
-    let options = Options { logging: true, task_after: Duration::from_secs(5), ..Options::default() };
+    let options = Options { logging: true, task_after: TASK_AFTER, ..Options::default() };
     let server = Server::new(registry, host.pipeline().clone(), Filter::default(), options);
     let changed = server.clone();
     events.listen(move |_| changed.notify_changed());

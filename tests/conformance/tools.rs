@@ -199,7 +199,7 @@ fn rounds() -> Result<Vec<ToolEntry>, DefinitionError> {
     ])
 }
 
-/// The tools that the suite calls to test tasks.
+/// The tools that the suite calls to test tasks. `failing_job` and `test_tool_with_task` need a client with tasks.
 fn tasks() -> Result<Vec<ToolEntry>, DefinitionError> {
     let named = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     let greet = tool("greet").input_schema(named).run(|args, _| async move {
@@ -210,9 +210,20 @@ fn tasks() -> Result<Vec<ToolEntry>, DefinitionError> {
         tokio::time::sleep(Duration::from_secs_f64(args["seconds"].as_f64().unwrap_or_default())).await;
         Ok(ToolOutput::text(format!("computed {}", args["label"])))
     })?;
-    let failing = slow("failing_job").run(|_, _| async move {
+    let failing = slow("failing_job").tag("task_required").run(|_, _| async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Err(ToolError::new(ErrorCode::ExecutionFailed, "it always fails"))
+    })?;
+    // The suite's client has no roots, which is an error of the protocol.
+    let unanswerable = slow("protocol_error_job")
+        .run(|_, ctx| async move { Ok(said(&client(&ctx)?.ask(vec![roots("client_roots")]).await?)) })?;
+    // Not slow: it asks before it becomes a task, and then runs for longer than `task_after`.
+    let escalating = tool("test_tool_with_task").tag("task_required").timeout(Duration::from_secs(120));
+    let escalating = escalating.run(|_, ctx| async move {
+        let asks = vec![form("user_name", "What is your name?", "name", "string")];
+        let answers = client(&ctx)?.ask(asks).await?;
+        tokio::time::sleep(crate::TASK_AFTER + Duration::from_secs(1)).await;
+        Ok(said(&answers))
     })?;
     let delete = slow("confirm_delete").run(|_, ctx| async move {
         let answers = client(&ctx)?.ask(vec![form("confirm", "Delete it?", "confirm", "boolean")]).await?;
@@ -225,7 +236,7 @@ fn tasks() -> Result<Vec<ToolEntry>, DefinitionError> {
         ];
         Ok(said(&client(&ctx)?.ask(asks).await?))
     })?;
-    Ok(vec![greet, compute, failing, delete, multi])
+    Ok(vec![greet, compute, failing, unanswerable, escalating, delete, multi])
 }
 
 /// A schema with features of JSON Schema 2020-12, which must arrive unchanged.

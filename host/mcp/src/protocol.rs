@@ -9,6 +9,7 @@ pub(crate) mod event_streams;
 mod event_streams_tests;
 pub(crate) mod incoming;
 pub(crate) mod legacy;
+pub(crate) mod legacy_tasks;
 pub(crate) mod lifecycle;
 pub(crate) mod message;
 pub(crate) mod mirror;

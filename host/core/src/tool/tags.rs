@@ -32,6 +32,8 @@ pub const NETWORK: &str = "network";
 pub const FILE_SYSTEM: &str = "file_system";
 /// The tool is slow.
 pub const SLOW: &str = "slow";
+/// Calls of the tool outlast what clients wait for: over MCP they need a client that supports tasks.
+pub const TASK_REQUIRED: &str = "task_required";
 /// The tool can access programs, credentials or private networks.
 pub const PRIVILEGED: &str = "privileged";
 

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rmcp::model::{CreateTaskResult, ErrorData, InputRequiredResult, LoggingLevel, RequestId};
+use rmcp::model::{
+    ClientCapabilities, CreateTaskResult, ErrorCode, ErrorData, InputRequiredResult, LoggingLevel, RequestId,
+    Task,
+};
 use serde::Deserialize;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -26,6 +29,7 @@ use toolbay_core::tool::tags;
 use toolbay_policy::capability::CapabilityKind;
 
 use crate::protocol::incoming::ClientRequest;
+use crate::protocol::legacy_tasks::{self, LegacyCreateTaskResult, TaskMetadata};
 use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::Destination;
 use crate::protocol::progress::{self, ProgressScale};
@@ -33,7 +37,7 @@ use crate::server::client_dialog::{ClientDialog, RetryInput};
 use crate::server::convert::{self, CallToolResult};
 use crate::server::outbox::OutboxPermit;
 use crate::server::request::{EncodedResult, RequestContext};
-use crate::server::tasks::CallTask;
+use crate::server::tasks::{CallTask, MAX_TASKS};
 use crate::server::{Server, SessionOwner};
 
 /// How long a cancelled call has to end and be recorded before it is dropped. Shorter than the 2 s that the stdio
@@ -58,13 +62,26 @@ struct CallParams {
     name: String,
     input_responses: Option<BTreeMap<String, Value>>,
     request_state: Option<String>,
+    /// The request of a legacy client to run the call as a task. Newer revisions ignore it.
+    task: Option<Value>,
+}
+
+/// Whether a call becomes a task.
+#[derive(Debug, Clone, Copy)]
+enum TaskMode {
+    /// Never: the client cannot poll.
+    Never,
+    /// At once if the tool is slow, else after a while.
+    WhenLong,
+    /// At once, since the legacy client asked for it, with its wish for the task's life.
+    Requested { ttl: Option<Duration> },
 }
 
 /// The outcome of a call.
 enum CallOutcome {
     Complete(Box<CallToolResult>),
     InputRequired(InputRequiredResult),
-    Task(CreateTaskResult),
+    Task(Task),
 }
 
 /// One running call.
@@ -76,10 +93,36 @@ struct InFlightCall {
     arguments: Arc<str>,
     dialog: Arc<ClientDialog>,
     cancel: CancellationToken,
-    /// Whether the call may become a task.
-    may_become_task: bool,
+    task_mode: TaskMode,
     _permit: OwnedSemaphorePermit,
     _tracked: TaskTrackerToken,
+}
+
+impl TaskMode {
+    /// Determines the mode of a call. `requested` is its `task` parameter.
+    fn new(context: &RequestContext, requested: Option<Value>) -> Result<Self, serde_json::Error> {
+        Ok(match (context.era, requested) {
+            (Era::Modern, _) if context.capabilities.supports_tasks() => Self::WhenLong,
+            (Era::Legacy, Some(wish)) if legacy_tasks::are_supported(context.version.as_ref()) => {
+                let TaskMetadata { ttl } = serde_json::from_value(wish)?;
+                Self::Requested { ttl: ttl.map(Duration::from_millis) }
+            }
+            (Era::Modern | Era::Legacy, _) => Self::Never,
+        })
+    }
+
+    /// Whether the call may become a task.
+    fn may_become_task(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+
+    /// The life of the task: as the client wishes, and at most `most`.
+    fn life(self, most: Duration) -> Duration {
+        match self {
+            Self::Requested { ttl: Some(ttl) } => ttl.min(most),
+            Self::Requested { ttl: None } | Self::WhenLong | Self::Never => most,
+        }
+    }
 }
 
 /// The outcome of a call, with the outbox reservation of its response.
@@ -90,11 +133,14 @@ impl CallOutcome {
         Self::Complete(Box::new(result.with_server_info(era)))
     }
 
-    fn answer(&self, id: &RequestId, room: Option<OutboxPermit>) -> EncodedResult {
-        match self {
-            Self::Complete(result) => EncodedResult::new(id, result, room),
-            Self::InputRequired(result) => EncodedResult::new(id, result, None),
-            Self::Task(created) => EncodedResult::new(id, created, None),
+    fn answer(self, id: &RequestId, era: Era, room: Option<OutboxPermit>) -> EncodedResult {
+        match (self, era) {
+            (Self::Complete(result), _) => EncodedResult::new(id, &result, room),
+            (Self::InputRequired(result), _) => EncodedResult::new(id, &result, None),
+            (Self::Task(task), Era::Modern) => EncodedResult::new(id, &CreateTaskResult::new(task), None),
+            (Self::Task(task), Era::Legacy) => {
+                EncodedResult::new(id, &LegacyCreateTaskResult { task: task.into() }, None)
+            }
         }
     }
 }
@@ -112,14 +158,15 @@ impl ClientContext {
         request: ClientRequest,
         context: RequestContext,
     ) -> Result<EncodedResult, ErrorData> {
-        let CallParams { name: tool, input_responses, request_state } = request.params()?;
+        let CallParams { name: tool, input_responses, request_state, task } = request.params()?;
         let era = context.era;
+        let task_mode = TaskMode::new(&context, task).map_err(|_| request.invalid_params())?;
         if request.arguments.as_ref().is_some_and(|arguments| !arguments.starts_with('{')) {
             return Err(request.invalid_params());
         }
         let arguments = request.arguments.unwrap_or_default();
         let id = context.id.clone();
-        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(&id, None);
+        let refused = |result: CallToolResult| CallOutcome::complete(result, era).answer(&id, era, None);
         tokio::select! {
             () = self.server.wait_callable(&tool) => {}
             () = self.server.calls.shutdown.cancelled() => return Ok(refused(convert::shutdown_result())),
@@ -129,10 +176,12 @@ impl ClientContext {
             tracing::warn!(most, "a call was refused: too many calls in flight");
             return Ok(refused(convert::busy_result(most)));
         };
-        let as_task = era == Era::Modern && context.capabilities.supports_tasks();
         // A task continues after its request has ended.
         let ended = context.cancel.clone();
-        let cancel = if as_task { CancellationToken::new() } else { ended.child_token() };
+        let cancel = match task_mode.may_become_task() {
+            true => CancellationToken::new(),
+            false => ended.child_token(),
+        };
         let dialog = self.dialog(&context, cancel.clone());
         let input = RetryInput { responses: input_responses, state: request_state };
         dialog.accept_input(input, &self.server.state_signer, || {
@@ -145,16 +194,16 @@ impl ClientContext {
             arguments,
             dialog,
             cancel,
-            may_become_task: as_task,
+            task_mode,
             _permit: permit,
             _tracked: self.server.calls.tracker.token(),
         };
-        let (outcome, room) = match as_task {
+        let (outcome, room) = match task_mode.may_become_task() {
             // Boxed to keep the common future small.
             true => Box::pin(call.run_as_task(&ended)).await?,
             false => call.run().await?,
         };
-        Ok(outcome.answer(&id, room))
+        Ok(outcome.answer(&id, era, room))
     }
 
     /// Creates the dialog with the client of a request.
@@ -184,28 +233,33 @@ impl ClientContext {
 }
 
 impl InFlightCall {
-    /// Runs the call as a task: at once if the tool is slow, else after
+    /// Runs the call as a task: at once if the tool is slow or the client asked for it, else after
     /// [`Options::task_after`](crate::Options::task_after).
     async fn run_as_task(self, request: &CancellationToken) -> CallCompletion {
         let (client, dialog, cancel) =
             (Arc::clone(&self.client), Arc::clone(&self.dialog), self.cancel.clone());
-        let options = &client.server.options;
+        let (options, era) = (&client.server.options, self.context.era);
+        let life = self.task_mode.life(options.task_ttl);
         let open = || {
             let tasks = &client.server.tasks;
-            let opened = tasks.create(&client.owner.session_id, cancel.clone(), options.task_ttl);
+            let opened = tasks.create(&client.owner.session_id, cancel.clone(), life);
             if opened.is_none() {
                 tracing::warn!("a long call did not become a task: the limit on tasks is reached");
             }
             opened
         };
-        let slow = self.is_slow();
+        let requested = matches!(self.task_mode, TaskMode::Requested { .. });
+        let at_once = requested || self.has_tag(tags::SLOW);
         // Promoted before it starts, so that its first input request already belongs to the task.
-        let mut task = if slow { dialog.promote_to_task(open) } else { None };
+        let mut task = if at_once { dialog.promote_to_task(open) } else { None };
+        if requested && task.is_none() {
+            return Err(too_many_tasks());
+        }
         // `supervise_task` or this future owns the call.
         let mut running = tokio::spawn(self.run());
         // Dropping this future cancels the call.
         let gone = cancel.clone().drop_guard();
-        if !slow {
+        if !at_once {
             tokio::select! {
                 biased;
                 ended = &mut running => return ended.unwrap_or_else(|_| Err(panic_error())),
@@ -224,15 +278,15 @@ impl InFlightCall {
             }
             return running.await.unwrap_or_else(|_| Err(panic_error()));
         };
-        let created = task.create_result();
+        let created = task.summary();
         gone.disarm();
         // Ends when the task expires or the client disconnects.
-        tokio::spawn(supervise_task(client, task, running));
+        tokio::spawn(supervise_task(client, task, era, running));
         Ok((CallOutcome::Task(created), None))
     }
 
-    fn is_slow(&self) -> bool {
-        self.client.server.view().get_callable(&self.tool).is_some_and(|entry| entry.has_tag(tags::SLOW))
+    fn has_tag(&self, tag: &str) -> bool {
+        self.client.server.view().get_callable(&self.tool).is_some_and(|entry| entry.has_tag(tag))
     }
 
     async fn run(self) -> CallCompletion {
@@ -240,6 +294,12 @@ impl InFlightCall {
         let complete = |result: CallToolResult| (CallOutcome::complete(result, era), None);
         let view = server.view();
         let entry = view.get(&self.tool);
+        if !self.task_mode.may_become_task()
+            && entry.is_some_and(|entry| entry.has_tag(tags::TASK_REQUIRED))
+            && view.get_callable(&self.tool).is_some()
+        {
+            return Err(task_required(&self.tool, era));
+        }
         // Reserved before any work, so that results for a client that does not read are bounded.
         let outbox = &self.context.origin.outbox;
         let room = tokio::select! {
@@ -251,9 +311,10 @@ impl InFlightCall {
             Ok(room) => room,
             Err(full) => return Ok(complete(convert::fault_result(full))),
         };
-        let (sink, events) = (self.context.meta.get_progress_token().is_some() || self.may_become_task)
-            .then(progress::channel)
-            .unzip();
+        let (sink, events) = (self.context.meta.get_progress_token().is_some()
+            || self.task_mode.may_become_task())
+        .then(progress::channel)
+        .unzip();
         let turn = TurnContext {
             budget_chars: server.options.budget_chars,
             cancel: self.cancel.clone(),
@@ -343,7 +404,7 @@ impl InFlightCall {
     /// the result with a new one, but not its revocation.
     async fn credential_expired(&self) {
         match &self.context.origin.validity {
-            Some(validity) if self.may_become_task => validity.revoked().await,
+            Some(validity) if self.task_mode.may_become_task() => validity.revoked().await,
             Some(validity) => validity.expired().await,
             None => std::future::pending().await,
         }
@@ -404,6 +465,7 @@ impl Drop for ClientContext {
 async fn supervise_task(
     client: Arc<ClientContext>,
     task: Arc<CallTask>,
+    era: Era,
     mut running: JoinHandle<CallCompletion>,
 ) {
     let ends = tokio::time::sleep_until(task.expires_at().into());
@@ -420,7 +482,10 @@ async fn supervise_task(
         }
     };
     let result = ended.unwrap_or_else(|_| Err(panic_error())).and_then(|(outcome, _)| match outcome {
-        CallOutcome::Complete(result) => {
+        CallOutcome::Complete(mut result) => {
+            if era == Era::Legacy {
+                result.set_related_task(task.id());
+            }
             to_raw_value(&result).map_err(|error| ErrorData::internal_error(error.to_string(), None))
         }
         // A call with an open input request is never promoted to a task.
@@ -435,6 +500,31 @@ async fn supervise_task(
         () = client.closed.cancelled() => {}
     }
     tasks.remove(&task);
+}
+
+/// The error for a tool that runs only as a task, if the client cannot poll or did not ask for a task.
+fn task_required(tool: &str, era: Era) -> ErrorData {
+    match era {
+        Era::Modern => ErrorData::missing_required_client_capability(
+            ClientCapabilities::builder().enable_tasks().build(),
+        ),
+        // The code that 2025-11-25 defines for this case.
+        Era::Legacy => {
+            let text = format!(
+                "`{tool}` runs only as a task: call it with `task`, in protocol version 2025-11-25 or later"
+            );
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
+        }
+    }
+}
+
+/// The error for a client that asked for a task and gets none.
+fn too_many_tasks() -> ErrorData {
+    let text = format!(
+        "no task is available: a client may have {MAX_TASKS} tasks, and their results are bounded; call without \
+         `task`, or retry when earlier tasks have expired"
+    );
+    ErrorData::internal_error(text, None)
 }
 
 /// The error after a call has panicked.

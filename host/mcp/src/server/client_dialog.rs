@@ -5,6 +5,7 @@
 //! | legacy | a request to the client, such as `elicitation/create`, while the call waits |
 //! | modern | the call ends with `InputRequiredResult`, and the client retries it with the answers and the state ([`crate::protocol::request_state`]) |
 //! | modern, as a task | the task shows its input requests and waits |
+//! | legacy, as a task | the task waits; its client gets the request while it waits for the result |
 //!
 //! Only capabilities that the client declared are used.
 
@@ -28,6 +29,7 @@ use toolbay_core::call::dialog::{Dialog, DialogError, DialogRequest, DialogReque
 use toolbay_core::tool::canonical;
 use toolbay_policy::text::escape_hidden;
 
+use crate::protocol::legacy_tasks;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::outbound::{Destination, Outbound};
 use crate::protocol::request_state::{RequestStatePayload, RequestStateSigner};
@@ -40,7 +42,7 @@ const APPROVAL_KEY: &str = "toolbay/approve";
 /// Longest arguments in an approval form, in characters.
 const MAX_SHOWN_ARGS: usize = 2000;
 /// Most open input requests of one call.
-const MAX_OPEN_REQUESTS: usize = 16;
+pub(crate) const MAX_OPEN_REQUESTS: usize = 16;
 /// Most responses in one retry.
 const MAX_RESPONSES: usize = 32;
 /// Longest parameters of an input request, in bytes.
@@ -227,9 +229,10 @@ impl ClientDialog {
             }
             to_input_request(ask).map_err(DialogError::Failed)?;
         }
-        match self.era {
-            Era::Legacy => self.ask_client(asks).await,
-            Era::Modern => self.lookup_answers(asks, proof).await,
+        match (self.era, self.task()) {
+            (Era::Legacy, Some(task)) => task.ask(asks).await,
+            (Era::Legacy, None) => self.ask_client(asks).await,
+            (Era::Modern, _) => self.lookup_answers(asks, proof).await,
         }
     }
 
@@ -237,22 +240,12 @@ impl ClientDialog {
     async fn ask_client(&self, asks: Vec<DialogRequest>) -> Result<Vec<Value>, DialogError> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
-            let request = to_input_request(&ask).map_err(DialogError::Failed)?;
-            let request = serde_json::to_value(request).unwrap_or_default();
-            let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
-            let none = json!({});
-            let params = request.get("params").unwrap_or(&none);
             let answer = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(DialogError::Failed("the call was cancelled".to_owned())),
-                answer = self.outbound.request(method, params, &self.request_id) => answer,
+                answer = send_input_request(&self.outbound, &ask, None, &self.request_id) => answer,
             };
-            let answer =
-                answer.map_err(|problem| DialogError::Failed(escape_hidden(&problem).into_owned()))?;
-            if !is_valid_answer(ask.kind, &answer) {
-                return Err(DialogError::Failed("the client sent an invalid response".to_owned()));
-            }
-            answers.push(answer);
+            answers.push(answer.map_err(DialogError::Failed)?);
         }
         Ok(answers)
     }
@@ -302,6 +295,34 @@ impl ClientDialog {
             }
         }
         Ok(answers)
+    }
+}
+
+/// Sends an input request to a legacy client while serving its request `of`, and waits for a valid response. `task` is
+/// the id of the task that requests the input.
+///
+/// # Errors
+/// The client disconnected, or answered with an error or nonsense.
+pub(crate) async fn send_input_request(
+    outbound: &Outbound,
+    ask: &DialogRequest,
+    task: Option<&str>,
+    of: &RequestId,
+) -> Result<Value, String> {
+    let request = serde_json::to_value(to_input_request(ask)?).unwrap_or_default();
+    let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
+    let mut params = request.get("params").cloned().unwrap_or_else(|| json!({}));
+    if let (Some(task), Some(params)) = (task, params.as_object_mut()) {
+        let meta = params.entry("_meta").or_insert_with(|| json!({}));
+        if let Some(meta) = meta.as_object_mut() {
+            meta.insert(legacy_tasks::RELATED_TASK.to_owned(), legacy_tasks::related_task(task));
+        }
+    }
+    let answer = outbound.request(method, &params, of).await;
+    let answer = answer.map_err(|problem| escape_hidden(&problem).into_owned())?;
+    match is_valid_answer(ask.kind, &answer) {
+        true => Ok(answer),
+        false => Err("the client sent an invalid response".to_owned()),
     }
 }
 

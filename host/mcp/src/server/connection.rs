@@ -13,13 +13,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rmcp::model::{
-    CancelTaskParams, ClientCapabilities, CompleteRequestParams, CompletionInfo, DiscoverResult, EmptyObject,
-    ErrorCode, ErrorData, GetPromptRequestParams, GetTaskParams, InitializeResult, JsonObject,
-    ProtocolVersion, ReadResourceRequestParams, Reference, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
-    SubscriptionsListenResult, TASKS_EXTENSION_ID, TaskAckResult, UnsubscribeRequestParams, UpdateTaskParams,
+    CompleteRequestParams, CompletionInfo, DiscoverResult, EmptyObject, ErrorCode, ErrorData,
+    GetPromptRequestParams, JsonObject, ProtocolVersion, ReadResourceRequestParams, Reference,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    SubscriptionsListenRequestParams, SubscriptionsListenResult, TASKS_EXTENSION_ID,
+    UnsubscribeRequestParams,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use toolbay_core::call::dialog::{Dialog, DialogRequestKind};
@@ -27,6 +27,7 @@ use toolbay_core::call::dialog::{Dialog, DialogRequestKind};
 use crate::client::ResourceAddress;
 use crate::protocol::event_stream::EncodedResponse;
 use crate::protocol::incoming::ClientRequest;
+use crate::protocol::legacy_tasks;
 use crate::protocol::lifecycle::{Era, Lifecycle, RequestTerms};
 use crate::protocol::message::RpcResult;
 use crate::protocol::outbound::{MessageSink, Outbound};
@@ -39,6 +40,7 @@ use crate::server::{Options, Server};
 use crate::server::{convert, outputs, prompts_and_resources, session_attachments};
 
 mod listing;
+mod tasks;
 
 /// Open `subscriptions/listen` requests of one connection. A client needs one, and each costs a task.
 const MAX_LISTENERS: usize = 16;
@@ -215,10 +217,8 @@ impl McpConnection {
                 self.client.set_log_level(level);
                 EncodedResult::new(id, &EmptyObject {}, None)
             }
-            "tasks/get" | "tasks/update" | "tasks/cancel" => {
-                self.handle_task_request(&request, &context).await?
-            }
-            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+            method if method.starts_with("tasks/") => self.handle_task_request(&request, &context).await?,
+            method => return Err(unknown_method(method)),
         })
     }
 
@@ -260,10 +260,16 @@ impl McpConnection {
         info
     }
 
-    fn initialize(&self, context: &RequestContext) -> InitializeResult {
+    fn initialize(&self, context: &RequestContext) -> Value {
         let mut info = self.server_config();
         info.protocol_version = context.version.clone().unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        info
+        let declares_tasks = legacy_tasks::are_supported(Some(&info.protocol_version));
+        // Capabilities and text always serialize.
+        let mut result = serde_json::to_value(info).unwrap_or_default();
+        if declares_tasks {
+            legacy_tasks::declare(&mut result);
+        }
+        result
     }
 
     fn discover(&self) -> DiscoverResult {
@@ -347,35 +353,10 @@ impl McpConnection {
             }
         }
     }
+}
 
-    /// Handles the `tasks/…` methods, for clients that support tasks.
-    async fn handle_task_request(
-        &self,
-        request: &ClientRequest,
-        context: &RequestContext,
-    ) -> Result<EncodedResult, ErrorData> {
-        if !context.capabilities.supports_tasks() {
-            let wanted = ClientCapabilities::builder().enable_tasks().build();
-            return Err(ErrorData::missing_required_client_capability(wanted));
-        }
-        let (tasks, owner) = (&self.server().tasks, &self.client.owner.session_id);
-        match request.method.as_str() {
-            "tasks/get" => {
-                let GetTaskParams { task_id, .. } = request.params()?;
-                let room = self.reserve_outbox(context, tasks.result_bytes(owner, &task_id)).await?;
-                return Ok(context.complete_response(tasks.view(owner, &task_id)?, None, Some(room)));
-            }
-            "tasks/update" => {
-                let UpdateTaskParams { task_id, input_responses, .. } = request.params()?;
-                tasks.accept_responses(owner, &task_id, input_responses)?;
-            }
-            _ => {
-                let CancelTaskParams { task_id, .. } = request.params()?;
-                tasks.cancel(owner, &task_id)?;
-            }
-        }
-        Ok(EncodedResult::new(&context.id, &TaskAckResult::new(), None))
-    }
+fn unknown_method(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)
 }
 
 pub(super) fn to_millis(time: Duration) -> u64 {

@@ -21,9 +21,11 @@ use toolbay_core::pipeline::CallResult;
 use toolbay_core::registry::view::ToolEntry;
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::content::{self, BlockBody, ResourceBody, ToolError, ToolOutput};
+use toolbay_core::tool::tags;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::output::Truncation;
 
+use crate::protocol::legacy_tasks::{self, TaskSupport, ToolExecution};
 use crate::protocol::lifecycle::Era;
 use crate::protocol::mirror::HeaderMirror;
 use crate::protocol::{legacy, message};
@@ -66,6 +68,11 @@ impl CallToolResult {
         Self { result_type: None, content, structured_content: None, is_error, meta }
     }
 
+    /// Names the task of this result, as 2025-11-25 requires.
+    pub(crate) fn set_related_task(&mut self, id: &str) {
+        self.meta.put(legacy_tasks::RELATED_TASK, &legacy_tasks::related_task(id));
+    }
+
     /// Adds the members that the era requires in each result.
     pub(crate) fn with_server_info(mut self, era: Era) -> Self {
         if era == Era::Modern {
@@ -102,7 +109,9 @@ pub(crate) fn server_info_meta() -> &'static MetaObject {
 /// The serialized forms of a tool, created on first use.
 #[derive(Default)]
 struct CachedToolForms {
-    json: [OnceLock<Box<RawValue>>; 2],
+    legacy: OnceLock<Box<RawValue>>,
+    legacy_with_tasks: OnceLock<Box<RawValue>>,
+    modern: OnceLock<Box<RawValue>>,
     fingerprint: OnceLock<u64>,
     mirror: OnceLock<HeaderMirror>,
 }
@@ -113,18 +122,61 @@ fn cached_forms(entry: &ToolEntry) -> Option<&CachedToolForms> {
 }
 
 /// A tool in the result of `tools/list`, serialized only once.
-pub(crate) struct ToolListItem<'a>(pub(crate) &'a ToolEntry, pub(crate) Era);
+pub(crate) struct ToolListItem<'a>(pub(crate) &'a ToolEntry, pub(crate) ToolForm);
+
+/// The form of a tool in the revision of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ToolForm {
+    /// Before 2026-07-28, without tasks.
+    Legacy,
+    /// With the member `execution` of 2025-11-25.
+    LegacyWithTasks,
+    /// Since 2026-07-28.
+    Modern,
+}
+
+impl ToolForm {
+    /// The form for a protocol version.
+    pub(crate) fn from_version(version: Option<&ProtocolVersion>) -> Self {
+        match Era::from_version(version) {
+            Era::Modern => Self::Modern,
+            Era::Legacy if legacy_tasks::are_supported(version) => Self::LegacyWithTasks,
+            Era::Legacy => Self::Legacy,
+        }
+    }
+
+    fn to_json(self, entry: &ToolEntry) -> Box<RawValue> {
+        #[derive(Serialize)]
+        struct ToolWithExecution {
+            #[serde(flatten)]
+            tool: Tool,
+            execution: ToolExecution,
+        }
+        let written = match self {
+            Self::Legacy => to_raw_value(&to_mcp_tool(entry, Era::Legacy)),
+            Self::LegacyWithTasks => {
+                let required = entry.has_tag(tags::TASK_REQUIRED);
+                let task_support = if required { TaskSupport::Required } else { TaskSupport::Optional };
+                let tool = to_mcp_tool(entry, Era::Legacy);
+                to_raw_value(&ToolWithExecution { tool, execution: ToolExecution { task_support } })
+            }
+            Self::Modern => to_raw_value(&to_mcp_tool(entry, Era::Modern)),
+        };
+        // Text and JSON always serialize.
+        written.unwrap_or_default()
+    }
+}
 
 impl Serialize for ToolListItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(entry, era) = *self;
-        let Some(kept) = cached_forms(entry) else { return to_mcp_tool(entry, era).serialize(serializer) };
-        let [legacy, modern] = &kept.json;
-        let written = if era == Era::Legacy { legacy } else { modern };
-        // Text and JSON always serialize.
-        written
-            .get_or_init(|| to_raw_value(&to_mcp_tool(entry, era)).unwrap_or_default())
-            .serialize(serializer)
+        let Self(entry, form) = *self;
+        let Some(cached) = cached_forms(entry) else { return form.to_json(entry).serialize(serializer) };
+        let written = match form {
+            ToolForm::Legacy => &cached.legacy,
+            ToolForm::LegacyWithTasks => &cached.legacy_with_tasks,
+            ToolForm::Modern => &cached.modern,
+        };
+        written.get_or_init(|| form.to_json(entry)).serialize(serializer)
     }
 }
 

@@ -1,8 +1,13 @@
-//! Long calls as tasks (`io.modelcontextprotocol/tasks`): the client gets a task id, at once or after a while, and
-//! polls for the result. Most clients time out requests after 60 s, even with progress.
+//! Long calls as tasks: the client gets a task id, at once or after a while, and polls for the result. Most clients time
+//! out requests after 60 s, even with progress.
 //!
-//! Only clients of 2026-07-28 that declare the capability get tasks. A task belongs to its owner and has an unguessable
-//! id. The number, size and age of tasks are bounded. A call that exceeds a limit stays an ordinary call.
+//! | revision | who decides | result |
+//! |---|---|---|
+//! | 2026-07-28, with the extension `io.modelcontextprotocol/tasks` | the server | in `tasks/get` |
+//! | 2025-11-25 | the client, for each call | of `tasks/result`, which waits for it |
+//!
+//! A task belongs to its owner and has an unguessable id. The number, size and age of tasks are bounded. A call that
+//! exceeds a limit stays an ordinary call, unless its client asked for a task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,17 +15,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use rmcp::model::{CreateTaskResult, ErrorData, InputRequests, Task as TaskHead, TaskStatus};
+use rmcp::model::{ErrorData, InputRequests, Task as TaskHead, TaskStatus};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::timestamp;
 use toolbay_core::call::dialog::{DialogError, DialogRequest};
 
 use crate::protocol::request_state::random_hex_name;
-use crate::server::client_dialog::{self, is_valid_answer};
+use crate::server::client_dialog::{self, MAX_OPEN_REQUESTS, is_valid_answer};
 use crate::server::connection::to_millis;
 
 /// Most tasks of one client, including finished ones.
@@ -36,6 +41,30 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest status message, in characters.
 const MAX_STATUS_MESSAGE: usize = 500;
 
+/// Bounds on tasks.
+#[derive(Debug, Clone, Copy)]
+struct TaskLimits {
+    /// Most tasks of one client.
+    count: usize,
+    /// Most tasks of all clients.
+    total_count: usize,
+    /// Most bytes of stored results of one client.
+    bytes: usize,
+    /// Most bytes of stored results of all clients.
+    total_bytes: usize,
+}
+
+impl Default for TaskLimits {
+    fn default() -> Self {
+        Self {
+            count: MAX_TASKS,
+            total_count: MAX_ALL_TASKS,
+            bytes: MAX_TASK_BYTES,
+            total_bytes: MAX_ALL_TASK_BYTES,
+        }
+    }
+}
+
 /// The stage of a task.
 enum TaskStage {
     Working,
@@ -45,10 +74,22 @@ enum TaskStage {
     Cancelled,
 }
 
+impl TaskStage {
+    fn status(&self) -> TaskStatus {
+        match self {
+            Self::Working => TaskStatus::Working,
+            Self::AwaitingInput(_) => TaskStatus::InputRequired,
+            Self::Done { .. } => TaskStatus::Completed,
+            Self::Failed { .. } => TaskStatus::Failed,
+            Self::Cancelled => TaskStatus::Cancelled,
+        }
+    }
+}
+
 /// An input request that waits for its response.
 struct OpenTaskRequest {
     ask: DialogRequest,
-    answer: oneshot::Sender<Value>,
+    answer: oneshot::Sender<Result<Value, String>>,
 }
 
 struct TaskState {
@@ -70,6 +111,8 @@ pub(crate) struct CallTask {
     /// Cancels the call.
     pub(crate) cancel: CancellationToken,
     state: Mutex<TaskState>,
+    /// Notified of each new stage and each change of the open input requests.
+    changes: watch::Sender<()>,
 }
 
 impl fmt::Debug for CallTask {
@@ -84,6 +127,11 @@ impl CallTask {
         self.expires_at
     }
 
+    /// The unguessable id.
+    pub(crate) fn id(&self) -> &str {
+        &self.name
+    }
+
     /// Sets the status message.
     pub(crate) fn set_message(&self, message: &str) {
         let mut inner = self.state.lock();
@@ -93,83 +141,157 @@ impl CallTask {
 
     /// Adds input requests, which the client sees when it polls the task, and waits for all responses.
     pub(crate) async fn ask(&self, asks: Vec<DialogRequest>) -> Result<Vec<Value>, DialogError> {
-        let mut answers = Vec::with_capacity(asks.len());
-        {
-            let mut inner = self.state.lock();
-            let mut open = match std::mem::replace(&mut inner.stage, TaskStage::Working) {
-                TaskStage::Working => BTreeMap::new(),
-                TaskStage::AwaitingInput(open) => open,
-                ended @ (TaskStage::Done { .. } | TaskStage::Failed { .. } | TaskStage::Cancelled) => {
-                    inner.stage = ended;
-                    return Err(DialogError::Failed("the task has ended".to_owned()));
-                }
-            };
-            for ask in asks {
-                inner.requests = inner.requests.saturating_add(1);
-                let (answer, receiver) = oneshot::channel();
-                // Keys are unique over the lifetime of the task.
-                open.insert(format!("{}-{}", ask.key, inner.requests), OpenTaskRequest { ask, answer });
-                answers.push(receiver);
-            }
-            inner.stage = TaskStage::AwaitingInput(open);
-            inner.updated = SystemTime::now();
-        }
+        let answers = self.open_requests(asks)?;
         let mut values = Vec::with_capacity(answers.len());
         for answer in answers {
-            let gone = |_| DialogError::Failed("the task has ended".to_owned());
-            values.push(answer.await.map_err(gone)?);
+            let ended = |_| DialogError::Failed("the task has ended".to_owned());
+            values.push(answer.await.map_err(ended)?.map_err(DialogError::Failed)?);
         }
         Ok(values)
     }
 
+    fn open_requests(
+        &self,
+        asks: Vec<DialogRequest>,
+    ) -> Result<Vec<oneshot::Receiver<Result<Value, String>>>, DialogError> {
+        let mut answers = Vec::with_capacity(asks.len());
+        let mut inner = self.state.lock();
+        let TaskState { stage, requests, updated, .. } = &mut *inner;
+        let mut open = match stage {
+            TaskStage::Working => BTreeMap::new(),
+            TaskStage::AwaitingInput(open) => std::mem::take(open),
+            TaskStage::Done { .. } | TaskStage::Failed { .. } | TaskStage::Cancelled => {
+                return Err(DialogError::Failed("the task has ended".to_owned()));
+            }
+        };
+        // A tool that gave up on a response leaves its request behind.
+        open.retain(|_, one| !one.answer.is_closed());
+        let too_many = open.len() + asks.len() > MAX_OPEN_REQUESTS;
+        for ask in asks.into_iter().filter(|_| !too_many) {
+            *requests = requests.saturating_add(1);
+            let (answer, receiver) = oneshot::channel();
+            // Keys are unique over the lifetime of the task.
+            open.insert(format!("{}-{requests}", ask.key), OpenTaskRequest { ask, answer });
+            answers.push(receiver);
+        }
+        *stage = if open.is_empty() { TaskStage::Working } else { TaskStage::AwaitingInput(open) };
+        *updated = SystemTime::now();
+        self.changes.send_replace(());
+        if too_many {
+            return Err(DialogError::Failed(format!("more than {MAX_OPEN_REQUESTS} input requests at once")));
+        }
+        Ok(answers)
+    }
+
     /// Accepts responses. Those without an open request, or of the wrong shape, are ignored.
     fn accept_responses(&self, responses: BTreeMap<String, Value>) {
+        for (key, value) in responses {
+            if self.open_request(&key).is_some_and(|ask| is_valid_answer(ask.kind, &value)) {
+                self.close_request(&key, Ok(value));
+            }
+        }
+    }
+
+    /// Answers an open input request, or tells its tool why there is no answer. Does nothing if it is no longer open.
+    pub(crate) fn close_request(&self, key: &str, answer: Result<Value, String>) {
         let mut inner = self.state.lock();
         let TaskStage::AwaitingInput(open) = &mut inner.stage else { return };
-        for (key, value) in responses {
-            if open.get(&key).is_some_and(|open| is_valid_answer(open.ask.kind, &value))
-                && let Some(open) = open.remove(&key)
-                && open.answer.send(value).is_err()
-            {
-                tracing::debug!("a response arrived for an input request that is no longer pending");
-            }
+        if let Some(open) = open.remove(key)
+            && open.answer.send(answer).is_err()
+        {
+            tracing::debug!("a response arrived for an input request that is no longer pending");
         }
         if open.is_empty() {
             inner.stage = TaskStage::Working;
         }
         inner.updated = SystemTime::now();
+        self.changes.send_replace(());
     }
 
-    /// The result of `tasks/get`.
-    fn view(&self) -> TaskView {
+    /// An input request without a response.
+    fn open_request(&self, key: &str) -> Option<DialogRequest> {
+        match &self.state.lock().stage {
+            TaskStage::AwaitingInput(open) => open.get(key).map(|open| open.ask.clone()),
+            _ => None,
+        }
+    }
+
+    /// The first input request without a response, with its key.
+    pub(crate) fn next_request(&self) -> Option<(String, DialogRequest)> {
+        match &self.state.lock().stage {
+            TaskStage::AwaitingInput(open) => {
+                open.iter().next().map(|(key, open)| (key.clone(), open.ask.clone()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until an input request is no longer open.
+    pub(crate) async fn request_closed(&self, key: &str) {
+        let mut changes = self.changes.subscribe();
+        while self.open_request(key).is_some() {
+            // The task owns the sender.
+            drop(changes.changed().await);
+        }
+    }
+
+    /// Waits until the task has ended or has an input request.
+    pub(crate) async fn wait_result_or_request(&self) {
+        let mut changes = self.changes.subscribe();
+        while self.state.lock().stage.status() == TaskStatus::Working {
+            drop(changes.changed().await);
+        }
+    }
+
+    /// The result of the request that became this task, or its error. `None` until the task has ended.
+    pub(crate) fn result(&self) -> Option<Result<Box<RawValue>, ErrorData>> {
+        match &self.state.lock().stage {
+            TaskStage::Working | TaskStage::AwaitingInput(_) => None,
+            TaskStage::Done { result } => Some(Ok(result.clone())),
+            TaskStage::Failed { error } => Some(Err(error.clone())),
+            TaskStage::Cancelled => {
+                Some(Err(ErrorData::invalid_request("the task was cancelled and has no result", None)))
+            }
+        }
+    }
+
+    /// Whether the task has its result, or none.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.lock().stage.status().is_terminal()
+    }
+
+    /// Size of the result in bytes; 0 without a result.
+    pub(crate) fn result_bytes(&self) -> u64 {
+        self.state.lock().bytes as u64
+    }
+
+    /// The result of `tasks/get` of 2026-07-28.
+    pub(crate) fn view(&self) -> TaskView {
         let inner = self.state.lock();
         let mut view = TaskView { task: self.head(&inner), input_requests: None, result: None, error: None };
-        view.task.status = match &inner.stage {
-            TaskStage::Working => TaskStatus::Working,
+        match &inner.stage {
+            TaskStage::Working | TaskStage::Cancelled => {}
             TaskStage::AwaitingInput(open) => {
                 let requests = open.iter().filter_map(|(key, open)| {
                     client_dialog::to_input_request(&open.ask).ok().map(|request| (key.clone(), request))
                 });
                 view.input_requests = Some(requests.collect());
-                TaskStatus::InputRequired
             }
-            TaskStage::Done { result } => {
-                view.result = Some(result.clone());
-                TaskStatus::Completed
-            }
-            TaskStage::Failed { error } => {
-                view.error = Some(error.clone());
-                TaskStatus::Failed
-            }
-            TaskStage::Cancelled => TaskStatus::Cancelled,
-        };
+            TaskStage::Done { result } => view.result = Some(result.clone()),
+            TaskStage::Failed { error } => view.error = Some(error.clone()),
+        }
         view
+    }
+
+    /// The status without result and input requests.
+    pub(crate) fn summary(&self) -> TaskHead {
+        self.head(&self.state.lock())
     }
 
     fn head(&self, inner: &TaskState) -> TaskHead {
         let head = TaskHead::new(
             self.name.clone(),
-            TaskStatus::Working,
+            inner.stage.status(),
             to_utc(self.created),
             to_utc(inner.updated),
         );
@@ -178,11 +300,6 @@ impl CallTask {
             Some(message) => head.with_status_message(message.clone()),
             None => head,
         }
-    }
-
-    /// The result of the request that became this task.
-    pub(crate) fn create_result(&self) -> CreateTaskResult {
-        CreateTaskResult::new(self.head(&self.state.lock()))
     }
 }
 
@@ -208,6 +325,7 @@ fn to_utc(time: SystemTime) -> String {
 /// The tasks of a server.
 #[derive(Debug, Default)]
 pub(crate) struct TaskStore {
+    limits: TaskLimits,
     tasks: Mutex<HashMap<String, Arc<CallTask>>>,
 }
 
@@ -219,14 +337,14 @@ impl TaskStore {
         cancel: CancellationToken,
         life: Duration,
     ) -> Option<Arc<CallTask>> {
-        let mut tasks = self.tasks.lock();
-        let of_owner = || tasks.values().filter(|task| task.owner == *owner);
-        let bytes: usize = of_owner().map(|task| task.state.lock().bytes).sum();
-        let all: usize = tasks.values().map(|task| task.state.lock().bytes).sum();
-        if all >= MAX_ALL_TASK_BYTES {
-            return None;
-        }
-        if tasks.len() >= MAX_ALL_TASKS || of_owner().count() >= MAX_TASKS || bytes >= MAX_TASK_BYTES {
+        let (mut tasks, limits) = (self.tasks.lock(), self.limits);
+        let (used, total) = stored_bytes(&tasks, owner);
+        let count = tasks.values().filter(|task| task.owner == *owner).count();
+        if tasks.len() >= limits.total_count
+            || count >= limits.count
+            || used >= limits.bytes
+            || total >= limits.total_bytes
+        {
             return None;
         }
         let now = SystemTime::now();
@@ -240,6 +358,7 @@ impl TaskStore {
             ttl: life,
             cancel,
             state: Mutex::new(inner),
+            changes: watch::Sender::new(()),
         });
         tasks.insert(task.name.clone(), Arc::clone(&task));
         Some(task)
@@ -248,45 +367,34 @@ impl TaskStore {
     /// Stores the result of a call.
     pub(crate) fn finish(&self, task: &CallTask, result: Result<Box<RawValue>, ErrorData>) {
         let bytes = result.as_ref().map_or(0, |result| result.get().len());
-        let tasks = self.tasks.lock();
-        let count = |of: &dyn Fn(&CallTask) -> bool| {
-            tasks.values().filter(|one| of(one)).map(|one| one.state.lock().bytes).sum::<usize>()
-        };
-        let (others, all) = (count(&|one| one.owner == task.owner), count(&|_| true));
+        let (tasks, limits) = (self.tasks.lock(), self.limits);
+        let (used, total) = stored_bytes(&tasks, &task.owner);
         // Under the lock of all tasks, so that two tasks that finish at once see each other's bytes.
         let mut inner = task.state.lock();
         inner.stage = match result {
             _ if task.cancel.is_cancelled() => TaskStage::Cancelled,
-            Ok(result) if others + bytes <= MAX_TASK_BYTES && all + bytes <= MAX_ALL_TASK_BYTES => {
+            Ok(result) if used + bytes <= limits.bytes && total + bytes <= limits.total_bytes => {
                 inner.bytes = bytes;
                 TaskStage::Done { result }
             }
             Ok(_) => {
                 let text = format!(
-                    "the result of {bytes} bytes does not fit: results of tasks are limited to {MAX_TASK_BYTES} bytes \
-                     per client and {MAX_ALL_TASK_BYTES} bytes for all clients"
+                    "the result of {bytes} bytes does not fit: results of tasks are limited to {} bytes per client \
+                     and {} bytes for all clients",
+                    limits.bytes, limits.total_bytes
                 );
                 TaskStage::Failed { error: ErrorData::internal_error(text, None) }
             }
             Err(error) => TaskStage::Failed { error },
         };
         inner.updated = SystemTime::now();
+        task.changes.send_replace(());
     }
 
     /// Removes a task, and cancels its call.
     pub(crate) fn remove(&self, task: &CallTask) {
         task.cancel.cancel();
         self.tasks.lock().remove(&task.name);
-    }
-
-    /// Size of a task's result in bytes; 0 without a result.
-    pub(crate) fn result_bytes(&self, owner: &str, name: &str) -> u64 {
-        self.find(owner, name).map_or(0, |task| task.state.lock().bytes as u64)
-    }
-
-    /// The state of a task.
-    pub(crate) fn view(&self, owner: &str, name: &str) -> Result<TaskView, ErrorData> {
-        self.find(owner, name).map(|task| task.view())
     }
 
     /// Passes responses to the input requests of a task.
@@ -299,22 +407,44 @@ impl TaskStore {
         self.find(owner, name).map(|task| task.accept_responses(responses))
     }
 
-    /// Cancels a task. A finished task stays unchanged.
-    pub(crate) fn cancel(&self, owner: &str, name: &str) -> Result<(), ErrorData> {
+    /// Cancels a task. A finished task stays unchanged. Returns the task, and whether it was still running.
+    pub(crate) fn cancel(&self, owner: &str, name: &str) -> Result<(Arc<CallTask>, bool), ErrorData> {
         let task = self.find(owner, name)?;
         let mut inner = task.state.lock();
-        if matches!(inner.stage, TaskStage::Working | TaskStage::AwaitingInput(_)) {
+        let runs = matches!(inner.stage, TaskStage::Working | TaskStage::AwaitingInput(_));
+        if runs {
             inner.stage = TaskStage::Cancelled;
             inner.updated = SystemTime::now();
             task.cancel.cancel();
+            task.changes.send_replace(());
         }
-        Ok(())
+        drop(inner);
+        Ok((task, runs))
+    }
+
+    /// The tasks of this owner.
+    pub(crate) fn list(&self, owner: &str) -> Vec<Arc<CallTask>> {
+        let now = Instant::now();
+        let tasks = self.tasks.lock();
+        tasks.values().filter(|task| *task.owner == *owner && task.expires_at > now).cloned().collect()
     }
 
     /// Finds a task of this owner. Tasks of other clients count as unknown.
-    fn find(&self, owner: &str, name: &str) -> Result<Arc<CallTask>, ErrorData> {
+    pub(crate) fn find(&self, owner: &str, name: &str) -> Result<Arc<CallTask>, ErrorData> {
         let task = self.tasks.lock().get(name).filter(|task| *task.owner == *owner).cloned();
         task.filter(|task| task.expires_at > Instant::now())
             .ok_or_else(|| ErrorData::invalid_params("unknown task; it may have expired", None))
     }
 }
+
+/// Bytes of the stored results of one owner, and of all.
+fn stored_bytes(tasks: &HashMap<String, Arc<CallTask>>, owner: &Arc<str>) -> (usize, usize) {
+    tasks.values().fold((0, 0), |(used, total), task| {
+        let bytes = task.state.lock().bytes;
+        (used + if task.owner == *owner { bytes } else { 0 }, total + bytes)
+    })
+}
+
+#[cfg(test)]
+#[path = "tasks_tests.rs"]
+mod tests;

@@ -171,6 +171,8 @@ async fn use_dialog(call: &AdmittedCall, ctx: &Arc<CallContext>) -> Result<ToolO
             };
             let mut answers = client.ask(vec![form("name")]).await.map_err(ToolError::from)?;
             answers.extend(client.ask(vec![form("place")]).await.map_err(ToolError::from)?);
+            let pause = call.parsed().get("n").and_then(Value::as_u64).unwrap_or_default();
+            tokio::time::sleep(Duration::from_millis(pause)).await;
             Ok(ToolOutput::text(Value::from(answers).to_string()))
         }
         Some("sample") => {

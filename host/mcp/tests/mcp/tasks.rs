@@ -24,8 +24,17 @@ fn early_tasks() -> Options {
     Options { task_after: Duration::from_millis(20), ..Options::default() }
 }
 
-async fn begin_task(client: &mut PipeClient, what: &str) -> Value {
+pub(crate) async fn begin_task(client: &mut PipeClient, what: &str) -> Value {
     begin_task_of(client, "p__t", what).await
+}
+
+/// Registers a puppet with these tags.
+pub(crate) fn register(client: &PipeClient, name: &str, tags: &[&str]) {
+    let tool = puppet::tool(&client.puppet, name, None, ToolTraits::default());
+    let mut def = ToolDef::clone(&tool.def);
+    def.keywords.tags.extend(tags.iter().map(ToString::to_string));
+    let tools = vec![ToolEntry::new(def, Arc::clone(&tool.invoker))];
+    client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
 }
 
 async fn begin_task_of(client: &mut PipeClient, tool: &str, what: &str) -> Value {
@@ -127,11 +136,7 @@ async fn a_task_belongs_to_its_connection() {
 #[tokio::test]
 async fn a_task_requests_input_and_continues() {
     let mut client = client(Options::default()).await;
-    let tool = puppet::tool(&client.puppet, "slow", None, ToolTraits::default());
-    let mut def = ToolDef::clone(&tool.def);
-    def.keywords.tags.push("slow".to_owned());
-    let tools = vec![ToolEntry::new(def, Arc::clone(&tool.invoker))];
-    client.registry.register(Bundle { tools, reducers: vec![] }).unwrap();
+    register(&client, "slow", &["slow"]);
     let task = begin_task_of(&mut client, "p__slow", "ask").await;
     for name in ["name", "place"] {
         let asking = wait_for_status(&mut client, &task, &["input_required"]).await;
@@ -183,4 +188,52 @@ async fn at_the_limit_a_call_stays_a_call() {
         (&result["resultType"], &result["content"][0]["text"]),
         (&json!("complete"), &json!("rested"))
     );
+}
+
+#[tokio::test]
+async fn a_tool_that_requires_a_task_needs_a_client_with_tasks() {
+    let call = json!({"name": "p__long", "arguments": {"do": "nap"}});
+    let mut without =
+        PipeClient::with_policy(ClientEra::Modern, json!({}), CallPolicy::default(), early_tasks()).await;
+    register(&without, "long", &["task_required"]);
+    let answer = without.send_and_wait("tools/call", call.clone()).await;
+    assert_eq!(answer["error"]["code"], -32021, "{answer}");
+    let required = &answer["error"]["data"]["requiredCapabilities"]["extensions"];
+    assert_eq!(*required, json!({TASKS_EXTENSION: {}}), "{answer}");
+    let mut with = client(early_tasks()).await;
+    register(&with, "long", &["task_required"]);
+    let task = begin_task_of(&mut with, "p__long", "nap").await;
+    let done = wait_for_status(&mut with, &task, &["completed"]).await;
+    assert_eq!(done["result"]["content"][0]["text"], "rested");
+}
+
+#[tokio::test]
+async fn a_call_can_ask_first_and_become_a_task_afterwards() {
+    let mut client = client(early_tasks()).await;
+    register(&client, "long", &["task_required"]);
+    let mut call = json!({"name": "p__long", "arguments": {"do": "ask", "n": 300}});
+    for name in ["name", "place"] {
+        let required = client.send_and_wait("tools/call", call.clone()).await["result"].clone();
+        assert_eq!((&required["resultType"], &required["taskId"]), (&json!("input_required"), &json!(null)));
+        assert!(required["inputRequests"][name].is_object(), "{required}");
+        call["inputResponses"] = json!({name: {"action": "accept", "content": {"name": name}}});
+        call["requestState"] = required["requestState"].clone();
+    }
+    let task = client.send_and_wait("tools/call", call).await["result"].clone();
+    assert_eq!(task["resultType"], "task", "{task}");
+    let done = wait_for_status(&mut client, &task, &["completed"]).await;
+    assert!(done["result"]["content"][0]["text"].as_str().unwrap().contains("place"), "{done}");
+}
+
+#[tokio::test]
+async fn a_protocol_error_fails_the_task() {
+    let mut client = client(Options::default()).await;
+    register(&client, "slow", &["slow"]);
+    // The client declared no sampling.
+    let task = begin_task_of(&mut client, "p__slow", "sample").await;
+    let failed = wait_for_status(&mut client, &task, &["failed"]).await;
+    assert_eq!((&failed["error"]["code"], &failed["result"]), (&json!(-32021), &json!(null)), "{failed}");
+    let task = begin_task_of(&mut client, "p__slow", "fail").await;
+    let done = wait_for_status(&mut client, &task, &["completed"]).await;
+    assert_eq!(done["result"]["isError"], true, "an error of the tool is a result: {done}");
 }

@@ -13,7 +13,7 @@ use super::{McpConnection, to_millis};
 use crate::client::ResourceAddress;
 use crate::protocol::pages::Cursor;
 use crate::server::changes::{self, ServedList};
-use crate::server::convert::ToolListItem;
+use crate::server::convert::{ToolForm, ToolListItem};
 use crate::server::request::{CacheHints, EncodedResult, RequestContext};
 use crate::server::{outputs, prompts_and_resources, session_attachments};
 
@@ -46,7 +46,8 @@ impl McpConnection {
         }
         Ok(match kind {
             ServedList::Tools => {
-                let shown = view.definitions().map(|entry| ToolListItem(entry, context.era));
+                let form = ToolForm::from_version(context.version.as_ref());
+                let shown = view.definitions().map(|entry| ToolListItem(entry, form));
                 let named = shown.map(|tool| (tool.0.def.name.as_str().into(), tool));
                 self.encode_page("tools", named, &cursor, context, self.cache_hints())
             }
@@ -72,7 +73,7 @@ impl McpConnection {
         })
     }
 
-    fn encode_page<'a, T: Serialize>(
+    pub(super) fn encode_page<'a, T: Serialize>(
         &self,
         key: &'static str,
         things: impl Iterator<Item = (Cow<'a, str>, T)>,
@@ -119,6 +120,6 @@ impl McpConnection {
     }
 }
 
-fn into_named<T>(things: BTreeMap<String, T>) -> impl Iterator<Item = (Cow<'static, str>, T)> {
+pub(super) fn into_named<T>(things: BTreeMap<String, T>) -> impl Iterator<Item = (Cow<'static, str>, T)> {
     things.into_iter().map(|(name, thing)| (name.into(), thing))
 }
