@@ -58,7 +58,7 @@ mod http {
     mod bad_requests;
     mod crowd;
     mod eras;
-    mod fixture;
+    pub(crate) mod fixture;
     mod policy_reload;
     mod resume;
     mod revocation;
@@ -68,6 +68,7 @@ mod mcp {
     mod bridge_hostile;
     mod bridge_http;
     mod bridge_stdio;
+    mod tasks;
 }
 mod openapi {
     mod documents;
