@@ -154,7 +154,9 @@ fn variant_shape(container: &Container, variant: &Variant) -> Result<TokenStream
     let content_of = |content| content_shape(container, content);
     let field = |name: &str, shape: &TokenStream| {
         quote! {
-            ::toolbay_sdk::schema::Field::new(#name, || const { &::toolbay_sdk::schema::Node::new(#shape) })
+            ::toolbay_sdk::schema::Field::new(#name, || const {
+                &::toolbay_sdk::schema::Node { name: "", description: "", shape: #shape }
+            })
         }
     };
     let constant = quote!(::toolbay_sdk::schema::SchemaShape::Const(#name));
