@@ -16,6 +16,7 @@ mod languages;
 mod parity;
 mod peers;
 mod plugins;
+mod search;
 mod sentences;
 mod test;
 mod tidy;
@@ -44,6 +45,7 @@ TASK is one of
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]
                          feeds parsers of untrusted bytes with nearly valid input, 60 s a target
+    search               searches the tools of public OpenAPI documents, and compares the hits with `pairs.json`
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
@@ -100,6 +102,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["counts", "--write"] => counts::run(&workspace, true),
         ["languages"] => languages::run(&workspace),
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
+        ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),

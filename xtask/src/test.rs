@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{book, clients, conformance, counts, deny, languages, plugins, tidy, tutorials};
+use crate::{book, clients, conformance, counts, deny, languages, plugins, search, tidy, tutorials};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -29,6 +29,7 @@ const STEPS: &[Step] = &[
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("MCP conformance", conformance::run),
+    ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),
     ("vendor types", vendor_types),
     ("documentation", documentation),

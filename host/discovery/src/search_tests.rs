@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::plugin_tool;
+use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::schema::Schema;
 
 fn tool(name: &str, about: &str, tags: &[&str], parameters: &[&str], hint: &str) -> ToolDef {
@@ -78,6 +79,77 @@ fn queries_find_the_expected_tool_first() {
     assert_eq!(names(&Index::default(), "anything", 10), Vec::<String>::new());
 }
 
+/// Operations of GitHub's API, with their summaries.
+fn operations() -> Vec<ToolDef> {
+    [
+        ("issues_create", "Create an issue", "title body owner repo"),
+        ("issues_create-comment", "Create an issue comment", "issue_number body owner repo"),
+        ("issues_create-label", "Create a label", "name owner repo"),
+        ("issues_delete-label", "Delete a label", "name owner repo"),
+        ("issues_get", "Get an issue", "issue_number owner repo"),
+        ("issues_list-for-repo", "List repository issues", "owner repo"),
+        ("issues_update", "Update an issue", "issue_number title owner repo"),
+        ("pulls_get", "Get a pull request", "pull_number owner repo"),
+        ("pulls_list", "List pull requests\n\nLists pull requests in a repository.", "owner repo"),
+        ("pulls_list-commits", "List commits on a pull request", "pull_number owner repo"),
+        ("pulls_list-review-comments", "List review comments on a pull request", "pull_number owner repo"),
+        ("pulls_merge", "Merge a pull request", "pull_number owner repo"),
+        ("repos_get", "Get a repository", "owner repo"),
+        ("repos_get-branch", "Get a branch", "branch owner repo"),
+        ("repos_get-readme", "Get a repository README", "owner repo"),
+        ("repos_list-branches", "List branches", "owner repo"),
+        ("repos_list-languages", "List repository languages", "owner repo"),
+        ("actions_cancel-workflow-run", "Cancel a workflow run", "run_id owner repo"),
+        ("actions_re-run-workflow", "Re-run a workflow", "run_id owner repo"),
+        ("readCoreV1NamespacedConfigMap", "read the specified ConfigMap", "name namespace"),
+    ]
+    .map(|(name, about, parameters)| {
+        tool(name, about, &["network"], &parameters.split(' ').collect::<Vec<_>>(), "")
+    })
+    .into()
+}
+
+#[test]
+fn the_operation_of_a_resource_comes_before_those_of_its_parts() {
+    let tools = operations();
+    let index = index(&tools);
+    for (query, first) in [
+        ("list pull requests", "pulls_list"),
+        ("get a repository", "repos_get"),
+        ("create an issue in a repository", "issues_create"),
+        ("comment on an issue", "issues_create-comment"),
+    ] {
+        assert_eq!(names(&index, query, 10).first().map(String::as_str), Some(first), "{query}");
+    }
+}
+
+#[test]
+fn other_words_for_an_action_and_other_endings_find_the_tool() {
+    let tools = operations();
+    let index = index(&tools);
+    for (query, first) in [
+        ("remove labels", "issues_delete-label"),
+        ("add a new label", "issues_create-label"),
+        ("edit issues", "issues_update"),
+        ("merging the pull requests", "pulls_merge"),
+        ("stop a workflow", "actions_cancel-workflow-run"),
+        ("fetch the configmap", "readCoreV1NamespacedConfigMap"),
+        ("show the config maps", "readCoreV1NamespacedConfigMap"),
+        ("list the branches of a repo", "repos_list-branches"),
+    ] {
+        assert_eq!(names(&index, query, 10).first().map(String::as_str), Some(first), "{query}");
+    }
+}
+
+#[test]
+fn a_tool_with_many_words_is_read_in_part() {
+    let long = |last: &str| format!("First. {} {last}", "filler ".repeat(100_000));
+    let tools = [tool("a", &long("needle"), &[], &[], ""), tool("b", "First needle.", &[], &[], "")];
+    let index = index(&tools);
+    assert_eq!(names(&index, "needle", 10), ["b"]);
+    assert_eq!(names(&index, "filler", 10), ["a"]);
+}
+
 #[test]
 fn an_exact_name_is_the_only_hit() {
     let tools = corpus();
@@ -105,11 +177,12 @@ fn a_literal_name_takes_precedence_over_other_separators() {
 #[test]
 fn common_words_are_ignored() {
     let mut tools: Vec<_> =
-        (0..39).map(|n| tool(&format!("tool_{n}"), "A tool for files", &[], &[], "")).collect();
-    tools.push(tool("pdf_to_text", "A tool for pdf files", &[], &[], ""));
+        (0..39).map(|n| tool(&format!("tool_{n}"), "A tool for local files", &[], &[], "")).collect();
+    tools.push(tool("pdf_to_text", "A tool for local pdf files", &[], &[], ""));
     let index = index(&tools);
     assert_eq!(names(&index, "a tool for pdf", 10), ["pdf_to_text"]);
-    assert_eq!(names(&index, "for files", 10), Vec::<String>::new(), "all tools have both words");
+    assert_eq!(names(&index, "local files", 10), Vec::<String>::new(), "all tools have both words");
+    assert_eq!(names(&index, "for files", 10).len(), 10, "a stop word does not count as a word");
     assert!(names(&index, "files", 10).len() == 10, "a single word is never dropped");
     assert_eq!(names(&index, "a tool", 100).len(), 40, "the rarest word of a tool name is kept");
 }

@@ -21,6 +21,8 @@ use crate::{routes, security, server};
 
 /// The longest description, in characters.
 const MAX_DESCRIPTION: usize = 2000;
+/// The longest search hint, in characters.
+const MAX_HINT: usize = 200;
 /// The most bytes of the schemas of all tools of a document.
 const MAX_SCHEMA_BYTES: usize = 32 << 20;
 /// The depths at which an argument schema is cut, in order. A schema that the host cannot take in full is still useful
@@ -96,6 +98,9 @@ impl OperationImporter<'_> {
         def.title = self.text_of("summary").map(|summary| one_line(summary, 100));
         def.keywords.toolset = Some(format!("openapi:{namespace}"));
         def.keywords.tags = tags.iter().map(|tag| format!("{namespace}.{tag}")).collect();
+        // A truncated name is found by all of its words.
+        let id = self.operation.identity.id.filter(|id| id.len() > def.bare().len());
+        def.keywords.search_hint = id.map(|id| one_line(id, MAX_HINT));
         def.capabilities = std::iter::once((CapabilityKind::Net, target))
             .chain(credentials.iter().map(|one| (CapabilityKind::Secret, one.secret.clone())))
             .map(|(kind, target)| Capability { kind, target, optional: false, reason: None })
