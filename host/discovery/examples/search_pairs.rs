@@ -79,8 +79,17 @@ impl Service {
             .iter()
             .map(|one| (one.method_and_path().to_owned(), one.def.name.to_string()));
         let tools = names.collect();
-        let entries: Vec<_> =
-            imported.operations.into_iter().map(|one| tool_entry(one, Arc::new(NoExchange))).collect();
+        // Without its secrets an operation is unavailable, and is not found.
+        let available = imported.operations.into_iter().map(|mut one| {
+            one.unavailable = None;
+            one
+        });
+        // Without its secrets an operation is unavailable, and is not found.
+        let available = imported.operations.into_iter().map(|mut one| {
+            one.unavailable = None;
+            one
+        });
+        let entries: Vec<_> = available.map(|one| tool_entry(one, Arc::new(NoExchange))).collect();
         let registry = Registry::default();
         registry.register(entries)?;
         Ok(Self { view: View::new(registry.snapshot(), Filter::default()), tools })
