@@ -84,11 +84,6 @@ impl Service {
             one.unavailable = None;
             one
         });
-        // Without its secrets an operation is unavailable, and is not found.
-        let available = imported.operations.into_iter().map(|mut one| {
-            one.unavailable = None;
-            one
-        });
         let entries: Vec<_> = available.map(|one| tool_entry(one, Arc::new(NoExchange))).collect();
         let registry = Registry::default();
         registry.register(entries)?;
