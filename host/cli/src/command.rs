@@ -2,6 +2,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod args;
+pub(crate) mod completions;
 pub(crate) mod load_report;
 pub(crate) mod policy_file;
 pub(crate) mod servers;
@@ -23,6 +24,7 @@ mod kv;
 mod list;
 mod log;
 mod mcp;
+mod new_secrets;
 mod openapi;
 mod output;
 mod policy;
@@ -68,8 +70,8 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
         Command::Status { tools, json } => status::run(setup, tools, json).await,
-        Command::Enable(which) => switch::enable(setup, &which).await,
-        Command::Disable { which, reason } => switch::disable(setup, &which, &reason).await,
+        Command::Enable { which, json } => switch::enable(setup, &which, json).await,
+        Command::Disable { which, reason, json } => switch::disable(setup, &which, &reason, json).await,
         Command::Explain { tool, limits, json } => explain::run(setup, &tool, limits, json).await,
         Command::Grant { plugin, decision, tool } => {
             grant::run(setup, &plugin, &decision, tool.as_deref()).await
@@ -91,16 +93,8 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Test(args) => author::test::run(setup, &args).await,
         Command::Dev(args) => author::dev::run(setup, &args).await,
         Command::Pack(args) => author::pack::run(&args),
-        Command::Docs { plugin, out } => docs::run(setup, &plugin, out.as_deref()).await,
-        Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Args::command_with_examples(),
-                "toolbay",
-                &mut std::io::stdout(),
-            );
-            Ok(CommandStatus::Success)
-        }
+        Command::Docs { plugin, out, json } => docs::run(setup, &plugin, out.as_deref(), json).await,
+        Command::Completions { shell } => completions::run(shell),
     }
 }
 
@@ -178,8 +172,13 @@ fn decline(decision: &DecisionArgs, question: &str) -> Result<Option<CommandStat
     if !decision.dry_run && confirm(decision, question)? {
         return Ok(None);
     }
+    Ok(Some(report_unchanged(decision)))
+}
+
+/// Reports that the operator changed nothing. Returns the status.
+fn report_unchanged(decision: &DecisionArgs) -> CommandStatus {
     print_note("nothing was changed");
-    Ok(Some(if decision.dry_run { CommandStatus::Success } else { CommandStatus::Failed }))
+    if decision.dry_run { CommandStatus::Success } else { CommandStatus::Failed }
 }
 
 /// Asks on the terminal, unless `--yes` already answers.
@@ -187,10 +186,15 @@ fn confirm(decision: &DecisionArgs, question: &str) -> Result<bool> {
     if decision.yes {
         return Ok(true);
     }
-    stderr::write_prompt(&style_for_stderr(&format!("{question} [y/N] ")));
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(read_reply(&format!("{question} [y/N]"))?.as_str(), "y" | "yes"))
+}
+
+/// Asks on the terminal. Returns the reply in lower case; it is empty at the end of the input.
+fn read_reply(question: &str) -> Result<String> {
+    stderr::write_prompt(&style_for_stderr(&format!("{question} ")));
+    let mut reply = String::new();
+    std::io::stdin().read_line(&mut reply)?;
+    Ok(reply.trim().to_ascii_lowercase())
 }
 
 /// Refuses to decide without a person: it takes a terminal, `--yes` or `--dry-run`.

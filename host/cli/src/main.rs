@@ -59,6 +59,9 @@ fn main() -> ExitCode {
     if let Some(done) = helper {
         return done.map_or_else(|error| exit_with(host_failure(error)), |()| ExitCode::SUCCESS);
     }
+    if let Some(answered) = command::completions::answer() {
+        return answered;
+    }
     output::error::set_form(std::env::args_os().skip(1));
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

@@ -12,6 +12,8 @@ pub(crate) mod stderr;
 pub(crate) mod table;
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::process::Stdio;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -48,12 +50,25 @@ pub(crate) fn stdout_is_terminal() -> bool {
 
 /// The columns of the terminal on stdout; `None`: stdout is not a terminal.
 pub(crate) fn stdout_width() -> Option<usize> {
+    width(&std::io::stdout())
+}
+
+/// The columns of the terminal on stderr; `None`: stderr is not a terminal.
+pub(crate) fn stderr_width() -> Option<usize> {
+    width(&std::io::stderr())
+}
+
+fn width(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     /// The width of a terminal that does not know its own.
     const DEFAULT: usize = 80;
     let columns = |size: rustix::termios::Winsize| usize::from(size.ws_col);
-    let known =
-        || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(columns).filter(|columns| *columns > 0);
-    stdout_is_terminal().then(|| known().unwrap_or(DEFAULT))
+    let known = || rustix::termios::tcgetwinsize(stream).ok().map(columns).filter(|columns| *columns > 0);
+    stream.is_terminal().then(|| known().unwrap_or(DEFAULT))
+}
+
+/// stderr for the stdout of a program that a command starts: its output is not the command's answer.
+pub(crate) fn stderr_for_program() -> std::io::Result<Stdio> {
+    Ok(std::io::stderr().as_fd().try_clone_to_owned()?.into())
 }
 
 /// Locks stdout. Colours vanish when it is not a terminal or the environment asks for none.

@@ -51,6 +51,13 @@ impl AuthorFixture {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs a command that succeeds, and returns its output on both streams.
+    fn said(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+        said(&output)
+    }
+
     /// The local paths inside a built component: those of the author, of cargo and of the project.
     fn places_in(&self, id: &str) -> Vec<String> {
         let component = fs::read(self.path("plugins").join(id).with_extension("wasm")).unwrap();
@@ -129,7 +136,7 @@ fn a_component_that_does_not_load_replaces_nothing() {
 fn a_new_plugin_passes_its_tests() {
     let author = AuthorFixture::new();
     author.good(&["new", "hello"]);
-    let said = author.good(&["test", "hello"]);
+    let said = author.said(&["test", "hello"]);
     assert!(said.contains("test tests::greets ... ok"), "{said}");
     assert!(said.contains("example 1 of hello__hello ... ok"), "{said}");
     assert!(said.contains("examples: 1 passed, 0 failed"), "{said}");
@@ -146,7 +153,7 @@ fn a_new_plugin_passes_its_tests() {
 fn a_new_reducer_is_built() {
     let author = AuthorFixture::new();
     author.good(&["new", "shorter", "--reducer"]);
-    let said = author.good(&["test", "shorter"]);
+    let said = author.said(&["test", "shorter"]);
     assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
     author.good(&["build", "shorter", "--no-install"]);
     assert!(!author.path("plugins").exists());

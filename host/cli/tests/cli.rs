@@ -349,15 +349,6 @@ fn a_policy_that_requires_the_audit_refuses_to_run_without_one() {
 }
 
 #[test]
-fn completions_are_printed_for_every_shell() {
-    let cli = Cli::new("");
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = cli.run(&["completions", shell]);
-        assert!(code(&output) == 0 && out(&output).contains("toolbay"), "{shell}");
-    }
-}
-
-#[test]
 fn serve_speaks_protocol_and_nothing_else() {
     let cli = Cli::new("");
     let plugins = cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT)]);
@@ -459,7 +450,7 @@ fn schemas_are_printed_in_each_format() {
     for (args, expected) in [
         (&["schemas", "--format", "gemini", "--strict"][..], 2),
         (&["schemas", "--format", "openai"], 2),
-        (&["schemas"], 2),
+        (&["schemas"], 0),
         (&["schemas", "--format", "mcp", "text__nothing", "files__read_file"], 1),
     ] {
         assert_eq!(code(&cli.run(args)), expected, "{args:?}");

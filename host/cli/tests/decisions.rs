@@ -8,41 +8,36 @@
     reason = "a failed fixture is a failed test"
 )]
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-struct DecisionFixture {
-    dir: tempfile::TempDir,
-}
+mod fixture;
+
+use fixture::{HostFolder, ServerProcess};
+
+/// A folder with the guest as plugin `p`.
+struct DecisionFixture(HostFolder);
 
 impl DecisionFixture {
-    /// Creates the folders with the guest as plugin `p`, and a policy if one is given.
+    /// Creates the folder, with a policy if one is given.
     fn new(policy: Option<&str>) -> Self {
-        let desk = Self { dir: tempfile::tempdir().unwrap() };
-        for folder in ["plugins", "work/in"] {
-            std::fs::create_dir_all(desk.path(folder)).unwrap();
-        }
+        let desk = Self(HostFolder::new(""));
+        std::fs::create_dir(desk.path("work/in")).unwrap();
         desk.plugin(0);
-        if let Some(policy) = policy {
-            desk.write_policy(policy);
+        match policy {
+            Some(policy) => desk.write_policy(policy),
+            None => std::fs::remove_file(desk.path("toolbay.toml")).unwrap(),
         }
         desk
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     fn policy(&self) -> String {
-        std::fs::read_to_string(self.path("toolbay.toml")).unwrap()
+        self.read("toolbay.toml")
     }
 
     fn write_policy(&self, text: &str) {
-        let text = format!("version = 1\nworkspace = \"work\"\n{text}");
-        std::fs::write(self.path("toolbay.toml"), text).unwrap();
+        self.0.write_policy(&format!("workspace = \"work\"\n{text}"));
     }
 
     /// Replaces the plugin with another build.
@@ -52,48 +47,17 @@ impl DecisionFixture {
         std::fs::write(self.path("plugins/p.wasm"), bytes).unwrap();
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command
-            .args(args)
-            .current_dir(self.path("work"))
-            .env_remove("TOOLBAY_LOG")
-            .env("USER", "tester")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_CACHE", cache)
-            .env("TOOLBAY_STATE", self.path("state"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> CommandRun {
-        CommandRun(self.command(args).output().unwrap())
-    }
-
     fn records(&self, args: &[&str]) -> Vec<Value> {
         let run = self.run(&[&["log", "--json"], args].concat());
         run.out().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
-struct CommandRun(Output);
+impl std::ops::Deref for DecisionFixture {
+    type Target = HostFolder;
 
-impl CommandRun {
-    fn out(&self) -> String {
-        String::from_utf8(self.0.stdout.clone()).unwrap()
-    }
-    fn err(&self) -> String {
-        String::from_utf8(self.0.stderr.clone()).unwrap()
-    }
-    /// Checks the exit code, and that the output contains all parts.
-    fn says(self, code: i32, parts: &[&str]) -> Self {
-        assert_eq!(self.0.status.code(), Some(code), "{:?}", self.0);
-        let said = self.out() + &self.err();
-        assert!(!said.contains("panicked"), "{said}");
-        parts.iter().for_each(|part| assert!(said.contains(part), "no {part:?} in\n{said}"));
-        self
+    fn deref(&self) -> &HostFolder {
+        &self.0
     }
 }
 
@@ -224,10 +188,10 @@ fn explain_shows_each_line_and_each_number() {
     let desk = DecisionFixture::new(Some(&format!(
         "{KEEP}[plugins.p.tools.keep]\nlimits = {{ fuel = 7_000_000 }}\n[limits]\ntables = 9\n[profile.few]\nkv = []\n"
     )));
-    desk.run(&["explain", "p__keep"]).says(
-        0,
-        &["status\tready", "kv\ttool\ttool\t[plugins.p.grant] kv", "wasi:cli/environment@", "--limits"],
-    );
+    let keep = desk.run(&["explain", "p__keep"]);
+    let keep = keep.says(0, &["status\tready", "kv\ttool\ttool\t[plugins.p.grant] kv", "--limits"]);
+    // The runtime of the language imports the environment, which is empty without a grant.
+    assert!(!keep.out().contains("wasi:cli/environment"), "{}", keep.out());
     desk.run(&["explain", "p__keep", "--limits"])
         .says(0, &["[plugins.p.tools.keep.limits] fuel", "[limits] tables", "parallel_calls\t"]);
     let refused = desk.run(&["explain", "p__read", "--json"]).says(0, &[]);
@@ -243,7 +207,7 @@ fn explain_shows_each_line_and_each_number() {
         (32, &json!("parallel_calls"))
     );
     desk.run(&["explain", "p__keep", "--profile", "few"])
-        .says(0, &["profile\tfew", "The profile `few` does not allow it", "not available"]);
+        .says(0, &["profile\tfew", "help: the profile `few` does not allow it", "not available"]);
     desk.run(&["explain", "p__nobody"]).says(1, &["there is no tool `p__nobody`"]);
 }
 
@@ -268,22 +232,17 @@ fn a_profile_applies_to_every_command() {
         let args = [args.as_slice(), &["--profile", "fwe"]].concat();
         desk.run(&args).says(2, &["no profile of this name", "`few`, `none`"]);
     }
-    let request = |id: u32, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let input = [
-        request(1, "initialize", hello).to_string(),
-        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string(),
-        request(2, "tools/list", json!({})).to_string(),
-        request(3, "tools/call", json!({"name": "p__keep", "arguments": {}})).to_string(),
-    ];
-    let mut child = desk.command(&["serve", "--profile", "few"]);
-    let mut child =
-        child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all((input.join("\n") + "\n").as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\"p__plain\"") && !text.contains("\"p__keep\""), "{text}");
-    assert!(text.contains("not in the profile `few`"), "{text}");
+    let mut serve = desk.command(&["serve", "--profile", "few"]);
+    serve.stdin(Stdio::piped());
+    let mut server = ServerProcess::start(serve);
+    server.initialize();
+    server.send(1, "tools/list", &json!({}));
+    let list = server.result(1).to_string();
+    assert!(list.contains("\"p__plain\"") && !list.contains("\"p__keep\""), "{list}");
+    server.send(2, "tools/call", &json!({"name": "p__keep", "arguments": {}}));
+    assert!(server.result(2).to_string().contains("not in the profile `few`"));
+    server.stdin = None;
+    server.exit_code();
     let records = desk.records(&["--failed"]);
     assert!(records.iter().all(|r| r["kind"] == "call" && r["outcome"] != "ok"));
     assert!(records.iter().any(|r| r["profile"] == "few" && r["platform"] == "mcp"), "{records:?}");
@@ -324,17 +283,12 @@ fn log_shows_calls_and_decisions() {
 fn log_follows_over_a_rotation() {
     let desk = DecisionFixture::new(Some(KEEP));
     desk.run(&["call", "p__plain", "{}"]);
-    let mut child = desk.command(&["log", "--follow", "--json", "--tool", "p__plain"]);
-    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next =
-        || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["outcome"].clone();
+    let log = ServerProcess::start(desk.command(&["log", "--follow", "--json", "--tool", "p__plain"]));
+    let next = || log.message()["outcome"].clone();
     assert_eq!(next(), "ok");
     desk.run(&["call", "p__plain", "[]"]);
     assert_eq!(next(), "input_invalid");
     std::fs::rename(desk.path("state/audit.jsonl"), desk.path("state/audit.jsonl.1")).unwrap();
     desk.run(&["call", "p__plain", "{}"]);
     assert_eq!(next(), "ok");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

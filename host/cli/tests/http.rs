@@ -9,117 +9,59 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A step that takes this long hangs.
-const HANGS: Duration = Duration::from_secs(60);
+mod fixture;
+
+use fixture::{HANGS, HostFolder, ServerProcess, wait_until};
+
 /// SHA-256 of `test`.
 const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
-struct HttpServeFixture(tempfile::TempDir);
+fn folder(policy: &str) -> HostFolder {
+    let folder = HostFolder::new(policy).with_plugin("e", guest_artifacts::API_ECHO);
+    folder.with_plugin("s", guest_artifacts::HOSTILE_SLEEP)
+}
 
-impl HttpServeFixture {
-    fn new(policy: &str) -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        fs::create_dir(desk.path("plugins")).unwrap();
-        fs::copy(guest_artifacts::API_ECHO, desk.path("plugins/e.wasm")).unwrap();
-        fs::copy(guest_artifacts::HOSTILE_SLEEP, desk.path("plugins/s.wasm")).unwrap();
-        desk.write_policy(policy);
-        desk
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write_policy(&self, text: &str) {
-        let beside = self.path("toolbay.new");
-        fs::write(&beside, format!("version = 1\n{text}")).unwrap();
-        fs::rename(beside, self.path("toolbay.toml")).unwrap();
-    }
-
-    fn write_tokens(&self, text: &str) {
-        let beside = self.path("tokens.new");
-        fs::write(&beside, text).unwrap();
-        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).unwrap();
-        fs::rename(beside, self.path("tokens.toml")).unwrap();
-    }
-
-    fn prepare(&self, mut command: Command) -> Command {
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command
-            .env_remove("TOOLBAY_LOG")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_CACHE", cache)
-            .env("TOOLBAY_STATE", self.path("state"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.prepare(Command::new(env!("CARGO_BIN_EXE_toolbay")));
-        command.args(args);
-        command
-    }
-
-    fn serve(&self) -> HttpServerProcess {
-        HttpServerProcess::start(self.command(&["serve", "--http", "127.0.0.1:0"]))
-    }
+fn serve(folder: &HostFolder) -> HttpServerProcess {
+    HttpServerProcess::start(folder.command(&["serve", "--http", "127.0.0.1:0"]))
 }
 
 struct HttpServerProcess {
-    child: Child,
-    stderr: Receiver<String>,
+    process: ServerProcess,
     address: SocketAddr,
 }
 
-impl Drop for HttpServerProcess {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+impl std::ops::Deref for HttpServerProcess {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
+    }
+}
+
+impl std::ops::DerefMut for HttpServerProcess {
+    fn deref_mut(&mut self) -> &mut ServerProcess {
+        &mut self.process
     }
 }
 
 impl HttpServerProcess {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (send, stderr) = channel();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(send.send(line))));
-        let address = ([0, 0, 0, 0], 0).into();
-        let mut server = Self { child, stderr, address };
-        let line = server.until_told("listening on http://");
+    fn start(command: Command) -> Self {
+        let process = ServerProcess::start(command);
+        let line = process.until_told("listening on http://");
         let (_, place) = line.split_once("http://").unwrap();
-        server.address = place.trim_end_matches("/mcp").parse().unwrap();
-        server.until("it is ready", |server| server.get("/readyz").0 == 200);
+        let server = Self { address: place.trim_end_matches("/mcp").parse().unwrap(), process };
+        wait_until("it is ready", || server.get("/readyz").0 == 200);
         server
-    }
-
-    fn until_told(&self, part: &str) -> String {
-        loop {
-            let line = self.stderr.recv_timeout(HANGS).unwrap_or_else(|_| panic!("never told: {part}"));
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let begin = Instant::now();
-        while !holds(self) {
-            assert!(begin.elapsed() < HANGS, "never: {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Sends a request with its own headers.
@@ -156,22 +98,6 @@ impl HttpServerProcess {
     fn echoes(&self, token: &str) -> u16 {
         read(self.call("e__echo", &json!({"a": 1}), token)).0
     }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    fn ended(&mut self) -> i32 {
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or(-1);
-            }
-            assert!(begin.elapsed() < HANGS, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }
 
 fn read(mut stream: TcpStream) -> (u16, String) {
@@ -184,9 +110,9 @@ fn read(mut stream: TcpStream) -> (u16, String) {
 
 #[test]
 fn refused_requests_are_in_the_audit_and_in_the_log() {
-    let desk = HttpServeFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
-    desk.write_tokens(&format!("[[token]]\nname = \"ci\"\nsha256 = \"{TEST}\"\n"));
-    let mut server = desk.serve();
+    let desk = folder("[serve]\ntokens = \"tokens.toml\"\n");
+    desk.write_private("tokens.toml", &format!("[[token]]\nname = \"ci\"\nsha256 = \"{TEST}\"\n"));
+    let mut server = serve(&desk);
     assert_eq!(server.echoes("test"), 200);
     for _ in 0..100 {
         assert!([401, 429].contains(&server.echoes("wrong")));
@@ -195,7 +121,7 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
     assert_eq!(read(server.open("POST /mcp", "{}")).0, 401);
     assert_eq!(read(server.open("POST /mcp\nhost: evil.example", "{}")).0, 403);
     server.signal("TERM");
-    assert_eq!(server.ended(), 0);
+    assert_eq!(server.exit_code(), 0);
     let log = desk.command(&["log", "--json"]).output().unwrap();
     let lines = String::from_utf8(log.stdout).unwrap();
     let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -219,8 +145,8 @@ fn refused_requests_are_in_the_audit_and_in_the_log() {
 
 #[test]
 fn running_calls_are_answered_after_sigterm() {
-    let desk = HttpServeFixture::new("");
-    let mut server = desk.serve();
+    let desk = folder("");
+    let mut server = serve(&desk);
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.echoes("none"), 200);
     let running = server.call("s__sleep", &json!({"ms": 2000}), "none");
@@ -228,30 +154,28 @@ fn running_calls_are_answered_after_sigterm() {
     server.signal("TERM");
     let (status, body) = read(running);
     assert!(status == 200 && body.contains("slept"), "{status} {body}");
-    assert_eq!(server.ended(), 0);
-    let mut stdout = String::new();
-    server.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
-    assert_eq!(stdout, "");
+    assert_eq!(server.exit_code(), 0);
+    assert_eq!(server.stdout.recv().ok(), None, "nothing is on stdout");
 }
 
 #[test]
 fn a_second_sigterm_ends_the_server_at_once() {
-    let desk = HttpServeFixture::new("[serve.limits]\ndrain_grace = \"60m\"\n[limits]\ntimeout = \"60m\"\n");
-    let mut server = desk.serve();
+    let desk = folder("[serve.limits]\ndrain_grace = \"60m\"\n[limits]\ntimeout = \"60m\"\n");
+    let mut server = serve(&desk);
     let running = server.call("s__sleep", &json!({}), "none");
     std::thread::sleep(Duration::from_millis(500));
     server.signal("INT");
-    server.until("it is not ready", |server| TcpStream::connect(server.address).is_err());
+    wait_until("it is not ready", || TcpStream::connect(server.address).is_err());
     assert!(server.child.try_wait().unwrap().is_none(), "the call still runs");
     server.signal("INT");
-    assert_eq!(server.ended(), 0);
+    assert_eq!(server.exit_code(), 0);
     drop(running);
 }
 
 #[test]
 fn a_call_that_a_drain_cuts_off_is_answered_with_an_error() {
-    let desk = HttpServeFixture::new("[serve.limits]\ndrain_grace = \"300ms\"\n");
-    let mut server = desk.serve();
+    let desk = folder("[serve.limits]\ndrain_grace = \"300ms\"\n");
+    let mut server = serve(&desk);
     assert_eq!(server.echoes("none"), 200);
     let running = server.call("s__sleep", &json!({"ms": 25_000}), "none");
     // Two connections may be answered in either order, so the test asks which call runs.
@@ -262,13 +186,13 @@ fn a_call_that_a_drain_cuts_off_is_answered_with_an_error() {
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["result"]["isError"], json!(true), "{body}");
     assert!(body["result"]["content"][0]["text"].as_str().unwrap().contains("shutting down"), "{body}");
-    assert_eq!(server.ended(), 0);
+    assert_eq!(server.exit_code(), 0);
 }
 
 #[test]
 fn idle_connections_do_not_use_up_the_descriptors() {
     // Without `idle_timeout` they would stay for an hour.
-    let desk = HttpServeFixture::new("[serve.limits]\nidle_timeout = \"60m\"\n");
+    let desk = folder("[serve.limits]\nidle_timeout = \"60m\"\n");
     let mut command = desk.prepare(Command::new("sh"));
     let program = env!("CARGO_BIN_EXE_toolbay");
     command.args(["-c", &format!("ulimit -n 256; exec {program} serve --http 127.0.0.1:0")]);
@@ -283,7 +207,7 @@ fn idle_connections_do_not_use_up_the_descriptors() {
 
 #[test]
 fn a_public_address_needs_tokens_or_anonymous_clients() {
-    let desk = HttpServeFixture::new("");
+    let desk = folder("");
     for address in ["0.0.0.0:0", "[::]:0"] {
         let output = desk.command(&["serve", "--http", address]).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
@@ -306,34 +230,34 @@ fn a_public_address_needs_tokens_or_anonymous_clients() {
 
 #[test]
 fn tokens_and_the_policy_are_reloaded() {
-    let desk = HttpServeFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
-    desk.write_tokens("");
-    let server = desk.serve();
+    let desk = folder("[serve]\ntokens = \"tokens.toml\"\n");
+    desk.write_private("tokens.toml", "");
+    let server = serve(&desk);
     assert_eq!(server.echoes("test"), 401);
-    desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
+    desk.write_private("tokens.toml", &format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
     server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 200);
-    desk.write_tokens("nonsense");
+    desk.write_private("tokens.toml", "nonsense");
     server.until_told("[serve] stays as before");
     assert_eq!(server.echoes("test"), 200);
-    desk.write_tokens("");
+    desk.write_private("tokens.toml", "");
     server.until_told("the files of [serve] were read again");
     assert_eq!(server.echoes("test"), 401);
     // On a loopback address the operator may allow anonymous clients.
     desk.write_policy("");
     server.until_told("the policy was read again");
-    server.until("nobody is asked", |server| server.echoes("test") == 200);
+    wait_until("nobody is asked", || server.echoes("test") == 200);
 }
 
 #[test]
 fn files_of_a_new_policy_are_watched_and_sighup_reloads_them() {
-    let desk = HttpServeFixture::new("");
-    let server = desk.serve();
+    let desk = folder("");
+    let server = serve(&desk);
     assert_eq!(server.echoes("test"), 200);
     // The policy names the file before it exists.
     desk.write_policy("[serve]\ntokens = \"tokens.toml\"\n");
     server.until_told("[serve] stays as before");
-    desk.write_tokens(&format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
+    desk.write_private("tokens.toml", &format!("[[token]]\nname = \"t\"\nsha256 = \"{TEST}\"\n"));
     server.until_told("the files of [serve] were read again");
     assert_eq!((server.echoes("wrong"), server.echoes("test")), (401, 200));
     server.signal("HUP");
@@ -346,11 +270,11 @@ const NOBODY: u32 = 65534;
 
 #[test]
 fn the_systemd_unit_works_as_documented() {
-    let desk = HttpServeFixture::new("");
+    let desk = folder("");
     let is_root = rustix::process::geteuid().is_root();
     let us = if is_root { NOBODY } else { rustix::process::geteuid().as_raw() };
     let own = |path: PathBuf| std::os::unix::fs::chown(path, Some(us), None).unwrap();
-    fs::set_permissions(desk.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(desk.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     // As with `DynamicUser`: the service owns the folders, and links lead to them from the usual paths.
     for folder in ["lib", "cache"] {
         let private = desk.path(&format!("var/{folder}/private/toolbay"));
@@ -401,7 +325,7 @@ fn the_systemd_unit_works_as_documented() {
 
 #[test]
 fn the_socket_of_a_unit_is_served() {
-    let desk = HttpServeFixture::new("");
+    let desk = folder("");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut command = desk.prepare(Command::new("sh"));

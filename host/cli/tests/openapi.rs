@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 struct OpenApiFixture(tempfile::TempDir);
 
+/// The value of a secret.
+const CANARY: &str = "canary-5c1f";
 const POLICY: &str = "# mine\nversion = 1\n\n[limits]\ntimeout = \"9s\" # short\n";
 
 impl OpenApiFixture {
@@ -36,6 +38,7 @@ impl OpenApiFixture {
             .env("TOOLBAY_PLUGINS", self.0.path().join("plugins"))
             .env("TOOLBAY_CONFIG", self.0.path().join("toolbay.toml"))
             .env("TOOLBAY_CACHE", self.0.path().join("cache"))
+            .env("PETS_KEY", CANARY)
             .stdin(Stdio::null())
             .output()
             .unwrap();
@@ -141,6 +144,44 @@ fn a_fetched_document_is_bound_to_a_server_or_pinned() {
 }
 
 #[test]
+fn a_header_with_a_secret_is_sent_and_its_value_is_in_no_file() {
+    let cli = OpenApiFixture::new();
+    let (send, heads) = std::sync::mpsc::channel();
+    let port = serve(move |head| {
+        send.send(head.to_owned()).ok();
+        "[]".to_owned()
+    });
+    cli.write("pets.json", &document(&format!("http://127.0.0.1:{port}/v1")));
+    let add = ["openapi", "add", "pets", "pets.json", "--net-private", "127.0.0.1", "--yes"];
+    let shown = cli.good(&[&add[..], &["--header", "X-Key=Token env:PETS_KEY"]].concat());
+    let with = cli.policy();
+    for part in [
+        "headers = { X-Key = { secret = \"openapi/pets/x-key\", prefix = \"Token \" } }",
+        "[secrets.\"openapi/pets/x-key\"]",
+        "from = \"env:PETS_KEY\"",
+        &format!("origins = [\"http://127.0.0.1:{port}\"]"),
+        "headers = [\"x-key\"]",
+    ] {
+        assert!(with.contains(part) && shown.contains(part), "{part}: {with}{shown}");
+    }
+    let called = cli.good(&["call", "pets__listPets", "{}"]);
+    let head = heads.recv().unwrap().to_lowercase();
+    assert!(head.contains(&format!("x-key: token {CANARY}")), "{head}");
+    assert!(!(with + &shown + &called).contains(CANARY));
+
+    // A secret of the policy needs no section of its own.
+    cli.good(&["openapi", "remove", "pets", "--yes"]);
+    assert_eq!(cli.policy(), POLICY);
+    let secret =
+        format!("{POLICY}[secrets.OWN]\nfrom = \"env:PETS_KEY\"\norigins = [\"http://127.0.0.1:{port}\"]\n");
+    cli.write("toolbay.toml", &secret);
+    cli.good(&[&add[..], &["--header", "Authorization=OWN"]].concat());
+    assert!(cli.policy().contains("headers = { Authorization = { secret = \"OWN\" } }"), "{}", cli.policy());
+    cli.good(&["openapi", "remove", "pets", "--yes"]);
+    assert_eq!(cli.policy(), secret, "the operator's secret stays");
+}
+
+#[test]
 fn an_invalid_document_or_name_changes_nothing() {
     let cli = OpenApiFixture::new();
     cli.write("none.json", "{}");
@@ -152,6 +193,9 @@ fn an_invalid_document_or_name_changes_nothing() {
         (vec!["openapi", "check", "empty.json"], 1, "0 tools"),
         (vec!["openapi", "check", "pets.json", "--secret", "key"], 2, "SCHEME=SECRET"),
         (vec!["openapi", "check", "pets.json", "--secret", "key=NOPE"], 2, "[secrets.\"NOPE\"]"),
+        (vec!["openapi", "check", "pets.json", "--header", "key"], 2, "NAME=SECRET"),
+        (vec!["openapi", "check", "pets.json", "--header", "X-Key=NOPE"], 2, "[secrets.\"NOPE\"]"),
+        (vec!["openapi", "add", "a", "pets.json", "--yes", "--header", "Host=env:PETS_KEY"], 2, "`host`"),
         (vec!["openapi", "check", "pets.json", "--include", "pets"], 1, "selects nothing"),
         (vec!["openapi", "add", "a__b", "pets.json", "--yes"], 2, "__"),
         (vec!["openapi", "add", "none", "none.json", "--yes"], 1, "nothing was changed"),

@@ -1,10 +1,14 @@
 //! Compares the terminal recording of the README with real output. `TOOLBAY_WRITE_DOCS=1` rewrites it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed fixture is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 mod pty;
 
@@ -18,26 +22,12 @@ fn shell(workspace: &Path, line: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
-    let (mut master, slave) = pty::open(COLUMNS);
-    shell
-        .args(["-c", line])
-        .current_dir(workspace)
-        .env("PATH", path)
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null());
-    shell.stdout(slave.try_clone().unwrap()).stderr(slave);
+    shell.args(["-c", line]).current_dir(workspace).env("PATH", path).env("NO_COLOR", "1");
     shell.env("HOME", workspace).env("TOOLBAY_CONFIG", "toolbay.toml").env_remove("TOOLBAY_LOG");
     shell.env("TOOLBAY_PLUGINS", guest_artifacts::plugins_dir());
     shell.env("TOOLBAY_STATE", workspace.join(".local/state/toolbay"));
     shell.env("TOOLBAY_CACHE", Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache"));
-    let mut child = shell.spawn().unwrap();
-    // With this end open, reading would not end with the child.
-    drop(shell);
-    let mut bytes = Vec::new();
-    // The last read fails with `EIO`: the child has closed its end.
-    master.read_to_end(&mut bytes).ok();
-    child.wait().unwrap();
-    mask_digest(&String::from_utf8(bytes).unwrap().replace("\r\n", "\n"))
+    mask_digest(&pty::run(shell, COLUMNS, &[]).1)
 }
 
 /// Writes `…` for a plugin's digest, which every build of the plugin changes.

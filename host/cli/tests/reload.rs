@@ -9,94 +9,54 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::ops::{Deref, DerefMut};
 
 use serde_json::{Value, json};
 
-/// A step that takes this long hangs.
-const HANGS: Duration = Duration::from_secs(60);
+mod fixture;
 
-struct ReloadFixture(tempfile::TempDir);
+use fixture::{HostFolder, ServerProcess};
 
-impl ReloadFixture {
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write_policy(&self, text: &str) {
-        let beside = self.path("toolbay.new");
-        fs::write(&beside, format!("version = 1\nworkspace = \"work\"\n{text}")).unwrap();
-        fs::rename(beside, self.path("toolbay.toml")).unwrap();
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command
-            .args(args)
-            .env_remove("TOOLBAY_LOG")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_CACHE", cache)
-            .env("TOOLBAY_STATE", self.path("state"))
-            .stdin(Stdio::null());
-        command
-    }
+/// A folder with a guest as each of these plugins.
+fn folder(ids: &[&str], policy: &str) -> HostFolder {
+    let folder = HostFolder::new(&format!("workspace = \"work\"\n{policy}"));
+    ids.iter().fold(folder, |folder, id| folder.with_plugin(id, guest_artifacts::CAP_CONSENT))
 }
 
-/// A server over stdio with the messages of both streams.
+fn write_policy(folder: &HostFolder, text: &str) {
+    folder.write_policy(&format!("workspace = \"work\"\n{text}"));
+}
+
+/// A server over stdio that counts `list_changed` notifications.
 struct ReloadServer {
-    child: Child,
-    stdin: ChildStdin,
-    answers: Receiver<Value>,
-    stderr: Receiver<String>,
+    process: ServerProcess,
     last_id: u64,
-    /// The number of `list_changed` notifications.
     changes: usize,
 }
 
-fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (send, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
+impl Deref for ReloadServer {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
+    }
+}
+
+impl DerefMut for ReloadServer {
+    fn deref_mut(&mut self) -> &mut ServerProcess {
+        &mut self.process
+    }
 }
 
 impl ReloadServer {
-    fn start(desk: &ReloadFixture) -> Self {
-        let mut command = desk.command(&["serve"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let (stdin, stdout) = (child.stdin.take().unwrap(), lines(child.stdout.take().unwrap()));
-        let (send, answers) = channel();
-        std::thread::spawn(move || {
-            for line in stdout {
-                send.send(serde_json::from_str(&line).expect("only JSON on stdout")).ok();
-            }
-        });
-        let stderr = lines(child.stderr.take().unwrap());
-        let mut server = Self { child, stdin, answers, stderr, last_id: 0, changes: 0 };
-        let client = json!({"name": "t", "version": "1"});
-        server.ask(
-            "initialize",
-            &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}),
-        );
-        writeln!(server.stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-            .unwrap();
-        server
+    fn start(folder: &HostFolder) -> Self {
+        let mut process = ServerProcess::serve(folder);
+        process.initialize();
+        Self { process, last_id: 0, changes: 0 }
     }
 
     fn next(&mut self) -> Value {
-        let message = self.answers.recv_timeout(HANGS).expect("the server says nothing");
+        let message = self.message();
         if message["method"] == "notifications/tools/list_changed" {
             self.changes += 1;
         }
@@ -105,11 +65,11 @@ impl ReloadServer {
 
     fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.last_id += 1;
-        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
-        writeln!(self.stdin, "{request}").unwrap();
+        let id = self.last_id;
+        self.send(id, method, params);
         loop {
             let answer = self.next();
-            if answer["id"] == self.last_id {
+            if answer["id"] == id {
                 return answer["result"].clone();
             }
         }
@@ -132,40 +92,22 @@ impl ReloadServer {
         }
     }
 
-    /// Waits for a line with this part, and returns it.
-    fn until_told(&mut self, part: &str) -> String {
-        self.told_until(part).pop().unwrap()
-    }
-
-    /// Returns all lines up to the one with this part.
-    fn told_until(&mut self, part: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            let line = self.stderr.recv_timeout(HANGS).expect("the operator is not told");
-            let is_last = line.contains(part);
-            lines.push(line);
-            if is_last {
-                return lines;
-            }
-        }
+    /// Ends the input, after which the server succeeds.
+    fn end(mut self) {
+        self.stdin = None;
+        assert_eq!(self.exit_code(), 0);
     }
 }
 
 #[test]
 fn a_running_server_follows_changes_of_policy_and_plugins() {
-    let desk = ReloadFixture(tempfile::tempdir().unwrap());
-    for folder in ["plugins", "work"] {
-        fs::create_dir(desk.path(folder)).unwrap();
-    }
-    fs::copy(guest_artifacts::CAP_CONSENT, desk.path("plugins/p.wasm")).unwrap();
-    desk.write_policy("[plugins.p.grant]\nkv = [\"tool\"]\n");
+    let desk = folder(&["p"], "[plugins.p.grant]\nkv = [\"tool\"]\n");
     let mut server = ReloadServer::start(&desk);
     assert_eq!(server.listed(), ["p__ask", "p__keep", "p__keep_anywhere", "p__plain"]);
 
     // Another process writes into the policy.
     let before = server.changes;
-    let granted = desk.command(&["grant", "p", "--yes"]).output().unwrap();
-    assert!(granted.status.success(), "{granted:?}");
+    desk.good(&["grant", "p", "--yes"]);
     server.until_told("the policy was read again");
     server.until_listed(before, &["p__ask", "p__keep", "p__keep_anywhere", "p__plain", "p__read"]);
     let answer = server.ask("tools/call", &json!({"name": "p__read", "arguments": {}}));
@@ -173,7 +115,7 @@ fn a_running_server_follows_changes_of_policy_and_plugins() {
 
     // An error in the policy changes nothing and is reported.
     let before = server.changes;
-    desk.write_policy("[plugins.p.grant]\nkv = \"tool\"\n");
+    write_policy(&desk, "[plugins.p.grant]\nkv = \"tool\"\n");
     let told = server.until_told("the previous policy stays in force");
     assert!(
         told.contains("Z error: ") && told.contains("toolbay.toml:4:6: [plugins.p.grant]: `kv`: "),
@@ -187,11 +129,10 @@ fn a_running_server_follows_changes_of_policy_and_plugins() {
     fs::rename(desk.path("plugins/new.wasm"), desk.path("plugins/p.wasm")).unwrap();
     server.until_told("the older version stays loaded");
     assert_eq!(server.listed().len(), 5);
-    desk.write_policy("");
+    write_policy(&desk, "");
     server.until_told("the policy was read again");
     server.until_listed(before, &["p__ask", "p__keep_anywhere", "p__plain"]);
-    let pid = server.child.id().to_string();
-    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    server.signal("HUP");
     server.until_told("the policy was read again");
 
     let before = server.changes;
@@ -199,33 +140,23 @@ fn a_running_server_follows_changes_of_policy_and_plugins() {
     server.until_told("plugin:p was removed");
     server.until_listed(before, &[]);
 
-    drop(server.stdin);
-    assert!(server.child.wait().unwrap().success());
+    server.end();
 }
 
 #[test]
 fn a_warning_is_reported_once_and_a_reload_in_few_lines() {
-    let desk = ReloadFixture(tempfile::tempdir().unwrap());
-    for folder in ["plugins", "work"] {
-        fs::create_dir(desk.path(folder)).unwrap();
-    }
-    for name in ["p", "q", "r"] {
-        fs::copy(guest_artifacts::CAP_CONSENT, desk.path("plugins").join(name).with_extension("wasm"))
-            .unwrap();
-    }
     let typo = "[plugins.pp.grant]\nkv = [\"tool\"]\n";
-    desk.write_policy(typo);
+    let desk = folder(&["p", "q", "r"], typo);
     let mut server = ReloadServer::start(&desk);
     let told = server.until_told("no plugin `pp` is installed");
     assert!(told.contains("Z warning: ") && told.contains("toolbay.toml:3:10: "), "{told}");
     server.listed();
 
     // After one more mistake, the first one is not reported again, and no plugin is reported as replaced.
-    desk.write_policy(&format!("{typo}[plugins.qq.grant]\nclock = true\n"));
+    write_policy(&desk, &format!("{typo}[plugins.qq.grant]\nclock = true\n"));
     let lines = server.told_until("no plugin `qq` is installed");
     assert!(lines.iter().any(|line| line.contains("Z note: the policy was read again")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("`pp`") || line.contains("was replaced")), "{lines:?}");
 
-    drop(server.stdin);
-    assert!(server.child.wait().unwrap().success());
+    server.end();
 }

@@ -9,66 +9,56 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// A step that takes this long hangs.
-const HANGS: Duration = Duration::from_secs(60);
+mod fixture;
 
-struct Home(tempfile::TempDir);
+use fixture::{CommandRun, HANGS, HostFolder, ServerProcess, wait_until};
+
+/// A folder that is also the user's home and the current directory.
+struct Home(HostFolder);
 
 impl Home {
     fn new(policy: &str) -> Self {
-        let home = Self(tempfile::tempdir().unwrap());
-        for folder in ["work", "plugins"] {
-            fs::create_dir(home.path(folder)).unwrap();
-        }
-        fs::write(home.path("toolbay.toml"), format!("version = 1\nworkspace = \"work\"\n{policy}")).unwrap();
-        home
+        Self(HostFolder::new(&format!("workspace = \"work\"\n{policy}")))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().canonicalize().unwrap().join(name)
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path("").canonicalize().unwrap().join(name)
     }
 
     fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
+        self.0.read(name)
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        let mut command = self.0.command(args);
         command
-            .args(args)
             .current_dir(self.path(""))
             .env("HOME", self.path(""))
-            .env_remove("TOOLBAY_LOG")
-            .env_remove("XDG_CONFIG_HOME")
-            .env_remove("CODEX_HOME")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_STATE", self.path("state"))
-            .env("TOOLBAY_CACHE", self.path("cache"))
-            .stdin(Stdio::null());
+            .env("TOOLBAY_PLUGINS", self.path("plugins"));
+        command.env_remove("XDG_CONFIG_HOME").env_remove("CODEX_HOME");
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
+    fn run(&self, args: &[&str]) -> CommandRun {
+        CommandRun(self.command(args).output().unwrap())
     }
 
     fn good(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", err(&output));
-        String::from_utf8(output.stdout).unwrap()
+        self.run(args).says(0, &[]).out()
     }
-}
 
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    /// Starts a server over stdio.
+    fn serve(&self) -> ServerProcess {
+        let mut serve = self.command(&["serve"]);
+        serve.stdin(Stdio::piped());
+        ServerProcess::start(serve)
+    }
 }
 
 /// The section of a server of `tests/mcp-servers`.
@@ -92,32 +82,24 @@ fn runs(mark: &str) -> bool {
     fs::read_dir("/proc").unwrap().flatten().any(has)
 }
 
-fn wait(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < HANGS, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_server_is_listed_called_and_checked() {
     let home = Home::new(&[section("s", "good"), section("bad", "exit")].concat());
     let list = home.good(&["list"]);
     assert!(list.contains("mcp__s__echo\tDoes echo."), "{list}");
     let called = home.run(&["call", "mcp__s__echo", r#"{"text": "hello"}"#]);
-    assert!(String::from_utf8_lossy(&called.stdout).contains("hello"), "{}", err(&called));
-    assert!(!err(&called).contains("bad"), "only the server that is needed is started");
+    assert!(called.out().contains("hello"), "{}", called.err());
+    assert!(!called.err().contains("bad"), "only the server that is needed is started");
     let checked = home.good(&["mcp", "check", "s"]);
     assert!(checked.starts_with("s\tready, protocol 2025-06-18, test"), "{checked}");
     let checked = home.run(&["mcp", "check", "bad", "--json"]);
-    assert_eq!(checked.status.code(), Some(1));
-    let shown: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(checked.0.status.code(), Some(1));
+    let shown: Value = checked.json();
     assert!(shown["server"]["reason"].as_str().unwrap().contains("no license"), "{shown}");
     let status = home.good(&["status"]);
     assert!(status.lines().any(|line| line.starts_with("mcp:s\tready")), "{status}");
     assert!(status.lines().any(|line| line.starts_with("mcp:bad\tfailed: ")), "{status}");
-    assert_eq!(home.run(&["mcp", "check", "none"]).status.code(), Some(2));
+    assert_eq!(home.run(&["mcp", "check", "none"]).0.status.code(), Some(2));
 }
 
 #[test]
@@ -125,7 +107,7 @@ fn a_server_is_added_to_the_policy_and_removed() {
     let home = Home::new("# mine\n[host]\nparallel_calls = 8 # few\n");
     let before = home.read("toolbay.toml");
     let dry = home.run(&["mcp", "add", "files", "--dry-run", "--", "sh", "-c", "true"]);
-    assert!(dry.status.success() && err(&dry).contains("/sh\", \"-c\", \"true\"]"), "{}", err(&dry));
+    assert!(dry.0.status.success() && dry.err().contains("/sh\", \"-c\", \"true\"]"), "{}", dry.err());
     assert_eq!(home.read("toolbay.toml"), before);
     home.good(&[
         "mcp",
@@ -168,7 +150,7 @@ fn a_server_is_added_to_the_policy_and_removed() {
         assert!(policy.contains(part), "{part}: {policy}");
     }
     let again = home.run(&["mcp", "add", "web", "https://other.example.com"]);
-    assert!(again.status.code() == Some(2) && err(&again).contains("--replace"), "{}", err(&again));
+    assert!(again.0.status.code() == Some(2) && again.err().contains("--replace"), "{}", again.err());
     let listed: Value = serde_json::from_str(&home.good(&["mcp", "list", "--json"])).unwrap();
     assert_eq!(listed[1]["place"], "https://mcp.example.com/x");
     home.good(&["mcp", "remove", "files"]);
@@ -182,7 +164,7 @@ fn a_server_is_added_to_the_policy_and_removed() {
         &["mcp", "add", "a", "https://a.example", "--bearer", "NOBODY"],
         &["mcp", "remove", "nobody"],
     ] {
-        assert_eq!(home.run(bad).status.code(), Some(2), "{bad:?}");
+        assert_eq!(home.run(bad).0.status.code(), Some(2), "{bad:?}");
     }
     assert_eq!(home.read("toolbay.toml").trim_end(), before.trim_end());
 }
@@ -190,36 +172,22 @@ fn a_server_is_added_to_the_policy_and_removed() {
 #[test]
 fn child_processes_of_a_server_end_with_a_killed_host() {
     let home = Home::new(&section("93001", "stubborn"));
-    let mut serve = home.command(&["serve"]);
-    let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut stdin = serve.stdin.take().unwrap();
-    let mut answers = BufReader::new(serve.stdout.take().unwrap()).lines();
-    let mut ask = |message: Value| {
-        writeln!(stdin, "{message}").unwrap();
-        stdin.flush().unwrap();
-    };
-    ask(
-        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
-        "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}),
-    );
-    ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-    wait("it starts", || runs("93001"));
+    let mut server = home.serve();
+    server.initialize();
+    wait_until("it starts", || runs("93001"));
     let start = Instant::now();
-    loop {
-        ask(
-            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "mcp__93001__stay", "arguments": {}}}),
-        );
-        let said =
-            answers.find(|line| line.as_ref().is_ok_and(|line| line.contains("\"id\":1"))).unwrap().unwrap();
+    for id in 1.. {
+        server.send(id, "tools/call", &json!({"name": "mcp__93001__stay", "arguments": {}}));
+        let said = server.result(id).to_string();
         if said.contains("started") {
             break;
         }
         assert!(start.elapsed() < HANGS, "{said}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    serve.kill().unwrap();
-    serve.wait().unwrap();
-    wait("it ends", || !runs("93001"));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    wait_until("it ends", || !runs("93001"));
 }
 
 /// A client that lists tools once at the start sees those of servers that are still starting.
@@ -232,38 +200,26 @@ fn the_first_list_of_a_client_has_the_tools_of_other_servers() {
     for is_known in [false, true] {
         // The server starts slowly: first faster than a list waits, then only when a tool is called.
         fs::write(&gate, "").unwrap();
-        let mut serve = home.command(&["serve"]);
-        let mut serve =
-            serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut stdin = serve.stdin.take().unwrap();
-        let mut answers = BufReader::new(serve.stdout.take().unwrap()).lines();
-        let mut ask = |id: u64, method: &str, params: Value| {
-            writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-                .unwrap();
-        };
-        let mut answer = || serde_json::from_str::<Value>(&answers.next().unwrap().unwrap()).unwrap();
-        ask(
-            0,
-            "initialize",
-            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}),
-        );
-        assert_eq!(answer()["id"], 0);
-        ask(1, "tools/list", json!({}));
+        let mut server = home.serve();
+        // Without `initialized`, the server says nothing unasked.
+        server.send_initialize();
+        assert_eq!(server.message()["id"], 0);
+        server.send(1, "tools/list", &json!({}));
         if !is_known {
             fs::remove_file(&gate).unwrap();
         }
-        let list = answer();
+        let list = server.message();
         assert_eq!(list["id"], 1);
-        let listed = list["result"]["tools"].as_array().unwrap().iter();
-        assert!(listed.clone().any(|tool| tool["name"] == "mcp__s__echo"), "{is_known}: {list}");
-        ask(2, "tools/call", json!({"name": "mcp__s__echo", "arguments": {"text": "hello"}}));
+        let mut listed = list["result"]["tools"].as_array().unwrap().iter();
+        assert!(listed.any(|tool| tool["name"] == "mcp__s__echo"), "{is_known}: {list}");
+        server.send(2, "tools/call", &json!({"name": "mcp__s__echo", "arguments": {"text": "hello"}}));
         if is_known {
             fs::remove_file(&gate).unwrap();
         }
-        let said = answer();
+        let said = server.message();
         assert!(said["id"] == 2 && said.to_string().contains("hello"), "nothing was said before: {said}");
-        drop(stdin);
-        assert!(serve.wait().unwrap().success());
+        server.stdin = None;
+        assert_eq!(server.exit_code(), 0);
     }
 }
 
@@ -301,23 +257,23 @@ fn each_client_is_configured_once_and_keeps_its_settings() {
         assert!(merged.contains("mine") && merged.contains(binary), "{client}: {merged}");
         assert_eq!(home.read(&format!("{file}.bak")), there, "{client}");
         let again = home.run(&["setup", client, "--write", "--name", "mine"]);
-        assert!(err(&again).contains("is up to date"), "{client}: {}", err(&again));
+        assert!(again.err().contains("is up to date"), "{client}: {}", again.err());
         assert_eq!(home.read(file), merged);
         assert!(!home.path(&format!("{file}.bak.1")).exists());
         fs::write(home.path(file), "{ broken [").unwrap();
         let refused = home.run(&["setup", client, "--write"]);
-        assert_eq!(refused.status.code(), Some(2), "{client}");
-        assert!(err(&refused).contains("nothing was written"), "{client}: {}", err(&refused));
+        assert_eq!(refused.0.status.code(), Some(2), "{client}");
+        assert!(refused.err().contains("nothing was written"), "{client}: {}", refused.err());
         assert_eq!(home.read(file), "{ broken [");
     }
     let asked = ["setup", "cursor", "--profile", "p", "--workspace", "work"];
     // A client does not show why a server fails to start.
     let unknown = home.run(&asked);
-    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(unknown.0.status.code(), Some(2));
     assert!(
-        err(&unknown).contains("--profile `p`: the policy has no profile of this name"),
+        unknown.err().contains("--profile `p`: the policy has no profile of this name"),
         "{}",
-        err(&unknown)
+        unknown.err()
     );
     fs::write(home.path("toolbay.toml"), "version = 1\n[profile.p]\n").unwrap();
     let words = home.good(&asked);
@@ -334,7 +290,7 @@ fn a_bundle_holds_all_that_is_needed() {
         .arg(home.path("out.mcpb"))
         .output()
         .unwrap();
-    let shown: Value = serde_json::from_slice(&listed.stdout).unwrap_or_else(|_| panic!("{}", err(&listed)));
+    let shown: Value = serde_json::from_slice(&listed.stdout).unwrap_or_else(|_| panic!("{listed:?}"));
     assert_eq!(
         shown["names"],
         json!(["manifest.json", "server/toolbay", "toolbay.toml", "plugins/text.wasm"])
@@ -355,5 +311,5 @@ fn a_bundle_holds_all_that_is_needed() {
     ]);
     let server: Value = serde_json::from_str(&server).unwrap();
     assert_eq!(server["packages"][0]["fileSha256"].as_str().unwrap().len(), 64);
-    assert_eq!(home.run(&["setup", "server-json", "--name", "nothing"]).status.code(), Some(2));
+    assert_eq!(home.run(&["setup", "server-json", "--name", "nothing"]).0.status.code(), Some(2));
 }

@@ -9,161 +9,45 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-/// A step that takes this long hangs.
-const HANGS: Duration = Duration::from_secs(60);
+mod fixture;
 
-struct SignalFixture(tempfile::TempDir);
+use fixture::{HostFolder, ServerProcess, wait_until};
 
-impl SignalFixture {
-    fn new(policy: &str) -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        fs::create_dir(desk.path("plugins")).unwrap();
-        fs::copy(guest_artifacts::API_ECHO, desk.path("plugins/e.wasm")).unwrap();
-        fs::copy(guest_artifacts::HOSTILE_SLEEP, desk.path("plugins/s.wasm")).unwrap();
-        fs::write(desk.path("toolbay.toml"), format!("version = 1\n{policy}")).unwrap();
-        desk
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command
-            .args(args)
-            .env_remove("TOOLBAY_LOG")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_CACHE", cache)
-            .env("TOOLBAY_STATE", self.path("state"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-}
-
-/// A server over stdio with the messages of both streams.
-struct SignalServer {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    answers: Receiver<String>,
-    stderr: Receiver<String>,
-}
-
-impl Drop for SignalServer {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
-fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (send, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-impl SignalServer {
-    fn start(desk: &SignalFixture) -> Self {
-        let mut child = desk.command(&["serve"]).spawn().unwrap();
-        let (stdin, answers) = (child.stdin.take(), lines(child.stdout.take().unwrap()));
-        let stderr = lines(child.stderr.take().unwrap());
-        Self { child, stdin, answers, stderr }
-    }
-
-    fn send(&mut self, id: u64, method: &str, params: &Value) {
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        writeln!(self.stdin.as_ref().unwrap(), "{request}").unwrap();
-    }
-
-    fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let line = self.answers.recv_timeout(HANGS).expect("no answer");
-            let message: Value = serde_json::from_str(&line).expect("only JSON on stdout");
-            if message["id"] == id {
-                return message["result"].clone();
-            }
-        }
-    }
-
-    fn greet(&mut self) {
-        let who = json!({"name": "t", "version": "1"});
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who});
-        self.send(0, "initialize", &params);
-        self.answer(0);
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        writeln!(self.stdin.as_ref().unwrap(), "{told}").unwrap();
-    }
-
-    fn until_told(&self, part: &str) {
-        let begin = Instant::now();
-        loop {
-            let line = self.stderr.recv_timeout(HANGS).unwrap_or_else(|_| panic!("never told: {part}"));
-            assert!(begin.elapsed() < HANGS, "never told: {part}");
-            if line.contains(part) {
-                return;
-            }
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    fn exit_code(&mut self) -> i32 {
-        let begin = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or(-1);
-            }
-            assert!(begin.elapsed() < HANGS, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+fn folder(policy: &str) -> HostFolder {
+    let folder = HostFolder::new(policy).with_plugin("e", guest_artifacts::API_ECHO);
+    folder.with_plugin("s", guest_artifacts::HOSTILE_SLEEP)
 }
 
 #[test]
 fn sigterm_and_the_end_of_stdin_give_calls_the_same_grace_and_every_call_an_answer() {
-    let desk = SignalFixture::new("");
+    let desk = folder("");
     for by_signal in [true, false] {
-        let mut server = SignalServer::start(&desk);
-        server.greet();
+        let mut server = ServerProcess::serve(&desk);
+        server.initialize();
         let sleep = |ms: u64| json!({"name": "s__sleep", "arguments": {"ms": ms}});
         server.send(1, "tools/call", &sleep(1));
-        assert_eq!(server.answer(1)["content"][0]["text"], "slept");
+        assert_eq!(server.result(1)["content"][0]["text"], "slept");
         server.send(2, "tools/call", &sleep(1500));
         server.send(3, "tools/call", &sleep(25_000));
         // A later request is answered, so these were read.
         server.send(4, "ping", &json!({}));
-        server.answer(4);
+        server.result(4);
         if by_signal {
             server.signal("TERM");
         } else {
             server.stdin = None;
         }
-        assert_eq!(server.answer(2)["content"][0]["text"], "slept", "{by_signal}");
-        let cut = server.answer(3);
+        assert_eq!(server.result(2)["content"][0]["text"], "slept", "{by_signal}");
+        let cut = server.result(3);
         assert_eq!(cut["isError"], json!(true), "{cut}");
         assert!(cut["content"][0]["text"].as_str().unwrap().contains("shutting down"), "{cut}");
         assert_eq!(server.exit_code(), 0);
@@ -172,12 +56,12 @@ fn sigterm_and_the_end_of_stdin_give_calls_the_same_grace_and_every_call_an_answ
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let desk = SignalFixture::new("");
-    let mut server = SignalServer::start(&desk);
-    server.greet();
+    let desk = folder("");
+    let mut server = ServerProcess::serve(&desk);
+    server.initialize();
     server.send(1, "tools/call", &json!({"name": "s__sleep", "arguments": {"ms": 25_000}}));
     server.send(2, "ping", &json!({}));
-    server.answer(2);
+    server.result(2);
     server.signal("TERM");
     server.signal("INT");
     assert_eq!(server.exit_code(), 0);
@@ -191,20 +75,18 @@ fn bytes_read(process: u32) -> Option<usize> {
 
 #[test]
 fn sighup_before_the_start_does_not_end_the_server() {
-    let desk = SignalFixture::new("");
+    let desk = folder("");
     let policy = desk.path("toolbay.toml");
     // Long enough for the signal to arrive during parsing.
     let comments = format!("# {}\n", "x".repeat(100)).repeat(80_000);
     let text = format!("{}{comments}", fs::read_to_string(&policy).unwrap());
     fs::write(&policy, &text).unwrap();
-    let mut server = SignalServer::start(&desk);
-    let begin = Instant::now();
-    while bytes_read(server.child.id()).is_none_or(|read| read < text.len()) {
-        assert!(begin.elapsed() < HANGS, "it does not read its policy");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut server = ServerProcess::serve(&desk);
+    wait_until("it reads its policy", || {
+        bytes_read(server.child.id()).is_some_and(|read| read >= text.len())
+    });
     server.signal("HUP");
-    server.greet();
+    server.initialize();
     // SIGHUP requests a reload, as usual.
     server.until_told("the policy was read again");
     server.stdin = None;
@@ -243,11 +125,11 @@ impl Drop for Restless {
 
 #[test]
 fn files_that_keep_changing_are_reloaded() {
-    let desk = SignalFixture::new("");
-    let mut server = SignalServer::start(&desk);
-    server.greet();
+    let desk = folder("");
+    let mut server = ServerProcess::serve(&desk);
+    server.initialize();
     server.send(1, "tools/list", &json!({}));
-    server.answer(1);
+    server.result(1);
     let policy = "version = 1\n[plugins.e.limits]\ntimeout = \"7s\"\n".to_owned();
     let restless = Restless::start(desk.path("toolbay.toml"), policy);
     server.until_told("the policy was read again");
@@ -276,13 +158,11 @@ fn files_that_keep_changing_are_reloaded() {
 
 #[test]
 fn tokens_that_keep_changing_are_reloaded() {
-    let desk = SignalFixture::new("[serve]\ntokens = \"tokens.toml\"\n");
-    fs::write(desk.path("tokens.toml"), "").unwrap();
-    fs::set_permissions(desk.path("tokens.toml"), fs::Permissions::from_mode(0o600)).unwrap();
-    let mut child = desk.command(&["serve", "--http", "127.0.0.1:0"]).spawn().unwrap();
-    let (stdin, answers) = (child.stdin.take(), lines(child.stdout.take().unwrap()));
-    let stderr = lines(child.stderr.take().unwrap());
-    let server = SignalServer { child, stdin, answers, stderr };
+    let desk = folder("[serve]\ntokens = \"tokens.toml\"\n");
+    desk.write_private("tokens.toml", "");
+    let mut serve = desk.command(&["serve", "--http", "127.0.0.1:0"]);
+    serve.stdin(Stdio::piped());
+    let server = ServerProcess::start(serve);
     server.until_told("listening on");
     let sum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let tokens = format!("[[token]]\nname = \"t\"\nsha256 = \"{sum}\"\n");

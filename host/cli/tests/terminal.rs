@@ -12,7 +12,6 @@
 )]
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,6 +24,17 @@ const PLUGINS: [(&str, &str); 3] = [
     ("files", guest_artifacts::PLUGIN_FILES),
     ("hash", guest_artifacts::PLUGIN_HASH),
     ("text", guest_artifacts::PLUGIN_TEXT),
+];
+
+/// The names of measured values.
+const MEASURED: [&str; 7] = [
+    "median",
+    "99 of 100 at most",
+    "longest",
+    "as one batch",
+    "guest time of a call",
+    "fuel of a call",
+    "memory at most",
 ];
 
 /// What a command printed.
@@ -75,23 +85,8 @@ impl Home {
 
     /// Runs a command line on a terminal; `input` is typed.
     fn on_terminal(&self, line: &str, columns: u16, input: &str) -> Screen {
-        let (mut master, slave) = pty::open(columns);
-        let mut command = self.command(line);
-        let stream = || Stdio::from(slave.try_clone().unwrap());
-        let mut child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn().unwrap();
-        // With this end open, reading would not end with the child.
-        drop((command, slave));
-        let mut bytes = Vec::new();
-        let mut part = [0; 4096];
-        while !input.is_empty() && !bytes.ends_with(b"[y/N] ") {
-            let count = master.read(&mut part).unwrap();
-            bytes.extend_from_slice(&part[..count]);
-        }
-        master.write_all(input.as_bytes()).unwrap();
-        // The last read fails with `EIO`: the child has closed its end.
-        master.read_to_end(&mut bytes).ok();
-        let code = child.wait().unwrap().code().unwrap();
-        let text = String::from_utf8(bytes).unwrap().replace("\r\n", "\n");
+        let answers: Vec<&str> = (!input.is_empty()).then_some(input).into_iter().collect();
+        let (code, text) = pty::run(self.command(line), columns, &answers);
         // What a line showed before it was cleared is gone from the screen.
         let lines = text.lines().map(|line| line.rsplit("\r\u{1b}[K").next().unwrap());
         let text: String = lines.map(|line| format!("{line}\n")).collect();
@@ -111,16 +106,35 @@ impl Home {
         Screen { code: output.status.code().unwrap(), text: self.normalize(&text) }
     }
 
+    /// A C project of the plugin `text` whose build copies the component: no compiler runs.
+    fn add_project(&self) {
+        self.command("toolbay new text --lang c").output().unwrap();
+        let script = format!(
+            "import os, shutil, sys\nout = sys.argv[sys.argv.index('-o') + 1]\n\
+             os.makedirs(os.path.dirname(out), exist_ok=True)\nshutil.copy({:?}, out)\n",
+            guest_artifacts::PLUGIN_TEXT
+        );
+        std::fs::write(self.path("work/text/vendor/toolbay/build.py"), script).unwrap();
+    }
+
     /// Replaces what differs from machine to machine.
     fn normalize(&self, text: &str) -> String {
         let home = self.dir.path().to_str().unwrap();
-        let lines = text.lines().map(|line| {
+        // Whether a machine is quiet enough to compare its figures differs, too.
+        let lines = text
+            .lines()
+            .filter(|line| !line.ends_with("do not compare these figures with those of another run"));
+        let lines = lines.map(|line| {
             let line = mask_digests(&line.replace(home, "/home/me"));
             // The sandbox and the memory are those of the machine, sizes those of the compiler.
-            let key = line.split_whitespace().next().unwrap_or_default();
+            let key = line.trim_start_matches("! ").split_whitespace().next().unwrap_or_default();
             match key {
                 "sandbox" => format!("{}…", line.split_at(line.find(key).unwrap() + key.len()).0),
-                "code" | "size" | "section" | "audit" => mask_digits(&line),
+                "code" | "size" | "section" | "audit" | "toolbay:readme" => mask_digits(&line),
+                "text:" if line.contains("B, ") => mask_digits(&line),
+                // A line of a server begins with the time.
+                _ if key.ends_with('Z') && line.contains(": ") => line.replacen(key, &mask_digits(key), 1),
+                _ if MEASURED.iter().any(|name| line.starts_with(name)) => mask_value(&line),
                 // The time of a decision is today's, and the user that of the machine.
                 _ if line.contains(" agreed to ") => mask_digits(&line),
                 _ => line,
@@ -154,6 +168,13 @@ fn mask_digests(line: &str) -> String {
 
 fn mask_digits(line: &str) -> String {
     line.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
+}
+
+/// Writes `…` for a measured value behind its name.
+fn mask_value(line: &str) -> String {
+    let end = line.find('\t').or_else(|| line.find("  ")).unwrap_or(line.len());
+    let value = line[end..].trim_start();
+    format!("{}…", &line[..line.len() - value.len()])
 }
 
 /// One step of a snapshot.
@@ -414,6 +435,46 @@ fn check_diff_and_docs() {
         "toolbay build junk",
     ];
     check_prepared("check", "", prepare, &steps.map(Step::from));
+}
+
+#[test]
+fn build_test_and_pack() {
+    let steps = [
+        "toolbay build text",
+        "toolbay build text --replace",
+        "toolbay test text",
+        "toolbay pack text",
+        "echo 'raise SystemExit(1)' > text/vendor/toolbay/build.py; toolbay build text",
+    ];
+    check_prepared("build", "", Home::add_project, &steps.map(Step::from));
+}
+
+#[test]
+fn bench() {
+    let steps = [
+        r#"toolbay bench text__word_count '{"text": "a b"}' --calls 2"#,
+        "toolbay bench text__word_count '{}' --calls 2",
+    ];
+    check("bench", "", steps);
+}
+
+/// The start of a server whose policy has a mistake and of whose plugins one is broken. Lists wait for the plugins.
+#[test]
+fn serve() {
+    let prepare = |home: &Home| {
+        std::fs::write(home.path("plugins/broken.wasm"), "junk").unwrap();
+        let message = |more: &str| format!("{{\"jsonrpc\": \"2.0\", {more}}}\n");
+        let requests = [
+            message(
+                r#""id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}"#,
+            ),
+            message(r#""method": "notifications/initialized""#),
+            message(r#""id": 2, "method": "tools/list""#),
+        ];
+        std::fs::write(home.path("work/requests"), requests.concat()).unwrap();
+    };
+    let steps = ["toolbay serve < requests > answers", "toolbay serve --http nonsense"].map(Step::from);
+    check_prepared("serve", "[plugins.fils.grant]\nfs_read = []\n", prepare, &steps);
 }
 
 #[test]

@@ -9,55 +9,38 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use serde_json::{Value, json};
 
-/// A step that takes this long hangs.
-const HANGS: Duration = Duration::from_secs(60);
+mod fixture;
+
+use fixture::{HANGS, HostFolder, ServerProcess, lines, wait_until};
+
 /// Lets a guest log as fast as it can.
 const LOUD: &str = "[limits]\nlog_lines = 4_000_000_000\nlog_rate = 1_000_000\n";
 
-struct UnreadFixture(tempfile::TempDir);
+/// A folder whose guests log.
+struct UnreadFixture(HostFolder);
 
 impl UnreadFixture {
     fn new() -> Self {
-        let desk = Self(tempfile::tempdir().unwrap());
-        fs::create_dir(desk.path("plugins")).unwrap();
-        fs::copy(guest_artifacts::API_ECHO, desk.path("plugins/e.wasm")).unwrap();
-        fs::copy(guest_artifacts::HOSTILE_HOSTCALLS, desk.path("plugins/l.wasm")).unwrap();
-        desk.write_policy("");
-        desk
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        let folder = HostFolder::new(LOUD).with_plugin("e", guest_artifacts::API_ECHO);
+        Self(folder.with_plugin("l", guest_artifacts::HOSTILE_HOSTCALLS))
     }
 
     fn write_policy(&self, text: &str) {
-        let beside = self.path("toolbay.new");
-        fs::write(&beside, format!("version = 1\n{LOUD}{text}")).unwrap();
-        fs::rename(beside, self.path("toolbay.toml")).unwrap();
+        self.0.write_policy(&format!("{LOUD}{text}"));
     }
 
-    fn prepare(&self, mut command: Command) -> Command {
-        let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-cache");
-        command
-            .env("TOOLBAY_LOG", "warn,toolbay::guest=info")
-            .env("TOOLBAY_PLUGINS", self.path("plugins"))
-            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
-            .env("TOOLBAY_CACHE", cache)
-            .env("TOOLBAY_STATE", self.path("state"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+    fn prepare(&self, command: Command) -> Command {
+        let mut command = self.0.prepare(command);
+        command.env("TOOLBAY_LOG", "warn,toolbay::guest=info");
         command
     }
 
@@ -76,37 +59,6 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     while rustix::io::write(&write, b"\n").is_ok() {}
     rustix::fs::fcntl_setfl(&write, OFlags::empty()).unwrap();
     (read, write)
-}
-
-fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (send, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if send.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
-}
-
-fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
-}
-
-/// Waits until the process exits.
-fn exit_code(child: &mut Child) -> i32 {
-    let begin = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code().unwrap_or(-1);
-        }
-        if begin.elapsed() > HANGS {
-            child.kill().unwrap();
-            panic!("it does not end");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Whether a line starts with a UTC time: `2026-02-03T04:05:06.000007Z `.
@@ -152,8 +104,8 @@ fn an_unread_stderr_does_not_block_a_server_over_http() {
     let line = format!(
         "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec {program} serve --http systemd"
     );
-    command.args(["-c", &line]).stdin(Stdio::from(OwnedFd::from(listener))).stderr(stderr);
-    let mut server = command.spawn().unwrap();
+    command.args(["-c", &line]).stdin(Stdio::from(OwnedFd::from(listener)));
+    let mut server = ServerProcess::start_with_stderr(command, stderr);
     let echoes = || status(post(address, "e__echo", &json!({"a": 1})));
     assert_eq!(echoes(), 200);
     assert_eq!(status(post(address, "l__log", &json!({"n": 20_000}))), 200);
@@ -162,53 +114,12 @@ fn an_unread_stderr_does_not_block_a_server_over_http() {
 
     // The policy is reloaded and takes effect.
     let sum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-    fs::write(desk.path("tokens.toml"), format!("[[token]]\nname = \"t\"\nsha256 = \"{sum}\"\n")).unwrap();
+    fs::write(desk.0.path("tokens.toml"), format!("[[token]]\nname = \"t\"\nsha256 = \"{sum}\"\n")).unwrap();
     desk.write_policy("[serve]\ntokens = \"tokens.toml\"\n");
-    let begin = Instant::now();
-    while echoes() != 401 {
-        assert!(begin.elapsed() < HANGS, "the new policy does not hold");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    signal(&server, "TERM");
-    signal(&server, "TERM");
-    assert_eq!(exit_code(&mut server), 0);
-}
-
-struct UnreadClient {
-    stdin: ChildStdin,
-    answers: Receiver<String>,
-}
-
-impl UnreadClient {
-    fn of(child: &mut Child) -> Self {
-        let stdin = child.stdin.take().unwrap();
-        let mut client = Self { stdin, answers: lines(child.stdout.take().unwrap()) };
-        let who = json!({"name": "t", "version": "1"});
-        client.send(
-            0,
-            "initialize",
-            &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who}),
-        );
-        client.answer(0);
-        writeln!(client.stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
-            .unwrap();
-        client
-    }
-
-    fn send(&mut self, id: u64, method: &str, params: &Value) {
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        writeln!(self.stdin, "{request}").unwrap();
-    }
-
-    fn answer(&mut self, id: u64) -> Value {
-        loop {
-            let line = self.answers.recv_timeout(HANGS).expect("the server says nothing");
-            let message: Value = serde_json::from_str(&line).expect("only JSON on stdout");
-            if message["id"] == id {
-                return message;
-            }
-        }
-    }
+    wait_until("the new policy holds", || echoes() == 401);
+    server.signal("TERM");
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), 0);
 }
 
 #[test]
@@ -216,14 +127,16 @@ fn an_unread_stderr_does_not_block_a_server_over_stdio_and_dropped_lines_are_rep
     let desk = UnreadFixture::new();
     for reads in [false, true] {
         let (unread, stderr) = full_pipe();
-        let mut server = desk.command(&["serve"]).stdin(Stdio::piped()).stderr(stderr).spawn().unwrap();
-        let mut client = UnreadClient::of(&mut server);
+        let mut serve = desk.command(&["serve"]);
+        serve.stdin(Stdio::piped());
+        let mut server = ServerProcess::start_with_stderr(serve, stderr);
+        server.initialize();
         // Far more than the queue may hold.
-        client.send(1, "tools/call", &json!({"name": "l__log", "arguments": {"n": 50_000}}));
-        assert_eq!(client.answer(1)["result"]["isError"], json!(false));
-        client.send(2, "tools/call", &json!({"name": "l__log", "arguments": {}}));
-        client.send(3, "tools/call", &json!({"name": "e__echo", "arguments": {"a": 1}}));
-        assert_eq!(client.answer(3)["result"]["isError"], json!(false));
+        server.send(1, "tools/call", &json!({"name": "l__log", "arguments": {"n": 50_000}}));
+        assert_eq!(server.result(1)["isError"], json!(false));
+        server.send(2, "tools/call", &json!({"name": "l__log", "arguments": {}}));
+        server.send(3, "tools/call", &json!({"name": "e__echo", "arguments": {"a": 1}}));
+        assert_eq!(server.result(3)["isError"], json!(false));
         if reads {
             let told = lines(fs::File::from(unread));
             let until = |part: &str| loop {
@@ -240,12 +153,12 @@ fn an_unread_stderr_does_not_block_a_server_over_stdio_and_dropped_lines_are_rep
             desk.write_policy("[limits.x]\n");
             until("the previous policy stays in force");
             desk.write_policy("");
-            signal(&server, "HUP");
+            server.signal("HUP");
             until("the policy was read again");
             drop(told);
         }
-        signal(&server, "TERM");
-        assert_eq!(exit_code(&mut server), 0);
+        server.signal("TERM");
+        assert_eq!(server.exit_code(), 0);
     }
 }
 
@@ -258,8 +171,7 @@ fn a_command_writes_all_lines_to_a_slow_reader_and_ends_without_one() {
     // More than a pipe holds, for a slow reader.
     let (read, stderr) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
     rustix::pipe::fcntl_setpipe_size(&stderr, 4096).unwrap();
-    let mut child =
-        desk.command(&["list", "--log", "off"]).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+    let mut child = ServerProcess::start_with_stderr(desk.command(&["list", "--log", "off"]), stderr);
     let mut text = Vec::new();
     let (mut pipe, mut piece) = (fs::File::from(read), [0; 100]);
     loop {
@@ -272,7 +184,7 @@ fn a_command_writes_all_lines_to_a_slow_reader_and_ends_without_one() {
         std::thread::yield_now();
     }
     let text = String::from_utf8(text).unwrap();
-    assert_eq!(exit_code(&mut child), 2);
+    assert_eq!(child.exit_code(), 2);
     for n in 0..count {
         assert!(text.contains(&format!("mistake_{n} = 1")), "{n} of {count} is missing: {}", text.len());
     }
@@ -280,7 +192,6 @@ fn a_command_writes_all_lines_to_a_slow_reader_and_ends_without_one() {
 
     for args in [&["list"][..], &["call", "no_such_tool"], &["no-such-command"]] {
         let (_unread, stderr) = full_pipe();
-        let mut child = desk.command(args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
-        exit_code(&mut child);
+        ServerProcess::start_with_stderr(desk.command(args), stderr).exit_code();
     }
 }

@@ -58,8 +58,10 @@ pub struct UndeclaredImport<'a> {
     pub is_contract: bool,
 }
 
-/// Returns the imports that no declaration explains, in the order of the imports. `wasi:random/insecure-seed` needs
-/// no declaration.
+/// Returns the imports that no declaration explains, in the order of the imports.
+///
+/// `wasi:random/insecure-seed` and `wasi:cli/environment` need no declaration: the runtimes of languages import them in
+/// every component, and without a grant the environment is empty.
 #[must_use]
 pub fn undeclared_imports<'a, 'c>(
     imports: &'a [String],
@@ -70,7 +72,7 @@ pub fn undeclared_imports<'a, 'c>(
         let reached = |begins: &[&str]| begins.iter().any(|begin| import.starts_with(begin));
         let kinds: Vec<_> = CapabilityKind::INTERFACES
             .iter()
-            .filter(|(_, begins)| reached(begins))
+            .filter(|(kind, begins)| *kind != CapabilityKind::Env && reached(begins))
             .map(|(kind, _)| kind)
             .collect();
         let explained = declared.iter().any(|kind| kinds.contains(kind));
@@ -124,7 +126,11 @@ mod tests {
             assert_eq!(found, [(import, of_contract)]);
             assert_eq!(undeclared_imports(&all, &[env, capability(kind)]), []);
         }
-        let harmless = ["wasi:random/insecure-seed@0.2.6", "wasi:clocks/monotonic-clock@0.2.6"];
+        let harmless = [
+            "wasi:random/insecure-seed@0.2.6",
+            "wasi:clocks/monotonic-clock@0.2.6",
+            "wasi:cli/environment@0.2.6",
+        ];
         assert_eq!(undeclared_imports(&imports(&harmless), &[]), []);
     }
 

@@ -4,14 +4,14 @@ use serde::Serialize;
 use serde_json::Value;
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::capability::net::NetRule;
-use toolbay_policy::capability::{Capability, CapabilityKind, undeclared_imports};
+use toolbay_policy::capability::{Capability, CapabilityKind, imports_everything, undeclared_imports};
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::quantity;
 use toolbay_policy::rule::GrantRule as _;
 use toolbay_policy::{GrantKey, LimitRow, Policy, ProposedLine};
 
 use crate::openapi::OpenApiInfo;
-use crate::plugins::loader::tool_limits;
+use crate::plugins::loader::{is_plain, tool_limits};
 use crate::plugins::plugin::Plugin;
 
 /// Everything that decides what one tool may do.
@@ -37,7 +37,8 @@ pub struct Explanation {
     pub capabilities: Vec<CapabilityExplanation>,
     /// The settings that the plugin declares, with the operator's values.
     pub settings: Vec<SettingExplanation>,
-    /// Interfaces that the component imports but no tool declares a capability for. Calls to them get nothing.
+    /// Interfaces that the component imports but no tool declares a capability for. Calls to them get nothing. WASI
+    /// counts for plain components only: the runtimes of languages import it in every plugin.
     pub undeclared: Vec<String>,
     /// The limits of one call.
     pub limits: Vec<LimitRow>,
@@ -139,7 +140,12 @@ pub(crate) fn explain_plugin_tool(
         }
     });
     let declared = plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities);
-    let undeclared = undeclared_imports(&plugin.descriptor.imports, declared).into_iter();
+    let imports = &plugin.descriptor.imports;
+    // Runtimes of languages import WASI whatever a plugin does, and some toolchains the whole contract. Only for a plain
+    // component is WASI what it uses.
+    let is_plain = is_plain(&descriptor.entry);
+    let undeclared = undeclared_imports(imports, declared).into_iter();
+    let undeclared = undeclared.filter(|one| is_plain || (one.is_contract && !imports_everything(imports)));
     let limits = tool_limits(policy, id, tool, &def);
     Some(Explanation {
         tool: def.name.as_str().to_owned(),

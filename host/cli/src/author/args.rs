@@ -18,6 +18,9 @@ pub(crate) struct NewArgs {
     /// Start with a reducer, which shortens results of other tools, instead of a tool.
     #[arg(long)]
     pub(crate) reducer: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay build`.
@@ -35,6 +38,9 @@ pub(crate) struct BuildArgs {
     /// Replace another project's plugin of the same id.
     #[arg(long, conflicts_with = "no_install")]
     pub(crate) replace: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay test`.
@@ -49,6 +55,9 @@ pub(crate) struct TestArgs {
     /// Call the examples on the release.
     #[arg(long, short)]
     pub(crate) release: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay dev`.
@@ -71,4 +80,7 @@ pub(crate) struct PackArgs {
     /// The file to write. Default: `ID.wasm` in the current directory.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

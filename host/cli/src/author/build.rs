@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 
 use super::install;
 use super::language::BuildProfile;
@@ -11,6 +12,7 @@ use super::project::{BuiltComponent, Project};
 use crate::author::args::BuildArgs;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::output::error::CommandError;
 use crate::output::format;
 use crate::output::{self, HEADING};
 use crate::{CommandStatus, host_failure};
@@ -19,20 +21,31 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
     let project = Project::find(args.project.as_deref())?;
     let profile = if args.release { BuildProfile::Release } else { BuildProfile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
-        output::print_error("the build failed; the installed plugin stays");
-        return Ok(CommandStatus::Failed);
+        return Err(CommandError::new("build_failed", "the build failed; the installed plugin stays").into());
     };
     let shown = component.file.display();
     let bytes =
         component.file.metadata().with_context(|| format!("`{shown}` is gone")).map_err(host_failure)?.len();
-    writeln!(output::stdout(), "{HEADING}{}{HEADING:#}: {}, {shown}", component.id, format::size(bytes))?;
+    if !args.json {
+        writeln!(output::stdout(), "{HEADING}{}{HEADING:#}: {}, {shown}", component.id, format::size(bytes))?;
+    }
+    let mut installed = None;
     if !args.no_install {
         if let Err(problem) = check_loads(setup, &component).await? {
-            output::print_error(&format!("the component does not load and is not installed: {problem}"));
-            return Ok(CommandStatus::Failed);
+            let text = format!("the component does not load and is not installed: {problem}");
+            return Err(CommandError::new("invalid_component", text).into());
         }
         let placed = install::install(setup, &project, &component, args.replace)?;
         output::print_note(&format!("installed as `{}`", placed.display()));
+        installed = Some(placed);
+    }
+    if args.json {
+        output::print_json(&json!({
+            "plugin": component.id.as_str(),
+            "file": component.file,
+            "bytes": bytes,
+            "installed": installed,
+        }))?;
     }
     Ok(CommandStatus::Success)
 }

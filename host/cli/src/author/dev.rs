@@ -22,6 +22,7 @@ use crate::command::LiveCalls;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose};
 use crate::output;
+use crate::output::error::CommandError;
 use crate::output::format::count_noun;
 use crate::{CommandStatus, host_failure};
 
@@ -68,12 +69,20 @@ pub(crate) async fn run(setup: &SetupArgs, args: &DevArgs) -> Result<CommandStat
 
 /// Builds and installs the component. A failure is reported, and `dev` waits for the next change.
 async fn build_once(setup: &SetupArgs, project: &Project, release: bool) -> Result<()> {
-    let args =
-        BuildArgs { project: Some(project.folder.clone()), release, no_install: false, replace: false };
+    let args = BuildArgs {
+        project: Some(project.folder.clone()),
+        release,
+        no_install: false,
+        replace: false,
+        json: false,
+    };
     let (setup, runtime) = (setup.clone(), Handle::current());
     // A compiler runs inside, which must not block an async thread.
     let built = tokio::task::spawn_blocking(move || runtime.block_on(build::run(&setup, &args))).await;
-    built.map_err(|error| host_failure(anyhow!(error)))?.map(drop)
+    match built.map_err(|error| host_failure(anyhow!(error)))? {
+        Ok(_) => Ok(()),
+        Err(error) => error.downcast::<CommandError>().map(|failed| failed.print()),
+    }
 }
 
 /// Reports what the host made of the component.

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline::{self, CallResult};
@@ -29,6 +29,7 @@ use crate::command::approval;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose};
 use crate::command::{self as cmd, policy_for_declared};
+use crate::output::error::CommandError;
 use crate::output::{self, FAILURE, SUCCESS};
 use crate::{CommandStatus, host_failure};
 
@@ -53,84 +54,104 @@ struct Example {
     error: Option<String>,
 }
 
+/// The result of one example, or of examples that cannot be read.
+#[derive(Debug, Serialize)]
+struct ExampleResult {
+    tool: String,
+    /// The place of the example, from 1; `None`: the examples are malformed.
+    number: Option<usize>,
+    /// How the result differs; `None`: the example passed.
+    problem: Option<String>,
+}
+
 /// Calls all examples and reports each on stdout.
 pub(super) async fn run(
     setup: &SetupArgs,
     project: &Project,
     component: &BuiltComponent,
+    json: bool,
 ) -> Result<CommandStatus> {
     let folder = ExampleWorkspace::new(&project.folder.join(WORKSPACE)).map_err(host_failure)?;
     let mut setup = setup.clone();
     if setup.config.is_none() {
         setup.workspace = Some(folder.path.clone());
     }
-    let Some(host) = load(&setup, component).await? else { return Ok(CommandStatus::Failed) };
-    let tools = cmd::tools(&host, &component.id);
-    let (mut passed, mut failed) = (0, 0);
-    let mut out = output::stdout();
-    for entry in &tools {
-        let name = &entry.def.name;
+    let host = load(&setup, component).await?;
+    let mut results = Vec::new();
+    for entry in &cmd::tools(&host, &component.id) {
+        let tool = entry.def.name.as_str().to_owned();
         let examples = match examples_of(entry) {
             Ok(examples) => examples,
             Err(problem) => {
-                failed += 1;
-                writeln!(
-                    out,
-                    "examples of {name} ... {FAILURE}FAILED{FAILURE:#}\n    {}",
-                    escape_hidden(&problem)
-                )?;
+                results.push(ExampleResult { tool, number: None, problem: Some(problem) }.print(json)?);
                 continue;
             }
         };
         for (number, example) in (1..).zip(&examples) {
             folder.fill().map_err(host_failure)?;
             let problem = call(&host, entry, example).await;
-            match problem {
-                None => {
-                    passed += 1;
-                    writeln!(out, "example {number} of {name} ... {SUCCESS}ok{SUCCESS:#}")?;
-                }
-                Some(problem) => {
-                    failed += 1;
-                    writeln!(out, "example {number} of {name} ... {FAILURE}FAILED{FAILURE:#}")?;
-                    for line in escape_hidden(&problem).lines() {
-                        writeln!(out, "    {line}")?;
-                    }
-                }
-            }
+            results.push(ExampleResult { tool: tool.clone(), number: Some(number), problem }.print(json)?);
         }
     }
-    writeln!(out, "\nexamples: {passed} passed, {failed} failed")?;
-    if passed + failed == 0 {
+    let failed = results.iter().filter(|result| result.problem.is_some()).count();
+    let passed = results.len() - failed;
+    if json {
+        output::print_json(&json!({
+            "plugin": component.id.as_str(),
+            "examples": results,
+            "passed": passed,
+            "failed": failed,
+        }))?;
+    } else {
+        let gap = if results.is_empty() || !output::stdout_is_terminal() { "" } else { "\n" };
+        writeln!(output::stdout(), "{gap}examples: {passed} passed, {failed} failed")?;
+    }
+    if results.is_empty() {
         output::print_note("no tool has an example; see `example(…)` of `#[tool]`");
     }
     Ok(if failed == 0 { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
+impl ExampleResult {
+    /// Prints the result when it is known, unless all are printed as JSON at the end.
+    fn print(self, json: bool) -> io::Result<Self> {
+        if json {
+            return Ok(self);
+        }
+        let mut out = output::stdout();
+        let Self { tool, number, problem } = &self;
+        let name = number.map_or_else(|| format!("examples of {tool}"), |n| format!("example {n} of {tool}"));
+        let Some(problem) = problem else {
+            writeln!(out, "{name} ... {SUCCESS}ok{SUCCESS:#}")?;
+            return Ok(self);
+        };
+        writeln!(out, "{name} ... {FAILURE}FAILED{FAILURE:#}")?;
+        for line in escape_hidden(problem).lines() {
+            writeln!(out, "    {line}")?;
+        }
+        Ok(self)
+    }
+}
+
 /// A host with the component. Without `--config` it is granted what it declares.
-async fn load(setup: &SetupArgs, component: &BuiltComponent) -> Result<Option<Host>> {
+async fn load(setup: &SetupArgs, component: &BuiltComponent) -> Result<Host> {
     let file = setup::PolicyFile::find(setup)?;
     if setup.config.is_some() {
         return load_component(setup, file.policy()?, component).await;
     }
     let nothing = Policy::deny_all(setup.workspace.as_deref().unwrap_or(Path::new("/")));
-    let Some(asked) = load_component(setup, nothing, component).await? else { return Ok(None) };
+    let asked = load_component(setup, nothing, component).await?;
     let id = &component.id;
     let policy = policy_for_declared(setup, &asked, id)?;
     load_component(setup, policy, component).await
 }
 
-async fn load_component(
-    setup: &SetupArgs,
-    policy: Policy,
-    component: &BuiltComponent,
-) -> Result<Option<Host>> {
+async fn load_component(setup: &SetupArgs, policy: Policy, component: &BuiltComponent) -> Result<Host> {
     let host = setup::host_for(setup, policy, HostPurpose::Inspect)?;
     match host.load_file(component.id.clone(), &component.file).await {
-        Ok(_) => Ok(Some(host)),
+        Ok(_) => Ok(host),
         Err(error) => {
-            output::print_error(&format!("{}: {error}", component.id));
-            Ok(None)
+            Err(CommandError::new("invalid_component", format!("{}: {error}", component.id)).into())
         }
     }
 }

@@ -111,10 +111,6 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
     for UndeclaredImport { import, kinds, is_contract: of_contract } in
         undeclared_imports(&info.imports, &info.capabilities)
     {
-        // Programs of some languages always import it.
-        if kinds == [&CapabilityKind::Env] {
-            continue;
-        }
         let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{}`", kind.as_str())).collect();
         let kinds = kinds.join(" or ");
         let finds = match kinds.as_str() {

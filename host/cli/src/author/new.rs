@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
+use serde_json::json;
 use toolbay::PluginId;
 
-use super::template::{self, TemplatePlan};
+use super::template::{self, TemplateFile, TemplatePlan};
 use crate::CommandStatus;
 use crate::author::args::NewArgs;
 use crate::output::{self, HEADING, NAME};
@@ -24,15 +25,42 @@ pub(crate) fn run(args: &NewArgs) -> Result<CommandStatus> {
         bail!("`{}` already exists; choose another name, or move it away", folder.display());
     }
     let plan = TemplatePlan { name, reducer: args.reducer };
-    template::write(&folder, &args.lang.template(&plan)?).map_err(|error| write_error(&folder, error))?;
+    let files = args.lang.template(&plan)?;
+    template::write(&folder, &files).map_err(|error| write_error(&folder, error))?;
+    let next = next_steps(args, name, &files);
+    if args.json {
+        output::print_json(&json!({
+            "plugin": name,
+            "language": args.lang.name(),
+            "folder": folder,
+            "next": next,
+        }))?;
+        return Ok(CommandStatus::Success);
+    }
     let mut out = output::stdout();
     writeln!(out, "created {HEADING}{name}{HEADING:#}, a plugin in {}; next:\n", args.lang.name())?;
-    writeln!(out, "  {NAME}cd {}{NAME:#}", quote_for_shell(&args.path))?;
-    writeln!(out, "  {NAME}toolbay build{NAME:#}")?;
-    if !args.reducer {
-        writeln!(out, "  {NAME}toolbay call {name}__hello '{{\"name\": \"world\"}}'{NAME:#}")?;
+    for step in next {
+        writeln!(out, "  {NAME}{step}{NAME:#}")?;
     }
     Ok(CommandStatus::Success)
+}
+
+/// The commands that lead from the new project to its first call.
+fn next_steps(args: &NewArgs, name: &str, files: &[TemplateFile]) -> Vec<String> {
+    let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| &*file.text);
+    let mut steps = vec![format!("cd {}", quote_for_shell(&args.path))];
+    steps.extend(setup_steps(readme).map(ToOwned::to_owned));
+    steps.push("toolbay build".to_owned());
+    if !args.reducer {
+        steps.push(format!("toolbay call {name}__hello '{{\"name\": \"world\"}}'"));
+    }
+    steps
+}
+
+/// The commands that a README marks with `# once`: they install what the build needs.
+fn setup_steps(readme: &str) -> impl Iterator<Item = &str> {
+    let marked = readme.lines().filter_map(|line| line.strip_prefix("$ ")?.strip_suffix("# once"));
+    marked.map(str::trim_end)
 }
 
 /// The absolute path of the new folder, without `.` and without links above it.
@@ -75,6 +103,29 @@ fn quote_for_shell(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::author::language::PluginLanguage;
+
+    #[test]
+    fn each_language_names_the_commands_before_its_build() {
+        for (lang, expected) in [
+            (PluginLanguage::Rust, ""),
+            (PluginLanguage::Js, "npm install"),
+            (PluginLanguage::Python, "venv"),
+            (PluginLanguage::C, "venv"),
+        ] {
+            let files = lang.template(&TemplatePlan { name: "notes", reducer: false }).unwrap();
+            let args = NewArgs { path: PathBuf::from("notes"), lang, reducer: false, json: false };
+            let steps = next_steps(&args, "notes", &files);
+            let (build, before) = (steps.len() - 2, steps[1..steps.len() - 2].join("\n"));
+            assert_eq!(
+                (steps[0].as_str(), steps[build].as_str()),
+                ("cd notes", "toolbay build"),
+                "{steps:?}"
+            );
+            assert_eq!(expected.is_empty(), before.is_empty(), "{steps:?}");
+            assert!(before.contains(expected) && !before.contains('#'), "{steps:?}");
+        }
+    }
 
     #[test]
     fn a_path_is_quoted_if_a_shell_would_split_it() {

@@ -21,7 +21,9 @@ use super::language::BuildProfile;
 use super::project::{Dependency, Project, ProjectMetadata};
 use crate::author::args::PackArgs;
 use crate::author::component;
+use crate::output::error::CommandError;
 use crate::output::format;
+use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, HEADING};
 use crate::{CommandStatus, host_failure};
 
@@ -39,8 +41,7 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
     let metadata = project.language.metadata(&project)?;
     let Some(built) = project.language.build(&project, BuildProfile::Release)? else {
-        output::print_error("the build failed; nothing was packed");
-        return Ok(CommandStatus::Failed);
+        return Err(CommandError::new("build_failed", "the build failed; nothing was packed").into());
     };
     let mut sections = metadata_sections(&metadata);
     let packed =
@@ -54,6 +55,18 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     install::replace_atomically(&target, |part| fs::write(part, &bytes)).with_context(|| {
         format!("`{}` cannot be written: name another file with --out FILE", target.display())
     })?;
+    let missing = missing_metadata(&metadata);
+    if args.json {
+        let sections = sections.iter().map(|(name, data)| json!({"name": name, "bytes": data.len()}));
+        output::print_json(&json!({
+            "plugin": built.id.as_str(),
+            "file": target,
+            "bytes": bytes.len(),
+            "sections": sections.collect::<Vec<_>>(),
+            "missing": missing.iter().map(|(key, _)| key).collect::<Vec<_>>(),
+        }))?;
+        return Ok(CommandStatus::Success);
+    }
     let mut out = output::stdout();
     writeln!(
         out,
@@ -62,19 +75,27 @@ pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
         format::size(bytes.len() as u64),
         target.display()
     )?;
+    drop(out);
+    let mut table = TextTable::new(["", ""]).with_indent(2);
     for (name, data) in &sections {
-        writeln!(out, "  {DIM}{name:16}{DIM:#} {}", format::size(data.len() as u64))?;
+        table.push([Cell::styled(DIM, name), format::size(data.len() as u64).into()]);
     }
-    for (missing, what) in [
-        (metadata.licenses.is_empty(), "a licence, without which others may not use the plugin"),
-        (metadata.description.is_empty(), "a description"),
-        (metadata.source.is_empty(), "the source repository"),
-    ] {
-        if missing {
-            output::print_note(&format!("the manifest does not name {what}"));
-        }
+    table.print()?;
+    for (_, what) in missing {
+        output::print_note(&format!("the manifest does not name {what}"));
     }
     Ok(CommandStatus::Success)
+}
+
+/// What a published plugin should have and the manifest does not name: the key, and what it is.
+fn missing_metadata(metadata: &ProjectMetadata) -> Vec<(&'static str, &'static str)> {
+    let ProjectMetadata { licenses, description, source, .. } = metadata;
+    let all = [
+        ("licenses", licenses, "a licence, without which others may not use the plugin"),
+        ("description", description, "a description"),
+        ("source", source, "the source repository"),
+    ];
+    all.into_iter().filter(|(_, text, _)| text.is_empty()).map(|(key, _, what)| (key, what)).collect()
 }
 
 fn metadata_sections(metadata: &ProjectMetadata) -> Vec<(&'static str, Vec<u8>)> {

@@ -9,7 +9,7 @@ use toolbay::PluginId;
 
 use super::project::{BuiltComponent, Project};
 use super::template::TemplateFile;
-use crate::host_failure;
+use crate::{host_failure, output};
 
 /// The files of an SDK in a folder of the project.
 pub(super) fn vendored(folder: &str, sdk: &'static [(&'static str, &'static str)]) -> Vec<TemplateFile> {
@@ -27,9 +27,10 @@ pub(super) fn build(
     Ok(run(project, command)?.then_some(BuiltComponent { id, file }))
 }
 
-/// Runs a program in the project's folder with its output on the terminal. Returns whether it succeeded.
+/// Runs a program in the project's folder with its output on stderr. Returns whether it succeeded.
 pub(super) fn run(project: &Project, command: &mut Command) -> Result<bool> {
     let program = PathBuf::from(command.get_program());
+    command.stdout(output::stderr_for_program().map_err(host_failure)?);
     let status = command.current_dir(&project.folder).stdin(Stdio::null()).status();
     let status =
         status.with_context(|| format!("cannot run `{}`", program.display())).map_err(host_failure)?;

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
+use crate::CommandStatus;
 use crate::author::args::TestArgs;
 use crate::command::args::SetupArgs;
-use crate::{CommandStatus, output};
+use crate::output::error::CommandError;
 
 use super::examples;
 use super::language::BuildProfile;
@@ -13,13 +14,12 @@ use super::project::Project;
 pub(crate) async fn run(setup: &SetupArgs, args: &TestArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
     if !args.examples && !project.language.test(&project)? {
-        output::print_error("a test of the project failed; the examples did not run");
-        return Ok(CommandStatus::Failed);
+        let text = "a test of the project failed; the examples did not run";
+        return Err(CommandError::new("test_failed", text).into());
     }
     let profile = if args.release { BuildProfile::Release } else { BuildProfile::Dev };
     let Some(component) = project.language.build(&project, profile)? else {
-        output::print_error("the build failed");
-        return Ok(CommandStatus::Failed);
+        return Err(CommandError::new("build_failed", "the build failed").into());
     };
-    examples::run(setup, &project, &component).await
+    examples::run(setup, &project, &component, args.json).await
 }

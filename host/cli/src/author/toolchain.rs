@@ -38,7 +38,7 @@ impl PluginLanguage {
         }
     }
 
-    /// Runs the project's tests with their output on the terminal. Returns whether they passed.
+    /// Runs the project's tests with their output on stderr. Returns whether they passed.
     pub(crate) fn test(self, project: &Project) -> Result<bool> {
         match self {
             Self::Rust => rust::test(project),

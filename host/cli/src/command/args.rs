@@ -1,6 +1,7 @@
 //! The command line.
 
 mod examples;
+mod kv;
 mod mcp;
 mod openapi;
 mod policy;
@@ -8,12 +9,15 @@ mod policy;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
+use crate::command::completions;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap_complete::ArgValueCandidates;
 use toolbay_policy::quantity::parse_duration;
 use toolbay_vendor::Vendor;
 
@@ -128,6 +132,7 @@ pub(crate) enum Command {
     /// Describe a plugin: its file, its tools, the capabilities it asks for and those it is granted.
     Inspect {
         /// A plugin's id, or a `.wasm` file.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         plugin: String,
         /// Print JSON.
         #[arg(long)]
@@ -143,7 +148,13 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Enable tools again.
-    Enable(SwitchArgs),
+    Enable {
+        #[command(flatten)]
+        which: SwitchArgs,
+        /// Print the changes as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Disable tools: they are not listed, and calls are refused with the reason. The state directory records it.
     Disable {
         #[command(flatten)]
@@ -151,10 +162,14 @@ pub(crate) enum Command {
         /// The reason that callers see.
         #[arg(long, value_name = "TEXT", default_value = "switched off by the operator")]
         reason: String,
+        /// Print the changes as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Show what a tool may do and why: what it declares, what the policy grants, and what becomes of a call.
     Explain {
         /// The tool's name, as `list --all` shows it.
+        #[arg(add = ArgValueCandidates::new(completions::tools))]
         tool: String,
         /// Show each limit with its value, where it is set and how to raise it.
         #[arg(long)]
@@ -166,6 +181,7 @@ pub(crate) enum Command {
     /// Grant a plugin what it asks for: add the lines to the policy and record the consent.
     Grant {
         /// A plugin's id, or a `.wasm` file.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         plugin: String,
         #[command(flatten)]
         decision: PluginDecisionArgs,
@@ -176,6 +192,7 @@ pub(crate) enum Command {
     /// Remove the grants of a plugin from the policy, and its consent.
     Revoke {
         /// The plugin's id.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         plugin: String,
         #[command(flatten)]
         decision: PluginDecisionArgs,
@@ -185,7 +202,7 @@ pub(crate) enum Command {
     /// Check that plugins load, and that MCP clients and model vendors accept their tools.
     Check {
         /// Plugin ids or `.wasm` files.
-        #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath)]
+        #[arg(required = true, value_name = "PLUGIN", value_hint = ValueHint::AnyPath, add = ArgValueCandidates::new(completions::plugins))]
         targets: Vec<String>,
         /// Print the findings as JSON.
         #[arg(long)]
@@ -213,8 +230,10 @@ pub(crate) enum Command {
     /// Compare two versions of a plugin: what breaks callers, and which capabilities are new.
     Diff {
         /// The old version: a plugin's id, or a `.wasm` file.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         old: String,
         /// The new version.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         new: String,
         /// Print JSON.
         #[arg(long)]
@@ -268,10 +287,14 @@ pub(crate) enum Command {
     /// Write a Markdown page for each tool of a plugin.
     Docs {
         /// A plugin's id, or a `.wasm` file.
+        #[arg(add = ArgValueCandidates::new(completions::plugins))]
         plugin: String,
         /// The folder for the pages. Default: stdout.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: Option<PathBuf>,
+        /// Print JSON: the pages, or the written files.
+        #[arg(long)]
+        json: bool,
     },
     /// Print completions for a shell.
     Completions {
@@ -284,10 +307,10 @@ pub(crate) enum Command {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemasArgs {
     /// The tools. Default: all that a client is listed first.
-    #[arg(value_name = "TOOL")]
+    #[arg(value_name = "TOOL", add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tools: Vec<String>,
     /// The format: `openai-chat`, `openai-responses`, `anthropic`, `gemini` or `mcp`.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", default_value = "mcp")]
     pub(crate) format: Vendor,
     /// Use strict mode for each tool whose schema it can express exactly.
     #[arg(long)]
@@ -295,51 +318,9 @@ pub(crate) struct SchemasArgs {
     /// Print an object with the definitions, what the format cannot express, and the tools that are not strict.
     #[arg(long)]
     pub(crate) report: bool,
-}
-
-/// The commands below `toolbay kv`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum KvCommand {
-    /// List a plugin's entries, of all scopes.
-    List {
-        /// The plugin's id.
-        plugin: String,
-        /// The most results to show.
-        #[arg(long, value_name = "ENTRIES", default_value_t = 1000)]
-        limit: usize,
-    },
-    /// Print the value of one entry, as it is.
-    Get(EntryArgs),
-    /// Remove one entry.
-    Remove(EntryArgs),
-    /// Remove everything a plugin stores.
-    Clear {
-        /// The plugin's id.
-        plugin: String,
-    },
-    /// Show how much each plugin stores.
-    Usage,
-    /// Write a consistent copy to a new file while the store is in use. The copy can replace `kv.redb`.
-    Backup {
-        /// The file, which must not exist.
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-    },
-}
-
-/// One entry of the key-value storage.
-#[derive(Debug, clap::Args)]
-pub(crate) struct EntryArgs {
-    /// The plugin's id.
-    pub(crate) plugin: String,
-    /// The key.
-    pub(crate) key: String,
-    /// The scope: `tool`, `plugin`, `session` or `agent`.
-    #[arg(long, default_value = "plugin")]
-    pub(crate) scope: String,
-    /// The owner of the entry, as `list` shows it: the tool, the session, `agent:ID` or `personality:ID`.
-    #[arg(long, value_name = "ID", default_value = "")]
-    pub(crate) owner: String,
+    /// Print errors as JSON, too. The definitions always are.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The attachments of a call.
@@ -384,10 +365,10 @@ pub(crate) struct LogArgs {
     #[arg(long, short)]
     pub(crate) follow: bool,
     /// Calls of this tool.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tool: Option<String>,
     /// Calls of this plugin and decisions about it.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(completions::plugins))]
     pub(crate) plugin: Option<String>,
     /// Calls of this session.
     #[arg(long, value_name = "ID")]
@@ -420,10 +401,10 @@ pub(crate) struct LogArgs {
 #[group(required = true, multiple = true)]
 pub(crate) struct SwitchArgs {
     /// Names of tools, as `list --all` shows them.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tools: Vec<String>,
     /// All tools of a namespace, such as a plugin's id, including later ones. Repeatable.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::plugins))]
     pub(crate) namespace: Vec<String>,
     /// The tools that have this tag now. Repeatable; one matching tag is enough.
     #[arg(long, value_name = "TAG")]
@@ -458,6 +439,7 @@ pub(crate) struct TurnArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// The tool's name, as `list` shows it.
+    #[arg(add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tool: String,
     /// The arguments, a JSON object; `-` reads them from stdin.
     #[arg(value_name = "JSON", conflicts_with = "args_file")]
@@ -491,6 +473,7 @@ pub(crate) struct BatchArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// The tool's name, as `list` shows it.
+    #[arg(add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tool: String,
     /// The arguments of each call, a JSON object; `-` reads them from stdin.
     #[arg(value_name = "JSON", conflicts_with = "args_file")]
@@ -544,8 +527,8 @@ pub(crate) struct OutputArgs {
     /// Print the size.
     #[arg(long, group = "part", requires = "id")]
     pub(crate) size: bool,
-    /// Print the list as JSON.
-    #[arg(long, conflicts_with = "id")]
+    /// Print JSON: the list, or the text.
+    #[arg(long)]
     pub(crate) json: bool,
 }
 
@@ -554,8 +537,35 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// Commands without `--json`, each with the reason.
+    const WITHOUT_JSON: [(&str, &str); 3] = [
+        ("serve", "stdout carries the protocol"),
+        ("dev", "it runs until it is interrupted"),
+        ("completions", "stdout is a script for the shell"),
+    ];
+
     #[test]
     fn the_command_line_is_valid() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_can_print_json() {
+        fn check(command: &clap::Command, path: &str) {
+            let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+            let subs: Vec<&clap::Command> = below.collect();
+            if subs.is_empty() {
+                let has = command.get_arguments().any(|arg| arg.get_long() == Some("json"));
+                let expected = !WITHOUT_JSON.iter().any(|(name, _)| *name == path);
+                assert_eq!(has, expected, "`toolbay {path}`: `--json`, or a reason in `WITHOUT_JSON`");
+            }
+            for sub in subs {
+                check(sub, format!("{path} {}", sub.get_name()).trim_start());
+            }
+        }
+        let mut command = Args::command();
+        // Gives commands the options of those above them.
+        command.build();
+        check(&command, "");
     }
 }

@@ -2,7 +2,6 @@
 
 mod machine;
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -47,7 +46,9 @@ pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<Comma
     match measured {
         Ok(measured) => show(&asked, &measured).map(|()| CommandStatus::Success),
         Err(failed) => {
-            if let Err(failure) = &failed.result {
+            if asked.json {
+                output::print_json(&output::result_json(&failed))?;
+            } else if let Err(failure) = &failed.result {
                 call_error::print(&failed, failure, &host, &bench.view, setup);
             }
             Ok(CommandStatus::Failed)
@@ -116,7 +117,6 @@ fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
     if let Some(fault) = &fault {
         output::print_note(&format!("{fault}; do not compare these figures with those of another run"));
     }
-    let mut out = output::stdout();
     if asked.json {
         let all = json!({
             "tool": asked.tool, "calls": asked.calls, "p50_us": p50, "p99_us": p99, "most_us": most,
@@ -124,7 +124,7 @@ fn show(asked: &BenchArgs, measured: &BenchResult) -> Result<()> {
             "stolen_percent": conditions.map(|seen| seen.stolen_percent),
             "comparable": conditions.is_some() && fault.is_none(),
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&all).map_err(std::io::Error::from)?)?;
+        output::print_json(&all)?;
         return Ok(());
     }
     let memory = quantity::show_bytes(usage.peak_memory_bytes);

@@ -10,7 +10,7 @@ use crate::command::call_error;
 use crate::command::load_report;
 use crate::command::servers;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output;
+use crate::output::{self, progress, stderr};
 use crate::{CommandStatus, host_failure};
 
 pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandStatus> {
@@ -24,8 +24,13 @@ pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandSta
         // Its plugin may be one of those that are not loaded.
         load_report::report_missing_plugin(&host, &tool);
     }
-    let turn = TurnContext { attachments: Some(files.for_turn()), ..turn.context() };
+    let turn = TurnContext {
+        attachments: Some(files.for_turn()),
+        progress: progress::call_progress(),
+        ..turn.context()
+    };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
+    stderr::clear_progress();
     servers.close().await;
     let Some(delivered) = results.into_iter().next() else {
         return Err(host_failure(anyhow!("the call gave no result")));

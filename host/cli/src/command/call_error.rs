@@ -54,17 +54,30 @@ pub(crate) fn help_texts(
             let command = command.map_or_else(String::new, |command| format!("with `{command}`, or "));
             let first = first.trim_end_matches(['.', ' ']);
             let first = if first.is_empty() { String::new() } else { format!("{first}; ") };
-            format!("{first}allow it{how} {command}in {file}:\n{}", indented(toml))
+            format!("{}allow it{how} {command}in {file}:\n{}", in_lower_case(&first), indented(toml))
         } else if let Some(setting) = hint.strip_prefix(&refusal::raise_hint("")) {
             raise_help(setting, limit, &file)
         } else {
-            hint.clone()
+            in_lower_case(hint)
         };
         if !lines.contains(&help) {
             lines.push(help);
         }
     }
     lines
+}
+
+/// A hint as a `help:` line. In the operator's message a hint is a sentence of its own: `REFUSAL. To allow it, …`.
+fn in_lower_case(hint: &str) -> String {
+    let mut chars = hint.chars();
+    let (first, second) = (chars.next(), chars.clone().next());
+    match first {
+        // `MCP` stays.
+        Some(first) if !second.is_some_and(char::is_uppercase) => {
+            first.to_lowercase().chain(chars).collect::<String>().trim_end_matches('.').to_owned()
+        }
+        _ => hint.to_owned(),
+    }
 }
 
 fn limit(failure: &Failure) -> Option<&LimitHit> {
@@ -149,6 +162,19 @@ mod tests {
     #[test]
     fn hints_have_the_expected_words() {
         assert_eq!(refusal::allow_hint("[a]"), format!("{ALLOW}{POLICY_LINES}[a]"));
+    }
+
+    #[test]
+    fn a_hint_begins_in_lower_case() {
+        for (hint, expected) in [
+            ("Create the folder `/a`: `fs_read` grants it.", "create the folder `/a`: `fs_read` grants it"),
+            ("`net` is empty", "`net` is empty"),
+            ("MCP servers have their own lines", "MCP servers have their own lines"),
+            ("it is held", "it is held"),
+            ("", ""),
+        ] {
+            assert_eq!(in_lower_case(hint), expected);
+        }
     }
 
     #[test]

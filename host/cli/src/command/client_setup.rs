@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::command::args::{ClientArgs, SetupArgs, SetupCommand};
 use crate::command::policy_file;
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: &SetupArgs, command: &SetupCommand) -> Result<Comm
         SetupCommand::ServerJson(asked) => {
             print(&serde_json::to_string_pretty(&bundle::server_json(asked)?).map_err(host_failure)?)
         }
-        SetupCommand::Mcpb { out, name, author } => bundle::make(args, out, name, author).await,
+        SetupCommand::Mcpb { out, name, author, json } => bundle::make(args, out, name, author, *json).await,
     }
 }
 
@@ -41,16 +41,45 @@ fn print(text: &str) -> Result<CommandStatus> {
 fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<CommandStatus> {
     let start = ServerCommand::from_args(args)?;
     let entry = client.entry(&start);
-    if !asked.write {
-        let alone = client.merged("", &asked.name, &entry)?;
-        output::print_note(&format!(
-            "for `{}`; `--write` merges it in",
-            client_file(client, asked)?.display()
-        ));
-        return print(&alone);
-    }
     let file = client_file(client, asked)?;
-    let before = match std::fs::read_to_string(&file) {
+    let merged = asked.write.then(|| merge_entry(client, &asked.name, &entry, &file)).transpose()?;
+    if asked.json {
+        output::print_json(&json!({
+            "client": client.display_name(),
+            "name": asked.name,
+            "file": file,
+            "entry": entry,
+            "written": merged.as_ref().is_some_and(|merged| merged.is_changed),
+            "backup": merged.as_ref().and_then(|merged| merged.backup.as_ref()),
+        }))?;
+        return Ok(CommandStatus::Success);
+    }
+    let Some(merged) = merged else {
+        output::print_note(&format!("for `{}`; `--write` merges it in", file.display()));
+        return print(&client.merged("", &asked.name, &entry)?);
+    };
+    if !merged.is_changed {
+        output::print_note(&format!("`{}` is up to date", file.display()));
+        return Ok(CommandStatus::Success);
+    }
+    if let Some(backup) = merged.backup {
+        output::print_note(&format!("the previous file is saved as `{}`", backup.display()));
+    }
+    output::print_note(&format!("written to `{}`; restart {}", file.display(), client.display_name()));
+    Ok(CommandStatus::Success)
+}
+
+/// What became of a client's file.
+struct MergedFile {
+    /// Whether the file lacked the entry.
+    is_changed: bool,
+    /// The copy of the previous file, if there was one.
+    backup: Option<PathBuf>,
+}
+
+/// Merges the entry into the client's file, after a backup beside it.
+fn merge_entry(client: ClientKind, name: &str, entry: &Value, file: &Path) -> Result<MergedFile> {
+    let before = match std::fs::read_to_string(file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -58,19 +87,15 @@ fn set_up(args: &SetupArgs, client: ClientKind, asked: &ClientArgs) -> Result<Co
         }
     };
     let merged = client
-        .merged(before.as_deref().unwrap_or_default(), &asked.name, &entry)
+        .merged(before.as_deref().unwrap_or_default(), name, entry)
         .with_context(|| format!("`{}`; nothing was written", file.display()))?;
     if before.as_ref() == Some(&merged) {
-        output::print_note(&format!("`{}` is up to date", file.display()));
-        return Ok(CommandStatus::Success);
+        return Ok(MergedFile { is_changed: false, backup: None });
     }
-    if let Some(text) = &before {
-        let kept = back_up(&file, text).with_context(|| format!("a copy of `{}`", file.display()))?;
-        output::print_note(&format!("the previous file is saved as `{}`", kept.display()));
-    }
-    policy_file::replace(&file, before.as_deref(), &merged, client.display_name())?;
-    output::print_note(&format!("written to `{}`; restart {}", file.display(), client.display_name()));
-    Ok(CommandStatus::Success)
+    let backup = before.as_deref().map(|text| back_up(file, text)).transpose();
+    let backup = backup.with_context(|| format!("a copy of `{}`", file.display()))?;
+    policy_file::replace(file, before.as_deref(), &merged, client.display_name())?;
+    Ok(MergedFile { is_changed: true, backup })
 }
 
 /// Copies a file to a new name beside it.

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::text::escape_hidden;
 
@@ -19,7 +19,12 @@ use crate::output::format::count_noun;
 /// The name of the settings page. A tool's name has no dot, so it is free.
 const SETTINGS: &str = "settings.config";
 
-pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> Result<CommandStatus> {
+pub(crate) async fn run(
+    args: &SetupArgs,
+    plugin: &str,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let id = info.id;
     let settings = info.about.and_then(|about| about.config_schema);
@@ -28,20 +33,30 @@ pub(crate) async fn run(args: &SetupArgs, plugin: &str, out: Option<&Path>) -> R
     let tools = tools.iter().map(|entry| (entry.def.bare().to_owned(), page(entry)));
     let pages = settings.into_iter().chain(tools);
     let Some(folder) = out else {
+        if json {
+            let pages: serde_json::Map<String, Value> =
+                pages.map(|(name, page)| (name, Value::from(page))).collect();
+            output::print_json(&json!({"plugin": id.as_str(), "pages": pages}))?;
+            return Ok(CommandStatus::Success);
+        }
         for (_, page) in pages {
             writeln!(output::stdout(), "{page}")?;
         }
         return Ok(CommandStatus::Success);
     };
-    let mut count = 0;
+    let mut files = Vec::new();
     for (name, page) in pages {
         let file = folder.join(format!("{name}.md"));
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&file, page))
             .with_context(|| format!("`{}` cannot be written", file.display()))?;
-        count += 1;
+        files.push(file);
     }
-    let pages = count_noun(count, "page", "pages");
+    if json {
+        output::print_json(&json!({"plugin": id.as_str(), "files": files}))?;
+        return Ok(CommandStatus::Success);
+    }
+    let pages = count_noun(files.len(), "page", "pages");
     output::print_note(&format!("wrote {pages} to `{}`", folder.display()));
     Ok(CommandStatus::Success)
 }
@@ -195,8 +210,6 @@ fn line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

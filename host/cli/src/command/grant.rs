@@ -1,6 +1,9 @@
 //! `toolbay grant`: shows what a plugin is, asks for and gets, and records that the operator agrees to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod editor;
+mod proposal;
+
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,18 +12,19 @@ use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo, Policy};
 use toolbay_core::audit::{GrantEvent, GrantRecord};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::GrantKey;
-use toolbay_policy::ProposedLine;
 use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::name::ToolName;
 use toolbay_policy::text::escape_hidden;
 
-use crate::command::args::{PluginDecisionArgs, SetupArgs};
+use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::format;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 use crate::{CommandStatus, host_failure};
+use editor::LineEditor;
+use proposal::{GrantEdit, policy_lines};
 
 /// Spaces before the lines below a heading.
 const INDENT: usize = 2;
@@ -46,36 +50,69 @@ pub(crate) async fn run(
     }
     let consents = setup::consents(args)?;
     let known = consents.get(&id).map_err(|e| host_failure(anyhow!(e)))?;
-    let change = GrantEdit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
-    let granted = authority(&change.policy, &id, &tools);
-    let preview =
-        GrantPreview { info: &info, tools: &tools, edit: &change, known: known.as_ref(), granted: &granted };
-    if !json {
-        preview.print(&file)?;
-    }
-    let agreed = known.as_ref().is_some_and(|known| {
-        known.digest == *info.digest
-            && granted.lines_not_in(&known.granted, host.policy().workspace()).is_empty()
-    });
-    let decided = if change.proposals.is_empty() && (agreed || granted.is_empty()) {
-        output::print_note(&format!("there is nothing to grant to `{id}`"));
-        Some(CommandStatus::Success)
-    } else {
-        super::decline(decision, "Grant?")?
+    let mut edit = GrantEdit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
+    let mut editor = LineEditor::new(&id);
+    let mut is_first = true;
+    let (decided, granted) = loop {
+        let granted = authority(&edit.policy, &id, &tools);
+        let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
+        if !json {
+            preview.print(&file, is_first)?;
+        }
+        is_first = false;
+        if preview.grants_nothing_new() {
+            output::print_note(&format!("there is nothing to grant to `{id}`"));
+            break (Some(CommandStatus::Success), granted);
+        }
+        match GrantReply::ask(decision)? {
+            GrantReply::Yes => break (None, granted),
+            GrantReply::No => break (Some(super::report_unchanged(decision)), granted),
+            GrantReply::Edit => {
+                if let Some(edited) = editor.edit(&file, &edit)? {
+                    edit = edited;
+                }
+            }
+        }
     };
     if decided.is_none() {
-        if !change.proposals.is_empty() {
+        if !edit.proposals.is_empty() {
             let path =
                 file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
-            policy_file::write(path, file.text.as_deref(), &change.text).map_err(host_failure)?;
+            policy_file::write(path, file.text.as_deref(), &edit.text).map_err(host_failure)?;
         }
         record(args, &consents, &info, granted.clone())?;
         output::print_note(&format!("granted to `{id}` from its next load on; see `toolbay list`"));
     }
     if json {
+        let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
         output::print_json(&preview.json(decided.is_none()))?;
     }
     Ok(decided.unwrap_or(CommandStatus::Success))
+}
+
+/// The operator's reply to the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GrantReply {
+    Yes,
+    No,
+    /// Change the lines first.
+    Edit,
+}
+
+impl GrantReply {
+    fn ask(decision: &DecisionArgs) -> Result<Self> {
+        if decision.dry_run {
+            return Ok(Self::No);
+        }
+        if decision.yes {
+            return Ok(Self::Yes);
+        }
+        Ok(match super::read_reply("Grant? [y/N/edit]")?.as_str() {
+            "y" | "yes" => Self::Yes,
+            "e" | "edit" => Self::Edit,
+            _ => Self::No,
+        })
+    }
 }
 
 fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted: Authority) -> Result<()> {
@@ -125,55 +162,6 @@ pub(crate) fn policy_for_declared(args: &SetupArgs, host: &Host, id: &PluginId) 
     Ok(edit.policy)
 }
 
-/// What would be written into the policy.
-struct GrantEdit {
-    proposals: BTreeSet<ProposedLine>,
-    /// Lines that the policy would not take, and why.
-    impossible: Vec<(ProposedLine, String)>,
-    text: String,
-    policy: Policy,
-}
-
-impl GrantEdit {
-    /// The lines that would grant what is declared and refused, one after the other: each must leave a policy that
-    /// can be read.
-    fn propose(
-        file: &PolicyFile,
-        policy: &Policy,
-        id: &PluginId,
-        tools: &NamedTools,
-        only: &[String],
-        tool: Option<&str>,
-    ) -> Result<Self> {
-        let text = file.text_or_new();
-        let mut edit =
-            Self { proposals: BTreeSet::new(), impossible: Vec::new(), text, policy: policy.clone() };
-        let wanted = tools.iter().filter(|(name, _)| tool.is_none_or(|tool| tool == name.as_str()));
-        for (name, entry) in wanted {
-            for wish in &entry.def.capabilities {
-                let Some(proposal) = edit.policy.proposal(id, name, wish) else { continue };
-                if !only.is_empty() && !only.iter().any(|key| key == proposal.key.name()) {
-                    continue;
-                }
-                edit.apply(file, proposal)?;
-            }
-        }
-        Ok(edit)
-    }
-
-    fn apply(&mut self, file: &PolicyFile, proposal: ProposedLine) -> Result<()> {
-        let text = policy_file::with_proposals(&self.text, std::slice::from_ref(&proposal))?;
-        match file.parse(&text) {
-            Ok(policy) => {
-                (self.text, self.policy) = (text, policy);
-                self.proposals.insert(proposal);
-            }
-            Err(error) => self.impossible.push((proposal, error.root_cause().to_string())),
-        }
-        Ok(())
-    }
-}
-
 /// What a person reads before the decision.
 struct GrantPreview<'a> {
     info: &'a PluginInfo,
@@ -191,10 +179,30 @@ struct RequestedCapability<'a> {
     reasons: Vec<&'a str>,
 }
 
-impl GrantPreview<'_> {
+impl<'a> GrantPreview<'a> {
+    fn new(
+        info: &'a PluginInfo,
+        tools: &'a NamedTools,
+        edit: &'a GrantEdit,
+        known: Option<&'a Consent>,
+        granted: &'a Authority,
+    ) -> Self {
+        Self { info, tools, edit, known, granted }
+    }
+
+    /// Whether the operator already agreed to all that the plugin would get.
+    fn grants_nothing_new(&self) -> bool {
+        let workspace = self.edit.policy.workspace();
+        let is_agreed = self.known.is_some_and(|known| {
+            known.digest == *self.info.digest
+                && self.granted.lines_not_in(&known.granted, workspace).is_empty()
+        });
+        self.edit.proposals.is_empty() && (is_agreed || self.granted.is_empty())
+    }
+
     /// What the tools declare, each capability once.
-    fn requested(&self) -> Vec<RequestedCapability<'_>> {
-        let mut all: Vec<RequestedCapability<'_>> = Vec::new();
+    fn requested(&self) -> Vec<RequestedCapability<'a>> {
+        let mut all: Vec<RequestedCapability<'a>> = Vec::new();
         for capability in self.tools.iter().flat_map(|(_, entry)| &entry.def.capabilities) {
             let key = GrantKey::for_kind(&capability.kind)
                 .map_or_else(|| capability.kind.as_str(), |key| key.name());
@@ -215,7 +223,16 @@ impl GrantPreview<'_> {
         all
     }
 
-    fn print(&self, file: &PolicyFile) -> std::io::Result<()> {
+    /// Prints the preview. After an edit, what the plugin is and asks for stands above already.
+    fn print(&self, file: &PolicyFile, with_head: bool) -> std::io::Result<()> {
+        if with_head {
+            self.print_head()?;
+        }
+        self.print_lines(file)?;
+        self.print_difference()
+    }
+
+    fn print_head(&self) -> std::io::Result<()> {
         let info = self.info;
         let version = info
             .about
@@ -235,9 +252,7 @@ impl GrantPreview<'_> {
                 reasons.into(),
             ]);
         }
-        table.print()?;
-        self.print_lines(file)?;
-        self.print_difference()
+        table.print()
     }
 
     fn print_lines(&self, file: &PolicyFile) -> std::io::Result<()> {
@@ -304,25 +319,4 @@ impl GrantPreview<'_> {
             "granted": granted,
         })
     }
-}
-
-/// The lines as the policy writes them: a table, then its lists.
-fn policy_lines(proposals: &BTreeSet<ProposedLine>) -> Vec<String> {
-    let mut tables: BTreeMap<String, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
-    for one in proposals {
-        let lists = tables.entry(one.table.join(".")).or_default();
-        let value =
-            if one.key.is_switch() { "true".to_owned() } else { Value::from(one.line.as_str()).to_string() };
-        lists.entry(one.key.name()).or_default().push(value);
-    }
-    let mut lines = Vec::new();
-    for (table, lists) in tables {
-        lines.push(format!("[{table}]"));
-        for (key, values) in lists {
-            let is_switch = values == ["true"];
-            let values = values.join(", ");
-            lines.push(if is_switch { format!("{key} = {values}") } else { format!("{key} = [{values}]") });
-        }
-    }
-    lines
 }

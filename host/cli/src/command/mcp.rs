@@ -16,7 +16,7 @@ use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::command::args::{McpCommand, SetupArgs};
 use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{policy_file, servers};
+use crate::command::{new_secrets, policy_file, servers};
 use crate::output::format::count_noun;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
@@ -29,10 +29,10 @@ pub(crate) async fn run(args: &SetupArgs, command: McpCommand) -> Result<Command
     match command {
         McpCommand::Add(new) => add::run(args, &new).await,
         McpCommand::List { json } => list(args, json),
-        McpCommand::Remove { name, dry_run } => remove(args, &name, dry_run),
+        McpCommand::Remove { name, dry_run, json } => remove(args, &name, dry_run, json),
         McpCommand::Check { name, json } => check(args, &name, json).await,
-        McpCommand::Login { name, no_browser } => login::login(args, &name, !no_browser).await,
-        McpCommand::Logout { name } => login::logout(args, &name).await,
+        McpCommand::Login { name, no_browser, json } => login::login(args, &name, !no_browser, json).await,
+        McpCommand::Logout { name, json } => login::logout(args, &name, json).await,
     }
 }
 
@@ -82,37 +82,27 @@ fn server_json(server: &McpServer) -> Value {
     })
 }
 
-fn remove(args: &SetupArgs, name: &str, dry_run: bool) -> Result<CommandStatus> {
+fn remove(args: &SetupArgs, name: &str, dry_run: bool, json: bool) -> Result<CommandStatus> {
     let file = PolicyFile::find(args)?;
     let (Some(path), Some(text)) = (&file.file, &file.text) else {
         bail!("there is no policy to remove it from");
     };
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
-    let mut taken = Vec::new();
-    let table = |document: &mut DocumentMut, table: &str, key: &str| {
-        let found = document.get_mut(table).and_then(Item::as_table_like_mut);
-        found.and_then(|found| found.remove(key)).is_some()
-    };
-    if !table(&mut document, "mcp", name) {
+    let servers = document.get_mut("mcp").and_then(Item::as_table_like_mut);
+    if servers.and_then(|servers| servers.remove(name)).is_none() {
         bail!("the policy has no server `{}`", one_line(name, 100));
     }
-    taken.push(format!("[mcp.{name}]"));
-    let own = format!("mcp/{name}/");
-    let secrets = document.get("secrets").and_then(Item::as_table_like);
-    let secrets: Vec<String> = secrets
-        .into_iter()
-        .flat_map(|table| table.iter())
-        .map(|(key, _)| key.to_owned())
-        .filter(|key| key.starts_with(&own))
-        .collect();
-    for key in secrets {
-        table(&mut document, "secrets", &key);
-        taken.push(format!("[secrets.{key:?}]"));
-    }
+    let mut taken = vec![format!("[mcp.{name}]")];
+    taken.extend(new_secrets::remove(&mut document, "mcp", name));
     let new = document.to_string();
     file.parse(&new)?;
     if !dry_run {
         policy_file::write(path, Some(text), &new)?;
+    }
+    if json {
+        let report = json!({"server": name, "file": path, "removed": taken, "written": !dry_run});
+        output::print_json(&report)?;
+        return Ok(CommandStatus::Success);
     }
     let done = if dry_run { "would be removed from" } else { "removed from" };
     output::print_note(&format!("{} {done} `{}`", taken.join(", "), path.display()));

@@ -1,22 +1,24 @@
 //! `toolbay openapi`: the services of the policy that OpenAPI documents describe.
 
-use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
+mod plan;
 
-use anyhow::{Context, Result, anyhow, bail};
-use toml_edit::{Array, InlineTable, Item, Table, value};
-use toolbay::{OpenApiInfo, Policy};
+use std::io::Write;
+
+use anstyle::Style;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use toolbay::OpenApiInfo;
 use toolbay_policy::text::escape_hidden;
-use toolbay_policy::{DocumentLocation, OpenApiService};
 
 use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
 use crate::command::policy_file;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::output::error::CommandError;
 use crate::output::format::{self, count_noun};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
 use crate::{CommandStatus, host_failure};
+use plan::{ServicePlan, plan, policy_lines};
 
 /// The name of a service that is only checked.
 const CHECKED: &str = "check";
@@ -27,11 +29,19 @@ pub(crate) async fn run(args: &SetupArgs, command: OpenApiCommand) -> Result<Com
     match command {
         OpenApiCommand::List { json, refresh } => list(args, json, refresh).await,
         OpenApiCommand::Check { document, json } => check(args, &document, json).await,
-        OpenApiCommand::Add { name, document, pin, decision } => {
-            add(args, &name, &document, pin, &decision).await
+        OpenApiCommand::Add { name, document, pin, decision, json } => {
+            add(args, &name, &document, pin, &DecisionForm { decision, json }).await
         }
-        OpenApiCommand::Remove { name, decision } => remove(args, &name, &decision),
+        OpenApiCommand::Remove { name, decision, json } => {
+            remove(args, &name, &DecisionForm { decision, json })
+        }
     }
+}
+
+/// How the operator decides, and in which form the result is printed.
+struct DecisionForm {
+    decision: DecisionArgs,
+    json: bool,
 }
 
 async fn list(args: &SetupArgs, json: bool, refresh: bool) -> Result<CommandStatus> {
@@ -103,9 +113,9 @@ async fn add(
     name: &str,
     document: &DocumentArgs,
     pin: bool,
-    decision: &DecisionArgs,
+    form: &DecisionForm,
 ) -> Result<CommandStatus> {
-    super::check_decidable(decision)?;
+    super::check_decidable(&form.decision)?;
     let file = PolicyFile::find_or_new(args, true)?;
     let text = file.text_or_new();
     if file.parse(&text)?.openapi_service(name).is_some() {
@@ -115,164 +125,71 @@ async fn add(
         bail!(text);
     }
     let ServicePlan { info, section, text: with } = plan(args, &file, &text, name, document, pin).await?;
-    show(&info)?;
+    let report = |added: bool| json!({"service": info, "lines": policy_lines(&section), "added": added});
+    if !form.json {
+        show(&info)?;
+    }
     if info.error.is_some() || info.tools.is_empty() {
         output::print_error("nothing would become a tool; nothing was changed");
-        return Ok(CommandStatus::Failed);
+        return form.finish(&report(false), CommandStatus::Failed);
     }
-    let mut out = output::stdout();
-    let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-    writeln!(out, "\nThese lines will be added to {path}:")?;
-    for line in section.lines() {
-        writeln!(out, "  {SUCCESS}{}{SUCCESS:#}", escape_hidden(line))?;
+    if !form.json {
+        writeln!(output::stdout())?;
+        print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
     }
-    out.flush()?;
-    drop(out);
-    if let Some(verdict) = super::decline(decision, "Write this into the policy?")? {
-        return Ok(verdict);
+    if let Some(status) = super::decline(&form.decision, "Write this into the policy?")? {
+        return form.finish(&report(false), status);
     }
     let place = file.file.as_deref().context("no policy: give one with --config FILE")?;
     policy_file::write(place, file.text.as_deref(), &with).map_err(host_failure)?;
     output::print_note(&format!("`{name}` is in the policy; see its tools with `toolbay list`"));
-    Ok(CommandStatus::Success)
+    form.finish(&report(true), CommandStatus::Success)
 }
 
-fn remove(args: &SetupArgs, name: &str, decision: &DecisionArgs) -> Result<CommandStatus> {
-    super::check_decidable(decision)?;
-    let file = PolicyFile::find(args)?;
-    let text = file.text.clone().unwrap_or_default();
-    let (without, taken) = policy_file::without_section(&text, "openapi", name)?;
-    let Some(taken) = taken else {
-        output::print_error(&format!("the policy has no [openapi.{name}]"));
-        return Ok(CommandStatus::Failed);
-    };
-    file.parse(&without)?;
+impl DecisionForm {
+    /// Prints the report if JSON is asked for.
+    fn finish(&self, report: &Value, status: CommandStatus) -> Result<CommandStatus> {
+        if self.json {
+            output::print_json(report)?;
+        }
+        Ok(status)
+    }
+}
+
+/// Shows the lines that a decision adds or removes.
+fn print_lines(what: &str, style: Style, file: &PolicyFile, lines: &[&str]) -> std::io::Result<()> {
     let mut out = output::stdout();
     let path = file.file.as_deref().map_or_else(|| "the policy".to_owned(), format::path);
-    writeln!(out, "These lines will be removed from {path}:")?;
-    for line in taken.lines().filter(|line| !line.trim().is_empty()) {
-        writeln!(out, "  {FAILURE}{}{FAILURE:#}", escape_hidden(line))?;
+    writeln!(out, "These lines will be {what} {path}:")?;
+    for line in lines {
+        writeln!(out, "  {style}{}{style:#}", escape_hidden(line))?;
     }
-    out.flush()?;
-    drop(out);
-    if let Some(verdict) = super::decline(decision, "Take this out of the policy?")? {
-        return Ok(verdict);
+    out.flush()
+}
+
+fn remove(args: &SetupArgs, name: &str, form: &DecisionForm) -> Result<CommandStatus> {
+    super::check_decidable(&form.decision)?;
+    let file = PolicyFile::find(args)?;
+    let text = file.text.clone().unwrap_or_default();
+    let (without, taken) = plan::without_service(&text, name)?;
+    let Some(taken) = taken else {
+        return Err(CommandError::new("unknown_service", format!("the policy has no [openapi.{name}]"))
+            .with_help("`toolbay openapi list` shows the services")
+            .into());
+    };
+    file.parse(&without)?;
+    let lines = policy_lines(&taken);
+    let report = |removed: bool| json!({"name": name, "lines": lines, "removed": removed});
+    if !form.json {
+        print_lines("removed from", FAILURE, &file, &lines)?;
+    }
+    if let Some(status) = super::decline(&form.decision, "Remove this from the policy?")? {
+        return form.finish(&report(false), status);
     }
     if let Some(place) = &file.file {
         policy_file::write(place, file.text.as_deref(), &without).map_err(host_failure)?;
     }
-    Ok(CommandStatus::Success)
-}
-
-/// A section and its effect.
-struct ServicePlan {
-    info: OpenApiInfo,
-    /// The section as the policy would contain it.
-    section: String,
-    /// The whole policy with the section.
-    text: String,
-}
-
-/// Reads a document, adds its section to a copy of the policy and loads the service.
-async fn plan(
-    args: &SetupArgs,
-    file: &PolicyFile,
-    text: &str,
-    name: &str,
-    document: &DocumentArgs,
-    pin: bool,
-) -> Result<ServicePlan> {
-    let place = document_address(&document.document)?;
-    // Reading the document needs a valid section, and the server is not known yet.
-    let mut section = service_table(&place, document)?;
-    section.entry("server").or_insert_with(|| value("https://example.invalid"));
-    let first = with_section(text, name, section)?;
-    let first = file.parse(&first)?;
-    let about = find_service(&first, name)?;
-    let host = setup::host_for(args, first, HostPurpose::Inspect)?;
-    let read = host.read_openapi(&about).await;
-    let (read, digest) = read.map_err(|why| anyhow!("`{place}`: {}{}", why, hint(&why, &about)))?;
-    let mut section = service_table(&place, document)?;
-    if pin {
-        section.insert("sha256", value(&*digest));
-    } else if let (DocumentLocation::Url(url), None) = (&about.document, &document.server) {
-        let parsed = toolbay_openapi::OpenApiDocument::parse(&read);
-        let server = parsed.map_err(|e| e.to_string()).and_then(|parsed| parsed.server(Some(url.as_str())));
-        let server = server.map_err(|why| anyhow!("`{place}`: {why}"))?;
-        section.insert("server", value(server));
-    }
-    let shown = {
-        let mut alone = toml_edit::DocumentMut::new();
-        let mut all = Table::new();
-        all.set_implicit(true);
-        all.insert(name, Item::Table(section.clone()));
-        alone.insert("openapi", Item::Table(all));
-        alone.to_string()
-    };
-    let text = with_section(text, name, section)?;
-    let policy = file.parse(&text)?;
-    let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
-    let info = host.load_openapi().await.into_iter().find(|info| info.name == name);
-    let info = info.ok_or_else(|| host_failure(anyhow!("the section was not read")))?;
-    Ok(ServicePlan { info, section: shown, text })
-}
-
-/// The flag of this command that allows a private address.
-fn hint(why: &str, about: &OpenApiService) -> String {
-    let network = why.split("net_private = [").nth(1).and_then(|rest| rest.split(']').next());
-    match network {
-        Some(network) if about.document.url().is_some() => {
-            format!("\nhere: --net-private {}", network.split(", ").last().unwrap_or(network))
-        }
-        _ => String::new(),
-    }
-}
-
-fn find_service(policy: &Policy, name: &str) -> Result<Arc<OpenApiService>> {
-    let found = policy.openapi_service(name).cloned();
-    found.ok_or_else(|| host_failure(anyhow!("the policy has lost [openapi.{name}]")))
-}
-
-/// An absolute path, or a URL as it is.
-fn document_address(text: &str) -> anyhow::Result<String> {
-    if text.contains("://") {
-        return Ok(text.to_owned());
-    }
-    let path = Path::new(text).canonicalize().with_context(|| format!("`{text}`"))?;
-    path.to_str()
-        .map(str::to_owned)
-        .ok_or_else(|| anyhow!("`{text}`: a policy is UTF-8, and this path is not"))
-}
-
-fn service_table(place: &str, document: &DocumentArgs) -> Result<Table> {
-    let mut table = Table::new();
-    table.insert("document", value(place));
-    if let Some(server) = &document.server {
-        table.insert("server", value(server));
-    }
-    let lists = [
-        ("include", &document.include),
-        ("exclude", &document.exclude),
-        ("net_private", &document.net_private),
-    ];
-    for (key, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
-        table.insert(key, value(lines.iter().collect::<Array>()));
-    }
-    let mut secrets = InlineTable::new();
-    for line in &document.secret {
-        let Some((scheme, secret)) = line.split_once('=') else {
-            bail!("--secret `{line}`: write SCHEME=SECRET");
-        };
-        secrets.insert(scheme, secret.into());
-    }
-    if !secrets.is_empty() {
-        table.insert("secrets", value(secrets));
-    }
-    Ok(table)
-}
-
-fn with_section(text: &str, name: &str, section: Table) -> Result<String> {
-    policy_file::with_section(text, "openapi", name, section)
+    form.finish(&report(true), CommandStatus::Success)
 }
 
 fn show(info: &OpenApiInfo) -> std::io::Result<()> {

@@ -40,9 +40,12 @@ pub(crate) async fn run(args: &SetupArgs, which: &OutputArgs) -> Result<CommandS
             .with_help(format!("`toolbay output --session {session}` lists the saved texts"))
             .into());
     };
-    match query {
-        None => print(&saved.text)?,
-        Some(query) => print(&query::answer(&saved.text, &query, usize::MAX))?,
+    let part = query.map(|query| query::answer(&saved.text, &query, usize::MAX));
+    let text = part.as_deref().unwrap_or(&saved.text);
+    if which.json {
+        output::print_json(&json!({"id": id, "tool": &*saved.tool, "text": text}))?;
+    } else {
+        print(text)?;
     }
     Ok(CommandStatus::Success)
 }
@@ -67,7 +70,7 @@ fn list(kept: &[SavedOutput], json: bool) -> std::io::Result<()> {
             .iter()
             .map(|kept| json!({"id": kept.id.as_str(), "tool": &*kept.tool, "bytes": kept.bytes}))
             .collect();
-        return writeln!(output::stdout(), "{}", serde_json::Value::from(rows));
+        return output::print_json(&rows);
     }
     let mut table = TextTable::new(["ID", "TOOL", "BYTES"]).with_numbers_in(&[2]);
     for SavedOutput { id, tool, bytes } in kept {

@@ -16,7 +16,7 @@ use crate::output::findings::{self, FileFindings, read_policy};
 pub(crate) async fn run(args: &SetupArgs, command: PolicyCommand) -> Result<CommandStatus> {
     match command {
         PolicyCommand::Check { file, json } => check(args, file, json).await,
-        PolicyCommand::Schema => schema(),
+        PolicyCommand::Schema { .. } => schema(),
     }
 }
 

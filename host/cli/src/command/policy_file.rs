@@ -56,6 +56,13 @@ pub(crate) fn section<'a>(item: &'a mut Item, name: &str) -> Result<&'a mut Item
     }))
 }
 
+/// A table of sections such as `[mcp.NAME]`, created without a header if it is missing.
+pub(crate) fn sections<'a>(document: &'a mut DocumentMut, kind: &str) -> Result<&'a mut Table> {
+    let item = section(document.as_item_mut(), kind)?;
+    item.as_table_mut()
+        .ok_or_else(|| anyhow!("`{kind}` of the policy is not written as [{kind}.NAME] tables"))
+}
+
 /// Adds a line to a list in its own style: on one line, or one element per line.
 fn push(list: &mut Array, line: &str) {
     let prefix =

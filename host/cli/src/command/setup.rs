@@ -15,6 +15,7 @@ use toolbay::{
 };
 
 use crate::command::args::SetupArgs;
+use crate::command::completions::names;
 use crate::command::load_report::{self, ReportedWarnings};
 use crate::host_failure;
 use crate::output::error::CommandError;
@@ -56,9 +57,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
         Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
         Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
     }
-    if !args.no_cache
-        && let Some(dir) = args.cache_dir.clone().or_else(|| user_dir("XDG_CACHE_HOME", ".cache"))
-    {
+    if let Some(dir) = cache_dir(args) {
         builder = builder.cache_dir(dir);
     }
     for file in kept {
@@ -149,6 +148,14 @@ pub(crate) async fn require_plugin(
         let error = CommandError::new("unknown_plugin", format!("`{plugin}`: {problem}"));
         error.with_help("`toolbay list --all` shows the installed plugins").into()
     })
+}
+
+/// The directory of compiled code; `None`: nothing is cached.
+pub(crate) fn cache_dir(args: &SetupArgs) -> Option<PathBuf> {
+    if args.no_cache {
+        return None;
+    }
+    args.cache_dir.clone().or_else(|| user_dir("XDG_CACHE_HOME", ".cache"))
 }
 
 /// The state directory.
@@ -263,6 +270,9 @@ pub(crate) async fn load_with_reported(
     }
     if let Some(dir) = plugin_dir(args, host.policy().openapi_services().next().is_some())? {
         let report = host.load_dir(&dir).await.map_err(host_failure)?;
+        if let Some(cache) = cache_dir(args) {
+            names::record(&cache, &dir, host);
+        }
         if tell != ReportLevel::Quiet {
             load_report::report_problems(&report.problems);
         }

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use serde::Serialize;
+use serde_json::json;
 use toolbay::Host;
 use toolbay_core::registry::{Catalog, TagSelector, UnknownNameError};
 use toolbay_policy::similar::{did_you_mean, similar_names};
@@ -17,8 +19,13 @@ use crate::{CommandStatus, output};
 const MAX_NAME: usize = 100;
 
 /// Disables tools.
-pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) -> Result<CommandStatus> {
-    change(args, |host| {
+pub(crate) async fn disable(
+    args: &SetupArgs,
+    which: &SwitchArgs,
+    reason: &str,
+    json: bool,
+) -> Result<CommandStatus> {
+    change(args, json, |host| {
         let registry = host.registry();
         for tool in &which.tools {
             registry.disable(tool, reason)?;
@@ -35,8 +42,8 @@ pub(crate) async fn disable(args: &SetupArgs, which: &SwitchArgs, reason: &str) 
 }
 
 /// Enables tools.
-pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs) -> Result<CommandStatus> {
-    change(args, |host| {
+pub(crate) async fn enable(args: &SetupArgs, which: &SwitchArgs, json: bool) -> Result<CommandStatus> {
+    change(args, json, |host| {
         let registry = host.registry();
         for namespace in &which.namespace {
             registry.enable_namespace(namespace)?;
@@ -61,6 +68,7 @@ fn tags(which: &SwitchArgs) -> TagSelector<'_> {
 /// Changes the switches. If a name is unknown, nothing changes.
 async fn change(
     args: &SetupArgs,
+    json: bool,
     edit: impl FnOnce(&Host) -> Result<(), UnknownNameError>,
 ) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Problems, HostPurpose::Inspect).await?;
@@ -75,7 +83,12 @@ async fn change(
             Ok((before, after))
         })
         .map_err(|SwitchError(text)| anyhow!(text))?;
-    report_changes(&before, &after);
+    let changes = changed_tools(&before, &after);
+    if json {
+        output::print_json(&json!({ "changed": changes }))?;
+    } else {
+        report_changes(&changes);
+    }
     Ok(CommandStatus::Success)
 }
 
@@ -105,25 +118,35 @@ fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> SwitchError {
     }
 }
 
-/// Reports the tools whose state changed.
-fn report_changes(before: &Catalog, after: &Catalog) {
+/// A tool whose state changed.
+#[derive(Debug, Serialize)]
+struct ChangedTool {
+    tool: String,
+    /// The reason of a disabled tool; `None`: it is enabled.
+    disabled_reason: Option<Arc<str>>,
+}
+
+/// The tools whose state changed.
+fn changed_tools(before: &Catalog, after: &Catalog) -> Vec<ChangedTool> {
     let off = |catalog: &Catalog, name: &str| {
         catalog.get(name).and_then(|entry| entry.availability.disabled.clone())
     };
-    let mut changed = false;
-    for entry in after.tools() {
+    let changed = after.tools().filter_map(|entry| {
         let name = entry.def.name.as_str();
-        let (was, is): (Option<Arc<str>>, _) = (off(before, name), off(after, name));
-        changed |= was != is;
-        match is {
-            Some(reason) if was.as_ref() != Some(&reason) => {
-                output::print_note(&format!("disabled `{name}`: {reason}"));
-            }
-            None if was.is_some() => output::print_note(&format!("enabled `{name}`")),
-            Some(_) | None => {}
+        let disabled_reason = off(after, name);
+        (off(before, name) != disabled_reason).then(|| ChangedTool { tool: name.to_owned(), disabled_reason })
+    });
+    changed.collect()
+}
+
+fn report_changes(changes: &[ChangedTool]) {
+    for ChangedTool { tool, disabled_reason } in changes {
+        match disabled_reason {
+            Some(reason) => output::print_note(&format!("disabled `{tool}`: {reason}")),
+            None => output::print_note(&format!("enabled `{tool}`")),
         }
     }
-    if !changed {
+    if changes.is_empty() {
         output::print_note("nothing changed");
     }
 }

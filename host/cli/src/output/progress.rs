@@ -1,15 +1,18 @@
-//! Progress of compiling plugins, which happens once for each component and machine.
+//! Progress of long work: of compiling plugins, which happens once for each component and machine, and of calls.
 //!
-//! A terminal shows one line that is updated in place. Elsewhere there is one line at the start and one at the end, and
-//! only if compiling takes a while.
+//! A terminal shows one line that is updated in place. Elsewhere compiling has one line at the start and one at the end,
+//! and only if it takes a while; a call has none.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use toolbay::{LoadEvent, LoadListener};
+use toolbay_core::call::{ProgressAudience, ProgressEvent, ProgressSink};
+use toolbay_policy::text::one_line;
 
 use crate::output::format::{self, count_noun};
+use crate::output::table::cut;
 use crate::output::{self, SUCCESS, stderr};
 
 /// Shorter compilations are not worth a line that stays.
@@ -18,6 +21,10 @@ const NOTICEABLE: Duration = Duration::from_secs(1);
 const PIPE_DELAY: Duration = Duration::from_secs(2);
 /// Width of the bar, in characters.
 const BAR: usize = 12;
+/// Least time between two updates of the line: a tool may report faster than people read.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
+/// Most characters of a tool's message.
+const MAX_MESSAGE: usize = 500;
 
 /// The compilations that belong to one load.
 #[derive(Debug, Default)]
@@ -76,6 +83,47 @@ impl CompileSession {
     }
 }
 
+/// Shows the progress of calls on a terminal; `None`: stderr is none.
+pub(crate) fn call_progress() -> Option<Arc<dyn ProgressSink>> {
+    let width = output::stderr_width()?;
+    Some(Arc::new(CallProgress { width, updated: Mutex::new(None) }))
+}
+
+/// The line of a call.
+#[derive(Debug)]
+struct CallProgress {
+    /// Columns of the terminal. A longer line could not be cleared.
+    width: usize,
+    /// When the line was last written.
+    updated: Mutex<Option<Instant>>,
+}
+
+impl ProgressSink for CallProgress {
+    fn progress(&self, event: ProgressEvent) {
+        if event.audience != ProgressAudience::User {
+            return;
+        }
+        let mut updated = self.updated.lock();
+        if updated.is_some_and(|updated| updated.elapsed() < UPDATE_INTERVAL) {
+            return;
+        }
+        *updated = Some(Instant::now());
+        stderr::write_progress(&output::style_for_stderr(&call_line(&event, self.width)));
+    }
+}
+
+/// `     Running 40 % fetch: page 4 of 10`, where the text is the guest's.
+fn call_line(event: &ProgressEvent, width: usize) -> String {
+    let percent =
+        event.percent.filter(|percent| percent.is_finite()).map(|percent| percent.clamp(0.0, 100.0));
+    let percent = percent.map_or_else(String::new, |percent| format!("{percent:.0} % "));
+    let text = format!("{percent}{}: {}", event.tool, one_line(&event.message, MAX_MESSAGE));
+    let head = "     Running ";
+    // The last column stays free: a full line may wrap.
+    let room = width.saturating_sub(head.len() + 1);
+    format!("     {SUCCESS}Running{SUCCESS:#} {}", cut(&text, room))
+}
+
 fn report_end(session: &CompileSession, terminal: bool) {
     stderr::clear_progress();
     let elapsed = session.start.map(|start| start.elapsed()).unwrap_or_default();
@@ -104,6 +152,23 @@ fn report_later(session: &Arc<Mutex<CompileSession>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_a_call_fits_and_is_clean() {
+        let event = |message: &str, percent| ProgressEvent {
+            call_id: "1".into(),
+            tool: "a__fetch".into(),
+            message: message.to_owned(),
+            percent,
+            audience: ProgressAudience::User,
+        };
+        let line = |event, width| anstream::adapter::strip_str(&call_line(&event, width)).to_string();
+        assert_eq!(line(event("page 4 of 10", Some(40.0)), 80), "     Running 40 % a__fetch: page 4 of 10");
+        assert_eq!(line(event("page 4 of 10", None), 30), "     Running a__fetch: page…");
+        let hostile = line(event("a\n\u{1b}[2J\u{202e}b", Some(f32::NAN)), 80);
+        assert!(!hostile.contains(['\n', '\u{1b}', '\u{202e}', '%']), "{hostile:?}");
+        assert!(line(event(&"x".repeat(5000), Some(1e9)), 60).chars().count() < 60);
+    }
 
     #[test]
     fn the_line_counts_what_is_done() {

@@ -466,7 +466,7 @@ fn warn_unmet(bundle: &Bundle, unmet: &BTreeSet<String>, mut warn: impl FnMut(St
 }
 
 /// Whether a tool belongs to a plain component, which does not use the contract.
-fn is_plain(entry: &plain_component::ToolEntryPoint) -> bool {
+pub(crate) fn is_plain(entry: &plain_component::ToolEntryPoint) -> bool {
     !matches!(entry, plain_component::ToolEntryPoint::Contract)
 }
 

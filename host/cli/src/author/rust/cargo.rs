@@ -138,7 +138,9 @@ impl Toolchain {
 
     /// Runs `cargo test`. Returns whether it succeeded.
     pub(super) fn test(&self) -> Result<bool> {
-        let status = self.command(&self.cargo).arg("test").status();
+        let mut command = self.command(&self.cargo);
+        command.stdout(output::stderr_for_program().map_err(host_failure)?);
+        let status = command.arg("test").status();
         let status = status.with_context(|| format!("`{}` cannot be run", self.cargo.display()));
         Ok(status?.success())
     }

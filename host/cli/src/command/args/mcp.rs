@@ -22,6 +22,9 @@ pub(crate) enum McpCommand {
         /// Show what would change, and change nothing.
         #[arg(long)]
         dry_run: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Connect to a server and show its state, its tools and their problems.
     Check {
@@ -38,11 +41,17 @@ pub(crate) enum McpCommand {
         /// Print the address, and open no browser.
         #[arg(long)]
         no_browser: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Remove the credentials of a login.
     Logout {
         /// The server's name.
         name: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -101,6 +110,9 @@ pub(crate) struct AddArgs {
     /// Show the new lines, and write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The commands below `toolbay setup`.
@@ -131,6 +143,9 @@ pub(crate) enum SetupCommand {
         /// The bundle's author.
         #[arg(long, default_value = "Toolbay")]
         author: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -146,6 +161,9 @@ pub(crate) struct ClientArgs {
     /// The name of the server in the client.
     #[arg(long, default_value = "toolbay")]
     pub(crate) name: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The arguments of `toolbay setup server-json`.
@@ -160,4 +178,7 @@ pub(crate) struct ServerJsonArgs {
     /// The bundle of `toolbay setup mcpb`, for its digest.
     #[arg(long, value_name = "FILE", requires = "url", value_hint = ValueHint::FilePath)]
     pub(crate) bundle: Option<PathBuf>,
+    /// Print errors as JSON, too. The description always is.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

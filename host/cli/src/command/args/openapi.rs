@@ -35,6 +35,9 @@ pub(crate) enum OpenApiCommand {
         pin: bool,
         #[command(flatten)]
         decision: DecisionArgs,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a service from the policy.
     Remove {
@@ -42,6 +45,9 @@ pub(crate) enum OpenApiCommand {
         name: String,
         #[command(flatten)]
         decision: DecisionArgs,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -63,6 +69,10 @@ pub(crate) struct DocumentArgs {
     /// The secret for a security scheme of the document. Repeatable.
     #[arg(long, value_name = "SCHEME=SECRET")]
     pub(crate) secret: Vec<String>,
+    /// A header of every request with a secret: `NAME=SECRET` of the policy, or `NAME=env:VARIABLE`, `NAME=file:/path`,
+    /// `NAME=keyring:ENTRY`. A text before the secret is its prefix: `Authorization=Token env:KEY`. Repeatable.
+    #[arg(long, value_name = "NAME=SECRET")]
+    pub(crate) header: Vec<String>,
     /// A private network of the service and its document: `127.0.0.1`, `10.0.0.0/8`. Repeatable.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) net_private: Vec<String>,

@@ -17,5 +17,9 @@ pub(crate) enum PolicyCommand {
         json: bool,
     },
     /// Print the JSON Schema of policies, for completion and checks in an editor.
-    Schema,
+    Schema {
+        /// Print errors as JSON, too. The schema always is.
+        #[arg(long)]
+        json: bool,
+    },
 }

@@ -55,7 +55,13 @@ pub(super) fn server_json(asked: &ServerJsonArgs) -> Result<Value> {
 }
 
 /// Creates a bundle atomically.
-pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str) -> Result<CommandStatus> {
+pub(super) async fn make(
+    args: &SetupArgs,
+    out: &Path,
+    name: &str,
+    author: &str,
+    json: bool,
+) -> Result<CommandStatus> {
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let policy = setup::PolicyFile::find(args)?;
     let view = host.view(Filter::for_profile(setup::profile(args, &host.policy())?));
@@ -74,6 +80,10 @@ pub(super) async fn make(args: &SetupArgs, out: &Path, name: &str, author: &str)
     let out = out.to_path_buf();
     let written = tokio::task::spawn_blocking(move || parts.write(&out).map(|bytes| (out, bytes))).await;
     let (out, bytes) = written.map_err(|e| host_failure(anyhow!(e)))??;
+    if json {
+        output::print_json(&json!({"file": out, "bytes": bytes}))?;
+        return Ok(CommandStatus::Success);
+    }
     output::print_note(&format!("created `{}`, {}", out.display(), output::format::size(bytes)));
     Ok(CommandStatus::Success)
 }

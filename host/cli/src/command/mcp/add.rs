@@ -3,18 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde_json::json;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::{AddArgs, SetupArgs};
+use crate::command::new_secrets::{NewSecrets, SecretReceiver};
 use crate::command::policy_file;
 use crate::command::setup::PolicyFile;
 use crate::output;
-
-/// The prefixes of secret sources.
-const SOURCES: [&str; 3] = ["env:", "file:", "keyring:"];
 
 pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus> {
     let file = PolicyFile::find_or_new(args, true)?;
@@ -24,6 +23,15 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
     let text = file.text_or_new();
     let (after, lines) = add_server(&text, new)?;
     file.parse(&after)?;
+    if new.json {
+        if !new.dry_run {
+            policy_file::write(path, file.text.as_deref(), &after)?;
+        }
+        let lines: Vec<&str> = lines.lines().collect();
+        let report = json!({"server": new.name, "file": path, "lines": lines, "written": !new.dry_run});
+        output::print_json(&report)?;
+        return Ok(CommandStatus::Success);
+    }
     for line in lines.lines() {
         output::print_note(line);
     }
@@ -45,38 +53,25 @@ pub(super) async fn run(args: &SetupArgs, new: &AddArgs) -> Result<CommandStatus
 fn add_server(text: &str, new: &AddArgs) -> Result<(String, String)> {
     let name = PluginId::new(&new.name).map_err(|e| anyhow!("{e}"))?;
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
-    let mut secrets = ServerSecrets { server: name.as_str(), origin: None, new: Vec::new() };
+    let receiver = new.url.as_deref().map_or(Ok(SecretReceiver::Program), SecretReceiver::of_url)?;
+    let mut secrets = NewSecrets::new("mcp", name.as_str(), receiver);
     let section = match &new.url {
-        Some(url) => {
-            secrets.origin = Some(origin_of(url)?);
-            by_url(new, url, &mut secrets)?
-        }
+        Some(url) => by_url(new, url, &mut secrets)?,
         None => by_command(new, &mut secrets)?,
     };
     let before = document.to_string();
-    let servers = table(&mut document, "mcp")?;
+    let servers = policy_file::sections(&mut document, "mcp")?;
     if servers.contains_key(name.as_str()) && !new.replace {
         bail!("the policy has a server `{name}` already: `--replace` puts this one in its place");
     }
     servers.remove(name.as_str());
     servers.insert(name.as_str(), Item::Table(section));
-    for (name, section) in secrets.new {
-        let table = table(&mut document, "secrets")?;
-        table.remove(&name);
-        table.insert(&name, Item::Table(section));
-    }
+    secrets.write(&mut document)?;
     let after = document.to_string();
     let known: std::collections::BTreeSet<&str> = before.lines().collect();
     let lines: Vec<&str> = after.lines().filter(|line| !line.is_empty() && !known.contains(line)).collect();
     let lines = lines.join("\n");
     Ok((after, lines))
-}
-
-/// A table of the document, created without a header if it is missing.
-fn table<'a>(document: &'a mut DocumentMut, name: &str) -> Result<&'a mut Table> {
-    let item = policy_file::section(document.as_item_mut(), name)?;
-    item.as_table_mut()
-        .ok_or_else(|| anyhow!("`{name}` of the policy is not written as [{name}.NAME] tables"))
 }
 
 fn list(texts: &[String]) -> Value {
@@ -94,7 +89,7 @@ fn put_common(section: &mut Table, new: &AddArgs) {
     }
 }
 
-fn by_command(new: &AddArgs, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
+fn by_command(new: &AddArgs, secrets: &mut NewSecrets) -> Result<Table> {
     let (program, rest) = new.command.split_first().ok_or_else(|| anyhow!("name the program behind `--`"))?;
     let program = find_program(program)?;
     let shown = program.to_str().ok_or_else(|| anyhow!("`{}` is not UTF-8", program.display()))?;
@@ -123,7 +118,7 @@ fn by_command(new: &AddArgs, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
             let (variable, of) = text
                 .split_once('=')
                 .ok_or_else(|| anyhow!("--env-secret `{}`: write `NAME=SECRET`", one_line(text, 100)))?;
-            variables.insert(variable, secrets.reference(variable, of).into());
+            variables.insert(variable, secrets.reference(variable, of, None).into());
         }
         section.insert("env_secrets", Item::Value(variables.into()));
     }
@@ -137,11 +132,11 @@ fn by_command(new: &AddArgs, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
     Ok(section)
 }
 
-fn by_url(new: &AddArgs, url: &str, secrets: &mut ServerSecrets<'_>) -> Result<Table> {
+fn by_url(new: &AddArgs, url: &str, secrets: &mut NewSecrets) -> Result<Table> {
     let mut section = Table::new();
     section.insert("url", toml_edit::value(url));
     if let Some(of) = &new.bearer {
-        section.insert("bearer", toml_edit::value(secrets.reference("bearer", of)));
+        section.insert("bearer", toml_edit::value(secrets.reference("bearer", of, None)));
     }
     if !new.header.is_empty() {
         let mut headers = InlineTable::new();
@@ -155,41 +150,6 @@ fn by_url(new: &AddArgs, url: &str, secrets: &mut ServerSecrets<'_>) -> Result<T
     }
     put_common(&mut section, new);
     Ok(section)
-}
-
-/// The secrets to write with a server.
-struct ServerSecrets<'a> {
-    server: &'a str,
-    /// The origin that may receive them; `None`: a program gets them.
-    origin: Option<String>,
-    new: Vec<(String, Table)>,
-}
-
-impl ServerSecrets<'_> {
-    /// The name of a secret in the policy. A source gets a new section.
-    fn reference(&mut self, what: &str, of: &str) -> String {
-        if !SOURCES.iter().any(|source| of.starts_with(source)) {
-            return of.to_owned();
-        }
-        let name = format!("mcp/{}/{what}", self.server);
-        let mut section = Table::new();
-        section.insert("from", toml_edit::value(of));
-        match &self.origin {
-            Some(origin) => section.insert("origins", Item::Value(list(std::slice::from_ref(origin)))),
-            None => section.insert("reveal", toml_edit::value(true)),
-        };
-        self.new.push((name.clone(), section));
-        name
-    }
-}
-
-/// Scheme, host and port of a URL, as a secret's `origins` names them.
-fn origin_of(url: &str) -> Result<String> {
-    let bad = || anyhow!("`{}` is no URL of a server: write `https://…`", one_line(url, 100));
-    let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
-    let authority =
-        rest.split(['/', '?', '#']).next().filter(|authority| !authority.is_empty()).ok_or_else(bad)?;
-    Ok(format!("{scheme}://{authority}"))
 }
 
 /// The program's file: an absolute path, or the first match on `PATH`.

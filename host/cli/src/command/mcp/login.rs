@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use serde_json::json;
 use toolbay::core::call::invoke::BoxFuture;
 use toolbay_mcp::client::{self, AuthorizationHandler};
 use toolbay_policy::mcp_server::McpServer;
@@ -64,7 +65,7 @@ fn find_server(host: &toolbay::Host, name: &str) -> Result<Arc<McpServer>> {
     })
 }
 
-pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool) -> Result<CommandStatus> {
+pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool, json: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     let server = find_server(&host, name)?;
     let user = Arc::new(TerminalUser { browser });
@@ -72,6 +73,15 @@ pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool) -> Result
         Ok(done) => done,
         Err(error) => bail!("the login to `{name}` failed, and nothing was saved: {error}"),
     };
+    if json {
+        output::print_json(&json!({
+            "server": name,
+            "issuer": done.issuer,
+            "scopes": done.scopes,
+            "renewable": done.renewable,
+        }))?;
+        return Ok(CommandStatus::Success);
+    }
     let scopes =
         if done.scopes.is_empty() { String::new() } else { format!(" with {}", done.scopes.join(" ")) };
     output::print_note(&format!("logged in to `{name}` at `{}`{scopes}", one_line(&done.issuer, 300)));
@@ -84,11 +94,15 @@ pub(super) async fn login(args: &SetupArgs, name: &str, browser: bool) -> Result
     Ok(CommandStatus::Success)
 }
 
-pub(super) async fn logout(args: &SetupArgs, name: &str) -> Result<CommandStatus> {
+pub(super) async fn logout(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus> {
     let host = setup::host(args, HostPurpose::Inspect)?;
     // The section may be gone, and its credentials still there.
     let id = toolbay_policy::name::PluginId::new(name).map_err(|e| anyhow!("{e}"))?;
     let had = client::logout(&id, &*host.server_connector()).await?;
+    if json {
+        output::print_json(&json!({"server": name, "removed": had}))?;
+        return Ok(CommandStatus::Success);
+    }
     let said = if had { "removed the credentials of" } else { "there are no credentials of" };
     output::print_note(&format!("{said} `{name}`"));
     Ok(CommandStatus::Success)
