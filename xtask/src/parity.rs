@@ -1,4 +1,4 @@
-//! Checks `docs/seed-parity.md`: each row names existing tests that show the behaviour, or the issue that it waits for.
+//! Checks `tests/seed-parity.md`: each row names existing tests that show the behaviour, or the issue that it waits for.
 //!
 //! A test is `FILE::TEST`, where FILE is the file's name without path and extension, or the folder's name for `mod.rs`,
 //! `tests.rs`, `lib.rs` and `main.rs`. A test of the integration tests is `FOLDER::FILE::TEST`. A Python file is named by its
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::{Report, Source};
 
-const PAGE: &str = "docs/seed-parity.md";
+const PAGE: &str = "tests/seed-parity.md";
 
 /// Checks every row and prints the number of waiting ones.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
