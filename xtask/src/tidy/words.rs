@@ -90,13 +90,8 @@ const TYPES: [&str; 60] = [
 const FUNCTIONS: [&str; 8] = ["apart", "becomes", "hear", "rests", "tell", "tell_once", "told", "works"];
 
 /// Files that are not searched: this list, and texts of others.
-const EXCLUDED: [&str; 5] = [
-    "xtask/src/tidy/words.rs",
-    "tests/data/",
-    "Cargo.lock",
-    "package-lock.json",
-    "LICENSE",
-];
+const EXCLUDED: [&str; 5] =
+    ["xtask/src/tidy/words.rs", "tests/data/", "Cargo.lock", "package-lock.json", "LICENSE"];
 
 pub(super) fn check(sources: &[Source], report: &mut Report) {
     let searched = |source: &&Source| !EXCLUDED.iter().any(|part| source.path.contains(part));
