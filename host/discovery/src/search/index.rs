@@ -15,7 +15,7 @@ const MAX_FIELD_WORDS: usize = 2000;
 
 /// A part of a tool that is weighted on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum IndexedField {
     /// The tool's own name.
     Name,
     /// The first sentence of the description.
@@ -69,7 +69,7 @@ pub(super) struct IndexedTool {
 
 impl IndexedTool {
     /// The number of words of a field.
-    pub(super) fn length(&self, field: Field) -> u16 {
+    pub(super) fn length(&self, field: IndexedField) -> u16 {
         self.lengths.get(field as usize).copied().unwrap_or_default()
     }
 }
@@ -84,7 +84,7 @@ pub(super) struct Posting {
 
 impl Posting {
     /// How often a field has the word.
-    pub(super) fn count(&self, field: Field) -> u16 {
+    pub(super) fn count(&self, field: IndexedField) -> u16 {
         self.counts.get(field as usize).copied().unwrap_or_default()
     }
 }
@@ -105,14 +105,14 @@ impl Index {
         let mut occurrences = Occurrences::default();
         let summary = first_sentence(&def.description);
         let details = def.description.trim_start().get(summary.len()..).unwrap_or_default();
-        occurrences.add(Field::Name, words(def.bare()));
-        occurrences.add(Field::Summary, prose(summary));
-        occurrences.add(Field::Details, prose(details));
-        occurrences.add(Field::Hint, search_hint(def).iter().flat_map(|hint| words(hint)));
+        occurrences.add(IndexedField::Name, words(def.bare()));
+        occurrences.add(IndexedField::Summary, prose(summary));
+        occurrences.add(IndexedField::Details, prose(details));
+        occurrences.add(IndexedField::Hint, search_hint(def).iter().flat_map(|hint| words(hint)));
         let tags =
             document.tags.iter().copied().chain(def.keywords.toolset.as_deref()).chain(def.namespace());
-        occurrences.add(Field::Tags, tags.flat_map(words));
-        occurrences.add(Field::Parameters, parameters(def.input_schema.value()).flat_map(words));
+        occurrences.add(IndexedField::Tags, tags.flat_map(words));
+        occurrences.add(IndexedField::Parameters, parameters(def.input_schema.value()).flat_map(words));
         for (word, counts) in occurrences.words {
             self.words.entry(word).or_default().push(Posting { tool, counts });
         }
@@ -130,7 +130,7 @@ struct Occurrences {
 }
 
 impl Occurrences {
-    fn add(&mut self, field: Field, words: impl Iterator<Item = String>) {
+    fn add(&mut self, field: IndexedField, words: impl Iterator<Item = String>) {
         for word in words.take(MAX_FIELD_WORDS) {
             let counts = self.words.entry(word).or_default();
             for counts in [counts, &mut self.lengths] {

@@ -6,18 +6,18 @@
 
 use std::cmp::Ordering;
 
-use super::index::{FIELDS, Field, Posting};
+use super::index::{FIELDS, IndexedField, Posting};
 use super::words::synonyms;
 use super::{IndexPart, RankedTool};
 
 /// The fields in their order, with their weights and how much their lengths count, from 0 to 1.
-const FIELD_WEIGHTS: [(Field, f64, f64); FIELDS] = [
-    (Field::Name, 3.0, 0.75),
-    (Field::Summary, 2.0, 0.75),
-    (Field::Details, 0.5, 0.75),
-    (Field::Hint, 2.0, 0.5),
-    (Field::Tags, 1.0, 0.5),
-    (Field::Parameters, 0.2, 0.75),
+const FIELD_WEIGHTS: [(IndexedField, f64, f64); FIELDS] = [
+    (IndexedField::Name, 3.0, 0.75),
+    (IndexedField::Summary, 2.0, 0.75),
+    (IndexedField::Details, 0.5, 0.75),
+    (IndexedField::Hint, 2.0, 0.5),
+    (IndexedField::Tags, 1.0, 0.5),
+    (IndexedField::Parameters, 0.2, 0.75),
 ];
 /// The saturation of the frequency of a word.
 const K1: f64 = 1.5;
@@ -106,10 +106,10 @@ impl<'a> Ranking<'a> {
                     let Some(found) = by_tool.get_mut(posting.tool) else { continue };
                     let has = |field| if posting.count(field) > 0 { weight } else { 0.0 };
                     all.tools += usize::from(found.frequency == 0.0);
-                    all.names_a_tool |= posting.count(Field::Name) > 0;
+                    all.names_a_tool |= posting.count(IndexedField::Name) > 0;
                     found.frequency += weight * self.frequency(part, posting);
-                    found.in_name = found.in_name.max(has(Field::Name));
-                    found.in_summary = found.in_summary.max(has(Field::Summary));
+                    found.in_name = found.in_name.max(has(IndexedField::Name));
+                    found.in_summary = found.in_summary.max(has(IndexedField::Summary));
                 }
             }
         }
@@ -160,8 +160,8 @@ impl<'a> Ranking<'a> {
                 scores.iter().zip(&part.index.tools).enumerate().filter(|(_, (score, _))| score.distinctive);
             hits.map(move |(tool, (score, indexed))| {
                 let share = |words: f64, field| words / f64::from(indexed.length(field).max(1));
-                let name = share(score.in_name, Field::Name);
-                let summary = share(score.in_summary, Field::Summary);
+                let name = share(score.in_name, IndexedField::Name);
+                let summary = share(score.in_summary, IndexedField::Summary);
                 let covered = f64::midpoint(name, summary).min(1.0);
                 RankedTool {
                     part: at,
