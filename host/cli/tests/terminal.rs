@@ -125,7 +125,7 @@ impl Home {
             .lines()
             .filter(|line| !line.ends_with("do not compare these figures with those of another run"));
         let lines = lines.map(|line| {
-            let line = mask_digests(&line.replace(home, "/home/me"));
+            let line = mask_digests(&line.replace(home, "~"));
             // The sandbox and the memory are those of the machine, sizes those of the compiler.
             let key = line.trim_start_matches("! ").split_whitespace().next().unwrap_or_default();
             match key {
