@@ -73,7 +73,7 @@ enum TaskMode {
     Never,
     /// At once if the tool is slow, else after a while.
     WhenLong,
-    /// At once, since the legacy client asked for it, with its wish for the task's life.
+    /// At once: the legacy client requested a task, maybe with a lifetime.
     Requested { ttl: Option<Duration> },
 }
 
@@ -103,8 +103,8 @@ impl TaskMode {
     fn new(context: &RequestContext, requested: Option<Value>) -> Result<Self, serde_json::Error> {
         Ok(match (context.era, requested) {
             (Era::Modern, _) if context.capabilities.supports_tasks() => Self::WhenLong,
-            (Era::Legacy, Some(wish)) if legacy_tasks::are_supported(context.version.as_ref()) => {
-                let TaskMetadata { ttl } = serde_json::from_value(wish)?;
+            (Era::Legacy, Some(task)) if legacy_tasks::are_supported(context.version.as_ref()) => {
+                let TaskMetadata { ttl } = serde_json::from_value(task)?;
                 Self::Requested { ttl: ttl.map(Duration::from_millis) }
             }
             (Era::Modern | Era::Legacy, _) => Self::Never,
@@ -116,8 +116,8 @@ impl TaskMode {
         !matches!(self, Self::Never)
     }
 
-    /// The life of the task: as the client wishes, and at most `most`.
-    fn life(self, most: Duration) -> Duration {
+    /// The lifetime of the task: the requested one, but at most `most`.
+    fn lifetime(self, most: Duration) -> Duration {
         match self {
             Self::Requested { ttl: Some(ttl) } => ttl.min(most),
             Self::Requested { ttl: None } | Self::WhenLong | Self::Never => most,
@@ -239,7 +239,7 @@ impl InFlightCall {
         let (client, dialog, cancel) =
             (Arc::clone(&self.client), Arc::clone(&self.dialog), self.cancel.clone());
         let (options, era) = (&client.server.options, self.context.era);
-        let life = self.task_mode.life(options.task_ttl);
+        let life = self.task_mode.lifetime(options.task_ttl);
         let open = || {
             let tasks = &client.server.tasks;
             let opened = tasks.create(&client.owner.session_id, cancel.clone(), life);
