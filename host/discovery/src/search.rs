@@ -1,11 +1,12 @@
 //! Full-text search over tools: BM25F over weighted fields (name, description, search hint, tags, parameter names), with
-//! stems and synonyms of words. A hit with a score far below the best is dropped, a word that most tools share finds
+//! stems, synonyms and related words. Tools that perform the action of the query come first. A hit with a score far below the best is dropped, a word that most tools share finds
 //! none, and an exact name is the only hit.
 //!
 //! An index has the words of all tools of a catalog and is built once for each catalog. Each search passes the tools to
 //! include. All other tools are left out of every statistic, so that a tool that the caller must not see does not
 //! affect the ranking.
 
+mod actions;
 mod index;
 mod ranking;
 mod words;
@@ -14,6 +15,7 @@ use toolbay_policy::similar::normalize;
 
 pub use self::index::{Index, ToolDocument};
 
+use self::actions::Actions;
 use self::index::Posting;
 use self::ranking::Ranking;
 use self::words::{is_stop_word, words};
@@ -86,7 +88,7 @@ pub fn search(parts: &[IndexPart<'_>], query: &str, most: usize) -> Result<Vec<R
     if let Some((part, tool)) = find_exact(parts, &query) {
         return Ok(vec![RankedTool { part, tool, score: 1.0, exact: true }]);
     }
-    Ok(Ranking::new(parts).top(&asked, most))
+    Ok(Ranking::new(parts).top(&asked, Actions::of_query(&query), most))
 }
 
 /// The words of a query, each once. Stop words count only if there are no others.

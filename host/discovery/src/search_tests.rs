@@ -142,6 +142,40 @@ fn other_words_for_an_action_and_other_endings_find_the_tool() {
 }
 
 #[test]
+fn tools_that_perform_the_action_of_the_query_come_first() {
+    let tools: Vec<ToolDef> = [
+        ("mark-notifications-as-read", "Mark notifications as read", false),
+        ("list-notifications-for-user", "List notifications for the user", true),
+        ("GetLinks", "Returns a list of links.", true),
+        ("GetLinksLink", "Retrieves the link with an id.", true),
+        ("PostLinks", "Creates a link.", false),
+        ("PostLinksLink", "Updates a link.", false),
+        ("createPod", "create a Pod", false),
+        ("createPodEviction", "create eviction of a Pod", false),
+        ("deletePod", "delete a Pod", false),
+        ("readPod", "read the specified Pod", true),
+    ]
+    .map(|(name, about, read_only)| {
+        let mut def = tool(name, about, &[], &[], "");
+        def.traits.read_only = read_only;
+        def
+    })
+    .into();
+    let index = index(&tools);
+    for (query, first) in [
+        ("show my notifications", "list-notifications-for-user"),
+        ("which links are there", "GetLinks"),
+        ("show me the link", "GetLinksLink"),
+        ("make a link", "PostLinks"),
+        ("change the link", "PostLinksLink"),
+        ("evict", "createPodEviction"),
+        ("look at a pod", "readPod"),
+    ] {
+        assert_eq!(names(&index, query, 10).first().map(String::as_str), Some(first), "{query}");
+    }
+}
+
+#[test]
 fn a_tool_with_many_words_is_read_in_part() {
     let long = |last: &str| format!("First. {} {last}", "filler ".repeat(100_000));
     let tools = [tool("a", &long("needle"), &[], &[], ""), tool("b", "First needle.", &[], &[], "")];

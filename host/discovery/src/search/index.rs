@@ -4,14 +4,17 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use toolbay_core::registry::ToolEntry;
-use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::{ToolDef, tags};
 use toolbay_policy::similar::normalize;
 use toolbay_policy::text::first_sentence;
 
-use super::words::{is_stop_word, words};
+use super::actions::Actions;
+use super::words::{is_stop_word, root, words};
 
 /// Most words of one field of a tool that are read. Authors write names and descriptions.
 const MAX_FIELD_WORDS: usize = 2000;
+/// The words of a summary that may name the action: `Returns a list of …`.
+const SUMMARY_VERBS: usize = 3;
 
 /// A part of a tool that is weighted on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,8 @@ impl<'a> ToolDocument<'a> {
 pub struct Index {
     pub(super) tools: Vec<IndexedTool>,
     pub(super) words: HashMap<String, Vec<Posting>>,
+    /// The words by root.
+    pub(super) related: HashMap<String, Vec<String>>,
     /// The tools by normalized name: by qualified name, and by name without namespace.
     pub(super) keys: HashMap<String, Vec<usize>>,
     pub(super) bare_keys: HashMap<String, Vec<usize>>,
@@ -65,6 +70,10 @@ pub(super) struct IndexedTool {
     pub(super) name: String,
     /// The number of words of each field.
     pub(super) lengths: [u16; FIELDS],
+    /// What the tool does, by its summary or else its name.
+    pub(super) actions: Actions,
+    /// Whether the tool changes nothing, as it claims or its grants show. A wrong claim only affects its rank.
+    pub(super) read_only: bool,
 }
 
 impl IndexedTool {
@@ -97,6 +106,9 @@ impl Index {
         for document in tools {
             index.add(&document);
         }
+        for word in index.words.keys() {
+            index.related.entry(root(word).to_owned()).or_default().push(word.clone());
+        }
         index
     }
 
@@ -105,8 +117,14 @@ impl Index {
         let mut occurrences = Occurrences::default();
         let summary = first_sentence(&def.description);
         let details = def.description.trim_start().get(summary.len()..).unwrap_or_default();
-        occurrences.add(IndexedField::Name, words(def.bare()));
-        occurrences.add(IndexedField::Summary, prose(summary));
+        let (name_words, summary_words): (Vec<_>, Vec<_>) =
+            (words(def.bare()).collect(), prose(summary).collect());
+        let actions = match Actions::first_in(summary_words.iter().take(SUMMARY_VERBS)) {
+            none if none.is_empty() => Actions::first_in(&name_words),
+            found => found,
+        };
+        occurrences.add(IndexedField::Name, name_words.into_iter());
+        occurrences.add(IndexedField::Summary, summary_words.into_iter());
         occurrences.add(IndexedField::Details, prose(details));
         occurrences.add(IndexedField::Hint, search_hint(def).iter().flat_map(|hint| words(hint)));
         let tags =
@@ -118,7 +136,12 @@ impl Index {
         }
         self.keys.entry(normalize(def.name.as_str())).or_default().push(tool);
         self.bare_keys.entry(normalize(def.bare())).or_default().push(tool);
-        self.tools.push(IndexedTool { name: def.name.as_str().to_owned(), lengths: occurrences.lengths });
+        self.tools.push(IndexedTool {
+            name: def.name.as_str().to_owned(),
+            lengths: occurrences.lengths,
+            actions,
+            read_only: def.traits.read_only || document.tags.contains(&tags::READ_ONLY),
+        });
     }
 }
 

@@ -1,13 +1,16 @@
 //! The score of a tool for a query: BM25F. Each field counts with its weight and is normalized by its length. The sum
 //! saturates for each word, and rare words count more. A tool whose name and summary have few other words is
-//! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part.
+//! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part. So is
+//! a tool that performs the action of the query.
 //!
 //! The weights were chosen with the `tune` pairs of `tests/search/pairs.json`; `cargo xtask search` measures them.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use super::index::{FIELDS, IndexedField, Posting};
-use super::words::synonyms;
+use super::actions::{Actions, synonyms};
+use super::index::{FIELDS, IndexedField, IndexedTool, Posting};
+use super::words::root;
 use super::{IndexPart, RankedTool};
 
 /// The fields in their order, with their weights and how much their lengths count, from 0 to 1.
@@ -23,8 +26,16 @@ const FIELD_WEIGHTS: [(IndexedField, f64, f64); FIELDS] = [
 const K1: f64 = 1.5;
 /// The weight of a synonym of a word of the query.
 const SYNONYM_WEIGHT: f64 = 0.4;
+/// The weight of a word with the same root, such as `eviction` for `evict`.
+const RELATED_WEIGHT: f64 = 0.6;
 /// The share that is added to the score of a tool whose name and summary have no other words than the query.
-const COVERAGE_BONUS: f64 = 0.4;
+const COVERAGE_BONUS: f64 = 0.5;
+/// The share that is added if the tool performs the action of the query.
+const ACTION_BONUS: f64 = 0.2;
+/// The share that is added if the query asks for a change and the tool may make one, or for none and it makes none.
+const EFFECT_BONUS: f64 = 0.3;
+/// The share that is added if the query names no action and the tool creates something: `comment on an issue`.
+const CREATION_BONUS: f64 = 0.1;
 /// The minimum score of a hit, as a share of the best score.
 const MIN_SCORE_SHARE: f64 = 0.3;
 /// A word is common if at least this many tools, and at least half of all tools, have it.
@@ -80,8 +91,8 @@ impl<'a> Ranking<'a> {
         Self { parts, count, averages }
     }
 
-    /// The best tools for the words of a query: at most `most`, sorted by descending score and then by name.
-    pub(super) fn top(&self, asked: &[String], most: usize) -> Vec<RankedTool> {
+    /// The best tools for the words and actions of a query: at most `most`, sorted by descending score and then by name.
+    pub(super) fn top(&self, asked: &[String], actions: Actions, most: usize) -> Vec<RankedTool> {
         let matches: Vec<WordMatches> =
             asked.iter().map(|word| self.matches(word)).filter(|found| found.tools > 0).collect();
         let distinctive = self.distinctive(&matches);
@@ -89,18 +100,27 @@ impl<'a> Ranking<'a> {
         for (at, found) in matches.iter().enumerate() {
             self.add_scores(found, distinctive.contains(&at), &mut scores);
         }
-        self.best(&scores, most)
+        self.best(&scores, actions, most)
     }
 
     fn for_each_tool<T: Clone + Default>(&self) -> Vec<Vec<T>> {
         self.parts.iter().map(|part| vec![T::default(); part.index.tools.len()]).collect()
     }
 
-    /// The tools with a word or one of its synonyms.
+    /// The other words for a word, with their weights: its synonyms, and words of the tools with the same root.
+    fn other_words(&self, word: &str) -> BTreeMap<&str, f64> {
+        let related = self.parts.iter().filter_map(|part| part.index.related.get(root(word))).flatten();
+        let related = related.map(|other| (other.as_str(), RELATED_WEIGHT));
+        let mut all: BTreeMap<&str, f64> =
+            synonyms(word).into_iter().map(|other| (other, SYNONYM_WEIGHT)).chain(related).collect();
+        all.remove(word);
+        all
+    }
+
+    /// The tools with a word or another word for it.
     fn matches(&self, word: &str) -> WordMatches {
         let mut all = WordMatches { by_tool: self.for_each_tool(), tools: 0, names_a_tool: false };
-        let others = synonyms(word).into_iter().map(|other| (other, SYNONYM_WEIGHT));
-        for (word, weight) in std::iter::once((word, 1.0)).chain(others) {
+        for (word, weight) in std::iter::once((word, 1.0)).chain(self.other_words(word)) {
             for (part, by_tool) in self.parts.iter().zip(&mut all.by_tool) {
                 for posting in part.postings(word) {
                     let Some(found) = by_tool.get_mut(posting.tool) else { continue };
@@ -154,7 +174,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    fn best(&self, scores: &[Vec<ToolScore>], most: usize) -> Vec<RankedTool> {
+    fn best(&self, scores: &[Vec<ToolScore>], actions: Actions, most: usize) -> Vec<RankedTool> {
         let hits = scores.iter().zip(self.parts).enumerate().flat_map(|(at, (scores, part))| {
             let hits =
                 scores.iter().zip(&part.index.tools).enumerate().filter(|(_, (score, _))| score.distinctive);
@@ -166,7 +186,7 @@ impl<'a> Ranking<'a> {
                 RankedTool {
                     part: at,
                     tool,
-                    score: score.sum * (1.0 + COVERAGE_BONUS * covered),
+                    score: score.sum * (1.0 + COVERAGE_BONUS * covered) * action_factor(actions, indexed),
                     exact: false,
                 }
             })
@@ -183,4 +203,13 @@ impl<'a> Ranking<'a> {
         let name = |hit: &RankedTool| self.parts.get(hit.part).map_or("", |part| part.name(hit.tool));
         name(a).cmp(name(b)).then(a.part.cmp(&b.part))
     }
+}
+
+/// The factor for a tool that performs one of the actions of a query.
+fn action_factor(asked: Actions, tool: &IndexedTool) -> f64 {
+    let bonus = |applies, share| if applies { 1.0 + share } else { 1.0 };
+    if asked.is_empty() {
+        return bonus(tool.actions.creates(), CREATION_BONUS);
+    }
+    bonus(asked.intersects(tool.actions), ACTION_BONUS) * bonus(asked.fit(tool.read_only), EFFECT_BONUS)
 }

@@ -21,22 +21,6 @@ const STOP_WORDS: &[&str] = &[
     "you", "your",
 ];
 
-/// Words of APIs that stand for each other, as stems. A word may be in several groups.
-const SYNONYMS: &[&[&str]] = &[
-    &["get", "fetch", "read", "show", "retriev", "view", "display", "describ"],
-    &["list", "show", "all", "get", "enumerat"],
-    &["search", "find", "query", "lookup"],
-    &["creat", "add", "new", "make", "post", "insert"],
-    &["updat", "edit", "chang", "modify", "patch", "post"],
-    &["delet", "remov", "destroy", "drop"],
-    &["start", "run", "trigger", "begin", "launch", "dispatch"],
-    &["stop", "cancel", "abort"],
-    &["send", "post", "submit"],
-    &["replac", "put", "overwrit"],
-    &["repo", "repository"],
-    &["org", "organization"],
-];
-
 /// The words of a text in order, as stems. A word of few parts is followed by the whole: `configMap` is also found as
 /// `configmap`.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
@@ -50,16 +34,6 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = String> {
 /// Whether a stem carries no meaning for a search.
 pub(super) fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
-}
-
-/// The other words for a stem.
-pub(super) fn synonyms(word: &str) -> Vec<&'static str> {
-    let groups = SYNONYMS.iter().filter(|group| group.contains(&word));
-    let mut others: Vec<&str> =
-        groups.flat_map(|group| group.iter().copied()).filter(|one| *one != word).collect();
-    others.sort_unstable();
-    others.dedup();
-    others
 }
 
 /// The parts of a word with capitals inside: `listPods`, `HTTPServer`.
@@ -93,8 +67,31 @@ fn part_length(word: &str) -> usize {
     word.len()
 }
 
+/// Endings that derive one word from another, the longer ones first.
+const DERIVATIONS: [&str; 18] = [
+    "ication", "ization", "isation", "ation", "ition", "ment", "ance", "ence", "ive", "ion", "ity", "al",
+    "er", "or", "iz", "is", "at", "y",
+];
+/// The shortest root, in bytes. Shorter ones would relate `not` and `notion`.
+const MIN_ROOT: usize = 4;
+
+/// The part of a stem that it shares with words derived from it: `review` of `reviewer`. Words of one root are related,
+/// but not the same.
+pub(super) fn root(stem: &str) -> &str {
+    if !stem.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        return stem;
+    }
+    let starts = DERIVATIONS.iter().filter_map(|end| stem.strip_suffix(end));
+    let start = starts.filter(|start| start.len() >= MIN_ROOT).max_by_key(|start| stem.len() - start.len());
+    let start = start.unwrap_or(stem);
+    match start.as_bytes() {
+        [.., a, b] if a == b && start.len() > MIN_ROOT => start.get(..start.len() - 1).unwrap_or(start),
+        _ => start,
+    }
+}
+
 /// The stem of a word in lower case.
-fn stem(word: &str) -> String {
+pub(super) fn stem(word: &str) -> String {
     let word: String = word.chars().take(MAX_WORD).flat_map(char::to_lowercase).collect();
     if word.len() < 3 || !word.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return word;
@@ -156,13 +153,26 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_hold_sorted_stems() {
+    fn the_stop_words_are_sorted() {
         assert!(STOP_WORDS.is_sorted());
-        for word in SYNONYMS.iter().copied().flatten() {
-            let full = format!("{word}e");
-            assert!(stem(word) == *word || stem(&full) == *word, "{word}");
+    }
+
+    #[test]
+    fn words_of_one_root_are_related() {
+        for (one, other) in [
+            ("evict", "eviction"),
+            ("cancel", "cancellation"),
+            ("verify", "verifications"),
+            ("approve", "approval"),
+            ("review", "reviewers"),
+            ("organize", "organization"),
+            ("create", "creator"),
+        ] {
+            let root_of = |word| root(&stem(word)).to_owned();
+            assert_eq!(root_of(one), root_of(other), "{one} {other}");
         }
-        assert_eq!(synonyms("remov"), ["delet", "destroy", "drop"]);
-        assert_eq!(synonyms("pod"), [""; 0]);
+        for (one, other) in [("user", "use"), ("order", "ordinal"), ("not", "notion"), ("table", "tab")] {
+            assert_ne!(root(&stem(one)), root(&stem(other)), "{one} {other}");
+        }
     }
 }
