@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod client_dialog;
 pub(crate) mod connection;
 pub(crate) mod convert;
+mod instructions;
 pub(crate) mod outbox;
 pub(crate) mod outputs;
 pub(crate) mod prompts_and_resources;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rmcp::model::{ErrorData, Resource, ResourceContents, ResourceTemplate};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -35,6 +37,7 @@ use crate::protocol::outbound::MessageSink;
 use crate::protocol::request_state::RequestStateSigner;
 use crate::server::calls::ClientContext;
 use crate::server::connection::McpConnection;
+use crate::server::instructions::PolicyInstructions;
 use crate::server::outbox::OutboxSettings;
 use crate::server::session_attachments::SessionAttachments;
 use crate::server::tasks::TaskStore;
@@ -42,7 +45,7 @@ use crate::server::tasks::TaskStore;
 /// Settings and limits of a [`Server`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Instructions for the model, which the client may show.
+    /// Instructions for models, before those of [`Server::set_instructions`].
     pub instructions: Option<String>,
     /// Concurrent calls of one connection. Further calls fail with `busy`.
     pub max_in_flight: usize,
@@ -105,6 +108,8 @@ pub struct Server {
     pub(crate) pipeline: Pipeline,
     pub(crate) filter: Arc<Filter>,
     pub(crate) options: Arc<Options>,
+    /// The instructions that follow the policy.
+    instructions: Arc<ArcSwap<PolicyInstructions>>,
     changes: watch::Sender<u64>,
     pub(crate) state_signer: Arc<RequestStateSigner>,
     pub(crate) tasks: Arc<TaskStore>,
@@ -148,6 +153,7 @@ impl Server {
             filter: Arc::new(filter),
             list_deadline: Instant::now() + options.list_wait,
             options: Arc::new(options),
+            instructions: Arc::default(),
             changes: watch::Sender::new(0),
             state_signer: Arc::new(RequestStateSigner::new()),
             tasks: Arc::default(),

@@ -1,4 +1,4 @@
-//! Authentication and limits of the HTTP server (`[serve]`).
+//! Instructions of the MCP server, authentication and limits of the HTTP server (`[serve]`).
 //!
 //! This module only parses and checks. The server reads the files that the section names, and enforces the limits.
 //! Without the section, a server listens on loopback addresses only and accepts every local client.
@@ -26,10 +26,15 @@ const MAX_ENTRY: usize = 300;
 /// Largest clock skew of a token issuer.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
 
-/// `[serve]`: authentication and limits of the HTTP server.
+/// `[serve]`: instructions of the MCP server, authentication and limits of the HTTP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServePolicy {
+    /// Instructions for models, which clients get when they connect, over stdio and HTTP.
+    pub instructions: Option<String>,
+    /// Adds a line to the instructions for each plugin whose tools the client can find: the plugin's id, and the first
+    /// sentence of its description.
+    pub plugin_descriptions: bool,
     /// Accepted `Host` headers, `host` or `host:port`, besides loopback names and the listen address.
     #[schemars(inner(regex(pattern = "^[^/@?# ]+$"), length(max = MAX_ENTRY)))]
     pub hosts: BTreeSet<String>,
@@ -158,11 +163,24 @@ impl ServePolicy {
             );
         }
         self.limits.check().map_err(|e| format!("`limits`: {e}"))?;
+        self.check_instructions()?;
         if let Some(oauth) = &mut self.oauth {
             let has_address = self.public_url.is_some();
             oauth.resolve(base, has_address).map_err(|e| format!("`oauth`: {e}"))?;
         }
         Ok(self)
+    }
+
+    fn check_instructions(&self) -> Result<(), String> {
+        let most = self.limits.instructions_chars;
+        let chars = self.instructions.as_deref().map_or(0, |text| text.chars().count());
+        if chars > most as usize {
+            return Err(format!(
+                "`instructions` has {chars} characters, more than {most}; shorten it, or raise `instructions_chars` of \
+                 [serve.limits]"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -289,6 +307,19 @@ mod tests {
         assert_eq!(serve.public_url.as_deref(), Some("https://tools.example.com"));
         assert_eq!(serve.tokens.as_deref(), Some(Path::new("/etc/toolbay/tokens.toml")));
         assert!(serve.requires_authentication() && !ServePolicy::default().requires_authentication());
+    }
+
+    #[test]
+    fn instructions_that_are_too_long_are_refused() {
+        let text = |chars: usize| format!("instructions = '{}'\n", "é".repeat(chars));
+        assert_eq!(read(&text(4000)).unwrap().instructions.unwrap().chars().count(), 4000);
+        let error = read(&text(4001)).unwrap_err();
+        assert!(
+            error.contains("4001") && error.contains("`instructions_chars` of [serve.limits]"),
+            "{error}"
+        );
+        assert!(read(&format!("{}[limits]\ninstructions_chars = 5000", text(4001))).is_ok());
+        assert!(read("[limits]\nplugin_description_chars = 0").is_err());
     }
 
     #[test]

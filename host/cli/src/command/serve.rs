@@ -55,6 +55,7 @@ pub(crate) async fn run(
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .with_loaded_signal(loaded.clone())
         .with_bridge(&bridge);
+    server.set_instructions(host.policy().serve());
     let reloaded = Arc::new(Notify::new());
     let told = Arc::new(ReportedWarnings::default());
     let newest = host.clone();
@@ -183,6 +184,7 @@ fn follow_events(
             changed.notify_changed();
         }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
+            changed.set_instructions(told.policy().serve());
             // A separate task follows the policy, because the emitter may hold locks that it needs.
             reloaded.notify_one();
         }

@@ -71,6 +71,8 @@ pub struct ToolEntry {
     pub effects: Option<Effects>,
     /// The prompts and resources of the tool's source. They are visible where the tool is callable.
     pub prompts_and_resources: Option<Arc<PromptsAndResources>>,
+    /// How the tool's plugin describes itself. It is not sanitized.
+    pub plugin_description: Option<Arc<str>>,
     /// The default reducer, used if no other reducer is registered for the tool.
     pub reducer: Option<Arc<ReducerEntry>>,
     /// The fields that the registry derives.
@@ -199,6 +201,7 @@ impl ToolEntry {
             on_collision: None,
             effects: None,
             prompts_and_resources: None,
+            plugin_description: None,
             reducer: None,
         }
     }

@@ -177,8 +177,8 @@ impl McpConnection {
         let RequestContext { era, has_session, .. } = context;
         let id = &context.id;
         Ok(match request.method.as_str() {
-            "initialize" if has_session => EncodedResult::new(id, &self.initialize(&context), None),
-            "server/discover" => EncodedResult::new(id, &self.discover(), None),
+            "initialize" if has_session => EncodedResult::new(id, &self.initialize(&context).await, None),
+            "server/discover" => EncodedResult::new(id, &self.discover().await, None),
             "ping" if has_session => EncodedResult::new(id, &EmptyObject {}, None),
             "tools/list" => self.list_page(ServedList::Tools, request.params()?, &context).await?,
             "prompts/list" => self.list_page(ServedList::Prompts, request.params()?, &context).await?,
@@ -241,7 +241,7 @@ impl McpConnection {
         size.map_or(0, |size| size.saturating_add(size / 3))
     }
 
-    fn server_config(&self) -> ServerConfig {
+    async fn server_config(&self) -> ServerConfig {
         let mut capabilities = ServerCapabilities::builder()
             .enable_tools()
             .enable_tool_list_changed()
@@ -256,12 +256,12 @@ impl McpConnection {
         capabilities.extensions = Some([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())].into());
         capabilities.logging = self.options().logging.then(JsonObject::new);
         let mut info = ServerConfig::new(capabilities).with_server_info(convert::implementation());
-        info.instructions.clone_from(&self.options().instructions);
+        info.instructions = self.server().instructions().await;
         info
     }
 
-    fn initialize(&self, context: &RequestContext) -> Value {
-        let mut info = self.server_config();
+    async fn initialize(&self, context: &RequestContext) -> Value {
+        let mut info = self.server_config().await;
         info.protocol_version = context.version.clone().unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
         let declares_tasks = legacy_tasks::are_supported(Some(&info.protocol_version));
         // Capabilities and text always serialize.
@@ -272,10 +272,11 @@ impl McpConnection {
         result
     }
 
-    fn discover(&self) -> DiscoverResult {
-        let mut result =
-            DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), self.server_config());
-        result.ttl_ms = to_millis(self.options().list_ttl);
+    async fn discover(&self) -> DiscoverResult {
+        let config = self.server_config().await;
+        let mut result = DiscoverResult::from_server_info(ProtocolVersion::KNOWN_VERSIONS.to_vec(), config);
+        let ttl = if self.server().has_all_descriptions() { self.options().list_ttl } else { Duration::ZERO };
+        result.ttl_ms = to_millis(ttl);
         result
     }
 

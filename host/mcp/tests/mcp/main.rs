@@ -15,6 +15,7 @@ mod calls;
 mod client;
 mod connection;
 mod discovery;
+mod instructions;
 mod legacy_tasks;
 mod listing;
 mod loading;

@@ -1,4 +1,4 @@
-//! Limits of the HTTP server and of each client (`[serve.limits]`).
+//! Limits of the HTTP server and of each client, and of the instructions for models (`[serve.limits]`).
 
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use crate::quantity::unit::{Bytes, DAY, Unit};
 
 /// Largest number of connections, requests, sessions or streams. Their tables are in memory.
 const MAX_COUNT: u64 = 1_000_000;
+/// Longest text for models, in characters.
+const MAX_CHARS: u64 = 100_000;
 /// Largest total size for all clients, in bytes.
 const MAX_BYTES: u64 = 1 << 40;
 
@@ -104,6 +106,17 @@ limit_table! {
 
     /// Longest lifetime of a session; at most a day.
     session_age: Duration as Time = Duration::from_secs(24 * 3600), 1..=DAY, "as above";
+
+    /// Length of the instructions for models, in characters.
+    ///
+    /// About 1,000 tokens, which a client adds to every prompt.
+    instructions_chars: u32 as Count = 4000, 1..=MAX_CHARS,
+        "a longer `instructions` is an error; further plugins are not described";
+
+    /// Length of a plugin's description in the instructions, in characters.
+    ///
+    /// One sentence.
+    plugin_description_chars: u32 as Count = 200, 1..=MAX_CHARS, "it is cut";
 
     /// Time after a shutdown signal in which the server still accepts requests but reports that it is not ready.
     drain_delay: Duration as Time = Duration::ZERO, 0..=DAY, "the server stops listening";

@@ -211,6 +211,8 @@ impl Loader {
         self.check_sections(plugin)?;
         let schema = plugin.descriptor.about.as_ref().and_then(|about| about.config_schema.as_ref());
         let unset = settings::check(policy, id, schema)?;
+        let description: Option<Arc<str>> =
+            plugin.descriptor.about.as_ref().and_then(|about| about.description.as_deref()).map(Arc::from);
         let source = plugin.source();
         let define = |tool: &ToolDescription| tool.define(id, &source);
         let defined = plugin.descriptor.tools.iter().map(define).collect::<Result<Vec<_>, _>>()?;
@@ -271,6 +273,7 @@ impl Loader {
                 flags: ToolFlags { always_include, ..entry.flags },
                 call,
                 prompts_and_resources: offers.clone(),
+                plugin_description: description.clone(),
                 original_schema: described.checked_schema.clone(),
                 ..entry
             };
