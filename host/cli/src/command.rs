@@ -21,6 +21,7 @@ mod explain;
 mod grant;
 mod inspect;
 mod kv;
+mod large_sources;
 mod list;
 mod log;
 mod mcp;

@@ -224,6 +224,43 @@ fn the_first_list_of_a_client_has_the_tools_of_other_servers() {
 }
 
 #[test]
+fn a_source_with_more_tools_than_most_clients_accept_is_reported_once() {
+    const TOO_MANY: &str = "more than the 128 that most clients accept";
+    let home = Home::new(&[section("s", "large"), section("few", "good")].concat());
+    let operation = json!({"get": {"summary": "Gets one."}});
+    let paths: serde_json::Map<_, _> = (0..129).map(|n| (format!("/{n}"), operation.clone())).collect();
+    let servers = json!([{"url": "https://api.example"}]);
+    let document =
+        json!({"openapi": "3.0.3", "info": {"title": "Big"}, "servers": servers, "paths": paths}).to_string();
+    fs::write(home.path("big.json"), document).unwrap();
+    let added = home.run(&["openapi", "add", "big", "big.json", "--yes"]).err();
+    assert!(added.contains("note: [openapi.big] has 129 tools,") && added.contains("`include`"), "{added}");
+    assert!(home.run(&["mcp", "check", "s"]).err().contains(TOO_MANY));
+    assert!(!home.run(&["mcp", "check", "few"]).err().contains(TOO_MANY));
+    for (args, reported) in
+        [(&["serve"][..], ["mcp.s", "openapi.big"].as_slice()), (&["serve", "--lazy"], &[])]
+    {
+        let mut serve = home.command(args);
+        serve.stdin(Stdio::piped());
+        let mut server = ServerProcess::start(serve);
+        server.initialize();
+        // A call waits until all plugins and servers are loaded.
+        server.send(1, "tools/call", &json!({"name": "mcp__none__tool", "arguments": {}}));
+        server.result(1);
+        let mut lines: Vec<String> = Vec::new();
+        while lines.len() < reported.len() {
+            lines.push(server.until_told(TOO_MANY));
+        }
+        server.stdin = None;
+        assert_eq!(server.exit_code(), 0);
+        lines.extend(server.stderr.iter().filter(|line| line.contains(TOO_MANY)));
+        lines.sort();
+        assert_eq!(lines.len(), reported.len(), "{lines:?}");
+        assert!(lines.iter().zip(reported).all(|(line, source)| line.contains(source)), "{lines:?}");
+    }
+}
+
+#[test]
 fn each_client_is_configured_once_and_keeps_its_settings() {
     let home = Home::new("");
     let binary = Path::new(env!("CARGO_BIN_EXE_toolbay")).canonicalize().unwrap();

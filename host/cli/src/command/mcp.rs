@@ -16,7 +16,7 @@ use toolbay_policy::text::{first_sentence, one_line};
 
 use crate::command::args::{McpCommand, SetupArgs};
 use crate::command::setup::{self, HostPurpose, PolicyFile};
-use crate::command::{new_secrets, policy_file, servers};
+use crate::command::{large_sources, new_secrets, policy_file, servers};
 use crate::output::format::count_noun;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, HEADING, NAME, SUCCESS};
@@ -130,6 +130,7 @@ async fn check(args: &SetupArgs, name: &str, json: bool) -> Result<CommandStatus
         output::print_json(&json!({"server": status, "tools": names}))?;
     } else {
         print_check(&status, &tools)?;
+        large_sources::report_tool_count(&format!("mcp.{name}"), tools.len());
     }
     Ok(if ready { CommandStatus::Success } else { CommandStatus::Failed })
 }

@@ -11,8 +11,8 @@ use toolbay::OpenApiInfo;
 use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{DecisionArgs, DocumentArgs, OpenApiCommand, SetupArgs};
-use crate::command::policy_file;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::command::{large_sources, policy_file};
 use crate::output::error::CommandError;
 use crate::output::format::{self, count_noun};
 use crate::output::table::{Cell, TextTable};
@@ -134,6 +134,7 @@ async fn add(
         return form.finish(&report(false), CommandStatus::Failed);
     }
     if !form.json {
+        large_sources::report_tool_count(&format!("openapi.{name}"), info.tools.len());
         writeln!(output::stdout())?;
         print_lines("added to", SUCCESS, &file, &policy_lines(&section))?;
     }

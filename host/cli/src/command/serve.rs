@@ -17,6 +17,7 @@ use toolbay_mcp::http::ShutdownSignals;
 use toolbay_mcp::{Bridge, Options, Server};
 
 use crate::command::args::SetupArgs;
+use crate::command::large_sources::LargeSourceReporter;
 use crate::command::load_report::ReportedWarnings;
 use crate::command::servers;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
@@ -48,6 +49,7 @@ pub(crate) async fn run(
         ..Options::default()
     };
     let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
+    let large_sources = Arc::new(LargeSourceReporter::new(filter.clone()));
     // MCP servers start while plugins load. They must not write files that are still to be loaded.
     host.protect_sources(&setup::plugin_folder(args)?);
     let bridge = Arc::new(servers::bridge(&host).with_saved_lists());
@@ -64,13 +66,20 @@ pub(crate) async fn run(
     // Follows the policy with the bridge until the server ends.
     let follow = AbortOnDropHandle::new(tokio::spawn(follow));
     let policy = Mutex::new(host.policy());
-    let news = ChangeReporter { loaded: loaded.clone(), told: Arc::clone(&told), args: args.clone(), policy };
+    let news = ChangeReporter {
+        loaded: loaded.clone(),
+        told: Arc::clone(&told),
+        large_sources: Arc::clone(&large_sources),
+        args: args.clone(),
+        policy,
+    };
     follow_events(&server, later.clone(), &host, Arc::clone(&reloaded), news);
     let loading = async {
         setup::load_with_reported(args, &host, ReportLevel::Warnings, &told).await?;
         reloaded.notify_one();
         watched.extend(setup::watch_documents(&host));
         loaded.cancel();
+        large_sources.report(&host);
         let options = WatchOptions { files: watched, ..WatchOptions::default() };
         anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
@@ -142,6 +151,7 @@ struct ChangeReporter {
     /// Cancelled once the first load has reported its own changes.
     loaded: CancellationToken,
     told: Arc<ReportedWarnings>,
+    large_sources: Arc<LargeSourceReporter>,
     args: SetupArgs,
     /// The policy of the last report.
     policy: Mutex<Arc<Policy>>,
@@ -162,6 +172,9 @@ impl ChangeReporter {
         }
         drop(before);
         report_event(event);
+        if matches!(event, HostEvent::Registered { .. } | HostEvent::Replaced { .. }) {
+            self.large_sources.report(host);
+        }
         if matches!(event, HostEvent::PolicyReloaded { .. }) {
             self.told.report_policy(&self.args, host);
         }
