@@ -18,7 +18,6 @@ use toolbay_mcp::{Bridge, Options, Server};
 
 use crate::command::args::SetupArgs;
 use crate::command::load_report::ReportedWarnings;
-use crate::command::servers;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::output;
 use crate::output::stderr;
@@ -50,7 +49,7 @@ pub(crate) async fn run(
     let filter = Filter { lazy, ..Filter::for_profile(setup::profile(args, &host.policy())?) };
     // MCP servers start while plugins load. They must not write files that are still to be loaded.
     host.protect_sources(&setup::plugin_folder(args)?);
-    let bridge = Arc::new(servers::bridge(&host).with_saved_lists());
+    let bridge = Arc::new(host.mcp_bridge().with_saved_lists());
     bridge.apply(&host.policy());
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .with_loaded_signal(loaded.clone())
