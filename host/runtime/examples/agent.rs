@@ -2,13 +2,14 @@
 //!
 //! `cargo run -p toolbay --example agent -- openai-chat 127.0.0.1:8080 MODEL toolbay.toml plugins QUESTION`
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example")]
+#![allow(clippy::print_stdout, clippy::print_stderr, unreachable_pub, reason = "an example, which a test runs")]
 
 use std::path::Path;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
+use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use toolbay::serde_json::{self, Value, json};
@@ -32,7 +33,7 @@ pub struct Model {
 
 impl Model {
     /// Sends the conversation and the tools. Returns the model's message.
-    async fn ask(&self, messages: &[Value], tools: Vec<Value>) -> Result<Value> {
+    async fn ask(&self, messages: &[Value], tools: Value) -> Result<Value> {
         let body = json!({"model": self.name, "max_tokens": 4096, "messages": messages, "tools": tools});
         Ok(match self.vendor {
             Vendor::Anthropic => {
@@ -53,7 +54,7 @@ impl Model {
         tokio::spawn(connection);
         let request =
             Request::post(path).header("host", &self.server).header("content-type", "application/json");
-        let response = sender.send_request(request.body(Full::from(body.to_string()))?).await?;
+        let response = sender.send_request(request.body(Full::<Bytes>::from(body.to_string()))?).await?;
         let status = response.status();
         let bytes = response.into_body().collect().await?.to_bytes();
         if !status.is_success() {

@@ -109,7 +109,7 @@ async fn a_model_of_openai_calls_tools_until_it_answers() {
     assert_eq!(text, "Done.");
     let [(path, first), (_, second)] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(path, "/v1/chat/completions");
-    assert_eq!(first["tools"][0]["function"]["name"], "send_note");
+    assert_eq!(first["tools"][1]["function"]["name"], "send_note", "after `read_output`");
     assert_eq!(first["messages"], json!([{"role": "user", "content": "Tell the team that I am late."}]));
     assert_eq!(second["messages"][1], message);
     assert_eq!(second["messages"][2]["content"], "sent 10 characters");
@@ -133,7 +133,7 @@ async fn a_model_of_anthropic_reads_what_a_person_refused() {
     assert_eq!(text, "It was refused.");
     let [(path, first), (_, second)] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(path, "/v1/messages");
-    assert_eq!(first["tools"][0]["input_schema"]["properties"]["text"]["maxLength"], 2000);
+    assert_eq!(first["tools"][1]["input_schema"]["properties"]["text"]["maxLength"], 2000);
     assert_eq!(second["messages"][1], json!({"role": "assistant", "content": content}));
     let results = second["messages"][2]["content"].as_array().unwrap();
     assert_eq!(

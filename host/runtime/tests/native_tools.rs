@@ -32,7 +32,7 @@ struct Forecast {
 ///
 /// Use it when asked about tomorrow.
 #[toolbay::tool(
-    title = "Weather", toolset = "web", tags = ["a", "b"], search_hint = "rain", read_only, untrusted_output,
+    title = "Weather", toolset = "web", tags = ["a", "b"], search_hint = "rain", read_only, closed_world,
     max_result_chars = 500, timeout_ms = 2_000, cache_ms = 60_000, serial = "weather"
 )]
 async fn forecast(
@@ -158,10 +158,10 @@ fn a_definition_comes_from_the_signature() {
                     "description": "How many days ahead.", "type": "integer",
                     "minimum": 1, "maximum": 14, "default": 1,
                 },
-                "scale": {"anyOf": [
-                    {"description": "The scale of a temperature.", "type": "string", "enum": ["celsius", "fahrenheit"]},
-                    {"type": "null"},
-                ]},
+                "scale": {
+                    "description": "The scale of a temperature.", "type": ["string", "null"],
+                    "enum": ["celsius", "fahrenheit", null],
+                },
                 "type": {"type": "string", "default": "metric"},
             },
             "additionalProperties": false,
@@ -185,7 +185,7 @@ fn a_definition_comes_from_the_signature() {
         (Some("web"), &["a".to_owned(), "b".to_owned()][..])
     );
     assert_eq!(keywords.search_hint.as_deref(), Some("rain"));
-    assert!(def.traits.read_only && def.traits.untrusted_output && !def.traits.idempotent);
+    assert!(def.traits.read_only && def.traits.closed_world && !def.traits.idempotent);
     assert_eq!((def.max_result_chars, def.timeout), (Some(500), Some(Duration::from_secs(2))));
     assert_eq!(
         (entry.call.serial.as_deref(), entry.call.cache),
