@@ -413,6 +413,8 @@ pub(crate) struct FileGrants {
     path_grants: Arc<PathGrants>,
     read_tracker: ReadTracker,
     pub(crate) usage: Arc<FileUsage>,
+    /// Whether the caller does not see what the tool reads.
+    internal_reads: bool,
 }
 
 impl FileGrants {
@@ -465,7 +467,13 @@ impl FileGrants {
             path_grants: Arc::new(path_grants),
             read_tracker: ReadTracker::new(&Arc::default(), None),
             usage: Arc::new(FileUsage::new(plugin, &Arc::default())),
+            internal_reads: false,
         }))
+    }
+
+    /// The grants of a tool whose caller does not see what it reads.
+    pub(crate) fn with_internal_reads(self, internal_reads: bool) -> Self {
+        Self { internal_reads, ..self }
     }
 
     /// The same grants for one call, with its limits and its session, for the stale-write guard.
@@ -477,8 +485,9 @@ impl FileGrants {
     ) -> Self {
         Self {
             path_grants: Arc::clone(&self.path_grants),
-            read_tracker: ReadTracker::new(log, session),
+            read_tracker: ReadTracker::new(log, session).with_internal_reads(self.internal_reads),
             usage: Arc::new(FileUsage::new(&self.path_grants.plugin, limits)),
+            internal_reads: self.internal_reads,
         }
     }
 
