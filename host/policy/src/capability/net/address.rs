@@ -122,6 +122,14 @@ pub fn unmap_ipv4(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Returns the IPv4 address inside of an IPv4-mapped or NAT64 address.
+pub(super) fn embedded_ipv4(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().or_else(|| nat64(v6)).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    }
+}
+
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     let bits = address.to_bits();
     let block = |(net, length, _): &&(Ipv4Addr, u32, &str)| (bits ^ net.to_bits()) >> (32 - length) == 0;
