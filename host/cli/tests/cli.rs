@@ -470,7 +470,8 @@ fn schemas_are_printed_in_each_format() {
         (&["--tag", "edit", "--tag", "compare", "--all-tags"], &[]),
     ] {
         let tools = object(&cli.run(&[&["schemas"], args].concat()));
-        let found: Vec<&str> = tools.as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+        let found: Vec<&str> =
+            tools.as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
         assert_eq!(found, names, "{args:?}");
     }
     let missing = err(&cli.run(&["schemas", "--format", "mcp", "text__nothing", "files__read_file"]));

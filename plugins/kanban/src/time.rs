@@ -58,7 +58,9 @@ mod tests {
             assert_eq!(from_stored(&text.into()), Some(seconds * 1000), "{text}");
         }
         assert_eq!(from_stored(&7.into()), Some(7));
-        for text in ["", "2026", "2026-02-03", "2026-13-03T04:05:06Z", "1969-12-31T00:00:00Z", "2026-02-03T04:05Z"] {
+        for text in
+            ["", "2026", "2026-02-03", "2026-13-03T04:05:06Z", "1969-12-31T00:00:00Z", "2026-02-03T04:05Z"]
+        {
             assert_eq!(from_stored(&text.into()), None, "{text}");
         }
         assert_eq!(from_stored(&Value::Null), None);

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::CapabilityKind;
+use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
 use crate::policy::Grants;
 

@@ -259,7 +259,6 @@ impl Loader {
                 reuse,
                 memory_estimate: MemoryEstimate::default(),
             };
-            let asks = policy.asks_reason(Some((id, &invoker.name)));
             let entry = ToolEntry::new(def, Arc::new(invoker)).with_effects(effects);
             let entry = ToolEntry {
                 availability: ToolAvailability {
@@ -274,7 +273,7 @@ impl Loader {
                 original_schema: described.checked_schema.clone(),
                 ..entry
             };
-            bundle.tools.push(if asks { entry.with_reason_argument() } else { entry });
+            bundle.tools.push(entry);
         }
         problems.iter().for_each(|(problem, tools)| warn(tools_message(tools, problem)));
         // A held plugin does not reduce results either.
@@ -492,6 +491,7 @@ fn call_settings(
         cache: policy.cache(id, name),
         // Taken from the current policy, which may differ from the policy at the start of the host.
         output: policy.tool_results(id, name).or(policy.results()),
+        toolcall_reason: policy.tool_asks_reason(id, name),
     }
 }
 

@@ -53,6 +53,10 @@ pub struct Filter {
     /// Whether the default list has only tools with [`ToolFlags::always_include`](crate::registry::ToolFlags). All
     /// other tools are callable, and a search finds them. A profile can also set this.
     pub lazy: bool,
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), for tools without a setting of their
+    /// own ([`CallSettings::toolcall_reason`](crate::registry::CallSettings)). `None` follows the policy. An embedder can
+    /// switch it with each view.
+    pub toolcall_reason: Option<bool>,
     /// The profile. It restricts the tools and their grants further. If the registry has a newer profile of this name
     /// after a policy reload, the newer one applies.
     pub profile: Option<Arc<Profile>>,
@@ -114,7 +118,8 @@ impl Filter {
         let (name, profile) = (entry.def.name.as_str(), self.profile.as_deref());
         if self.exclude_tools.contains(name)
             || has_tag_of(entry, &self.exclude_tags)
-            || profile.is_some_and(|p| p.exclude_tools.contains(name)) {
+            || profile.is_some_and(|p| p.exclude_tools.contains(name))
+        {
             return Some(ToolDenial::Excluded);
         }
         if origin == ToolOrigin::Catalog && !self.passes_lists(entry) {

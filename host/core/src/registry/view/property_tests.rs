@@ -92,24 +92,26 @@ fn filter() -> impl Strategy<Value = Filter> {
     let lists =
         (list(&NAMES), list(&["p", "q"]), list(&["web"]), list(&["gh", "web"]), mcp, some(&NAMES[4..6]));
     let tags = (list(&TAGS), prop::option::weighted(0.2, some(&TAGS[..2])));
-    (lists, tags, profile).prop_map(|((tools, plugins, toolsets, servers, mcp_tools, exclude), tags, profile)| Filter {
-        allowed_tools: tools,
-        allowed_plugins: plugins,
-        allowed_toolsets: toolsets,
-        allowed_tags: tags.0,
-        exclude_tags: tags.1.unwrap_or_default(),
-        allowed_mcp_servers: servers,
-        allowed_mcp_tools: mcp_tools,
-        exclude_tools: exclude,
-        lazy: false,
-        profile: profile.map(|(tools, plugins, toolsets, exclude)| {
-            let policy = Policy::parse("version = 1\n[profile.x]", Path::new("/w"), None).unwrap();
-            let mut profile = policy.profile("x").unwrap().as_ref().clone();
-            (profile.tools, profile.plugins, profile.toolsets) = (tools, plugins, toolsets);
-            profile.exclude_tools = exclude;
-            Arc::new(profile)
-        }),
-    })
+    (lists, tags, profile).prop_map(
+        |((tools, plugins, toolsets, servers, mcp_tools, exclude), tags, profile)| Filter {
+            allowed_tools: tools,
+            allowed_plugins: plugins,
+            allowed_toolsets: toolsets,
+            allowed_tags: tags.0,
+            exclude_tags: tags.1.unwrap_or_default(),
+            allowed_mcp_servers: servers,
+            allowed_mcp_tools: mcp_tools,
+            exclude_tools: exclude,
+            lazy: false,
+            profile: profile.map(|(tools, plugins, toolsets, exclude)| {
+                let policy = Policy::parse("version = 1\n[profile.x]", Path::new("/w"), None).unwrap();
+                let mut profile = policy.profile("x").unwrap().as_ref().clone();
+                (profile.tools, profile.plugins, profile.toolsets) = (tools, plugins, toolsets);
+                profile.exclude_tools = exclude;
+                Arc::new(profile)
+            }),
+        },
+    )
 }
 
 fn view(kinds: &[ToolVariant], filter: Filter) -> View {

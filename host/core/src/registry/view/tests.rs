@@ -137,7 +137,11 @@ fn tags_select_and_exclude_tools() {
         let view = View::new(registry.snapshot(), filter);
         assert_eq!(names(&view), expect, "{allowed:?} {excluded:?}");
         for name in ["a", "b", "c"] {
-            assert_eq!(view.find(name).is_ok(), expect.contains(&name), "a tool that is not listed is refused");
+            assert_eq!(
+                view.find(name).is_ok(),
+                expect.contains(&name),
+                "a tool that is not listed is refused"
+            );
         }
     }
     let local = Filter { exclude_tags: set(&["x"]), allowed_tags: Some(set(&[])), ..Filter::default() };

@@ -122,11 +122,12 @@ pub fn unmap_ipv4(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the IPv4 address inside of an IPv4-mapped or NAT64 address.
-pub(super) fn embedded_ipv4(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().or_else(|| nat64(v6)).map_or(address, IpAddr::V4),
-        IpAddr::V4(_) => address,
+/// Whether an address is another one, or an IPv6 address that contains it.
+pub(super) fn is_or_embeds(address: IpAddr, other: IpAddr) -> bool {
+    let (address, other) = (unmap_ipv4(address), unmap_ipv4(other));
+    match (address, other) {
+        (IpAddr::V6(v6), IpAddr::V4(v4)) => embedded_ipv4(v6).contains(&Some(v4)),
+        _ => address == other,
     }
 }
 

@@ -107,12 +107,12 @@ pub(super) fn show_list(rules: &[NetRule], show: impl Fn(&NetRule) -> String) ->
     lines.chain(shared.iter().map(|except| format!("!{except}"))).collect()
 }
 
-/// Returns the exclusion of a list that names an address, as a policy line. IPv4 addresses inside IPv6 addresses count
-/// as IPv4.
+/// Returns the exclusion of a list that names an address, as a policy line. An IPv6 address that
+/// contains an excluded IPv4 address is excluded, too.
 #[must_use]
 pub fn excluded_address(rules: &[NetRule], ip: IpAddr) -> Option<String> {
-    let ip = address::embedded_ipv4(ip);
-    let excluded = |except: &&HostPattern| except.address().map(address::embedded_ipv4) == Some(ip);
+    let excluded =
+        |except: &&HostPattern| except.address().is_some_and(|except| address::is_or_embeds(ip, except));
     let except = rules.iter().flat_map(|rule| &rule.except).find(excluded)?;
     Some(format!("!{except}"))
 }
