@@ -118,7 +118,8 @@ impl Toolchains {
         let folder = self.node.folder();
         shell(self.node.run("typescript/bin/tsc").arg("--project").arg(folder.join("tsconfig.json")))?;
         // Without names, the SDK's script finds the tests.
-        for (part, named) in [("sdk", files(&folder.join("sdk/test"), ".test.js")?), ("example", Vec::new())] {
+        for (part, named) in [("sdk", files(&folder.join("sdk/test"), ".test.js")?), ("example", Vec::new())]
+        {
             let mut tests = self.node.command();
             tests.arg(folder.join("sdk/run-tests.mjs")).arg("--test-reporter=dot").args(named);
             shell(tests.current_dir(folder.join(part)))?;
@@ -165,7 +166,8 @@ impl Toolchains {
 
     /// The copy of a sample's source beside `node_modules`, or the source itself.
     fn copy(&self, source: &Path) -> PathBuf {
-        let copy = self.node.folder().join("example").join(source.file_name().unwrap_or(OsStr::new("plugin.js")));
+        let copy =
+            self.node.folder().join("example").join(source.file_name().unwrap_or(OsStr::new("plugin.js")));
         if copy.is_file() { copy } else { source.to_path_buf() }
     }
 
@@ -186,11 +188,15 @@ impl Toolchains {
             for (from, link) in [
                 (self.node.folder().join("node_modules"), "node_modules"),
                 (target.join("venv-languages"), ".venv"),
-                (self.workspace.join(if language == Language::C { "sdk/c" } else { "sdk/python/toolbay" }), "vendor/toolbay"),
+                (
+                    self.workspace.join(if language == Language::C { "sdk/c" } else { "sdk/python/toolbay" }),
+                    "vendor/toolbay",
+                ),
             ] {
                 std::os::unix::fs::symlink(from, project.join(link))?;
             }
-            let said = self.toolbay(&self.folder, &["build", &project.to_string_lossy(), "--no-install", "--json"])?;
+            let said =
+                self.toolbay(&self.folder, &["build", &project.to_string_lossy(), "--no-install", "--json"])?;
             let file = serde_json::from_str::<serde_json::Value>(&said)?["file"].as_str().map(PathBuf::from);
             fs::copy(file.context("`toolbay build` named no file")?, &built)?;
             Ok(())

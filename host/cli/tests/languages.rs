@@ -86,7 +86,8 @@ fn a_new_plugin_has_all_files_for_its_build() {
         assert!(readme.contains(&name) && !readme.contains("{{"), "{readme}");
         let reducer = format!("shorter-{lang}");
         author.run(0, &["new", &reducer, "--lang", lang, "--reducer"]);
-        let sources = ["plugin.js", "plugin.ts", "plugin.py", "plugin.c"].map(|file| author.path(&reducer).join(file));
+        let sources =
+            ["plugin.js", "plugin.ts", "plugin.py", "plugin.c"].map(|file| author.path(&reducer).join(file));
         let source = sources.iter().find(|file| file.is_file()).unwrap();
         assert!(text(source).contains("shell__terminal"));
     }
@@ -116,12 +117,11 @@ fn prompts_and_resources_beside_a_plugin_are_embedded() {
     let author = LanguageFixture::new();
     author.run(0, &["new", "notes", "--lang", "c"]);
     // In place of the compiler: `python3 vendor/toolbay/build.py plugin.c -o FILE`.
-    author.program(
-        "python3",
-        &format!("/bin/mkdir -p target; /bin/cp '{}' \"$4\"", guest_artifacts::API_ECHO),
-    );
+    author
+        .program("python3", &format!("/bin/mkdir -p target; /bin/cp '{}' \"$4\"", guest_artifacts::API_ECHO));
     let document = author.path("notes/offers.json");
-    let resource = r#"{"version": 1, "resources": [{"path": "guide", "name": "Guide", "file": "README.md"}]}"#;
+    let resource =
+        r#"{"version": 1, "resources": [{"path": "guide", "name": "Guide", "file": "README.md"}]}"#;
     fs::write(&document, resource).unwrap();
     author.run(0, &["build", "notes", "--no-install"]);
     let shown = author.run(0, &["inspect", "notes/target/notes.wasm", "--json"]);

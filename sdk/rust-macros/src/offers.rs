@@ -19,8 +19,8 @@ pub(crate) fn expand(file: &LitStr) -> Result<TokenStream> {
     let Some(crate_dir) = std::env::var_os("CARGO_MANIFEST_DIR") else {
         return Err(Error::new(file.span(), "`CARGO_MANIFEST_DIR` is not set: build with cargo"));
     };
-    let (document, files) =
-        document::embedded(Path::new(&crate_dir), &file.value()).map_err(|problem| Error::new(file.span(), problem))?;
+    let (document, files) = document::embedded(Path::new(&crate_dir), &file.value())
+        .map_err(|problem| Error::new(file.span(), problem))?;
     let bytes = Literal::byte_string(&document);
     let length = document.len();
     let files = files.iter().map(|file| file.to_string_lossy().into_owned());

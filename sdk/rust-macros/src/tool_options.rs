@@ -102,7 +102,16 @@ impl ToolOptions {
     /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
         let Self {
-            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, meta, ..
+            title,
+            toolset,
+            tags,
+            max_result_chars,
+            timeout_ms,
+            traits,
+            capabilities,
+            examples,
+            meta,
+            ..
         } = self;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
@@ -111,7 +120,8 @@ impl ToolOptions {
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
         // Checked when it was parsed.
-        let mut meta: Value = meta.as_ref().map_or(Value::Null, |text| example::object(text).unwrap_or_default());
+        let mut meta: Value =
+            meta.as_ref().map_or(Value::Null, |text| example::object(text).unwrap_or_default());
         if !examples.is_empty() {
             meta["examples"] = Value::from(examples.clone());
         }

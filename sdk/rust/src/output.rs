@@ -49,7 +49,12 @@ impl Output {
 
     /// Adds a resource with its content, a text or bytes.
     #[must_use]
-    pub fn embedded(self, uri: impl Into<String>, body: impl Into<ResourceBody>, mime_type: Option<&str>) -> Self {
+    pub fn embedded(
+        self,
+        uri: impl Into<String>,
+        body: impl Into<ResourceBody>,
+        mime_type: Option<&str>,
+    ) -> Self {
         let mime_type = mime_type.map(str::to_owned);
         self.block(BlockBody::Embedded(EmbeddedResource { uri: uri.into(), mime_type, body: body.into() }))
     }

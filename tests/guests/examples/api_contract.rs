@@ -4,8 +4,8 @@
 use toolbay_sdk::context::Audience;
 use toolbay_sdk::invoke::{self, Invocation};
 use toolbay_sdk::kv::{self, Scope};
-use toolbay_sdk::prelude::*;
 use toolbay_sdk::log::Level;
+use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
 use toolbay_sdk::types::{BlockAnnotations, BlockBody, ErrorCode, ResourceLink, Role};
 use toolbay_sdk::{config, context, files, http, log, secrets};
@@ -216,7 +216,11 @@ fn steps(count: i64) -> String {
 /// Annotate a block that there is not.
 #[tool]
 fn unannotated() -> Result<Output> {
-    Output::new("text").annotate(BlockAnnotations { audience: vec![], priority: Some(1.0), last_modified: None })
+    Output::new("text").annotate(BlockAnnotations {
+        audience: vec![],
+        priority: Some(1.0),
+        last_modified: None,
+    })
 }
 
 /// Wait until the caller gives up.

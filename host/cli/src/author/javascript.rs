@@ -36,7 +36,9 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 pub(super) fn template(language: PluginLanguage, plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
     let source = source(language);
     let named = |text: &str| {
-        text.replace("{{name}}", plan.name).replace("{{language}}", language.name()).replace("{{source}}", source)
+        text.replace("{{name}}", plan.name)
+            .replace("{{language}}", language.name())
+            .replace("{{source}}", source)
     };
     let (code, test) = if plan.reducer {
         (include_str!("../../templates/js/reducer.js"), include_str!("../../templates/js/reducer.test.js"))
