@@ -224,9 +224,26 @@ impl Toolchains {
             let call = format!("{named}__hello");
             let said = self.toolbay(&folder, &["call", &call, r#"{"name": "world", "marks": 2}"#])?;
             ensure!(said == "Hello, world!!\n", "`{call}` said {said}");
+            if lang == "python" {
+                self.edit_python(&folder, named)?;
+            }
             self.toolbay(&folder, &["test", named])?;
         }
         Ok(())
+    }
+
+    /// Changes a message and builds again, which must not build the interpreter again.
+    fn edit_python(&self, folder: &Path, named: &str) -> Result<()> {
+        let interpreter = folder.join(named).join("target/python/interpreter.wasm");
+        let built = fs::metadata(&interpreter)?.modified()?;
+        let source = folder.join(named).join("plugin.py");
+        let text = fs::read_to_string(&source)?;
+        fs::write(&source, text.replace("f\"Hello", "f\"Bye"))?;
+        self.toolbay(folder, &["build", named])?;
+        let said = self.toolbay(folder, &["call", &format!("{named}__hello"), r#"{"name": "world"}"#])?;
+        ensure!(said == "Bye, world!\n", "the changed plugin said {said}");
+        ensure!(fs::metadata(&interpreter)?.modified()? == built, "the interpreter was built again");
+        Ok(fs::write(&source, text)?)
     }
 
     /// Runs the built command and returns its stdout.

@@ -29,7 +29,7 @@ use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Validator, WasmFeatures};
-use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::engine::cpu_limiter::CpuLimiter;
 use crate::error::HostError;
@@ -122,17 +122,21 @@ impl Engine {
     ) -> Result<Self, HostError> {
         let wasmtime = pooling_engine(limits, memory, metering).or_else(|error| {
             tracing::warn!(%error, "the instance pool could not be created; instances are allocated on demand");
-            on_demand_engine(metering)
+            on_demand_engine(metering, None)
         })?;
         ticker.add_engine(&wasmtime);
         Ok(Self { wasmtime, metering, memory: memory.clone(), ticker: ticker.clone() })
     }
 
     /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
-    pub(crate) fn for_compiling(metering: Metering) -> Result<Self, HostError> {
+    /// It takes functions that are compiled already from `functions`, and offers it the others.
+    pub(crate) fn for_compiling(
+        metering: Metering,
+        functions: Option<Arc<dyn CacheStore>>,
+    ) -> Result<Self, HostError> {
         // Nothing runs in this engine, so the budget is never used.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let wasmtime = on_demand_engine(metering)?;
+        let wasmtime = on_demand_engine(metering, functions)?;
         Ok(Self { wasmtime, metering, memory, ticker: Ticker::stopped() })
     }
 
@@ -142,8 +146,13 @@ impl Engine {
     }
 }
 
-fn on_demand_engine(metering: Metering) -> Result<wasmtime::Engine, HostError> {
-    wasmtime::Engine::new(&engine_config(metering)).map_err(|e| HostError::Engine(e.to_string()))
+fn on_demand_engine(
+    metering: Metering,
+    functions: Option<Arc<dyn CacheStore>>,
+) -> Result<wasmtime::Engine, HostError> {
+    let mut config = engine_config(metering);
+    let cached = functions.map_or(Ok(()), |store| config.enable_incremental_compilation(store).map(drop));
+    cached.and_then(|()| wasmtime::Engine::new(&config)).map_err(|e| HostError::Engine(e.to_string()))
 }
 
 /// The pool reserves address space for every slot. Where that fails (`RLIMIT_AS`, a small machine), instances are
@@ -283,7 +292,7 @@ mod tests {
             let bytes = wat::parse_str(text).unwrap();
             let names = refused_features(&bytes);
             assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
-            let engine = Engine::for_compiling(Metering::Fuel).unwrap();
+            let engine = Engine::for_compiling(Metering::Fuel, None).unwrap();
             assert!(
                 wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
                 "{text} compiles"

@@ -1,12 +1,13 @@
 """Errors of the build for bad input."""
 
+import ast
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from toolbay import build
+from toolbay import _bundle, build
 
 GOOD = '''
 from toolbay import tool
@@ -50,9 +51,52 @@ class Build(unittest.TestCase):
         try:
             build.has_componentize = lambda: False
             with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(build.Failed, "pip install componentize-py=="):
-                build.componentize(Path(folder), Path("plugin.py"), Path("x.wasm"), [], ["tools"], {})
+                build.componentize("", Path(folder) / "x.wasm", [], ["tools"])
         finally:
             build.has_componentize = found
+
+    def test_imports_outside_of_functions_belong_to_the_interpreter(self) -> None:
+        text = """
+import one, two.three as three
+from four import five
+from . import own
+try:
+    import six
+except ImportError:
+    import seven
+class Of:
+    if True:
+        import eight
+def late():
+    import nine
+"""
+        expected = {"one", "two.three", "four", "four.five", "six", "seven", "eight"}
+        self.assertEqual(build.imported(ast.parse(text).body), expected)
+
+    def test_a_development_build_imports_the_plugin_from_memory(self) -> None:
+        modules = {"bundled": ("bundled/__init__.py", True, "from .inner import answer"),
+                   "bundled.inner": ("bundled/inner.py", False, "answer = 42\ndef fail(): raise ValueError")}
+        data = _bundle.packed({"plugin": "bundled", "about": {"name": "n"}, "modules": modules})
+        before, finders = bytes(_bundle.SPACE), list(sys.meta_path)
+        _bundle.SPACE[: len(data)] = data
+        try:
+            self.assertEqual(_bundle.load(), {"name": "n"})
+            module = sys.modules["bundled"]
+            self.assertEqual((module.answer, module.inner.__file__), (42, "bundled/inner.py"))
+        finally:
+            _bundle.SPACE[:] = before
+            sys.meta_path[:] = finders
+        self.assertEqual(before, _bundle.MARK * (_bundle.SIZE // len(_bundle.MARK)), "the build finds the place")
+
+    def test_a_changed_source_changes_what_an_interpreter_is_made_of(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "package.py"
+            source.write_text("x = 1")
+            before = build.digest("entry", [Path(folder)])
+            self.assertEqual(build.digest("entry", [Path(folder)]), before)
+            self.assertNotEqual(build.digest("other", [Path(folder)]), before)
+            source.write_text("x = 2")
+            self.assertNotEqual(build.digest("entry", [Path(folder)]), before)
 
     def test_what_only_reduces_imports_nothing(self) -> None:
         self.assertNotIn("imports", build.world(["about", "reducers"], True))

@@ -1,10 +1,13 @@
 """Builds the component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
 
 The module is run once here, so that what is wrong with it is said now; then it is put into a CPython that has already
-imported it when a call comes.
+imported it when a call comes. With ``--dev FOLDER``, the CPython is built once, with what the plugin imports from
+others; the plugin's own modules are written into it and are imported in each instance.
 """
 
 import argparse
+import ast
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -30,6 +33,21 @@ from toolbay._exports import {classes}
 About.info = {info!r}
 """
 
+# A development build: an import that fails here fails again in the plugin, which says where.
+INTERPRETER = """\
+import importlib
+import toolbay._preload
+import toolbay._bundle
+from toolbay._exports import {classes}, LOAD
+
+for name in {imports!r}:
+    try:
+        importlib.import_module(name)
+    except Exception:
+        pass
+LOAD.append(toolbay._bundle.load)
+"""
+
 
 def main() -> int:
     """Runs the command line and returns its exit code."""
@@ -37,9 +55,11 @@ def main() -> int:
     parser.add_argument("plugin", type=Path, help="the plugin's module, PLUGIN.py")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
     parser.add_argument("-p", "--path", type=Path, action="append", default=[], help="a folder with packages it imports")
+    parser.add_argument("--dev", type=Path, help="build quickly, with the interpreter in this folder")
     options = parser.parse_args()
     try:
-        build(options.plugin.resolve(), options.output.resolve(), [path.resolve() for path in options.path])
+        dev = options.dev.resolve() if options.dev else None
+        build(options.plugin.resolve(), options.output.resolve(), [path.resolve() for path in options.path], dev)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -51,7 +71,7 @@ class Failed(Exception):
     """A mistake of the author."""
 
 
-def build(plugin: Path, output: Path, paths: list[Path]) -> None:
+def build(plugin: Path, output: Path, paths: list[Path], dev: Path | None = None) -> None:
     """Builds one component."""
     if not plugin.is_file():
         raise Failed(f"`{plugin}` does not exist")
@@ -64,8 +84,79 @@ def build(plugin: Path, output: Path, paths: list[Path]) -> None:
     names += ["availability"] if made.available and made.tools else []
     if len(names) == 1:
         raise Failed(f"`{plugin.name}` has no tools: decorate a function with `@tool`")
-    with tempfile.TemporaryDirectory(prefix="toolbay-py-") as folder:
-        componentize(Path(folder), plugin, output, paths, sorted(names), about_of(plugin))
+    names, about = sorted(names), about_of(plugin)
+    if dev:
+        build_dev(dev, plugin, output, paths, names, about)
+        return
+    entry = ENTRY.format(module=plugin.stem, classes=classes(names), info=about)
+    componentize(entry, output, [plugin.parent, *paths], names)
+
+
+def build_dev(
+    dev: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], about: dict[str, str | None]
+) -> None:
+    """Writes the plugin's modules into an interpreter, which is built if the plugin imports other modules than before."""
+    from toolbay import _bundle
+
+    own = {name: module for name, module in sys.modules.items() if is_own(module, plugin.parent, [SDK, *paths])}
+    texts = {name: Path(module.__spec__.origin).read_text(encoding="utf-8") for name, module in own.items()}
+    others = {name for text in texts.values() for name in imported(ast.parse(text).body) if name not in own}
+    entry = INTERPRETER.format(classes=classes(names), imports=sorted(others))
+    stamp, interpreter = dev / "made-of.txt", dev / "interpreter.wasm"
+    made_of = digest(entry, [SDK, *paths])
+    if not interpreter.is_file() or not stamp.is_file() or stamp.read_text() != made_of:
+        # Without a stamp, a half-written interpreter is built again.
+        stamp.unlink(missing_ok=True)
+        componentize(entry, interpreter, paths, names)
+        stamp.write_text(made_of)
+    modules = {name: (Path(module.__spec__.origin).relative_to(plugin.parent).as_posix(), hasattr(module, "__path__"),
+                      texts[name]) for name, module in own.items()}
+    data = _bundle.packed({"plugin": plugin.stem, "about": about, "modules": modules})
+    component = bytearray(interpreter.read_bytes())
+    at = component.find(_bundle.MARK * (_bundle.SIZE // len(_bundle.MARK)))
+    if at < 0:
+        raise Failed(f"`{interpreter}` has no place for the plugin: remove the file")
+    if len(data) > _bundle.SIZE:
+        raise Failed(f"the sources have {len(data)} bytes, compressed, and a development build holds {_bundle.SIZE}: build the release")
+    component[at : at + len(data)] = data
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(component)
+
+
+def is_own(module: Any, folder: Path, others: list[Path]) -> bool:
+    """Whether a module is the author's: in the plugin's folder, and not in one of the others."""
+    origin = Path(getattr(getattr(module, "__spec__", None), "origin", None) or "/")
+    foreign = "site-packages" in origin.parts or any(origin.is_relative_to(other) for other in others)
+    return origin.suffix == ".py" and origin.is_relative_to(folder) and not foreign
+
+
+def imported(body: list[ast.AST]) -> set[str]:
+    """The modules that statements import when they run, not those in functions."""
+    names: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.Import):
+            names |= {alias.name for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names |= {statement.module, *(f"{statement.module}.{alias.name}" for alias in statement.names)}
+        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            # The branches of `if`, `try`, `with`, `for`, `match` and classes.
+            inner = [one for part in ("body", "orelse", "handlers", "finalbody", "cases") for one in getattr(statement, part, [])]
+            names |= imported(inner)
+    return names
+
+
+def digest(entry: str, folders: list[Path]) -> str:
+    """A digest of everything that an interpreter is made of."""
+    sums = hashlib.sha256(f"{COMPONENTIZE}\n{entry}".encode())
+    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+    for file in sorted(file for file in files if file.suffix != ".pyc"):
+        sums.update(f"{file}\0".encode() + file.read_bytes())
+    return sums.hexdigest()
+
+
+def classes(names: list[str]) -> str:
+    """The classes with the exports."""
+    return ", ".join(name.capitalize() for name in names)
 
 
 def evaluated(plugin: Path, paths: list[Path]) -> Any:
@@ -83,26 +174,25 @@ def evaluated(plugin: Path, paths: list[Path]) -> Any:
     return _tool.PLUGIN
 
 
-def componentize(
-    folder: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], info: dict[str, str | None]
-) -> None:
-    """Runs componentize-py on an entry module, in a world with exactly the exports of the plugin."""
+def componentize(entry: str, output: Path, paths: list[Path], names: list[str]) -> None:
+    """Runs componentize-py on an entry module, in a world with exactly these exports."""
     if not has_componentize():
         raise Failed(f"componentize-py is missing: install it with `{Path(sys.executable).name} -m pip install {COMPONENTIZE}`")
     sealed = "tools" not in names
-    wit = folder / "wit"
-    shutil.copytree(SDK / "wit", wit / "deps/toolbay")
-    (wit / "built.wit").write_text(world(names, sealed))
-    classes = ", ".join(name.capitalize() for name in names)
-    code = folder / "code"
-    code.mkdir()
-    (code / "toolbay_entry.py").write_text(ENTRY.format(module=plugin.stem, classes=classes, info=info))
-    command = [sys.executable, "-c", RUN, "--quiet", "--wit-path", str(wit), "--world", "built", "componentize"]
-    command += ["--stub-wasi"] if sealed else []
-    for path in (code, plugin.parent, SDK.parent, *paths):
-        command += ["--python-path", str(path)]
     output.parent.mkdir(parents=True, exist_ok=True)
-    run([*command, "toolbay_entry", "--output", str(output)])
+    with tempfile.TemporaryDirectory(prefix="toolbay-py-") as temporary:
+        folder = Path(temporary)
+        wit = folder / "wit"
+        shutil.copytree(SDK / "wit", wit / "deps/toolbay")
+        (wit / "built.wit").write_text(world(names, sealed))
+        code = folder / "code"
+        code.mkdir()
+        (code / "toolbay_entry.py").write_text(entry)
+        command = [sys.executable, "-c", RUN, "--quiet", "--wit-path", str(wit), "--world", "built", "componentize"]
+        command += ["--stub-wasi"] if sealed else []
+        for path in (code, SDK.parent, *paths):
+            command += ["--python-path", str(path)]
+        run([*command, "toolbay_entry", "--output", str(output)])
 
 
 def run(command: list[str]) -> None:

@@ -11,7 +11,7 @@ use super::language::BuildProfile;
 use super::project::{BuiltComponent, Project};
 use crate::author::args::BuildArgs;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::command::setup::PolicyFile;
 use crate::output::error::CommandError;
 use crate::output::format;
 use crate::output::{self, HEADING};
@@ -53,7 +53,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
 /// Loads the component under a policy that grants nothing. Returns why that fails.
 async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Result<(), String>> {
     let nothing = PolicyFile::from_text(setup, "version = 1".to_owned())?.policy()?;
-    let host = setup::host_for(setup, nothing, HostPurpose::Inspect)?;
+    let host = component.host(setup, nothing)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;
     Ok(loaded.map(drop).map_err(|error| error.to_string()))
 }

@@ -147,7 +147,7 @@ async fn load(setup: &SetupArgs, component: &BuiltComponent) -> Result<Host> {
 }
 
 async fn load_component(setup: &SetupArgs, policy: Policy, component: &BuiltComponent) -> Result<Host> {
-    let host = setup::host_for(setup, policy, HostPurpose::Inspect)?;
+    let host = component.host(setup, policy)?;
     match host.load_file(component.id.clone(), &component.file).await {
         Ok(_) => Ok(host),
         Err(error) => {

@@ -24,7 +24,7 @@ pub(super) fn build(
 ) -> Result<Option<BuiltComponent>> {
     let file = project.folder.join("target").join(format!("{id}.wasm"));
     command.arg("-o").arg(&file);
-    Ok(run(project, command)?.then_some(BuiltComponent { id, file }))
+    Ok(run(project, command)?.then_some(BuiltComponent { id, file, base: None }))
 }
 
 /// Runs a program in the project's folder with its output on stderr. Returns whether it succeeded.

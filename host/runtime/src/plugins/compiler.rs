@@ -24,8 +24,10 @@ use wasmtime::component::Component;
 
 use crate::capability::process::sandbox::Confinement;
 use crate::engine::Engine;
+use crate::engine::engines::LinkedEngine;
 use crate::engine::native;
 use crate::error::LoadError;
+use crate::plugins::compiled_functions::precompile_with_base;
 use crate::plugins::{code, complexity, worker};
 
 /// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
@@ -36,6 +38,8 @@ const STACK: usize = 8 << 20;
 pub(crate) struct Compiler {
     timeout: Duration,
     worker: Option<PathBuf>,
+    /// The component whose functions others reuse.
+    base: Option<PathBuf>,
     /// Whether a missing sandbox was logged.
     warned: Once,
     permits: Arc<Semaphore>,
@@ -73,13 +77,15 @@ impl Drop for CompilePermit {
 }
 
 impl Compiler {
-    /// Creates a compiler. With `worker`, each component is compiled in a process of this program.
-    pub(crate) fn new(limits: &HostLimits, worker: Option<PathBuf>) -> Self {
+    /// Creates a compiler. With `worker`, each component is compiled in a process of this program; with `base`, in a
+    /// thread, with the functions of this component.
+    pub(crate) fn new(limits: &HostLimits, worker: Option<PathBuf>, base: Option<PathBuf>) -> Self {
         // Half of the cores: a compilation uses several threads, and calls must continue.
         let at_once = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
         Self {
             timeout: limits.compile_timeout,
             worker,
+            base,
             warned: Once::new(),
             permits: Arc::new(Semaphore::new(at_once)),
             completed: Arc::default(),
@@ -92,9 +98,10 @@ impl Compiler {
     /// The bytes are not a component, it is invalid or too complex, or it takes too much time or memory.
     pub(crate) async fn compile(
         &self,
-        engine: &Engine,
+        linked: &Arc<LinkedEngine>,
         bytes: Vec<u8>,
     ) -> Result<CompiledComponent, LoadError> {
+        let engine = &linked.engine;
         let bytes = run_blocking(move || {
             code::check_header(&bytes)?;
             complexity::check(&bytes)?;
@@ -102,9 +109,18 @@ impl Compiler {
         })
         .await?;
         let permit = self.acquire_permit().await?;
-        match &self.worker {
-            Some(program) => self.compile_in_process(engine, program, bytes, permit).await,
-            None => self.compile_in_thread(engine, bytes, permit).await,
+        match (&self.base, &self.worker) {
+            (Some(base), _) => {
+                let (linked, base) = (Arc::clone(linked), base.clone());
+                let work = move || precompile_with_base(&linked, &base, &bytes);
+                mapped(engine, self.in_thread(permit, work).await?).await
+            }
+            (None, Some(program)) => mapped(engine, self.in_process(engine, program, bytes, permit).await?).await,
+            (None, None) => {
+                let this = engine.clone();
+                let component = self.in_thread(permit, move || code::compile(&this, &bytes)).await?;
+                Ok(CompiledComponent { component, code: None })
+            }
         }
     }
 
@@ -137,16 +153,14 @@ impl Compiler {
         }
     }
 
-    async fn compile_in_thread(
+    async fn in_thread<T: Send + 'static>(
         &self,
-        engine: &Engine,
-        bytes: Vec<u8>,
         permit: CompilePermit,
-    ) -> Result<CompiledComponent, LoadError> {
+        compile: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+    ) -> Result<T, LoadError> {
         let (sender, receiver) = oneshot::channel();
-        let engine = engine.clone();
         let run = move || {
-            let compiled = code::compile(&engine, &bytes);
+            let compiled = compile();
             drop(permit);
             // The receiver may be gone.
             sender.send(compiled).ok();
@@ -158,29 +172,23 @@ impl Compiler {
             .spawn(run)
             .map_err(|e| LoadError::Host(format!("the compile thread could not be started: {e}")))?;
         match tokio::time::timeout(self.timeout, receiver).await {
-            Ok(Ok(component)) => Ok(CompiledComponent { component: component?, code: None }),
+            Ok(Ok(compiled)) => compiled,
             Ok(Err(_)) => Err(LoadError::CompileFailed("the compiler failed; see the log".to_owned())),
             Err(_) => Err(self.timeout_error()),
         }
     }
 
-    async fn compile_in_process(
+    async fn in_process(
         &self,
         engine: &Engine,
         program: &std::path::Path,
         bytes: Vec<u8>,
         permit: CompilePermit,
-    ) -> Result<CompiledComponent, LoadError> {
+    ) -> Result<Vec<u8>, LoadError> {
         let work = worker::compile_in_worker(program, (bytes, engine.metering), self.timeout, &self.warned);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
         drop(permit);
-        let engine = engine.clone();
-        run_blocking(move || {
-            let component = map_code(&engine, &code)
-                .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
-            Ok(CompiledComponent { component, code: Some(code) })
-        })
-        .await
+        Ok(code)
     }
 
     fn timeout_error(&self) -> LoadError {
@@ -199,7 +207,18 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
 }
 
-/// Maps code from the worker, whose digest was verified.
+/// A component from its compiled code.
+async fn mapped(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, LoadError> {
+    let engine = engine.clone();
+    run_blocking(move || {
+        let component = map_code(&engine, &code)
+            .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
+        Ok(CompiledComponent { component, code: Some(code) })
+    })
+    .await
+}
+
+/// Maps code from the worker, whose digest was verified, or from this process.
 fn map_code(engine: &Engine, code: &[u8]) -> Result<Component, String> {
     // A new folder that only this user can enter.
     let mut folder = tempfile::Builder::new();

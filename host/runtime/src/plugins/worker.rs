@@ -223,7 +223,7 @@ fn abort_on_eof(mut stdin: impl Read) {
 }
 
 fn compile(component: &[u8], metering: Metering) -> (CompileReply, Vec<u8>) {
-    let answer = match Engine::for_compiling(metering) {
+    let answer = match Engine::for_compiling(metering, None) {
         Ok(engine) => code::precompile(&engine, component),
         Err(error) => Err(LoadError::Host(error.to_string())),
     };

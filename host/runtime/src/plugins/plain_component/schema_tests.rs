@@ -21,7 +21,7 @@ fn function(types: &str) -> ComponentFunc {
                 (canon lift (core func $i "f")
                     (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#
     );
-    let engine = Engine::for_compiling(Metering::Fuel).unwrap();
+    let engine = Engine::for_compiling(Metering::Fuel, None).unwrap();
     let component = Component::new(&engine.wasmtime, wat::parse_str(&text).unwrap()).unwrap();
     let mut found = functions(&engine, &component.component_type()).unwrap();
     found.pop().unwrap().ty
