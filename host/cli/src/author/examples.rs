@@ -27,7 +27,7 @@ use toolbay_policy::text::escape_hidden;
 use super::project::{BuiltComponent, Project};
 use crate::command::approval;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
+use crate::command::setup;
 use crate::command::{self as cmd, policy_for_declared};
 use crate::output::error::CommandError;
 use crate::output::{self, FAILURE, SUCCESS};

@@ -36,6 +36,29 @@ pub(crate) struct CompiledFunctions {
 struct FunctionRecorder(Mutex<Vec<u8>>);
 
 impl CompiledFunctions {
+    /// The functions of a base, which come from the cache, or are compiled now.
+    pub(crate) fn of_base(linked: &LinkedEngine, base: &Path) -> Result<Self, LoadError> {
+        let (base, _) = read_component(base)?;
+        let (digest, cache) = (sha256(&base), linked.cache.as_ref());
+        if let Some(functions) = cache.and_then(|cache| cache.functions(&digest)) {
+            return Ok(functions);
+        }
+        let recorder = Arc::new(FunctionRecorder::default());
+        precompile(linked, Arc::clone(&recorder) as _, &base)?;
+        let bytes = std::mem::take(&mut *recorder.0.lock());
+        let functions = Self::parse(bytes)
+            .ok_or_else(|| LoadError::Host("compiled functions are damaged".to_owned()))?;
+        if let Some(Err(error)) = cache.map(|cache| cache.put_functions(&digest, &functions)) {
+            tracing::warn!(error, "compiled functions could not be cached: each build compiles them");
+        }
+        Ok(functions)
+    }
+
+    /// Compiles a component with these functions.
+    pub(crate) fn precompile(self, linked: &LinkedEngine, component: &[u8]) -> Result<Vec<u8>, LoadError> {
+        precompile(linked, Arc::new(self), component)
+    }
+
     /// Reads what [`Self::bytes`] returned. `None`: it is damaged.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Self> {
         let (mut places, mut at) = (HashMap::new(), 0);
@@ -89,35 +112,6 @@ impl CacheStore for FunctionRecorder {
     }
 }
 
-/// Compiles a component with the functions of the base, which come from the cache, or are compiled first.
-pub(crate) fn precompile_with_base(
-    linked: &LinkedEngine,
-    base: &Path,
-    component: &[u8],
-) -> Result<Vec<u8>, LoadError> {
-    let (base, _) = read_component(base)?;
-    let digest = sha256(&base);
-    let cache = linked.cache.as_ref();
-    let functions = match cache.and_then(|cache| cache.functions(&digest)) {
-        Some(functions) => functions,
-        None => {
-            let functions = compile_base(linked, &base)?;
-            if let Some(Err(error)) = cache.map(|cache| cache.put_functions(&digest, &functions)) {
-                tracing::warn!(error, "compiled functions could not be cached: each build compiles them");
-            }
-            functions
-        }
-    };
-    precompile(linked, Arc::new(functions), component)
-}
-
-fn compile_base(linked: &LinkedEngine, base: &[u8]) -> Result<CompiledFunctions, LoadError> {
-    let recorder = Arc::new(FunctionRecorder::default());
-    precompile(linked, Arc::clone(&recorder) as _, base)?;
-    let bytes = std::mem::take(&mut *recorder.0.lock());
-    CompiledFunctions::parse(bytes).ok_or_else(|| LoadError::Host("compiled functions are damaged".to_owned()))
-}
-
 fn precompile(
     linked: &LinkedEngine,
     functions: Arc<dyn CacheStore>,
@@ -160,6 +154,9 @@ mod tests {
         let engines = engines.unwrap();
         let linked = engines.get_or_create(Metering::Fuel).unwrap();
         let plain = Engine::for_compiling(Metering::Fuel, None).unwrap();
+        let with_base = |component: &[u8]| {
+            CompiledFunctions::of_base(linked, &base).unwrap().precompile(linked, component).unwrap()
+        };
         let functions = || {
             let files = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
             let file = files.filter(|file| file.extension().is_some_and(|kind| kind == "functions"));
@@ -169,7 +166,7 @@ mod tests {
         let mut recorded = Vec::new();
         for (data, code) in [("aaaa", "i32.const 1"), ("bbbb", "i32.const 1"), ("bbbb", "i32.const 2")] {
             let other = component(data, code);
-            let compiled = precompile_with_base(linked, &base, &other).unwrap();
+            let compiled = with_base(&other);
             assert!(compiled == code::precompile(&plain, &other).unwrap(), "{data} {code}");
             let (bytes, _) = functions();
             assert!(recorded.is_empty() || recorded == bytes, "{data} {code} adds functions");
@@ -180,7 +177,7 @@ mod tests {
         let (mut damaged, file) = functions();
         damaged[KEY + SIZE] ^= 1;
         std::fs::write(&file, &damaged).unwrap();
-        let compiled = precompile_with_base(linked, &base, &component("bbbb", "i32.const 1")).unwrap();
+        let compiled = with_base(&component("bbbb", "i32.const 1"));
         assert!(compiled == code::precompile(&plain, &component("bbbb", "i32.const 1")).unwrap());
         assert_ne!(functions().0, damaged, "damaged functions are compiled again");
     }

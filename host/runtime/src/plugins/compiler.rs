@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::engine::engines::LinkedEngine;
 use crate::engine::native;
 use crate::error::LoadError;
-use crate::plugins::compiled_functions::precompile_with_base;
+use crate::plugins::compiled_functions::CompiledFunctions;
 use crate::plugins::{code, complexity, worker};
 
 /// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
@@ -111,8 +111,10 @@ impl Compiler {
         let permit = self.acquire_permit().await?;
         match (&self.base, &self.worker) {
             (Some(base), _) => {
-                let (linked, base) = (Arc::clone(linked), base.clone());
-                let work = move || precompile_with_base(&linked, &base, &bytes);
+                let (this, base) = (Arc::clone(linked), base.clone());
+                let functions = self.in_thread(permit, move || CompiledFunctions::of_base(&this, &base)).await?;
+                let (this, permit) = (Arc::clone(linked), self.acquire_permit().await?);
+                let work = move || functions.precompile(&this, &bytes);
                 mapped(engine, self.in_thread(permit, work).await?).await
             }
             (None, Some(program)) => mapped(engine, self.in_process(engine, program, bytes, permit).await?).await,
