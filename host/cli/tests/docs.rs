@@ -356,6 +356,7 @@ fn every_key_of_the_policy_has_its_row() {
         ("[mcp.x]", "mcp.NAME"),
         ("[mcp.x.oauth]", "mcp.NAME.oauth"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
+        ("[registry.\"a.b\"]", "registry.HOST"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
         ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
     ] {

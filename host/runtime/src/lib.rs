@@ -52,6 +52,7 @@ mod pages {
 }
 
 pub use capability::clock::Clock;
+pub use capability::http::registry::RegistryHttp;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
@@ -84,6 +85,7 @@ pub use toolbay_core::registry::native::tool as native_tool;
 pub use toolbay_core::registry::view::{Filter, View};
 pub use toolbay_core::session::Session;
 pub use toolbay_discovery as discovery;
+pub use toolbay_distribution as distribution;
 pub use toolbay_policy as policy;
 pub use toolbay_policy::Policy;
 pub use toolbay_policy::name::PluginId;

@@ -14,11 +14,13 @@ pub(super) const PACKAGES: Table = &[
     ("host/discovery", &["toolbay-core", "toolbay-policy"]),
     ("host/vendor", &["toolbay-core", "toolbay-policy"]),
     ("host/reducers", &[]),
+    ("host/distribution", &["toolbay-core", "toolbay-policy"]),
     (
         "host/runtime",
         &[
             "toolbay-core",
             "toolbay-discovery",
+            "toolbay-distribution",
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-reducers",
@@ -36,6 +38,7 @@ pub(super) const PACKAGES: Table = &[
             "toolbay",
             "toolbay-core",
             "toolbay-discovery",
+            "toolbay-distribution",
             "toolbay-mcp",
             "toolbay-openapi",
             "toolbay-policy",
