@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -102,20 +102,52 @@ fn answer(
             }
             lines.push(line.trim_end().to_owned());
         }
-        let path = lines[0].split(' ').nth(1).unwrap().to_owned();
-        let found = content.lock().unwrap().get(&path).cloned();
-        requests.lock().unwrap().push(path);
-        let (status, (kind, body)) = match found {
-            Some(found) => ("200 OK", found),
-            None => ("404 Not Found", ("text/plain".to_owned(), Vec::new())),
-        };
+        let (method, path) = lines[0].rsplit_once(' ').unwrap().0.split_once(' ').unwrap();
+        let header = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let sent = header("content-length: ").map_or(0, |length| length.parse().unwrap());
+        let mut sent = vec![0; sent];
+        reader.read_exact(&mut sent).unwrap();
+        requests.lock().unwrap().push(path.to_owned());
+        let kind = header("content-type: ").unwrap_or_default();
+        let (status, (kind, body)) = respond(method, path, (kind, sent), &mut content.lock().unwrap());
         let length = body.len();
-        let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n");
+        let path = path.split_once("/v2/").map_or("", |_| path);
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nlocation: {path}1\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let body = if method == "HEAD" { Vec::new() } else { body };
         let stream = reader.get_mut();
         // A client that was killed reads no further.
         if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
             return;
         }
+    }
+}
+
+/// Stores uploads, and finds everything else.
+fn respond(
+    method: &str,
+    path: &str,
+    sent: (String, Vec<u8>),
+    content: &mut BTreeMap<String, (String, Vec<u8>)>,
+) -> (&'static str, (String, Vec<u8>)) {
+    match (method, path.split_once("uploads/")) {
+        ("POST", _) => ("202 Accepted", Default::default()),
+        ("PUT", Some((before, upload))) => {
+            let digest = upload.split_once("digest=").unwrap().1.replace("%3A", ":");
+            content.insert(format!("{before}{digest}"), sent);
+            ("201 Created", Default::default())
+        }
+        ("PUT", None) => {
+            let by_digest = format!("{}/{}", path.rsplit_once('/').unwrap().0, digest(&sent.1));
+            content.insert(by_digest, sent.clone());
+            content.insert(path.to_owned(), sent);
+            ("201 Created", Default::default())
+        }
+        _ => match content.get(path) {
+            Some(found) => ("200 OK", found.clone()),
+            None => ("404 Not Found", Default::default()),
+        },
     }
 }
 
@@ -225,6 +257,23 @@ fn an_id_belongs_to_one_plugin() {
     folder.run(&["add", &reference, "--unsigned", "--as", "other"]).says(0, &[&new]);
     folder.run(&["add", &reference, "--unsigned", "--replace"]).says(0, &[&new]);
     assert!(!folder.read("toolbay.lock").contains(&old));
+}
+
+#[test]
+fn a_pushed_component_is_added_elsewhere_and_its_tag_is_not_moved() {
+    let registry = TestRegistry::start();
+    let (author, operator) = (registry.folder(), registry.folder());
+    let reference = registry.reference("acme/text:1.0");
+    let push = |guest: &str| author.run(&["push", &reference, guest, "--json"]);
+    let preview = author.run(&["push", &reference, guest_artifacts::PLUGIN_TEXT, "--dry-run", "--json"]).json();
+    assert!(registry.requests.lock().unwrap().is_empty());
+    let pushed = push(guest_artifacts::PLUGIN_TEXT).says(0, &[]).json();
+    assert_eq!((&pushed["status"], &pushed["manifest"]), (&json!("pushed"), &preview["manifest"]));
+    assert_eq!(push(guest_artifacts::PLUGIN_TEXT).says(0, &[]).json()["status"], "unchanged");
+    push(guest_artifacts::PLUGIN_HASH).says(1, &["choose another tag"]);
+    operator.run(&["add", &reference, "--unsigned"]).says(0, &[pushed["manifest"].as_str().unwrap()]);
+    operator.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+    author.run(&["push", &reference, "toolbay.lock"]).says(1, &["toolbay.lock"]);
 }
 
 #[test]

@@ -6,12 +6,14 @@
 
 mod challenge;
 mod manifest;
+mod push;
 mod token;
 mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use toolbay_core::call::server_connector::{ConnectorError, ConnectorResponse};
@@ -21,8 +23,10 @@ use toolbay_policy::text::one_line;
 use url::Url;
 
 use self::challenge::Challenge;
-use self::manifest::{INDEX, MANIFEST, Manifest};
+pub(crate) use self::manifest::{COMPONENT, MANIFEST};
+use self::manifest::{INDEX, Manifest};
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
+pub use self::push::PushOutcome;
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, Credentials};
 use crate::digest::BlobDigest;
@@ -82,12 +86,22 @@ pub struct ResolvedComponent {
     pub manifest: ComponentManifest,
 }
 
+/// What a client needs to do in its repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegistryAccess {
+    /// Read.
+    Pull,
+    /// Read and write.
+    Push,
+}
+
 /// A client for one repository.
 #[derive(Debug)]
 pub struct RegistryClient {
     reference: Reference,
     base: Url,
     settings: RegistrySettings,
+    access: RegistryAccess,
     transport: Arc<dyn RegistryTransport>,
     credentials: Arc<dyn CredentialSource>,
     /// The value of `authorization`, once the registry asked for it.
@@ -101,6 +115,7 @@ impl RegistryClient {
     /// The host is no part of a URL.
     pub fn new(
         reference: &Reference,
+        access: RegistryAccess,
         settings: RegistrySettings,
         transport: Arc<dyn RegistryTransport>,
         credentials: Arc<dyn CredentialSource>,
@@ -109,7 +124,7 @@ impl RegistryClient {
         let base = Url::parse(&format!("{scheme}://{}/v2/{}/", reference.host, reference.repository));
         let base = base.map_err(|error| RegistryError::Refused(error.to_string()))?;
         let (reference, authorization) = (reference.clone(), Mutex::default());
-        Ok(Self { reference, base, settings, transport, credentials, authorization })
+        Ok(Self { reference, base, settings, access, transport, credentials, authorization })
     }
 
     /// Finds the component that the reference leads to: by its digest, or else by its tag. An index is followed once.
@@ -200,23 +215,39 @@ impl RegistryClient {
         Ok((digest, bytes, manifest))
     }
 
-    /// Sends a GET below the repository. Answers one challenge, and follows redirects.
+    /// Sends a GET below the repository.
     async fn get(&self, path: &str, accept: Option<&str>) -> Result<ConnectorResponse, RegistryError> {
-        let mut url = self.base.join(path).map_err(|error| RegistryError::Refused(error.to_string()))?;
+        let accept = accept.map(|types| ("accept".to_owned(), types.to_owned()));
+        self.exchange("GET", self.url(path)?, accept.into_iter().collect(), Bytes::new()).await
+    }
+
+    /// A URL below the repository.
+    fn url(&self, path: &str) -> Result<Url, RegistryError> {
+        self.base.join(path).map_err(|error| RegistryError::Refused(error.to_string()))
+    }
+
+    /// Sends a request. Answers one challenge, and follows the redirects of a GET.
+    async fn exchange(
+        &self,
+        method: &'static str,
+        mut url: Url,
+        headers: Vec<(String, String)>,
+        body: Bytes,
+    ) -> Result<ConnectorResponse, RegistryError> {
         let (mut redirects, mut is_challenged) = (0, false);
         loop {
-            let is_own = self.is_own(&url);
-            let accept = accept.map(|types| ("accept".to_owned(), types.to_owned()));
+            let (is_own, author) = (self.is_own(&url), self.author(&url));
             let authorization = self.authorization.lock().clone().filter(|_| is_own);
             let authorization = authorization.map(|value| ("authorization".to_owned(), value));
-            let headers = accept.into_iter().chain(authorization).collect();
-            let response = self.send(RegistryRequest::get(url.clone(), self.author(&url), headers)).await?;
+            let headers = headers.iter().cloned().chain(authorization).collect();
+            let request = RegistryRequest { method, url: url.clone(), author, headers, body: body.clone() };
+            let response = self.send(request).await?;
             match response.status {
                 401 if is_own && !is_challenged => {
                     is_challenged = true;
                     self.answer_challenge(&response).await?;
                 }
-                301 | 302 | 303 | 307 | 308 => {
+                301 | 302 | 303 | 307 | 308 if method == "GET" => {
                     redirects += 1;
                     url = self.redirect_target(&url, &response, redirects)?;
                 }
@@ -225,13 +256,14 @@ impl RegistryClient {
         }
     }
 
-    /// Sends a request, and waits for the head of its response.
+    /// Sends a request, and waits for the head of its response. An upload has the time of a transfer.
     async fn send(&self, request: RegistryRequest) -> Result<ConnectorResponse, RegistryError> {
+        let time = if request.body.is_empty() { TIMEOUT } else { TRANSFER_TIMEOUT };
         let host = request.url.host_str().unwrap_or_default().to_owned();
-        match tokio::time::timeout(TIMEOUT, self.transport.send(request)).await {
+        match tokio::time::timeout(time, self.transport.send(request)).await {
             Ok(response) => Ok(response?),
             Err(_) => {
-                let within = show_duration(TIMEOUT);
+                let within = show_duration(time);
                 Err(RegistryError::Failed(format!("`{host}` did not answer within {within}")))
             }
         }

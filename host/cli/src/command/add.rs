@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use toolbay::distribution::lock::{self, LockError, LockedPlugin, LockedPlugins, Signer};
 use toolbay::distribution::reference::Reference;
+use toolbay::distribution::registry::RegistryAccess;
 use toolbay::{Host, PluginId, PluginInfo};
 use toolbay_policy::text::escape_hidden;
 
@@ -40,7 +41,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
     }
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
     check_free(args, &id, &paths.read()?, None, asked.replace)?;
-    let client = locked::client(&policy, &reference)?;
+    let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = client.resolve().await.map_err(locked::registry_error)?;
     let plugin = LockedPlugin {
         source: reference.source(),

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde_json::json;
 use toolbay::distribution::lock::LockedPlugin;
-use toolbay::distribution::registry::RegistryError;
+use toolbay::distribution::registry::{RegistryAccess, RegistryError};
 use toolbay::distribution::store::BlobStore;
 use toolbay::{PluginId, Policy};
 
@@ -102,7 +102,8 @@ async fn fetch(
     if dry_run {
         return Ok(FetchStatus::Missing);
     }
-    let client = locked::client(policy, &plugin.reference().map_err(anyhow::Error::msg)?)?;
+    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+    let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
     let fetched = async {
         let found = client.resolve().await?;
         if (&found.manifest.layer, found.manifest.size) != (&plugin.layer, plugin.size) {

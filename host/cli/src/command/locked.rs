@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use toolbay::distribution::credentials::CredentialFiles;
 use toolbay::distribution::lock::{self, LockError, LockedPlugin, LockedPlugins};
 use toolbay::distribution::reference::Reference;
-use toolbay::distribution::registry::{RegistryClient, RegistryError};
+use toolbay::distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
 use toolbay::distribution::store::BlobStore;
 use toolbay::{Host, HostError, LoadReport, PluginInfo, Policy, RegistryHttp, read_regular};
 
@@ -71,7 +71,11 @@ pub(crate) async fn load(args: &SetupArgs, host: &Host) -> Result<Option<LoadRep
 }
 
 /// A client for the registry of a reference, as the policy says.
-pub(crate) fn client(policy: &Policy, reference: &Reference) -> Result<RegistryClient> {
+pub(crate) fn client(
+    policy: &Policy,
+    reference: &Reference,
+    access: RegistryAccess,
+) -> Result<RegistryClient> {
     let settings = policy.registry(&reference.host);
     let read = |file: &PathBuf| {
         let bytes = read_regular(file, MAX_CA);
@@ -79,7 +83,8 @@ pub(crate) fn client(policy: &Policy, reference: &Reference) -> Result<RegistryC
     };
     let ca = settings.ca.as_ref().map(read).transpose()?;
     let http = RegistryHttp::new(policy, &reference.host, ca.as_deref())?;
-    RegistryClient::new(reference, settings, Arc::new(http), Arc::new(credential_files())).map_err(registry_error)
+    let client = RegistryClient::new(reference, access, settings, Arc::new(http), Arc::new(credential_files()));
+    client.map_err(registry_error)
 }
 
 /// The files that `docker login` and `podman login` write.

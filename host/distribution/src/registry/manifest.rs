@@ -11,11 +11,11 @@ use super::RegistryError;
 use crate::digest::BlobDigest;
 
 /// The media type of a manifest.
-pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The media type of an index.
 pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// The media type of a component.
-const COMPONENT: &str = "application/wasm";
+pub(crate) const COMPONENT: &str = "application/wasm";
 /// Those, and the one of older tools.
 const COMPONENTS: [&str; 2] = [COMPONENT, "application/vnd.wasm.content.layer.v1+wasm"];
 /// Largest component in bytes. The host loads no larger one.

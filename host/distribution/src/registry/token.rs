@@ -6,7 +6,7 @@ use toolbay_policy::text::one_line;
 use url::{Url, form_urlencoded};
 
 use super::challenge::Challenge;
-use super::{MAX_SHOWN, RegistryClient, RegistryError, RegistryRequest, read_body};
+use super::{MAX_SHOWN, RegistryAccess, RegistryClient, RegistryError, RegistryRequest, read_body};
 use crate::credentials::Credentials;
 
 /// Largest response of a token server, and of an error, in bytes.
@@ -37,7 +37,11 @@ impl RegistryClient {
             return Err(RegistryError::Refused("the `service` of the challenge is too long".to_owned()));
         }
         // The scope of the challenge is not used: this client knows what it needs.
-        let scope = format!("repository:{}:pull", self.reference.repository);
+        let actions = match self.access {
+            RegistryAccess::Pull => "pull",
+            RegistryAccess::Push => "pull,push",
+        };
+        let scope = format!("repository:{}:{actions}", self.reference.repository);
         let author = self.author(&url);
         let request = match credentials {
             Some(Credentials::IdentityToken(token)) => {
