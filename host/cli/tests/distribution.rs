@@ -67,7 +67,8 @@ impl TestRegistry {
         let manifest = manifest.to_string().into_bytes();
         let pinned = digest(&manifest);
         let mut content = self.content.lock().unwrap();
-        content.insert(format!("/v2/{name}/blobs/{}", digest(&layer)), ("application/wasm".to_owned(), layer));
+        content
+            .insert(format!("/v2/{name}/blobs/{}", digest(&layer)), ("application/wasm".to_owned(), layer));
         for tag in [tag, &pinned] {
             content.insert(format!("/v2/{name}/manifests/{tag}"), (MANIFEST.to_owned(), manifest.clone()));
         }
@@ -173,7 +174,9 @@ fn an_added_plugin_runs_from_the_lock_and_the_registry_is_not_asked_again() {
     let preview = folder.run(&["add", &reference, "--unsigned", "--dry-run", "--json"]).says(0, &[]).json();
     assert_eq!((&preview["added"], &preview["plugin"]), (&json!(false), &json!("text")));
     assert!(!folder.path("toolbay.lock").exists());
-    folder.run(&["add", &reference, "--unsigned"]).says(0, &[&pinned, "text__word_count", "not checked", "granted nothing"]);
+    folder
+        .run(&["add", &reference, "--unsigned"])
+        .says(0, &[&pinned, "text__word_count", "not checked", "granted nothing"]);
     let asked = registry.requests.lock().unwrap().len();
     folder.run(&["list"]).says(0, &["text__word_count"]);
     folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
@@ -231,7 +234,8 @@ fn a_refused_plugin_leaves_neither_a_component_nor_a_lock() {
     assert!(blobs(&folder).is_empty() && !folder.path("toolbay.lock").exists());
     folder.run(&["add", &registry.reference("acme/text:2"), "--unsigned"]).says(1, &["has no `2`"]);
     folder.run(&["add", "acme/text:1", "--unsigned"]).says(2, &["is no registry"]);
-    let error = folder.run(&["add", &registry.reference("acme/absent:1"), "--unsigned", "--json"]).says(1, &[]);
+    let error =
+        folder.run(&["add", &registry.reference("acme/absent:1"), "--unsigned", "--json"]).says(1, &[]);
     assert_eq!(error.json()["error"]["code"], "not_found");
     // What is no component is not locked.
     fs::write(folder.path("text.txt"), "not WebAssembly").unwrap();
@@ -265,7 +269,8 @@ fn a_pushed_component_is_added_elsewhere_and_its_tag_is_not_moved() {
     let (author, operator) = (registry.folder(), registry.folder());
     let reference = registry.reference("acme/text:1.0");
     let push = |guest: &str| author.run(&["push", &reference, guest, "--json"]);
-    let preview = author.run(&["push", &reference, guest_artifacts::PLUGIN_TEXT, "--dry-run", "--json"]).json();
+    let preview =
+        author.run(&["push", &reference, guest_artifacts::PLUGIN_TEXT, "--dry-run", "--json"]).json();
     assert!(registry.requests.lock().unwrap().is_empty());
     let pushed = push(guest_artifacts::PLUGIN_TEXT).says(0, &[]).json();
     assert_eq!((&pushed["status"], &pushed["manifest"]), (&json!("pushed"), &preview["manifest"]));
@@ -317,7 +322,10 @@ fn an_add_that_is_killed_leaves_a_whole_store_and_lock() {
     let (whole, after) = (begin.elapsed(), folder.read("toolbay.lock"));
     let reset = || {
         fs::write(folder.path("toolbay.lock"), &before).unwrap();
-        blobs(&folder).iter().filter(|blob| !kept.contains(blob)).for_each(|blob| fs::remove_file(blob).unwrap());
+        blobs(&folder)
+            .iter()
+            .filter(|blob| !kept.contains(blob))
+            .for_each(|blob| fs::remove_file(blob).unwrap());
     };
     for moment in 0..MOMENTS {
         reset();

@@ -158,7 +158,9 @@ fn read_config(path: &Path) -> Result<Option<CredentialConfig>, String> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     let config = serde_json::from_slice(&bytes);
-    config.map(Some).map_err(|error| format!("it is not JSON (line {}, column {})", error.line(), error.column()))
+    config
+        .map(Some)
+        .map_err(|error| format!("it is not JSON (line {}, column {})", error.line(), error.column()))
 }
 
 impl CredentialConfig {
@@ -214,7 +216,12 @@ async fn run_helper(name: &str, host: &str) -> Result<Option<Credentials>, Strin
     let failed = |error: &dyn fmt::Display| format!("the credential helper `{program}`: {error}");
     let run = async {
         let mut command = Command::new(&program);
-        command.arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+            .arg("get")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         let mut child = command.spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         if let Some(mut stdin) = stdin {
@@ -228,11 +235,13 @@ async fn run_helper(name: &str, host: &str) -> Result<Option<Credentials>, Strin
         Ok::<_, std::io::Error>((child.wait().await?.success(), answer))
     };
     let run = tokio::time::timeout(HELPER_TIMEOUT, run).await;
-    let (is_found, answer) = run.map_err(|_| failed(&"it did not answer in time"))?.map_err(|e| failed(&e))?;
+    let (is_found, answer) =
+        run.map_err(|_| failed(&"it did not answer in time"))?.map_err(|e| failed(&e))?;
     if !is_found {
         return Ok(None);
     }
-    let answer: HelperAnswer = serde_json::from_slice(&answer).map_err(|_| failed(&"its answer is not JSON"))?;
+    let answer: HelperAnswer =
+        serde_json::from_slice(&answer).map_err(|_| failed(&"its answer is not JSON"))?;
     let secret = SecretText(answer.secret);
     Ok(Some(match answer.username.as_str() {
         TOKEN_USER => Credentials::IdentityToken(secret),

@@ -51,7 +51,10 @@ impl FromStr for BlobDigest {
         if hex.len() == 64 && hex.bytes().all(is_digit) {
             return Ok(Self(hex.to_owned()));
         }
-        Err(format!("`{}` is no digest: write `sha256:` and 64 hex digits in lower case", one_line(text, 100)))
+        Err(format!(
+            "`{}` is no digest: write `sha256:` and 64 hex digits in lower case",
+            one_line(text, 100)
+        ))
     }
 }
 
@@ -76,7 +79,9 @@ mod tests {
         let empty = BlobDigest::of(b"");
         assert!(empty.to_string().starts_with("sha256:e3b0c442"), "{empty}");
         assert_eq!(empty.to_string().parse(), Ok(empty.clone()));
-        for text in ["", "sha256:", "sha512:00", empty.hex(), &empty.to_string().to_uppercase(), "sha256:../../x"] {
+        for text in
+            ["", "sha256:", "sha512:00", empty.hex(), &empty.to_string().to_uppercase(), "sha256:../../x"]
+        {
             assert!(text.parse::<BlobDigest>().is_err(), "{text}");
         }
     }

@@ -146,13 +146,15 @@ pub fn update<T, E: From<LockError>>(
 ) -> Result<T, E> {
     let failed = |message: String| LockError { path: path.to_path_buf(), line: None, message };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let guard = lock_folder(folder, wait).map_err(|error| failed(format!("its folder cannot be locked: {error}")))?;
+    let guard =
+        lock_folder(folder, wait).map_err(|error| failed(format!("its folder cannot be locked: {error}")))?;
     let mut plugins = read(path)?;
     let result = edit(&mut plugins)?;
     let entries = plugins.iter().map(|(id, plugin)| WrittenEntry { id: id.as_str(), plugin });
     let text = toml::to_string(&WrittenLock { version: VERSION, plugin: entries.collect() });
     let text = text.map_err(|error| failed(error.to_string()))?;
-    replace(path, folder, &format!("{HEAD}{text}")).map_err(|error| failed(format!("it cannot be written: {error}")))?;
+    replace(path, folder, &format!("{HEAD}{text}"))
+        .map_err(|error| failed(format!("it cannot be written: {error}")))?;
     drop(guard);
     Ok(result)
 }
@@ -171,7 +173,8 @@ fn read_text(path: &Path) -> io::Result<String> {
 
 /// Parses a lock. The error has the line, if it is known.
 fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
-    let is_marker = |line: &str| ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|marker| line.starts_with(marker));
+    let is_marker =
+        |line: &str| ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|marker| line.starts_with(marker));
     if let Some(at) = text.lines().position(is_marker) {
         let message = "it has a merge conflict: keep whole `[[plugin]]` tables, and remove the markers";
         return Err((Some(at + 1), message.to_owned()));

@@ -49,9 +49,7 @@ impl ComponentArtifact {
     pub fn new(component: Bytes, facts: &ComponentFacts) -> Self {
         let layer = BlobDigest::of(&component);
         let config = Bytes::from(config(&layer, facts).to_string());
-        let descriptor = |media_type: &str, digest: &BlobDigest, bytes: &Bytes| {
-            json!({"mediaType": media_type, "digest": digest, "size": bytes.len()})
-        };
+        let descriptor = |media_type: &str, digest: &BlobDigest, bytes: &Bytes| json!({"mediaType": media_type, "digest": digest, "size": bytes.len()});
         let config_digest = BlobDigest::of(&config);
         let mut of_layer = descriptor(COMPONENT, &layer, &component);
         put(&mut of_layer, "annotations", json!({"org.opencontainers.image.title": facts.title}));

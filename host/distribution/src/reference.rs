@@ -65,7 +65,9 @@ impl FromStr for Reference {
             None => (path, None),
         };
         if repository.len() > MAX_REPOSITORY || !repository.split('/').all(is_path_component) {
-            return Err(bad("the repository is not in lower case, or has an empty or invalid part".to_owned()));
+            return Err(bad(
+                "the repository is not in lower case, or has an empty or invalid part".to_owned()
+            ));
         }
         if !tag.as_deref().is_none_or(is_tag) {
             return Err(bad("the tag is invalid".to_owned()));

@@ -24,8 +24,8 @@ use url::Url;
 
 use self::challenge::Challenge;
 pub(crate) use self::manifest::{COMPONENT, MANIFEST};
-use self::manifest::{INDEX, Manifest};
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
+use self::manifest::{INDEX, Manifest};
 pub use self::push::PushOutcome;
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, Credentials};
@@ -177,13 +177,15 @@ impl RegistryClient {
             Err(RegistryError::Failed(format!("it took longer than {}", show_duration(TRANSFER_TIMEOUT))))
         });
         stored.map_err(|error| match error {
-            RegistryError::Refused(why) => RegistryError::Refused(format!("the blob {layer} is refused: {why}")),
+            RegistryError::Refused(why) => {
+                RegistryError::Refused(format!("the blob {layer} is refused: {why}"))
+            }
             RegistryError::Failed(why) => {
                 RegistryError::Failed(format!("the blob {layer} was not downloaded: {why}"))
             }
-            other @ (RegistryError::NotFound(_) | RegistryError::Unauthorized(_) | RegistryError::Storage(_)) => {
-                other
-            }
+            other @ (RegistryError::NotFound(_)
+            | RegistryError::Unauthorized(_)
+            | RegistryError::Storage(_)) => other,
         })
     }
 
@@ -304,7 +306,8 @@ impl RegistryClient {
     async fn answer_challenge(&self, response: &ConnectorResponse) -> Result<(), RegistryError> {
         let headers = response.headers.iter().filter(|(name, _)| name == "www-authenticate");
         let challenges: Vec<Challenge> = headers.flat_map(|(_, value)| Challenge::parse_all(value)).collect();
-        let credentials = self.credentials.find(&self.reference).await.map_err(RegistryError::Unauthorized)?;
+        let credentials =
+            self.credentials.find(&self.reference).await.map_err(RegistryError::Unauthorized)?;
         let token = challenges.iter().find(|one| one.is("bearer"));
         let basic = challenges.iter().any(|one| one.is("basic"));
         let value = match (token, credentials) {
@@ -314,7 +317,8 @@ impl RegistryClient {
             }
             (None, Some(Credentials::Password(password))) if basic => password.basic(),
             (None, Some(_)) => {
-                let why = format!("`{}` asks for credentials of a kind that is not known", self.reference.host);
+                let why =
+                    format!("`{}` asks for credentials of a kind that is not known", self.reference.host);
                 return Err(RegistryError::Unauthorized(why));
             }
             (None, None) => return Err(self.unauthorized()),
@@ -342,7 +346,9 @@ impl RegistryClient {
             200 => Ok(response),
             401 | 403 => Err(self.unauthorized()),
             404 => Err(RegistryError::NotFound(format!("`{host}` has no `{name}` in `{repository}`"))),
-            status => Err(RegistryError::Failed(format!("`{host}` answered with status {status} for `{name}`"))),
+            status => {
+                Err(RegistryError::Failed(format!("`{host}` answered with status {status} for `{name}`")))
+            }
         }
     }
 }
@@ -384,8 +390,7 @@ async fn store_body(
     let (mut body, mut done) = (response.body, 0);
     loop {
         let part = tokio::time::timeout(STALL_TIMEOUT, body.next()).await;
-        let stalled =
-            |_| RegistryError::Failed(format!("nothing came for {}", show_duration(STALL_TIMEOUT)));
+        let stalled = |_| RegistryError::Failed(format!("nothing came for {}", show_duration(STALL_TIMEOUT)));
         let Some(part) = part.map_err(stalled)? else { break };
         let part = part.map_err(RegistryError::Failed)?;
         done += part.len() as u64;

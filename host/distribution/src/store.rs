@@ -141,7 +141,10 @@ impl BlobWriter {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.written = self.written.saturating_add(bytes.len() as u64);
         if self.written > self.size {
-            return Err(StoreError::Mismatch(format!("it has more than the {} bytes of its descriptor", self.size)));
+            return Err(StoreError::Mismatch(format!(
+                "it has more than the {} bytes of its descriptor",
+                self.size
+            )));
         }
         self.hasher.update(bytes);
         self.file.write_all(bytes).map_err(|error| self.store.failed(error))
@@ -177,8 +180,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::new(dir.path().join("store"));
         let digest = BlobDigest::of(b"abc");
-        let entries = |folder: &str| std::fs::read_dir(dir.path().join("store").join(folder)).unwrap().count();
-        for (bytes, size, part) in [(&b"ab"[..], 3, "after 2 of 3"), (b"abcd", 3, "more than"), (b"abd", 3, "digest")] {
+        let entries =
+            |folder: &str| std::fs::read_dir(dir.path().join("store").join(folder)).unwrap().count();
+        for (bytes, size, part) in
+            [(&b"ab"[..], 3, "after 2 of 3"), (b"abcd", 3, "more than"), (b"abd", 3, "digest")]
+        {
             let mut writer = store.writer(size).unwrap();
             let stored = writer.write(bytes).and_then(|()| writer.commit(&digest));
             let error = stored.unwrap_err().to_string();

@@ -94,9 +94,18 @@ mod tests {
         ] {
             assert_eq!(RegistryHost::parse(text).map(|host| host.is_loopback()), Ok(loopback), "{text}");
         }
-        for text in
-            ["", "acme", "Registry.example", "registry.example:443", "a.b/c", "u@a.b", "a b.c", "a.b?x", "a.b#x", ":80"]
-        {
+        for text in [
+            "",
+            "acme",
+            "Registry.example",
+            "registry.example:443",
+            "a.b/c",
+            "u@a.b",
+            "a b.c",
+            "a.b?x",
+            "a.b#x",
+            ":80",
+        ] {
             assert!(RegistryHost::parse(text).is_err(), "{text}");
         }
     }

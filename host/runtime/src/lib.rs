@@ -52,8 +52,8 @@ mod pages {
 }
 
 pub use capability::clock::Clock;
-pub use capability::http::registry::RegistryHttp;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
+pub use capability::http::registry::RegistryHttp;
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
 pub use error::{HostError, LoadError};

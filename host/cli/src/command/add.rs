@@ -52,7 +52,9 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         signer: Signer::None,
     };
     check_free(args, &id, &paths.read()?, Some(&plugin), asked.replace)?;
-    locked::fetch_layer(&client, (id.as_str(), &plugin), &paths.store).await.map_err(locked::registry_error)?;
+    locked::fetch_layer(&client, (id.as_str(), &plugin), &paths.store)
+        .await
+        .map_err(locked::registry_error)?;
     locked::store_bytes(&paths.store, found.bytes).await?;
     let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     let loaded = host.load_file(id.clone(), &paths.store.path(&plugin.layer)).await;
@@ -102,7 +104,9 @@ fn check_free(
         return taken(why, "give the new one another id with `--as ID`, or remove the file");
     }
     match (locked.get(id), new) {
-        (Some(old), Some(new)) if !replace && (&old.source, &old.manifest) != (&new.source, &new.manifest) => {
+        (Some(old), Some(new))
+            if !replace && (&old.source, &old.manifest) != (&new.source, &new.manifest) =>
+        {
             let why = format!("the lock has another `{id}`: {}@{}", old.source, old.manifest);
             taken(why, "to replace it, write `--replace`; to keep both, name an id with `--as ID`")
         }
@@ -177,5 +181,9 @@ pub(super) fn origin_facts(plugin: &LockedPlugin) -> [(&'static str, String); 3]
     let signer = match plugin.signer {
         Signer::None => "none: its signature was not checked".to_owned(),
     };
-    [("source", format!("{}{tag}", plugin.source)), ("manifest", plugin.manifest.to_string()), ("signer", signer)]
+    [
+        ("source", format!("{}{tag}", plugin.source)),
+        ("manifest", plugin.manifest.to_string()),
+        ("signer", signer),
+    ]
 }

@@ -83,13 +83,15 @@ pub(crate) fn client(
     };
     let ca = settings.ca.as_ref().map(read).transpose()?;
     let http = RegistryHttp::new(policy, &reference.host, ca.as_deref())?;
-    let client = RegistryClient::new(reference, access, settings, Arc::new(http), Arc::new(credential_files()));
+    let client =
+        RegistryClient::new(reference, access, settings, Arc::new(http), Arc::new(credential_files()));
     client.map_err(registry_error)
 }
 
 /// The files that `docker login` and `podman login` write.
 fn credential_files() -> CredentialFiles {
-    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set =
+        |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = |below: &str| std::env::home_dir().map(|home| home.join(below));
     let containers = |dir: PathBuf| dir.join("containers/auth.json");
     let docker = set("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use toolbay::distribution::digest::BlobDigest;
 use toolbay::distribution::pack::{ComponentArtifact, ComponentFacts};
 use toolbay::distribution::reference::Reference;
 use toolbay::distribution::registry::{PushOutcome, RegistryAccess};
@@ -27,9 +28,15 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
     let policy = setup::policy(args)?;
     let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
     let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
-    let (_, info) = loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{plugin}`: {problem}")))?;
+    let (_, info) =
+        loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{plugin}`: {problem}")))?;
     let path = info.file.as_deref().unwrap_or(file);
     let bytes = read_regular(path, MAX_COMPONENT_BYTES).with_context(|| format!("`{}`", path.display()))?;
+    if BlobDigest::of(&bytes).hex() != &*info.digest {
+        let why =
+            format!("`{plugin}`: the `plugin.toml` beside it is not part of the file, and would be missing");
+        return Err(CommandError::new("not_packed", why).into());
+    }
     let parts = ComponentParts::parse(&bytes)?;
     let size = bytes.len() as u64;
     let artifact = ComponentArtifact::new(bytes.into(), &facts(path, info.about.as_ref(), parts)?);

@@ -151,7 +151,9 @@ impl TransferProgress {
         let head = " Downloading ";
         let text = format!("{}: {} of {}", self.name, format::size(done), format::size(self.size));
         let text = cut(&text, width.saturating_sub(head.len() + 1));
-        stderr::write_progress(&output::style_for_stderr(&format!(" {SUCCESS}Downloading{SUCCESS:#} {text}")));
+        stderr::write_progress(&output::style_for_stderr(&format!(
+            " {SUCCESS}Downloading{SUCCESS:#} {text}"
+        )));
     }
 }
 

@@ -89,7 +89,10 @@ mod tests {
         };
         for (header, expected) in [
             (r#"Basic realm="a b""#, "basic realm=a b"),
-            (r#"Bearer realm="https://a/t",service="s",scope="x,y""#, "bearer realm=https://a/t scope=x,y service=s"),
+            (
+                r#"Bearer realm="https://a/t",service="s",scope="x,y""#,
+                "bearer realm=https://a/t scope=x,y service=s",
+            ),
             (r#"Basic realm=x, BEARER realm="y""#, "basic realm=x; bearer realm=y"),
             (r#"Bearer realm="a", realm="b""#, "bearer realm=a"),
             (r#"Bearer realm="a\"b""#, "bearer realm=a\"b"),

@@ -2,8 +2,6 @@
 //! manifest for WebAssembly (OCI image specification 1.1). Artifacts of other tools have other configurations and
 //! annotations, which do not matter here.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 use toolbay_policy::text::one_line;
 
@@ -39,8 +37,6 @@ pub struct ComponentManifest {
     pub layer: BlobDigest,
     /// Its size in bytes, at most [`MAX_LAYER`].
     pub size: u64,
-    /// The publisher's annotations. Nothing relies on them.
-    pub annotations: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -50,8 +46,6 @@ struct ManifestDocument {
     media_type: Option<String>,
     layers: Option<Vec<Descriptor>>,
     manifests: Option<Vec<Descriptor>>,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -78,21 +72,24 @@ impl Manifest {
             refused(format!("it is no OCI manifest (line {}, column {})", error.line(), error.column()))
         })?;
         if document.schema_version != 2 {
-            return Err(refused(format!("it has `schemaVersion` {}, and 2 is known", document.schema_version)));
+            return Err(refused(format!(
+                "it has `schemaVersion` {}, and 2 is known",
+                document.schema_version
+            )));
         }
         let said = content_type.map(|text| text.split(';').next().unwrap_or(text).trim());
         // One document must not be a manifest for one reader and an index for another (CVE-2021-41190).
         let media_type = match (document.media_type.as_deref(), said) {
             (Some(inside), Some(said)) if inside != said => {
                 let (inside, said) = (one_line(inside, 100), one_line(said, 100));
-                return Err(refused(format!("it says that it is `{inside}`, and the registry says `{said}`")));
+                return Err(refused(format!(
+                    "it says that it is `{inside}`, and the registry says `{said}`"
+                )));
             }
             (inside, said) => inside.or(said).unwrap_or_default(),
         };
         match (media_type, document.layers, document.manifests) {
-            (MANIFEST, Some(layers), None) => {
-                component(&layers, document.annotations.unwrap_or_default()).map(Self::Component)
-            }
+            (MANIFEST, Some(layers), None) => component(&layers).map(Self::Component),
             (INDEX, None, Some(manifests)) => wasm_manifest(&manifests).map(Self::Index),
             (MANIFEST | INDEX, ..) => Err("it is both a manifest and an index, or neither".to_owned()),
             (other, ..) => Err(format!("`{}` is no OCI manifest", one_line(other, 100))),
@@ -101,7 +98,7 @@ impl Manifest {
     }
 }
 
-fn component(layers: &[Descriptor], annotations: BTreeMap<String, String>) -> Result<ComponentManifest, String> {
+fn component(layers: &[Descriptor]) -> Result<ComponentManifest, String> {
     check_count(layers.len())?;
     let mut components = layers.iter().filter(|layer| COMPONENTS.contains(&layer.media_type.as_str()));
     let (Some(layer), None) = (components.next(), components.next()) else {
@@ -113,7 +110,7 @@ fn component(layers: &[Descriptor], annotations: BTreeMap<String, String>) -> Re
     if layer.size > MAX_LAYER {
         return Err(format!("the component has {} bytes, and the limit is {MAX_LAYER}", layer.size));
     }
-    Ok(ComponentManifest { layer: layer.digest.parse()?, size: layer.size, annotations })
+    Ok(ComponentManifest { layer: layer.digest.parse()?, size: layer.size })
 }
 
 /// The only manifest of an index, or the only one for WebAssembly.

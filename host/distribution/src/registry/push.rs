@@ -61,7 +61,8 @@ impl RegistryClient {
     /// The digest of what a tag leads to now; `None` if there is no such tag.
     async fn tagged(&self, tag: &str) -> Result<Option<BlobDigest>, RegistryError> {
         let accept = vec![("accept".to_owned(), format!("{MANIFEST}, {INDEX}"))];
-        let response = self.exchange("GET", self.url(&format!("manifests/{tag}"))?, accept, Bytes::new()).await?;
+        let response =
+            self.exchange("GET", self.url(&format!("manifests/{tag}"))?, accept, Bytes::new()).await?;
         if response.status == 404 {
             return Ok(None);
         }
@@ -93,13 +94,20 @@ impl RegistryClient {
         };
         if !self.is_own(&url) || !url.username().is_empty() || url.password().is_some() {
             let origin = one_line(&url.origin().ascii_serialization(), MAX_SHOWN);
-            return Err(RegistryError::Refused(format!("`{host}` wants the upload at `{origin}`, which gets none")));
+            return Err(RegistryError::Refused(format!(
+                "`{host}` wants the upload at `{origin}`, which gets none"
+            )));
         }
         Ok(url)
     }
 
     /// Refuses a response with another status.
-    fn expect(&self, response: &ConnectorResponse, accepted: &[u16], what: &str) -> Result<(), RegistryError> {
+    fn expect(
+        &self,
+        response: &ConnectorResponse,
+        accepted: &[u16],
+        what: &str,
+    ) -> Result<(), RegistryError> {
         match response.status {
             status if accepted.contains(&status) => Ok(()),
             401 | 403 => Err(self.unauthorized()),

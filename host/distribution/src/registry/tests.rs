@@ -30,7 +30,10 @@ impl RegistryTransport for FakeRegistry {
         let mut url = request.url.clone();
         url.set_query(None);
         let is_known = request.headers.iter().any(|(name, _)| name == "authorization");
-        let challenge = self.challenge.clone().filter(|_| !is_known && url.as_str().starts_with(HOST) && url.path() != "/token");
+        let challenge = self
+            .challenge
+            .clone()
+            .filter(|_| !is_known && url.as_str().starts_with(HOST) && url.path() != "/token");
         let response = challenge.or_else(|| self.responses.get(url.as_str()).cloned());
         self.requests.lock().push(request);
         let (status, headers, body) = response.unwrap_or((404, Vec::new(), Vec::new()));
@@ -66,7 +69,10 @@ impl FakeRegistry {
     fn new() -> Self {
         let mut registry = Self::default();
         registry.put_manifest("1.0", &manifest(&json!([descriptor(LAYER)])).to_string(), MANIFEST);
-        registry.put(&format!("{HOST}/v2/acme/hash/blobs/{}", BlobDigest::of(LAYER)), (200, Vec::new(), LAYER.to_vec()));
+        registry.put(
+            &format!("{HOST}/v2/acme/hash/blobs/{}", BlobDigest::of(LAYER)),
+            (200, Vec::new(), LAYER.to_vec()),
+        );
         registry
     }
 
@@ -112,7 +118,11 @@ fn client(
 }
 
 /// Pulls `acme/hash:1.0`. Returns the error, after checking that nothing was stored.
-async fn pull_as(registry: FakeRegistry, credentials: Option<Credentials>, settings: RegistrySettings) -> (Arc<FakeRegistry>, Result<(), String>) {
+async fn pull_as(
+    registry: FakeRegistry,
+    credentials: Option<Credentials>,
+    settings: RegistrySettings,
+) -> (Arc<FakeRegistry>, Result<(), String>) {
     let registry = Arc::new(registry);
     let client = client(&registry, "registry.example/acme/hash:1.0", settings, credentials);
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +150,8 @@ async fn a_component_is_pulled_by_a_tag_and_by_its_digest() {
     assert_eq!(pull(FakeRegistry::new()).await, Ok(()));
     let registry = Arc::new(FakeRegistry::new());
     let settings = RegistrySettings::default;
-    let by_tag = client(&registry, "registry.example/acme/hash:1.0", settings(), None).resolve().await.unwrap();
+    let by_tag =
+        client(&registry, "registry.example/acme/hash:1.0", settings(), None).resolve().await.unwrap();
     let pinned = format!("registry.example/acme/hash:gone@{}", by_tag.digest);
     assert_eq!(client(&registry, &pinned, settings(), None).resolve().await.unwrap(), by_tag);
     let absent = client(&registry, "registry.example/acme/hash:2", settings(), None).resolve().await;
@@ -165,7 +176,8 @@ async fn content_that_differs_from_its_digest_or_header_is_refused() {
     // A registry that sends another document for a digest.
     let mut lying = registry;
     lying.put(&format!("{HOST}/v2/acme/hash/manifests/{digest}"), (200, Vec::new(), other.into_bytes()));
-    let error = client(&Arc::new(lying), &pinned, RegistrySettings::default(), None).resolve().await.unwrap_err();
+    let error =
+        client(&Arc::new(lying), &pinned, RegistrySettings::default(), None).resolve().await.unwrap_err();
     assert!(error.to_string().contains("its content has the digest"), "{error}");
     let mut header = FakeRegistry::new();
     let said = headers(&[("content-type", MANIFEST), ("docker-content-digest", "sha256:0")]);
@@ -242,7 +254,8 @@ async fn an_index_is_followed_once_to_the_manifest_for_webassembly() {
         json!({"mediaType": media_type, "digest": BlobDigest::of(text.as_bytes()), "size": text.len(),
             "platform": {"architecture": architecture, "os": "wasip2"}})
     };
-    let index = |entries: Value| json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
+    let index =
+        |entries: Value| json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
     let nested = index(json!([entry("wasm", MANIFEST, &inner)]));
     let other = manifest(&json!([])).to_string();
     for (entries, expected) in [
@@ -279,7 +292,9 @@ async fn a_blob_redirect_is_followed_without_credentials_and_only_over_https() {
     let (registry, pulled) = pull_as(registry, Some(password()), RegistrySettings::default()).await;
     assert_eq!(pulled, Ok(()));
     let basic = "Basic dTpw".to_owned();
-    assert!(registry.authorizations().iter().all(|sent| *sent == ("registry.example".to_owned(), basic.clone())));
+    assert!(
+        registry.authorizations().iter().all(|sent| *sent == ("registry.example".to_owned(), basic.clone()))
+    );
     let last = registry.requests.lock().last().unwrap().clone();
     assert_eq!((last.author, last.headers), (UrlAuthor::Registry, Vec::new()));
     for (location, part) in [
@@ -312,11 +327,13 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
         registry.put(realm, (200, Vec::new(), br#"{"token": "t"}"#.to_vec()));
         registry
     };
-    let listed = || RegistrySettings { realm: vec!["https://auth.example".to_owned()], ..RegistrySettings::default() };
+    let listed =
+        || RegistrySettings { realm: vec!["https://auth.example".to_owned()], ..RegistrySettings::default() };
     let sent = |host: &str, value: &str| (host.to_owned(), value.to_owned());
-    for (realm, settings) in
-        [("https://registry.example/token", RegistrySettings::default()), ("https://auth.example/token", listed())]
-    {
+    for (realm, settings) in [
+        ("https://registry.example/token", RegistrySettings::default()),
+        ("https://auth.example/token", listed()),
+    ] {
         let (registry, pulled) = pull_as(challenged(realm), Some(password()), settings).await;
         assert_eq!(pulled, Ok(()), "{realm}");
         let host = Url::parse(realm).unwrap().host_str().unwrap().to_owned();
@@ -336,13 +353,15 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
         ("https://u@registry.example/token", "user name"),
         ("nonsense", "no URL"),
     ] {
-        let (registry, pulled) = pull_as(challenged(realm), Some(password()), RegistrySettings::default()).await;
+        let (registry, pulled) =
+            pull_as(challenged(realm), Some(password()), RegistrySettings::default()).await;
         let error = pulled.unwrap_err();
         assert!(error.contains(part), "{realm}: {error}");
         assert!(registry.authorizations().is_empty(), "{realm}");
     }
     // Without credentials, a token of another host is anonymous.
-    let (registry, pulled) = pull_as(challenged("https://auth.example/token"), None, RegistrySettings::default()).await;
+    let (registry, pulled) =
+        pull_as(challenged("https://auth.example/token"), None, RegistrySettings::default()).await;
     assert_eq!(pulled, Ok(()));
     assert!(registry.authorizations().iter().all(|one| *one == sent("registry.example", "Bearer t")));
     assert_eq!(registry.requests.lock()[1].author, UrlAuthor::Registry);
@@ -385,7 +404,13 @@ async fn push(registry: FakeRegistry, tag: &str) -> (Arc<FakeRegistry>, Result<P
     let transport = Arc::clone(&registry) as Arc<dyn RegistryTransport>;
     let reference = format!("registry.example/acme/hash{tag}").parse().unwrap();
     let credentials = Arc::new(FakeCredentials(Some(password())));
-    let client = RegistryClient::new(&reference, RegistryAccess::Push, RegistrySettings::default(), transport, credentials);
+    let client = RegistryClient::new(
+        &reference,
+        RegistryAccess::Push,
+        RegistrySettings::default(),
+        transport,
+        credentials,
+    );
     let pushed = client.unwrap().push(&artifact()).await.map_err(|error| error.to_string());
     (registry, pushed)
 }

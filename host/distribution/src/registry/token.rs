@@ -64,9 +64,7 @@ impl RegistryClient {
         match response.status {
             200 => parse_token(&read_body(response, MAX_BODY).await?),
             401 | 403 => Err(self.unauthorized()),
-            status => {
-                Err(RegistryError::Failed(format!("the token server answered with status {status}")))
-            }
+            status => Err(RegistryError::Failed(format!("the token server answered with status {status}"))),
         }
     }
 
@@ -74,7 +72,8 @@ impl RegistryClient {
     fn realm(&self, challenge: &Challenge, has_credentials: bool) -> Result<Url, RegistryError> {
         let (host, text) = (&self.reference.host, challenge.parameter("realm").unwrap_or_default());
         let shown = one_line(text, MAX_SHOWN);
-        let refused = |why: &str| Err(RegistryError::Refused(format!("the realm `{shown}` of `{host}` {why}")));
+        let refused =
+            |why: &str| Err(RegistryError::Refused(format!("the realm `{shown}` of `{host}` {why}")));
         let Some(url) = Url::parse(text).ok().filter(|_| text.len() <= MAX_TEXT) else {
             return refused("is no URL");
         };
@@ -99,6 +98,7 @@ fn parse_token(body: &[u8]) -> Result<String, RegistryError> {
     let bad = || RegistryError::Refused("the token server sent no token".to_owned());
     let document: TokenDocument = serde_json::from_slice(body).map_err(|_| bad())?;
     let token = document.token.or(document.access_token).ok_or_else(bad)?;
-    let is_sound = (1..=MAX_TOKEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_sound =
+        (1..=MAX_TOKEN).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic());
     if is_sound { Ok(token) } else { Err(bad()) }
 }

@@ -27,7 +27,9 @@ use crate::output::OutputSettings;
 use crate::permission::{self, Action, Permissions};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
 use crate::rule::GrantRule as _;
-use crate::schema::{AbsolutePath, PluginKey, ProgramName, RegistryKey, SecretName, ServerName, ServiceName, ToolKey};
+use crate::schema::{
+    AbsolutePath, PluginKey, ProgramName, RegistryKey, SecretName, ServerName, ServiceName, ToolKey,
+};
 use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
 

@@ -46,7 +46,8 @@ pub(super) fn resolve_all(
     }
     let mut registries = BTreeMap::new();
     for (name, section) in sections {
-        let (host, settings) = section.resolve(&name, base).map_err(nest_under(["registry", name.as_str()]))?;
+        let (host, settings) =
+            section.resolve(&name, base).map_err(nest_under(["registry", name.as_str()]))?;
         registries.insert(host, settings);
     }
     Ok(registries)
@@ -56,9 +57,11 @@ impl RegistrySection {
     fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistrySettings), String> {
         let host = RegistryHost::parse(name)?;
         if self.plain_http && !host.is_loopback() {
-            return Err("`plain_http` holds on this machine only: a network could read and change what it carries; \
+            return Err(
+                "`plain_http` holds on this machine only: a network could read and change what it carries; \
                         give the registry a certificate, and name it with `ca`"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         if self.plain_http && self.ca.is_some() {
             return Err("`ca` has no effect with `plain_http`: remove one of them".to_owned());

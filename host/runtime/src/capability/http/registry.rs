@@ -54,14 +54,16 @@ impl RegistryHttp {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(&target, &url, headers, body).map_err(to_connector_error)?;
         let host = &self.host;
-        let hint = |net: IpNet| format!("write in the policy: [registry.\"{host}\"] net_private = [\"{net}\"]");
+        let hint =
+            |net: IpNet| format!("write in the policy: [registry.\"{host}\"] net_private = [\"{net}\"]");
         let named = OperatorTarget {
             target: &target,
             private: &self.private,
             grants_written: author == UrlAuthor::Operator,
             hint: &hint,
         };
-        let sent = self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
+        let sent =
+            self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
         to_connector_response(sent.map_err(to_connector_error)?)
     }
 }
@@ -83,10 +85,17 @@ mod tests {
         let policy = Policy::deny_all(Path::new("/srv"));
         let host = RegistryHost::parse("registry.example").unwrap();
         let registry = RegistryHttp::new(&policy, &host, None).unwrap();
-        for url in ["https://127.0.0.1:1/", "https://10.0.0.1/", "https://169.254.169.254/", "https://[::1]/", "https://localhost/"] {
+        for url in [
+            "https://127.0.0.1:1/",
+            "https://10.0.0.1/",
+            "https://169.254.169.254/",
+            "https://[::1]/",
+            "https://localhost/",
+        ] {
             let (method, author) = ("GET", UrlAuthor::Registry);
             let url = url.parse().unwrap();
-            let request = RegistryRequest { method, url, author, headers: Vec::new(), body: bytes::Bytes::new() };
+            let request =
+                RegistryRequest { method, url, author, headers: Vec::new(), body: bytes::Bytes::new() };
             let error = registry.send(request.clone()).await.unwrap_err();
             assert!(matches!(&error, ConnectorError::Denied(why) if why.contains("[registry.")), "{error}");
         }

@@ -281,7 +281,9 @@ fn check_locked(
 /// Says what to do about a locked component that is not in the store.
 fn missing_blob(error: LoadError, is_locked: bool) -> LoadError {
     match error {
-        LoadError::Unreadable(error) if is_locked && error.kind() == ErrorKind::NotFound => LoadError::MissingBlob,
+        LoadError::Unreadable(error) if is_locked && error.kind() == ErrorKind::NotFound => {
+            LoadError::MissingBlob
+        }
         other => other,
     }
 }
