@@ -50,10 +50,8 @@ STATES = {}
 
 
 def tools():
-    if MODE == "many":
-        return [tool(f"tool_{n}") for n in range(6000)]
-    if MODE == "large":
-        return [tool(f"tool_{n}") for n in range(129)]
+    if MODE in ("large", "many"):
+        return [tool(f"tool_{n}") for n in range(129 if MODE == "large" else 6000)]
     if MODE == "bad-tools":
         deep = {}
         for _ in range(200):

@@ -52,15 +52,15 @@ impl Home {
     fn new(policy: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = Self { dir };
-        for folder in ["work/notes", "plugins", ".config/toolbay"] {
+        for folder in ["project/notes", "plugins", ".config/toolbay"] {
             std::fs::create_dir_all(home.path(folder)).unwrap();
         }
         for (name, file) in PLUGINS {
             std::fs::copy(file, home.path("plugins").join(format!("{name}.wasm"))).unwrap();
         }
-        let policy = format!("version = 1\nworkspace = \"{}\"\n{policy}", home.path("work").display());
+        let policy = format!("version = 1\nworkspace = \"{}\"\n{policy}", home.path("project").display());
         std::fs::write(home.path(".config/toolbay/toolbay.toml"), policy).unwrap();
-        std::fs::write(home.path("work/notes/plan.md"), "# Plan\n").unwrap();
+        std::fs::write(home.path("project/notes/plan.md"), "# Plan\n").unwrap();
         // Compiles the plugins: progress is not part of a snapshot.
         home.command("toolbay list").output().unwrap();
         home
@@ -74,7 +74,7 @@ impl Home {
     fn command(&self, line: &str) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(self.path("work")).env_clear();
+        command.args(["-c", line]).current_dir(self.path("project")).env_clear();
         command.env("PATH", format!("{}:/usr/bin:/bin", program.display())).env("HOME", self.dir.path());
         command.env("USER", "me").env("TERM", "xterm").env("NO_COLOR", "1").env("LANG", "C.UTF-8");
         command.env("TOOLBAY_PLUGINS", self.path("plugins"));
@@ -114,7 +114,7 @@ impl Home {
              os.makedirs(os.path.dirname(out), exist_ok=True)\nshutil.copy({:?}, out)\n",
             guest_artifacts::PLUGIN_TEXT
         );
-        std::fs::write(self.path("work/text/vendor/toolbay/build.py"), script).unwrap();
+        std::fs::write(self.path("project/text/vendor/toolbay/build.py"), script).unwrap();
     }
 
     /// Replaces what differs from machine to machine.
@@ -353,7 +353,7 @@ fn records() -> String {
 
 #[test]
 fn log() {
-    let prepare = |home: &Home| std::fs::write(home.path("work/audit.jsonl"), records()).unwrap();
+    let prepare = |home: &Home| std::fs::write(home.path("project/audit.jsonl"), records()).unwrap();
     let steps = [
         "toolbay log --audit audit.jsonl",
         "toolbay log --audit audit.jsonl --failed --limit 1",
@@ -367,9 +367,9 @@ fn log() {
 fn policy_check() {
     let prepare = |home: &Home| {
         let policy = "version = 1\n\n[plugins.files.grnt]\nfs_read = []\n";
-        std::fs::write(home.path("work/wrong.toml"), policy).unwrap();
+        std::fs::write(home.path("project/wrong.toml"), policy).unwrap();
         let policy = "version = 1\n\n[plugins.fils.grant]\nfs_read = []\n";
-        std::fs::write(home.path("work/name.toml"), policy).unwrap();
+        std::fs::write(home.path("project/name.toml"), policy).unwrap();
     };
     let steps = [
         "toolbay policy check wrong.toml",
@@ -425,7 +425,7 @@ fn switches() {
 
 #[test]
 fn check_diff_and_docs() {
-    let prepare = |home: &Home| std::fs::write(home.path("work/junk.wasm"), "junk").unwrap();
+    let prepare = |home: &Home| std::fs::write(home.path("project/junk.wasm"), "junk").unwrap();
     let steps = [
         "toolbay check text files junk.wasm",
         "toolbay diff text hash",
@@ -471,7 +471,7 @@ fn serve() {
             message(r#""method": "notifications/initialized""#),
             message(r#""id": 2, "method": "tools/list""#),
         ];
-        std::fs::write(home.path("work/requests"), requests.concat()).unwrap();
+        std::fs::write(home.path("project/requests"), requests.concat()).unwrap();
     };
     let steps = ["toolbay serve < requests > answers", "toolbay serve --http nonsense"].map(Step::from);
     check_prepared("serve", "[plugins.fils.grant]\nfs_read = []\n", prepare, &steps);

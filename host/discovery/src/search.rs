@@ -1,6 +1,6 @@
 //! Full-text search over tools: BM25F over weighted fields (name, description, search hint, tags, parameter names), with
-//! stems, synonyms and related words. Tools that perform the action of the query come first. A hit with a score far below the best is dropped, a word that most tools share finds
-//! none, and an exact name is the only hit.
+//! stems, synonyms and related words. Tools that perform the action of the query are preferred. A hit with a score far
+//! below the best is dropped, a word that most tools share finds none, and an exact name is the only hit.
 //!
 //! An index has the words of all tools of a catalog and is built once for each catalog. Each search passes the tools to
 //! include. All other tools are left out of every statistic, so that a tool that the caller must not see does not

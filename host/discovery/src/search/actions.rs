@@ -7,11 +7,11 @@
 //! | `show the label` | read |
 //! | `comment on an issue` | none, so a tool that creates something is preferred |
 
-use super::words::{is_stop_word, stem, words};
+use super::words::{is_stop_word, singular, stem, words};
 
-/// Whether an action changes something.
+/// Whether an action or a tool changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
+pub(super) enum Effect {
     Reads,
     Changes,
 }
@@ -103,7 +103,7 @@ impl Actions {
             asked = Self(asked.0 | read.0 | list.0);
         }
         if asked.0 & read.0 != 0 && asked.0 & list.0 != 0 {
-            // `Show the labels` asks for a list, `show the label` for one. The noun is at most the second word.
+            // `Show the labels` asks for a list, `show the label` for one.
             let unwanted = if names_several(query) { read } else { list };
             asked = Self(asked.0 & !unwanted.0);
         }
@@ -123,10 +123,9 @@ impl Actions {
         self.intersects(Self::of_word("creat"))
     }
 
-    /// Whether a tool that only reads, or one that may change something, can perform one of them.
-    pub(super) fn fit(self, read_only: bool) -> bool {
-        let wanted = if read_only { Effect::Reads } else { Effect::Changes };
-        VERBS.iter().enumerate().any(|(at, (effect, _))| *effect == wanted && self.0 >> at & 1 == 1)
+    /// Whether one of them has this effect.
+    pub(super) fn have(self, effect: Effect) -> bool {
+        VERBS.iter().enumerate().any(|(at, (of_verb, _))| *of_verb == effect && self.0 >> at & 1 == 1)
     }
 }
 
@@ -138,9 +137,7 @@ fn names_several(query: &str) -> bool {
         let stem = stem(word);
         !is_stop_word(&stem) && Actions::of_word(&stem).is_empty()
     };
-    let is_plural = |word: String| {
-        word.len() > 3 && word.ends_with('s') && !["us", "ss", "is"].iter().any(|end| word.ends_with(end))
-    };
+    let is_plural = |word: String| word.len() > 3 && singular(&word) != word;
     all.filter(is_noun).take(2).any(is_plural)
 }
 
@@ -177,7 +174,8 @@ mod tests {
         assert!(!Actions::of_query("get a label").intersects(Actions::of_word("enumerat")));
         assert!(Actions::of_query("comment on an issue").is_empty());
         let (reads, changes) = (Actions::of_query("view a pod"), Actions::of_query("make a pod"));
-        assert!(reads.fit(true) && !reads.fit(false) && changes.fit(false) && !changes.fit(true));
+        assert!(reads.have(Effect::Reads) && !reads.have(Effect::Changes));
+        assert!(changes.have(Effect::Changes) && !changes.have(Effect::Reads));
         assert!(changes.creates() && !reads.creates());
     }
 }

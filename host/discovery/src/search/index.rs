@@ -8,7 +8,7 @@ use toolbay_core::tool::{ToolDef, tags};
 use toolbay_policy::similar::normalize;
 use toolbay_policy::text::first_sentence;
 
-use super::actions::Actions;
+use super::actions::{Actions, Effect};
 use super::words::{is_stop_word, root, words};
 
 /// Most words of one field of a tool that are read. Authors write names and descriptions.
@@ -72,8 +72,8 @@ pub(super) struct IndexedTool {
     pub(super) lengths: [u16; FIELDS],
     /// What the tool does, by its summary or else its name.
     pub(super) actions: Actions,
-    /// Whether the tool changes nothing, as it claims or its grants show. A wrong claim only affects its rank.
-    pub(super) read_only: bool,
+    /// Whether the tool changes something, as it claims or its grants show. A wrong claim only affects its rank.
+    pub(super) effect: Effect,
 }
 
 impl IndexedTool {
@@ -136,11 +136,12 @@ impl Index {
         }
         self.keys.entry(normalize(def.name.as_str())).or_default().push(tool);
         self.bare_keys.entry(normalize(def.bare())).or_default().push(tool);
+        let read_only = def.traits.read_only || document.tags.contains(&tags::READ_ONLY);
         self.tools.push(IndexedTool {
             name: def.name.as_str().to_owned(),
             lengths: occurrences.lengths,
             actions,
-            read_only: def.traits.read_only || document.tags.contains(&tags::READ_ONLY),
+            effect: if read_only { Effect::Reads } else { Effect::Changes },
         });
     }
 }

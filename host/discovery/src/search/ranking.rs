@@ -1,7 +1,7 @@
 //! The score of a tool for a query: BM25F. Each field counts with its weight and is normalized by its length. The sum
 //! saturates for each word, and rare words count more. A tool whose name and summary have few other words is
-//! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part. So is
-//! a tool that performs the action of the query.
+//! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part.
+//! So is a tool that performs the action of the query.
 //!
 //! The weights were chosen with the `tune` pairs of `tests/search/pairs.json`; `cargo xtask search` measures them.
 
@@ -211,5 +211,5 @@ fn action_factor(asked: Actions, tool: &IndexedTool) -> f64 {
     if asked.is_empty() {
         return bonus(tool.actions.creates(), CREATION_BONUS);
     }
-    bonus(asked.intersects(tool.actions), ACTION_BONUS) * bonus(asked.fit(tool.read_only), EFFECT_BONUS)
+    bonus(asked.intersects(tool.actions), ACTION_BONUS) * bonus(asked.have(tool.effect), EFFECT_BONUS)
 }

@@ -105,7 +105,7 @@ pub(super) fn stem(word: &str) -> String {
 }
 
 /// Removes the ending of a plural or of the third person.
-fn singular(word: &str) -> String {
+pub(super) fn singular(word: &str) -> String {
     if let Some(start) = word.strip_suffix("ies").filter(|start| start.len() > 1) {
         return format!("{start}y");
     }
