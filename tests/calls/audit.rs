@@ -302,7 +302,7 @@ async fn refused_calls_push_out_no_call_that_ran() {
     let host = Host::builder(policy("", dir.path())).cache_dir(cache_dir()).audit(audit).build().unwrap();
     host.load_file(PluginId::new("e").unwrap(), Path::new(guest_artifacts::API_ECHO)).await.unwrap();
     let view = host.view(Filter::default());
-    for n in 0..400 {
+    for n in 0..100 {
         let call = |id: String, tool: String, args: &str| ToolCall::new(id, tool, args);
         let refused = (0..50).map(|m| match m % 3 {
             0 => call(format!("no-{n}-{m}"), format!("tool{n}x{m}"), "{}"),
@@ -321,10 +321,10 @@ async fn refused_calls_push_out_no_call_that_ran() {
     let of = |kind: &str| records.iter().filter(|r| r["kind"] == kind).collect::<Vec<_>>();
     let ran: Vec<_> = of("call").into_iter().filter(|r| r["began"] == json!(true)).collect();
     let ids: BTreeSet<_> = ran.iter().map(|record| record["call_id"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(ids, (0..400).map(|n| format!("yes-{n}")).collect::<BTreeSet<_>>());
+    assert_eq!(ids, (0..100).map(|n| format!("yes-{n}")).collect::<BTreeSet<_>>());
     let counted: u64 = of("refused").iter().map(|record| record["count"].as_u64().unwrap()).sum();
     let listed = of("call").len() - ran.len();
-    assert!(counted + listed as u64 <= 20_000 && counted > 15_000, "{counted} counted, {listed} listed");
+    assert!(counted + listed as u64 <= 5_000 && counted > 3_500, "{counted} counted, {listed} listed");
     let bytes: u64 = FileAudit::files(&path).iter().map(|file| std::fs::metadata(file).unwrap().len()).sum();
     assert!(bytes <= 1 << 20, "{bytes} bytes");
 }

@@ -10,6 +10,7 @@ pub(super) mod call_network;
 mod connect;
 mod dispatch;
 mod exchange;
+mod head_limit;
 mod headers;
 mod host_get;
 mod mcp_server;

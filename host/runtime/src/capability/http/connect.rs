@@ -25,6 +25,7 @@ use toolbay_policy::capability::net::{NetTarget, Scheme};
 use toolbay_policy::name::PluginId;
 
 use super::call_network::NetError;
+use super::head_limit::HeadLimit;
 use super::headers;
 use super::outbound_limiter::OutboundPermit;
 
@@ -132,7 +133,7 @@ type SendError = (hyper::Error, Option<Box<Request<OutboundBody>>>);
 
 #[derive(Debug)]
 enum RequestSender {
-    Http1(http1::SendRequest<OutboundBody>),
+    Http1(http1::SendRequest<OutboundBody>, HeadLimit),
     Http2(http2::SendRequest<OutboundBody>),
 }
 
@@ -150,7 +151,7 @@ impl OutboundConnection {
         let stream = dial(addresses).await.map_err(|e| failed(&e))?;
         let tasks = ConnectionTasks::default();
         let sender = match tls {
-            None => handshake_http1(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?,
+            None => handshake_http1(stream, &tasks).await.map_err(|e| failed(&e))?,
             Some(config) => {
                 let name = key.host.trim_start_matches('[').trim_end_matches(']').to_owned();
                 let name = ServerName::try_from(name).map_err(|e| failed(&e))?;
@@ -159,7 +160,7 @@ impl OutboundConnection {
                 if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                     handshake_http2(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
                 } else {
-                    handshake_http1(TokioIo::new(stream), &tasks).await.map_err(|e| failed(&e))?
+                    handshake_http1(stream, &tasks).await.map_err(|e| failed(&e))?
                 }
             }
         };
@@ -176,9 +177,12 @@ impl OutboundConnection {
             (e.into_error(), unsent)
         };
         match &mut self.sender {
-            RequestSender::Http1(sender) => {
+            RequestSender::Http1(sender, limit) => {
                 origin_form(&mut request);
-                sender.try_send_request(*request).await.map_err(failed)
+                limit.start();
+                let response = sender.try_send_request(*request).await.map_err(failed);
+                limit.end();
+                response
             }
             RequestSender::Http2(sender) => {
                 request.headers_mut().remove(hyper::header::HOST);
@@ -192,7 +196,7 @@ impl OutboundConnection {
     pub(super) async fn wait_ready(&mut self) -> bool {
         const READY_TIMEOUT: Duration = Duration::from_millis(50);
         let is_ready = match &self.sender {
-            RequestSender::Http1(sender) => sender.is_ready(),
+            RequestSender::Http1(sender, _) => sender.is_ready(),
             RequestSender::Http2(sender) => sender.is_ready(),
         };
         if is_ready {
@@ -200,7 +204,7 @@ impl OutboundConnection {
         }
         let ready = async {
             match &mut self.sender {
-                RequestSender::Http1(sender) => sender.ready().await.is_ok(),
+                RequestSender::Http1(sender, _) => sender.ready().await.is_ok(),
                 RequestSender::Http2(sender) => sender.ready().await.is_ok(),
             }
         };
@@ -209,7 +213,7 @@ impl OutboundConnection {
 
     fn is_open(&self) -> bool {
         match &self.sender {
-            RequestSender::Http1(sender) => !sender.is_closed(),
+            RequestSender::Http1(sender, _) => !sender.is_closed(),
             RequestSender::Http2(sender) => !sender.is_closed(),
         }
     }
@@ -246,15 +250,16 @@ async fn dial(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-async fn handshake_http1<S>(stream: TokioIo<S>, tasks: &ConnectionTasks) -> hyper::Result<RequestSender>
+async fn handshake_http1<S>(stream: S, tasks: &ConnectionTasks) -> hyper::Result<RequestSender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_headers(headers::MAX_COUNT).max_buf_size(HTTP1_BUFFER);
-    let (sender, connection) = builder.handshake(stream).await?;
+    let limit = HeadLimit::default();
+    let (sender, connection) = builder.handshake(TokioIo::new(limit.clone().wrap(stream))).await?;
     tasks.add(drive(connection));
-    Ok(RequestSender::Http1(sender))
+    Ok(RequestSender::Http1(sender, limit))
 }
 
 async fn handshake_http2<S>(stream: TokioIo<S>, tasks: &ConnectionTasks) -> hyper::Result<RequestSender>
