@@ -159,5 +159,10 @@ async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
         assert!(start.elapsed() < Duration::from_secs(6), "{index}: {:?}", start.elapsed());
         server.all_closed(Duration::from_secs(5)).await;
     }
+    // Interim responses end the request before its timeout.
+    for server in [&early, &going] {
+        let said = host.ask("net__fetch", json!({ "url": server.url("/"), "timeout_ms": 60_000 })).await;
+        assert!(message(&said).contains("more than 1048576 bytes before the response"), "{said}");
+    }
     assert_eq!(host.ask("net__fetch", json!({ "url": good.url("/") })).await["body"], "good");
 }
