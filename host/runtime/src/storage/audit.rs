@@ -231,6 +231,8 @@ impl AuditSink for FileAudit {
 impl Drop for FileAudit {
     fn drop(&mut self) {
         let mut state = self.writer.state();
+        // The thread may be in a sync that takes longer than the wait.
+        self.writer.write_counts(&mut state, true);
         state.closing = true;
         self.writer.changed.notify_all();
         self.writer.changed.wait_while_for(&mut state, |state| !state.synced, LAST_SYNC);
