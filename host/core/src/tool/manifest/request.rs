@@ -226,8 +226,7 @@ mod tests {
         assert!(refused.message.contains("control character"), "{refused:?}");
         let path = template(r#"{ path = "/{id}/x" }"#).unwrap();
         for id in ["x".repeat(MAX_PATH), ".".to_owned(), "..".to_owned()] {
-            let refused = path.fill(json!({"id": id}).as_object().unwrap()).unwrap_err();
-            assert!(refused.message.contains("path"), "{refused:?}");
+            assert!(path.fill(json!({"id": id}).as_object().unwrap()).is_err(), "{id}");
         }
     }
 
