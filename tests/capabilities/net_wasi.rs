@@ -368,7 +368,13 @@ async fn raw_connections_of_wasi_0_3_obey_the_same_policy() {
         let called = host.provoke(&format!("s__{tool}"), at(port), SOON).await;
         match allowed {
             true => assert_eq!(words(&called), "hello", "{net} {tool} {port}"),
-            false => assert_eq!(refusal(&called).message, "ErrorCode::AccessDenied", "{net} {tool} {port}"),
+            // Refusals that have a reason append it.
+            false => {
+                assert!(
+                    refusal(&called).message.starts_with("ErrorCode::AccessDenied"),
+                    "{net} {tool} {port}"
+                );
+            }
         }
     }
     let grant = format!("net = [\"{tcp}\", \"{udp}\"]\nnet_private = [\"127.0.0.0/8\"]");
@@ -384,7 +390,7 @@ async fn raw_connections_of_wasi_0_3_obey_the_same_policy() {
         ("bind-udp", json!({ "address": [127, 0, 0, 1], "port": 0 })),
     ] {
         let refused = host.call(&format!("s__{tool}"), args.clone()).await;
-        assert_eq!(refusal(&refused).message, "ErrorCode::AccessDenied", "{tool} {args}");
+        assert!(refusal(&refused).message.starts_with("ErrorCode::AccessDenied"), "{tool} {args}");
     }
     let bound = host.call("s__bind-udp", json!({ "address": [0, 0, 0, 0], "port": 0 })).await;
     assert_eq!(outcome(&bound), "ok", "{bound:?}");

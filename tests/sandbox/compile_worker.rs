@@ -24,7 +24,9 @@ fn waiting(bytes: usize) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let job = format!("{{\"bytes\":{bytes},\"metering\":\"Fuel\",\"memory\":4294967296,\"seconds\":60}}\n");
+    let job = format!(
+        "{{\"bytes\":{bytes},\"engine\":{{\"metering\":\"Fuel\",\"async_support\":\"Off\"}},\"memory\":4294967296,\"seconds\":60}}\n"
+    );
     worker.stdin.as_mut().unwrap().write_all(job.as_bytes()).unwrap();
     worker
 }
