@@ -42,7 +42,7 @@ fn flood(runtime: &Runtime) {
         let refused = (0..BATCH).map(|n| ToolCall::new(format!("no-{batch}-{n}"), format!("none{n}"), "{}"));
         let mut turn = TurnContext::default();
         // A hundred clients.
-        turn.identity.session_id = Some(format!("client {}", batch % 100));
+        turn.session = toolbay::Session::with_name(&format!("client {}", batch % 100)).into();
         let all = refused.chain([ToolCall::new(format!("yes-{batch}"), "bench__echo", r#"{"text":"a"}"#)]);
         let results = runtime.block_on(library.host.call_all(&library.view, all.collect(), turn));
         assert_eq!(results.iter().filter(|one| one.result.is_ok()).count(), 1);

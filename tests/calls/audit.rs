@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolbay::core::audit::refusals::LISTED_PER_CLIENT;
 use toolbay::core::audit::{AuditEvent, AuditSink as _, GrantEvent};
 use toolbay::policy::text;
-use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, ToolCall, TurnContext};
+use toolbay::{AuditReader, FileAudit, Filter, Host, PluginId, Retention, Session, ToolCall, TurnContext};
 
 const POLICY: &str =
     "[plugins.c.grant]\nkv = [\"tool\"]\n[plugins.c.limits]\nfuel = 40_000_000\n[profile.p]\n";
@@ -27,7 +27,7 @@ async fn host() -> TestHost {
 async fn a_record_has_caller_tool_arguments_and_outcome() {
     let host = host().await;
     let mut turn = TurnContext::default();
-    turn.identity.session_id = Some("session".to_owned());
+    turn.session = Session::with_name("session").into();
     turn.identity.agent_id = Some("agent".to_owned());
     turn.identity.platform = Some("x".repeat(1000));
     let args = r#"{"what": "canary", "times": 2}"#;
@@ -311,7 +311,7 @@ async fn refused_calls_push_out_no_call_that_ran() {
         });
         // As many clients as rounds.
         let mut turn = TurnContext::default();
-        turn.identity.session_id = Some(format!("session {n}"));
+        turn.session = Session::with_name(&format!("session {n}")).into();
         host.call_all(&view, refused.collect(), turn.clone()).await;
         let calls = vec![call(format!("yes-{n}"), "e__echo".to_owned(), r#"{"a":1}"#)];
         assert!(host.call_all(&view, calls, turn).await[0].result.is_ok());
@@ -372,7 +372,7 @@ async fn a_call_that_only_waited_for_its_place_has_no_start_line() {
     let sleep = view.definitions().find(|e| e.def.name.as_str().starts_with("s__")).unwrap();
     let calls = (0..3).map(|n| ToolCall::new(n.to_string(), sleep.def.name.to_string(), "{}")).collect();
     let mut turn = TurnContext::default();
-    turn.identity.session_id = Some("s".to_owned());
+    turn.session = Session::with_name("s").into();
     let cancel = turn.cancel.clone();
     let running = host.host.call_all(&view, calls, turn);
     let ended = async {

@@ -9,7 +9,7 @@ use integration_tests::{RecordedProgress, TestHost, outcome, output, refusal, st
 use serde_json::json;
 use toolbay::core::call::{Identity, ProgressAudience};
 use toolbay::core::tool::content::{BlockBody, ErrorCode, ResourceBody, ToolError, ToolOutput};
-use toolbay::{Filter, Host, Policy, ToolCall, TurnContext, native_tool};
+use toolbay::{Filter, Host, Policy, Session, ToolCall, TurnContext, native_tool};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_gets_a_fresh_instance_each_time() {
@@ -77,13 +77,14 @@ async fn a_guest_sees_only_the_context_that_the_caller_passed() {
         assert_eq!(blank[key], json!(null), "{key}");
     }
     let identity = Identity {
-        session_id: Some("s1".to_owned()),
         platform: Some("test".to_owned()),
         turn: Some(7),
         attributes: json!({"traceparent": "00-1"}).as_object().unwrap().clone(),
         ..Identity::default()
     };
-    let told = host.call_in("neighbour__ctx", "{}", TurnContext { identity, ..TurnContext::default() }).await;
+    let session = Session::with_name("s1").into();
+    let turn = TurnContext { identity, session, ..TurnContext::default() };
+    let told = host.call_in("neighbour__ctx", "{}", turn).await;
     let told = structured(&told);
     assert_eq!(
         (&told["session_id"], &told["platform"], &told["turn"]),

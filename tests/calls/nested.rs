@@ -328,7 +328,7 @@ async fn untrusted_text_stays_marked_in_the_result_of_the_caller() {
 async fn inner_calls_are_the_sessions() {
     let host = host(GRANTED).await;
     let limits = SessionLimits { max_calls: Some(3), ..SessionLimits::default() };
-    let session = Arc::new(Session::new(limits));
+    let session = Arc::new(Session::default().with_limits(limits));
     let turn = TurnContext { session: Arc::clone(&session), ..TurnContext::default() };
     let calls = r#"{"calls": [["neighbour__meta", {}], ["neighbour__meta", {}], ["neighbour__meta", {}]]}"#;
     let delivered = host.call_in("caller__invoke", calls, turn).await;

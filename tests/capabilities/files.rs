@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use integration_tests::{TestHost, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
-use toolbay::TurnContext;
+use toolbay::{Session, TurnContext};
 
 const POLICY: &str = r#"
     [plugins.f.grant]
@@ -191,7 +191,7 @@ async fn a_session_is_warned_only_about_its_own_stale_reads() {
     fs::write(&file, "one").unwrap();
     let turn = |session: &str| {
         let mut turn = TurnContext::default();
-        turn.identity.session_id = Some(session.to_owned());
+        turn.session = Session::with_name(session).into();
         turn
     };
     let args = |value: Value| value.to_string();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration_tests::{TestHost, structured};
 use serde_json::{Value, json};
-use toolbay::TurnContext;
+use toolbay::{Session, TurnContext};
 
 const POLICY: &str = r#"
     [plugins.f.grant]
@@ -31,7 +31,7 @@ async fn host() -> TestHost {
 
 async fn within(host: &TestHost, session: &str, tool: &str, args: Value) -> Value {
     let mut turn = TurnContext::default();
-    turn.identity.session_id = Some(session.to_owned());
+    turn.session = Session::with_name(session).into();
     structured(&host.call_in(tool, &args.to_string(), turn).await)
 }
 

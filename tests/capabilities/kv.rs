@@ -10,7 +10,7 @@ use toolbay::core::call::Identity;
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay::policy::capability::kv::KvScope;
-use toolbay::{Filter, PluginId, RedbStore, TurnContext};
+use toolbay::{Filter, PluginId, RedbStore, Session, TurnContext};
 
 pub(super) const ALL: &str = r#"
     [plugins.k.grant]
@@ -24,28 +24,29 @@ pub(super) async fn host(policy: &str) -> TestHost {
     TestHost::new(&[("k", guest_artifacts::CAP_KV), ("kk", guest_artifacts::CAP_KV)], policy).await
 }
 
-fn session(id: &str) -> Identity {
-    Identity { session_id: Some(id.to_owned()), ..Identity::default() }
+fn session(id: &str) -> TurnContext {
+    TurnContext { session: Session::with_name(id).into(), ..TurnContext::default() }
 }
 
-fn agent(agent: Option<&str>, personality: Option<&str>) -> Identity {
+fn agent(agent: Option<&str>, personality: Option<&str>) -> TurnContext {
     let owned = |id: Option<&str>| id.map(ToOwned::to_owned);
-    Identity { agent_id: owned(agent), personality_id: owned(personality), ..Identity::default() }
+    let identity =
+        Identity { agent_id: owned(agent), personality_id: owned(personality), ..Identity::default() };
+    TurnContext { identity, ..TurnContext::default() }
 }
 
-async fn ask_as(host: &TestHost, identity: Identity, tool: &str, args: Value) -> Value {
-    let turn = TurnContext { identity, ..TurnContext::default() };
+async fn ask_as(host: &TestHost, turn: TurnContext, tool: &str, args: Value) -> Value {
     structured(&host.call_in(tool, &args.to_string(), turn).await)
 }
 
 /// All parties of a test that might share state: plugin, tool, caller, scope.
-fn owners() -> Vec<(&'static str, &'static str, Identity, &'static str)> {
+fn owners() -> Vec<(&'static str, &'static str, TurnContext, &'static str)> {
     vec![
-        ("k", "do", Identity::default(), "plugin"),
-        ("kk", "do", Identity::default(), "plugin"),
-        ("k", "do", Identity::default(), "tool"),
-        ("k", "other", Identity::default(), "tool"),
-        ("kk", "do", Identity::default(), "tool"),
+        ("k", "do", TurnContext::default(), "plugin"),
+        ("kk", "do", TurnContext::default(), "plugin"),
+        ("k", "do", TurnContext::default(), "tool"),
+        ("k", "other", TurnContext::default(), "tool"),
+        ("kk", "do", TurnContext::default(), "tool"),
         ("k", "do", session("1"), "session"),
         ("k", "do", session("2"), "session"),
         ("k", "do", session("do"), "session"),
@@ -95,11 +96,11 @@ async fn granted_operations_succeed() {
 async fn each_scope_is_denied_by_itself() {
     for granted in ["tool", "plugin", "session", "agent"] {
         let host = host(&format!("[plugins.k.grant]\nkv = [\"{granted}\"]")).await;
-        let identity = || Identity { agent_id: Some("a".to_owned()), ..session("s") };
+        let turn = || TurnContext { session: session("s").session, ..agent(Some("a"), None) };
         for scope in ["tool", "plugin", "session", "agent"] {
             for op in ["get", "set", "remove", "keys", "increment", "replace"] {
                 let args = json!({"op": op, "scope": scope, "key": "a", "value": "1"});
-                let said = ask_as(&host, identity(), "k__do", args.clone()).await;
+                let said = ask_as(&host, turn(), "k__do", args.clone()).await;
                 if scope == granted {
                     assert!(said.get("error").is_none_or(|e| e != "denied"), "{scope} {op}: {said}");
                     continue;
@@ -109,7 +110,7 @@ async fn each_scope_is_denied_by_itself() {
                     said["message"].as_str().unwrap().ends_with("with `toolbay explain k__do`"),
                     "{said}"
                 );
-                let other = ask_as(&host, identity(), "kk__do", args).await;
+                let other = ask_as(&host, turn(), "kk__do", args).await;
                 assert_eq!(other["error"], "denied", "another plugin's grant is not its own: {other}");
             }
         }
@@ -135,32 +136,32 @@ async fn undeclared_scopes_are_denied_and_missing_required_ones_make_the_tool_un
 #[tokio::test(flavor = "multi_thread")]
 async fn plugins_do_not_see_keys_of_each_other() {
     let host = host(ALL).await;
-    for (n, (plugin, tool, identity, scope)) in owners().into_iter().enumerate() {
+    for (n, (plugin, tool, turn, scope)) in owners().into_iter().enumerate() {
         let name = format!("{plugin}__{tool}");
-        let listed = ask_as(&host, identity.clone(), &name, json!({"op": "keys", "scope": scope})).await;
+        let listed = ask_as(&host, turn.clone(), &name, json!({"op": "keys", "scope": scope})).await;
         assert_eq!(listed, json!({"keys": []}), "{n}: what others set is not listed");
         for key in ["shared", &format!("own-{n}")] {
-            let got = ask_as(&host, identity.clone(), &name, json!({"scope": scope, "key": key})).await;
+            let got = ask_as(&host, turn.clone(), &name, json!({"scope": scope, "key": key})).await;
             assert_eq!(got, json!({"value": null}), "{n} {key}");
             let args = json!({"op": "set", "scope": scope, "key": key, "value": n.to_string()});
-            assert_eq!(ask_as(&host, identity.clone(), &name, args).await, json!({}));
+            assert_eq!(ask_as(&host, turn.clone(), &name, args).await, json!({}));
         }
     }
-    for (n, (plugin, tool, identity, scope)) in owners().into_iter().enumerate() {
+    for (n, (plugin, tool, turn, scope)) in owners().into_iter().enumerate() {
         let name = format!("{plugin}__{tool}");
-        let got = ask_as(&host, identity.clone(), &name, json!({"scope": scope, "key": "shared"})).await;
+        let got = ask_as(&host, turn.clone(), &name, json!({"scope": scope, "key": "shared"})).await;
         assert_eq!(got, json!({"value": n.to_string()}), "{n}: the last of all did not overwrite it");
-        let listed = ask_as(&host, identity.clone(), &name, json!({"op": "keys", "scope": scope})).await;
+        let listed = ask_as(&host, turn.clone(), &name, json!({"op": "keys", "scope": scope})).await;
         assert_eq!(listed, json!({"keys": [format!("own-{n}"), "shared"]}), "{n}");
         let args = json!({"op": "remove", "scope": scope, "key": "shared"});
-        ask_as(&host, identity, &name, args).await;
+        ask_as(&host, turn, &name, args).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_can_be_made_to_mean_another_bucket() {
     let host = host(ALL).await;
-    let set = |who: Identity, key: &str| {
+    let set = |who: TurnContext, key: &str| {
         ask_as(&host, who, "k__do", json!({"op": "set", "scope": "session", "key": key, "value": "canary"}))
     };
     set(session("ab"), "c").await;
@@ -187,17 +188,17 @@ async fn no_key_can_be_made_to_mean_another_bucket() {
 async fn a_bucket_needs_a_session_or_an_agent() {
     let host = host(ALL).await;
     let long = "s".repeat(100_000);
-    for (identity, scope) in [
-        (Identity::default(), "session"),
+    for (turn, scope) in [
+        (TurnContext::default(), "session"),
         (session(""), "session"),
         (session(&long), "session"),
-        (Identity::default(), "agent"),
+        (TurnContext::default(), "agent"),
         (agent(Some(""), Some("")), "agent"),
         (agent(Some(&long), None), "agent"),
     ] {
         for op in ["get", "set", "keys", "increment"] {
             let args = json!({"op": op, "scope": scope, "key": "a", "value": "1"});
-            let said = ask_as(&host, identity.clone(), "k__do", args).await;
+            let said = ask_as(&host, turn.clone(), "k__do", args).await;
             assert_eq!(said["error"], "other", "{scope} {op}: {said}");
             let message = said["message"].as_str().unwrap();
             assert!(message.contains(scope) && message.len() < 200, "{message}");

@@ -113,12 +113,11 @@ impl ContractCase {
     async fn run(&self, host: &TestHost) -> Value {
         let mut turn = TurnContext::default();
         turn.identity = Identity {
-            session_id: Some("the session".to_owned()),
             turn: self.turn,
             attributes: [("memory-scope".to_owned(), json!("mine"))].into_iter().collect(),
             ..Identity::default()
         };
-        turn.session = Arc::new(Session::default());
+        turn.session = Arc::new(Session::default().with_id("the session"));
         let cancel = self.cancel.then(|| turn.cancel.clone());
         let reported = Arc::new(ProgressRecorder { events: Mutex::default(), cancel });
         turn.progress = Some(Arc::clone(&reported) as _);

@@ -2,9 +2,8 @@
 
 use integration_tests::{TestHost, hints, outcome, refusal, structured, words as value};
 use serde_json::json;
-use toolbay::core::call::Identity;
 use toolbay::core::tool::content::ErrorCode;
-use toolbay::{Filter, ToolCall, TurnContext};
+use toolbay::{Filter, Session, ToolCall, TurnContext};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_counts_greps_and_diffs() {
@@ -180,10 +179,10 @@ async fn memory_keeps_lasting_notes_and_those_of_a_session_apart() {
     let policy = "[plugins.memory.grant]\nkv = [\"plugin\", \"session\"]\n";
     let host = TestHost::new(&[("memory", guest_artifacts::PLUGIN_MEMORY)], policy).await;
     let call = |session: &'static str, tool: &'static str, args: serde_json::Value| {
-        let identity = Identity { session_id: Some(session.to_owned()), ..Identity::default() };
+        let session = Session::with_name(session).into();
         let host = &host;
         async move {
-            let turn = TurnContext { identity, ..TurnContext::default() };
+            let turn = TurnContext { session, ..TurnContext::default() };
             value(&host.call_in(tool, &args.to_string(), turn).await).to_owned()
         }
     };

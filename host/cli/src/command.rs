@@ -100,10 +100,10 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
 }
 
 impl TurnArgs {
-    /// The context that the calls share.
-    fn context(&self) -> TurnContext {
+    /// The context that the calls share. Without `--session`, they run in the session `unnamed`.
+    fn context(&self, unnamed: Session) -> TurnContext {
         let Self { budget, dry_run, session: name, yes, deny } = self;
-        let mut session = name.as_deref().map(Session::with_name).unwrap_or_default();
+        let mut session = name.as_deref().map(Session::with_name).unwrap_or(unnamed);
         if let Some(approver) = approval::approver(*yes, *deny) {
             session = session.with_approver(approver);
         }
@@ -114,7 +114,6 @@ impl TurnArgs {
             ..TurnContext::default()
         };
         turn.identity.platform = Some("cli".to_owned());
-        turn.identity.session_id.clone_from(name);
         turn
     }
 }

@@ -97,8 +97,6 @@ pub struct TurnContext {
 /// The identity of the caller as guests see it. The caller leaves a field `None` to withhold it.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
-    /// The session id. The stale-write guard records reads under it.
-    pub session_id: Option<String>,
     /// A session key that people can read.
     pub session_key: Option<String>,
     /// The calling platform: `cli`, `mcp`, …

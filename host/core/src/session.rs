@@ -25,7 +25,7 @@ use cache::ResultCache;
 
 /// A conversation. The caller creates it and passes it with each turn.
 ///
-/// [`Session::default`] is for a single batch: it has no key, so its outputs are not saved.
+/// [`Session::default`] is for a single batch: it has no id and no key, so nothing of it outlives the batch.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,12 +34,14 @@ use cache::ResultCache;
 /// use toolbay_policy::session::SessionLimits;
 ///
 /// let limits = SessionLimits { max_calls: Some(100), max_cost_usd: Some(0.5), ..SessionLimits::default() };
-/// let session = Arc::new(Session::new(limits));
+/// let session = Arc::new(Session::with_random_key().with_limits(limits));
 /// let turn = TurnContext { session: Arc::clone(&session), ..TurnContext::default() };
 /// assert_eq!((turn.session.calls(), session.cost_usd()), (0, 0.0));
+/// assert!(session.id().is_some());
 /// ```
 #[derive(Debug, Default)]
 pub struct Session {
+    id: Option<Arc<str>>,
     key: Option<Arc<str>>,
     limits: SessionLimits,
     approver: Option<Arc<dyn Approver>>,
@@ -50,24 +52,38 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session with its own limits in addition to those of the policy.
-    #[must_use]
-    pub fn new(limits: SessionLimits) -> Self {
-        Self { limits, ..Self::default() }
-    }
-
-    /// A session with a random key, which no other session has, not even after a restart.
+    /// A session with a random key and id, which no other session has, not even after a restart.
     #[must_use]
     pub fn with_random_key() -> Self {
         let random = || std::hash::RandomState::new().build_hasher().finish();
-        Self { key: Some(format!("fresh:{:016x}{:016x}", random(), random()).into()), ..Self::default() }
+        let id: Arc<str> = format!("{:016x}{:016x}", random(), random()).into();
+        Self { key: Some(format!("fresh:{id}").into()), id: Some(id), ..Self::default() }
     }
 
-    /// A session with the key `name`. Every session with the same name, byte for byte, has access to its saved outputs,
-    /// also after a restart.
+    /// A session with the key and id `name`. Every session with the same name, byte for byte, has access to its saved
+    /// outputs and to the data that plugins keep for the session, also after a restart.
     #[must_use]
     pub fn with_name(name: &str) -> Self {
-        Self { key: Some(format!("named:{name}").into()), ..Self::default() }
+        Self { id: Some(name.into()), key: Some(format!("named:{name}").into()), ..Self::default() }
+    }
+
+    /// Sets the limits of the session, in addition to those of the policy.
+    #[must_use]
+    pub fn with_limits(self, limits: SessionLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Sets the id. The key stays.
+    #[must_use]
+    pub fn with_id(self, id: impl Into<Arc<str>>) -> Self {
+        Self { id: Some(id.into()), ..self }
+    }
+
+    /// The id, which guests get on request and audit records name. Data that plugins keep for the session and the
+    /// stale-write guard belong to it. Without an id, there is no such data, and a turn remembers no reads.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
     }
 
     /// The key under which outputs are saved ([`crate::session::output_store`]); `None` if they are not saved.

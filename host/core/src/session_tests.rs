@@ -42,7 +42,7 @@ fn each_exceeded_budget_stops_the_call_and_names_its_limit() {
             "Stopped: hit 2-tool-call budget for this turn; the limit is `max_calls_per_turn` of this session's own `SessionLimits`",
         ),
     ] {
-        let session = Session::new(own);
+        let session = Session::default().with_limits(own);
         let turn = session.turn_count(&policy, Some(1));
         for _ in 0..2 {
             session.count_call(&policy, turn.as_deref()).unwrap();

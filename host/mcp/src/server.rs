@@ -362,7 +362,8 @@ pub(crate) struct SessionOwner {
 impl SessionOwner {
     /// Creates the owner of a new session.
     pub(crate) fn new_session(agent_id: Option<String>) -> Self {
-        let session_id = format!("mcp-{}", uuid::Uuid::new_v4().simple()).into();
-        Self { session_id, agent_id, session: Arc::new(Session::with_random_key()) }
+        let session_id: Arc<str> = format!("mcp-{}", uuid::Uuid::new_v4().simple()).into();
+        let session = Session::with_random_key().with_id(Arc::clone(&session_id));
+        Self { session_id, agent_id, session: Arc::new(session) }
     }
 }

@@ -10,6 +10,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -60,7 +61,7 @@ fn is_legal(name: &str) -> bool {
 /// use toolbay_policy::name::PluginId;
 ///
 /// let id = PluginId::new("text-tools")?;
-/// assert_eq!(id.as_str(), "text-tools");
+/// assert_eq!((id.as_str(), "text-tools".parse()), ("text-tools", Ok(id.clone())));
 /// // `__` separates the plugin from the tool, so an id cannot contain it.
 /// assert!(PluginId::new("text__tools").is_err());
 /// # Ok::<(), toolbay_policy::name::NameError>(())
@@ -99,6 +100,14 @@ impl PluginId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for PluginId {
+    type Err = NameError;
+
+    fn from_str(id: &str) -> Result<Self, NameError> {
+        Self::new(id)
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use toolbay::ToolCall;
+use toolbay::{Session, ToolCall};
 use toolbay_core::call::invoke::Failure;
 use toolbay_core::pipeline;
 
@@ -29,9 +29,8 @@ pub(crate) async fn run(setup: &SetupArgs, asked: &BatchArgs) -> Result<CommandS
     let text = super::read_text(file)?;
     let calls = parse(&text).with_context(|| format!("`{}`", file.display()))?;
     let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
-    let mut turn = asked.turn.context();
     // One file is one session, so a write after a read in an earlier line is guarded.
-    turn.identity.session_id.get_or_insert_with(|| format!("batch-{}", std::process::id()));
+    let turn = asked.turn.context(Session::default().with_id(format!("batch-{}", std::process::id())));
     let named: Vec<&str> = calls.iter().map(|call| call.tool.as_str()).collect();
     let servers = servers::connect_for(&host, &named).await;
     let results = host.call_all(&super::view(setup, &host)?, calls, turn).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
-use toolbay::{Host, ToolCall, TurnContext, View};
+use toolbay::{Host, Session, ToolCall, TurnContext, View};
 use toolbay_core::pipeline::CallResult;
 use toolbay_policy::limits::Usage;
 use toolbay_policy::quantity;
@@ -40,7 +40,8 @@ pub(crate) async fn run(setup: &SetupArgs, mut asked: BenchArgs) -> Result<Comma
     let host = setup::load_host(setup, ReportLevel::Problems, HostPurpose::Run).await?;
     let servers = servers::connect_for(&host, &[asked.tool.as_str()]).await;
     let view = super::view(setup, &host)?;
-    let bench = BenchRun { view, host: &host, turn: asked.turn.context(), asked: &asked, text: &text };
+    let turn = asked.turn.context(Session::default());
+    let bench = BenchRun { view, host: &host, turn, asked: &asked, text: &text };
     let measured = bench.run().await;
     servers.close().await;
     match measured {

@@ -1,7 +1,7 @@
 //! `toolbay call`.
 
 use anyhow::{Result, anyhow};
-use toolbay::{ToolCall, TurnContext};
+use toolbay::{Session, ToolCall, TurnContext};
 use toolbay_core::call::invoke::Failure;
 
 use super::attachments::CallAttachments;
@@ -27,7 +27,7 @@ pub(crate) async fn run(setup: &SetupArgs, asked: CallArgs) -> Result<CommandSta
     let turn = TurnContext {
         attachments: Some(files.for_turn()),
         progress: progress::call_progress(),
-        ..turn.context()
+        ..turn.context(Session::default())
     };
     let results = host.call_all(&view, vec![ToolCall::new("1", tool, text)], turn).await;
     stderr::clear_progress();

@@ -492,8 +492,8 @@ async fn the_call_log_and_the_events_record_what_happened() {
         assert!(matches!(event, HostEvent::ToolError { .. }));
         count.fetch_add(1, Ordering::SeqCst);
     });
-    let identity = Identity { session_id: Some("s".repeat(500)), ..Identity::default() };
-    let turn = TurnContext { identity, ..TurnContext::default() };
+    let session = Arc::new(Session::default().with_id("s".repeat(500)));
+    let turn = TurnContext { session, ..TurnContext::default() };
     let mut all = calls(4, |n| if n == 2 { "{\"do\":\"fail\"}".to_owned() } else { "{}".to_owned() });
     all.push(ToolCall::new("x".repeat(9000), "no\u{0} such tool".repeat(1000), "{}"));
     for call in all {

@@ -2,10 +2,25 @@
 //!
 //! The types follow `types.wit`. A fault of a guest is a different thing; see [`crate::call::fault`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// A successful result.
+///
+/// ```
+/// use serde_json::json;
+/// use toolbay_core::tool::content::ToolOutput;
+///
+/// let chart = ToolOutput::text("a chart of three days")
+///     .with_structured(&json!([21, 23, 19]))?
+///     .with_image(vec![0x89, b'P', b'N', b'G'], "image/png")
+///     .with_cost_usd(0.002);
+/// assert_eq!(chart.structured.unwrap().get(), r#"{"result":[21,23,19]}"#);
+/// assert_eq!((chart.content.len(), chart.cost_usd), (1, Some(0.002)));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ToolOutput {
     /// The text for the model, cut to the budget of the call.
@@ -25,6 +40,37 @@ impl ToolOutput {
     #[must_use]
     pub fn text(value: impl Into<String>) -> Self {
         Self { value: value.into(), ..Self::default() }
+    }
+
+    /// Adds the structured result for programs. A value that is not a JSON object is wrapped as `{"result": …}`.
+    ///
+    /// # Errors
+    /// The value cannot be written as JSON.
+    pub fn with_structured(mut self, data: &impl Serialize) -> Result<Self, serde_json::Error> {
+        let raw = serde_json::value::to_raw_value(data)?;
+        let is_object = raw.get().starts_with('{');
+        let wrap = || serde_json::value::to_raw_value(&BTreeMap::from([("result", &raw)]));
+        self.structured = Some(if is_object { raw } else { wrap()? });
+        Ok(self)
+    }
+
+    /// Adds a content block.
+    #[must_use]
+    pub fn with_block(mut self, body: BlockBody) -> Self {
+        self.content.push(ContentBlock { body, annotations: None });
+        self
+    }
+
+    /// Adds an image.
+    #[must_use]
+    pub fn with_image(self, data: Vec<u8>, mime_type: impl Into<String>) -> Self {
+        self.with_block(BlockBody::Image(Blob { data, mime_type: mime_type.into() }))
+    }
+
+    /// Sets the cost of the call in US dollars.
+    #[must_use]
+    pub fn with_cost_usd(self, cost: f64) -> Self {
+        Self { cost_usd: Some(cost), ..self }
     }
 }
 

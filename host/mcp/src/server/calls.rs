@@ -535,7 +535,6 @@ pub(crate) fn panic_error() -> ErrorData {
 impl SessionOwner {
     pub(crate) fn identity(&self) -> Identity {
         Identity {
-            session_id: Some(self.session_id.to_string()),
             platform: Some("mcp".to_owned()),
             agent_id: self.agent_id.clone(),
             ..Identity::default()

@@ -112,8 +112,8 @@ impl PuppetTool {
                 ..ToolOutput::text("paid")
             }),
             "who" => {
-                let who = &ctx.turn.identity;
-                Ok(ToolOutput::text(format!("{:?} {:?}", who.platform, who.session_id)))
+                let (platform, session) = (&ctx.turn.identity.platform, ctx.turn.session.id());
+                Ok(ToolOutput::text(format!("{platform:?} {session:?}")))
             }
             "progress" => {
                 for (text, percent, audience) in [

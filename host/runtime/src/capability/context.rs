@@ -42,7 +42,7 @@ impl context::Host for Capabilities {
         self.grantee.ctx.as_ref().map_or_else(String::new, |ctx| ctx.call_id.to_string())
     }
     fn session_id(&mut self) -> Option<String> {
-        self.identity(|id| id.session_id.clone())
+        self.grantee.ctx.as_ref()?.turn.session.id().map(str::to_owned)
     }
     fn session_key(&mut self) -> Option<String> {
         self.identity(|id| id.session_key.clone())

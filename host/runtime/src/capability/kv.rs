@@ -16,7 +16,7 @@ pub use store::{KvUsage, RedbStore};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay_core::call::Identity;
+use toolbay_core::call::TurnContext;
 use toolbay_core::session::kv::{self, Bucket, KvStore, MAX_KEY_BYTES, MAX_LISTED, Quota};
 use toolbay_policy::GrantKey;
 use toolbay_policy::capability::kv as granted_kv;
@@ -45,7 +45,7 @@ impl Capabilities {
         let (Some(granted), Some(ctx)) = (granted, &self.grantee.ctx) else {
             return Err(KvError::Denied(self.grantee.refuse(GrantKey::Kv, scope.as_str())));
         };
-        let owner = bucket_owner(scope, granted.tool.as_str(), &ctx.turn.identity);
+        let owner = bucket_owner(scope, granted.tool.as_str(), &ctx.turn);
         let bucket = Bucket::new(self.grantee.plugin.clone(), scope, &owner).map_err(KvError::Other)?;
         self.grantee.note(GrantKey::Kv, scope.as_str(), true);
         let quota = Quota {
@@ -92,17 +92,17 @@ impl Capabilities {
 }
 
 /// The owner of the bucket; empty when the caller does not identify itself.
-fn bucket_owner(scope: granted_kv::KvScope, tool: &str, identity: &Identity) -> String {
+fn bucket_owner(scope: granted_kv::KvScope, tool: &str, turn: &TurnContext) -> String {
     let named = |kind: &str, id: &Option<String>| {
         id.as_ref().filter(|id| !id.is_empty()).map(|id| format!("{kind}:{id}"))
     };
     match scope {
         granted_kv::KvScope::Tool => tool.to_owned(),
         granted_kv::KvScope::Plugin => String::new(),
-        granted_kv::KvScope::Session => identity.session_id.clone().unwrap_or_default(),
+        granted_kv::KvScope::Session => turn.session.id().unwrap_or_default().to_owned(),
         // An agent and a personality with the same id have different buckets.
-        granted_kv::KvScope::Agent => named("agent", &identity.agent_id)
-            .or_else(|| named("personality", &identity.personality_id))
+        granted_kv::KvScope::Agent => named("agent", &turn.identity.agent_id)
+            .or_else(|| named("personality", &turn.identity.personality_id))
             .unwrap_or_default(),
     }
 }

@@ -300,7 +300,7 @@ impl PluginTool {
     ) -> wasmtime::Result<GuestState> {
         let began = Instant::now();
         self.plugin.mark_used(Metering::from_limits(&self.limits), began);
-        let session = ctx.turn.identity.session_id.as_deref();
+        let session = ctx.turn.session.id();
         let granted = self.granted.for_profile(ctx.profile.as_deref());
         let who = Grantee {
             plugin: self.plugin.id.clone(),
