@@ -68,6 +68,7 @@ mod mcp {
     mod bridge_hostile;
     mod bridge_http;
     mod bridge_stdio;
+    mod running_host;
     mod tasks;
 }
 mod openapi {

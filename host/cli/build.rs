@@ -9,6 +9,7 @@ use std::{env, fs, io};
 const SDKS: &[(&str, &str, &[&str])] = &[
     ("RUST", "sdk/rust", &["Cargo.toml", "src"]),
     ("RUST_MACROS", "sdk/rust-macros", &["Cargo.toml", "src"]),
+    ("RUST_SYNTAX", "sdk/rust-syntax", &["Cargo.toml", "src"]),
     (
         "JS",
         "sdk/js",

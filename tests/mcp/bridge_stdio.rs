@@ -43,9 +43,7 @@ impl BridgeFixture {
 
     pub(crate) async fn with(text: &str, settings: impl FnOnce(Bridge) -> Bridge) -> Self {
         let host = TestHost::empty(text);
-        let find = |name: &str| toolbay::reducers::native("x", name).ok().map(|entry| entry.reducer);
-        let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector());
-        let bridge = Arc::new(settings(bridge.with_reducers(Arc::new(find))));
+        let bridge = Arc::new(settings(host.host.mcp_bridge()));
         bridge.apply(&host.host.policy());
         bridge.wait_settled(SOON).await;
         Self { host, bridge }

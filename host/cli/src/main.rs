@@ -48,15 +48,7 @@ fn main() -> ExitCode {
     let _flush = output::stderr::FlushGuard;
     output::stderr::report_panics();
     // Internal entry points: the host re-executes this binary as a worker (`command::setup::host`).
-    let mut args = std::env::args_os().skip(1);
-    let (first, alone) = (args.next(), args.next().is_none());
-    let helper = first.filter(|_| alone).and_then(|first| {
-        if first == toolbay::COMPILE_WORKER {
-            return Some(toolbay::run_compile_worker().map_err(anyhow::Error::from));
-        }
-        (first == toolbay::PROGRAM_GUARD).then(|| toolbay::run_program_guard().map_err(anyhow::Error::from))
-    });
-    if let Some(done) = helper {
+    if let Some(done) = toolbay::run_worker() {
         return done.map_or_else(|error| exit_with(host_failure(error)), |()| ExitCode::SUCCESS);
     }
     if let Some(answered) = command::completions::answer() {

@@ -1,8 +1,12 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
+mod running;
+mod workers;
 
 pub use self::builder::HostBuilder;
+pub use self::running::RunningHost;
+pub use self::workers::run_worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -376,6 +380,14 @@ impl Host {
             tool_lists: self.tool_lists.clone(),
             credentials: self.credentials.clone(),
         })
+    }
+
+    /// A bridge to MCP servers that has none yet. [`HostBuilder::start`] connects those of the policy.
+    #[must_use]
+    pub fn mcp_bridge(&self) -> toolbay_mcp::Bridge {
+        let reducer = |name: &str| crate::reducers::native("x", name).ok().map(|entry| entry.reducer);
+        toolbay_mcp::Bridge::new(Arc::clone(self.registry()), self.server_connector())
+            .with_reducers(Arc::new(reducer))
     }
 
     /// The pipeline, for adapters.

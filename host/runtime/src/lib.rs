@@ -37,10 +37,22 @@ mod engine;
 mod error;
 mod explain;
 mod host;
+mod native;
 mod openapi;
 mod plugins;
 mod server_connector;
 mod storage;
+
+/// What the code of the macros names.
+#[doc(hidden)]
+pub mod __private {
+    pub use schemars;
+    pub use serde;
+    pub use toolbay_core::tool::ToolTraits;
+
+    pub use crate::native::define;
+    pub use crate::{Bundle, DefinitionError, ToolEntry};
+}
 
 /// Compiles the examples of the documentation pages.
 #[cfg(doctest)]
@@ -54,10 +66,11 @@ mod pages {
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
-pub use capability::process::guard::{PROGRAM_GUARD, run_program_guard};
+pub use capability::process::guard::PROGRAM_GUARD;
 pub use error::{HostError, LoadError};
 pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
-pub use host::{Host, HostBuilder, PluginInfo};
+pub use host::{Host, HostBuilder, PluginInfo, RunningHost, run_worker};
+pub use native::{IntoToolResult, Json, Rendered};
 pub use openapi::OpenApiInfo;
 pub use plugins::descriptor::PluginAbout;
 pub use plugins::file::MAX_COMPONENT_BYTES;
@@ -67,23 +80,34 @@ pub use plugins::report::{ChangeKind, LoadProblem, LoadReport, LoadWarning, Plug
 pub use plugins::resident_code::LoadedCode;
 pub use plugins::switches::FileSwitches;
 pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
-pub use plugins::worker::{COMPILE_WORKER, run_compile_worker};
+pub use plugins::worker::COMPILE_WORKER;
+pub use serde_json;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
 pub use storage::consent::{Agreement, FileConsents};
 pub use storage::output_store::FileOutputStore;
 pub use storage::private::DEFAULT_STATE_WAIT;
 pub use storage::regular::{open_regular, read_regular, read_regular_text};
+pub use tokio_util::sync::CancellationToken;
 pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};
 pub use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
-pub use toolbay_core::call::{ToolCall, TurnContext};
+pub use toolbay_core::call::fault::{Fault, FaultKind};
+pub use toolbay_core::call::invoke::{BoxFuture, Failure};
+pub use toolbay_core::call::{
+    CallContext, Identity, ProgressAudience, ProgressEvent, ProgressSink, ToolCall, TurnContext,
+};
 pub use toolbay_core::pipeline::CallResult;
 pub use toolbay_core::pipeline::intercept::{Interceptor, InterceptorAction, InterceptorScope};
-pub use toolbay_core::registry::OnCollision;
+pub use toolbay_core::registry::event::HostEvent;
+pub use toolbay_core::registry::native::DefinitionError;
 pub use toolbay_core::registry::native::tool as native_tool;
 pub use toolbay_core::registry::view::{Filter, View};
+pub use toolbay_core::registry::{Bundle, OnCollision, ToolEntry};
 pub use toolbay_core::session::Session;
+pub use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 pub use toolbay_discovery as discovery;
+pub use toolbay_macros::{data, tool, tools};
+pub use toolbay_mcp as mcp;
 pub use toolbay_policy as policy;
 pub use toolbay_policy::Policy;
 pub use toolbay_policy::name::PluginId;

@@ -7,9 +7,9 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
-use syn::{Expr, ExprLit, Lit, LitStr, Result, Token};
-
-use crate::suggestion;
+use syn::{Expr, LitStr, Result, Token};
+use toolbay_sdk_syntax::options::{option, strings};
+use toolbay_sdk_syntax::suggestion;
 
 /// The attribute key, and the contract's name of the kind.
 pub(crate) const KINDS: [(&str, &str); 11] = [
@@ -128,25 +128,6 @@ impl CapabilityAttributes {
             }
         };
         self.all.iter().map(element).collect()
-    }
-}
-
-/// Returns the source of an `Option`.
-pub(crate) fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
-    match value {
-        Some(value) => quote!(::core::option::Option::Some(#value)),
-        None => quote!(::core::option::Option::None),
-    }
-}
-
-/// Returns the strings of `"a"` or `["a", "b"]`.
-pub(crate) fn strings(value: &Expr) -> Result<Vec<LitStr>> {
-    match value {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(vec![text.clone()]),
-        Expr::Array(array) => {
-            array.elems.iter().map(strings).collect::<Result<Vec<_>>>().map(|all| all.concat())
-        }
-        other => Err(syn::Error::new_spanned(other, "write a string, or an array of strings")),
     }
 }
 

@@ -17,14 +17,12 @@
 mod argument;
 mod capability;
 mod data;
-mod docs;
 mod example;
 mod limits;
 mod methods;
 mod offers;
 mod plugin;
 mod reducer;
-mod suggestion;
 mod tool;
 mod tool_options;
 

@@ -2,58 +2,23 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{FnArg, ImplItem, ItemImpl, ReceiverKind, Result};
+use syn::{ItemImpl, Result};
+use toolbay_sdk_syntax::methods::{ReceiverMeaning, take_tools};
 
 use crate::tool::{CallerArgument, spec};
-use crate::tool_options::ToolOptions;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    if !options.is_empty() {
-        return Err(syn::Error::new_spanned(
-            options,
-            "`#[tools]` takes no options; those of a tool go to `#[tool(…)]`",
-        ));
-    }
-    let mut block: ItemImpl = syn::parse2(item)?;
-    if let Some((path, _)) = &block.trait_ {
-        return Err(syn::Error::new_spanned(path, "`#[tools]` stands above `impl TYPE`, without a trait"));
-    }
-    if !block.generics.params.is_empty() {
-        return Err(syn::Error::new_spanned(
-            &block.generics,
-            "the type of tools has no parameters or lifetimes",
-        ));
-    }
-    let ty = block.self_ty.clone();
+    let settings = ReceiverMeaning {
+        is: "the operator's settings",
+        because: "the settings are the operator's, read anew for each call",
+    };
+    let ty: ItemImpl = syn::parse2(item.clone())?;
+    let ty = ty.self_ty;
     let mut specs = Vec::new();
-    for item in &mut block.items {
-        let ImplItem::Fn(method) = item else { continue };
-        let Some(place) = method.attrs.iter().position(|attribute| attribute.path().is_ident("tool")) else {
-            continue;
-        };
-        let attribute = method.attrs.remove(place);
-        let options = match &attribute.meta {
-            syn::Meta::Path(_) => ToolOptions::default(),
-            _ => attribute.parse_args()?,
-        };
-        if !matches!(method.sig.inputs.first(), Some(FnArg::Receiver(_))) {
-            let message = "a tool in `#[tools]` takes `&self`, the operator's settings; write one without it as a plain function";
-            return Err(syn::Error::new_spanned(&method.sig, message));
-        }
-        if let Some(FnArg::Receiver(receiver)) = method.sig.inputs.first()
-            && !matches!(receiver.kind, ReceiverKind::Reference(_, _, None))
-        {
-            let message = "a tool takes `&self`: the settings are the operator's, read anew for each call";
-            return Err(syn::Error::new_spanned(receiver, message));
-        }
-        specs.push(spec(&options, &method.attrs, &mut method.sig, &CallerArgument::Method(&ty))?);
-    }
-    if specs.is_empty() {
-        return Err(syn::Error::new_spanned(
-            &ty,
-            "there is no tool in here: write `#[tool(…)]` above a method",
-        ));
-    }
+    let block = take_tools(options, item, settings, |options, method| {
+        specs.push(spec(options, &method.attrs, &mut method.sig, &CallerArgument::Method(&ty))?);
+        Ok(())
+    })?;
     Ok(quote! {
         #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
         #block

@@ -4,10 +4,11 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{LitBool, LitStr, Path, Result, Token, Type};
+use toolbay_sdk_syntax::options::option;
+use toolbay_sdk_syntax::suggestion;
 
-use crate::capability::{list, option};
+use crate::capability::list;
 use crate::offers;
-use crate::suggestion;
 
 /// The keys of `plugin!`.
 const KEYS: [&str; 6] = ["tools", "reducers", "available", "offers", "config", "reusable"];

@@ -3,13 +3,13 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{FnArg, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
-
-use crate::capability::option;
-use crate::docs;
+use toolbay_sdk_syntax::docs;
+use toolbay_sdk_syntax::options::option;
+use toolbay_sdk_syntax::signature::companion_type;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let function: ItemFn = syn::parse2(item)?;
-    let (vis, ident) = (&function.vis, &function.sig.ident);
+    let (companion, ident) = (companion_type(&function), &function.sig.ident);
     let tool: LitStr = syn::parse2(options).map_err(|_| {
         let message = "a reducer names the tool whose results it takes: write `#[reducer(\"read_file\")]`";
         syn::Error::new(ident.span(), message)
@@ -20,10 +20,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     Ok(quote! {
         #function
 
-        #[doc(hidden)]
-        #[derive(Debug)]
-        #[allow(non_camel_case_types, reason = "the type describes the function of the same name")]
-        #vis struct #ident {}
+        #companion
 
         impl ::toolbay_sdk::__private::Reducer for #ident {
             const SPEC: ::toolbay_sdk::__private::ReducerSpec = ::toolbay_sdk::__private::ReducerSpec {

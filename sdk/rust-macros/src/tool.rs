@@ -2,46 +2,28 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::ext::IdentExt;
-use syn::{Attribute, Ident, Item, ItemFn, LitStr, Result, ReturnType, Safety, Signature, Type};
+use syn::{Attribute, FnArg, Result, Signature, Type};
+use toolbay_sdk_syntax::argument::ToolArgument;
+use toolbay_sdk_syntax::signature::{self, ToolSignature};
 
-use crate::argument::ToolArgument;
-use crate::docs;
+use crate::argument;
 use crate::tool_options::ToolOptions;
-
-/// The contract's limit on a tool's name.
-const NAME_CHARS: usize = 48;
 
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let options: ToolOptions = syn::parse2(options)?;
-    let mut function = function(item)?;
+    let mut function = signature::function(item)?;
     let spec = spec(&options, &function.attrs, &mut function.sig, &CallerArgument::Function)?;
-    let (vis, ident) = (&function.vis, &function.sig.ident);
+    let (companion, ident) = (signature::companion_type(&function), &function.sig.ident);
     Ok(quote! {
         #[allow(clippy::needless_pass_by_value, reason = "arguments come out of JSON, so they are owned")]
         #function
 
-        #[doc(hidden)]
-        #[derive(Debug)]
-        #[allow(non_camel_case_types, reason = "the type describes the function of the same name")]
-        #vis struct #ident {}
+        #companion
 
         impl ::toolbay_sdk::__private::Tool for #ident {
             const SPEC: ::toolbay_sdk::__private::ToolSpec = #spec;
         }
     })
-}
-
-/// The item that the attribute annotates.
-fn function(item: TokenStream) -> Result<ItemFn> {
-    let item: Item = syn::parse2(item)?;
-    match item {
-        Item::Fn(function) => Ok(function),
-        other => Err(syn::Error::new_spanned(
-            other,
-            "`#[tool]` stands above a function; for methods, write `#[tools]` above the `impl` block",
-        )),
-    }
 }
 
 /// How the function of a tool is called.
@@ -59,33 +41,17 @@ pub(crate) fn spec(
     signature: &mut Signature,
     caller: &CallerArgument<'_>,
 ) -> Result<TokenStream> {
-    if !signature.generics.params.is_empty() {
-        let message =
-            "a tool has no type parameters or lifetimes, for its arguments come out of JSON: name the types";
-        return Err(syn::Error::new_spanned(&signature.generics, message));
-    }
-    if let Safety::Unsafe(unsafety) = &signature.safety {
-        return Err(syn::Error::new_spanned(
-            unsafety,
-            "a tool is called with whatever a model writes: it cannot be `unsafe`",
-        ));
-    }
-    let name = tool_name(options, &signature.ident)?;
-    let description = docs::text(attributes).ok_or_else(|| missing_docs(&signature.ident))?;
-    let receiver = match caller {
-        CallerArgument::Function => 0,
-        CallerArgument::Method(_) => 1,
+    let is_argument = |input: &FnArg| match caller {
+        CallerArgument::Function => true,
+        CallerArgument::Method(_) => matches!(input, FnArg::Typed(_)),
     };
-    let arguments = signature.inputs.iter_mut().skip(receiver).map(ToolArgument::take);
-    let arguments = arguments.collect::<Result<Vec<_>>>()?;
-    let fields = arguments.iter().map(ToolArgument::field).collect::<Result<Vec<_>>>()?;
-    let reads: Vec<_> = arguments.iter().enumerate().map(|(place, argument)| argument.read(place)).collect();
+    let name = options.common.name.as_ref();
+    let ToolSignature { name, description, arguments, output, is_async } =
+        ToolSignature::take(name, attributes, signature, is_argument)?;
+    let fields = arguments.iter().map(argument::field);
+    let reads = arguments.iter().enumerate().map(|(place, argument)| argument::read(argument, place));
     let names: Vec<_> = arguments.iter().map(ToolArgument::json_name).collect();
     let option_fields = options.fields();
-    let output = match &signature.output {
-        ReturnType::Default => quote!(()),
-        ReturnType::Type(_, ty) => quote!(#ty),
-    };
     let ident = &signature.ident;
     let (before, call) = match caller {
         CallerArgument::Function => (None, quote!(#ident(#(#reads),*))),
@@ -94,9 +60,10 @@ pub(crate) fn spec(
             (Some(before), quote!(<#ty>::#ident(&__settings, #(#reads),*)))
         }
     };
-    let finish = match signature.asyncness {
-        None => quote!(::toolbay_sdk::IntoOutput::into_output),
-        Some(_) => quote!(::toolbay_sdk::__private::finish),
+    let finish = if is_async {
+        quote!(::toolbay_sdk::__private::finish)
+    } else {
+        quote!(::toolbay_sdk::IntoOutput::into_output)
     };
     Ok(quote! {
         ::toolbay_sdk::__private::ToolSpec {
@@ -112,25 +79,6 @@ pub(crate) fn spec(
             },
         }
     })
-}
-
-fn tool_name(options: &ToolOptions, ident: &Ident) -> Result<LitStr> {
-    let name = options.name.clone().unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
-    let text = name.value();
-    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if text.is_empty() || text.len() > NAME_CHARS || !text.chars().all(valid) {
-        let message = format!("`{text}` cannot name a tool: 1 to {NAME_CHARS} of `a-z A-Z 0-9 _ -`");
-        return Err(syn::Error::new(name.span(), message));
-    }
-    Ok(name)
-}
-
-fn missing_docs(ident: &Ident) -> syn::Error {
-    let message = format!(
-        "the tool `{ident}` has no description: write a doc comment above it, `/// What it does and when to use it.`; \
-         the model reads it to decide whether to call the tool"
-    );
-    syn::Error::new(ident.span(), message)
 }
 
 #[cfg(test)]

@@ -3,93 +3,52 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use serde_json::Value;
+use syn::Result;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, LitInt, LitStr, Result, Token};
+use toolbay_sdk_syntax::options::{self, CommonOptions, option};
 
-use crate::capability::{CapabilityAttributes, KINDS, option, strings};
+use crate::capability::{CapabilityAttributes, KINDS};
 use crate::example::Example;
-use crate::suggestion;
 
-/// The flags of a tool. The contract's constant is the same word in capitals.
-const TRAITS: [&str; 8] = [
-    "read_only",
-    "additive",
-    "idempotent",
-    "closed_world",
-    "always_include",
-    "untrusted_output",
-    "needs_approval",
-    "deferred",
-];
-
-/// Keys that take a value.
-const KEYS: [&str; 9] =
-    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason", "example"];
+/// Keys that take a value, beside those of every tool.
+const KEYS: [&str; 3] = ["optional", "reason", "example"];
 
 /// The content of `#[tool(…)]`.
 #[derive(Debug, Default)]
 pub(crate) struct ToolOptions {
-    pub(crate) name: Option<LitStr>,
-    title: Option<LitStr>,
-    toolset: Option<LitStr>,
-    tags: Vec<LitStr>,
-    max_result_chars: Option<LitInt>,
-    timeout_ms: Option<LitInt>,
-    traits: Vec<Ident>,
+    pub(crate) common: CommonOptions,
     capabilities: CapabilityAttributes,
     examples: Vec<Value>,
 }
 
 impl Parse for ToolOptions {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let mut options = Self::default();
-        while !input.is_empty() {
-            let key: Ident = input.parse()?;
-            options.parse_one(&key, input)?;
-            if !input.is_empty() {
-                input.parse::<Token![,]>()?;
-            }
-        }
-        Ok(options)
+        let mut all = Self::default();
+        options::each(input, |key, input| all.parse_one(key, input))?;
+        Ok(all)
     }
 }
 
 impl ToolOptions {
     fn parse_one(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
         match key.to_string().as_str() {
-            "name" => once(&mut self.name, key, input),
-            "title" => once(&mut self.title, key, input),
-            "toolset" => once(&mut self.toolset, key, input),
-            "max_result_chars" => once(&mut self.max_result_chars, key, input)
-                .and_then(|()| above_zero(self.max_result_chars.as_ref())),
-            "timeout_ms" => {
-                once(&mut self.timeout_ms, key, input).and_then(|()| above_zero(self.timeout_ms.as_ref()))
+            "example" => self.examples.push(Example::parse(input)?.0),
+            "optional" => self.capabilities.parse_optional(input)?,
+            "reason" => self.capabilities.parse_reason(key, input)?,
+            _ if self.common.parse(key, input)? || self.capabilities.parse(key, input, false)? => {}
+            _ => {
+                let kinds = KINDS.map(|(name, _)| name);
+                let end = format!(", and the capabilities `{}`", kinds.join("`, `"));
+                return Err(options::unknown(key, &KEYS, &kinds, &end));
             }
-            "tags" => {
-                input.parse::<Token![=]>()?;
-                self.tags.extend(strings(&input.parse::<Expr>()?)?);
-                Ok(())
-            }
-            "example" => {
-                self.examples.push(Example::parse(input)?.0);
-                Ok(())
-            }
-            "optional" => self.capabilities.parse_optional(input),
-            "reason" => self.capabilities.parse_reason(key, input),
-            word if TRAITS.contains(&word) => {
-                self.traits.push(key.clone());
-                Ok(())
-            }
-            _ if self.capabilities.parse(key, input, false)? => Ok(()),
-            _ => Err(unknown(key)),
         }
+        Ok(())
     }
 
     /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
-        let Self {
-            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
-        } = self;
+        let Self { common, capabilities, examples } = self;
+        let CommonOptions { title, toolset, tags, max_result_chars, timeout_ms, traits, .. } = common;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
         let max_result_chars = option(max_result_chars.as_ref());
@@ -112,39 +71,6 @@ impl ToolOptions {
     }
 }
 
-/// Parses `= value` into an empty slot.
-fn once<T: Parse>(slot: &mut Option<T>, key: &Ident, input: ParseStream<'_>) -> Result<()> {
-    input.parse::<Token![=]>()?;
-    if slot.replace(input.parse()?).is_some() {
-        return Err(syn::Error::new(key.span(), format!("`{key}` is given twice")));
-    }
-    Ok(())
-}
-
-/// Zero would let nothing pass. Leave the option out for no limit.
-fn above_zero(number: Option<&LitInt>) -> Result<()> {
-    match number {
-        Some(number) if !number.base10_parse::<u32>().is_ok_and(|number| number > 0) => {
-            let most = u32::MAX;
-            Err(syn::Error::new(number.span(), format!("write a number from 1 to {most}, or leave it out")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn unknown(key: &Ident) -> syn::Error {
-    let traits = TRAITS.join("`, `");
-    let keys = KEYS.join("`, `");
-    let kinds = KINDS.map(|(name, _)| name);
-    let all = TRAITS.into_iter().chain(KEYS).chain(kinds);
-    let kinds = kinds.join("`, `");
-    let message = format!(
-        "unknown option `{key}`{}; known are the traits `{traits}`, the options `{keys}`, and the capabilities `{kinds}`",
-        suggestion::of(&key.to_string(), all)
-    );
-    syn::Error::new(key.span(), message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,9 +86,9 @@ mod tests {
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
             process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
             optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),"#;
-        let options = syn::parse_str::<ToolOptions>(text).unwrap();
-        assert_eq!(options.traits.len(), TRAITS.len());
-        assert_eq!(options.capabilities.tokens().len(), 13);
+        let all = syn::parse_str::<ToolOptions>(text).unwrap();
+        assert_eq!(all.common.traits.len(), options::TRAITS.len());
+        assert_eq!(all.capabilities.tokens().len(), 13);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) const PACKAGES: Table = &[
         &[
             "toolbay-core",
             "toolbay-discovery",
+            "toolbay-macros",
+            "toolbay-mcp",
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-reducers",
@@ -27,6 +29,7 @@ pub(super) const PACKAGES: Table = &[
     ),
     // An adapter never depends on another adapter or on the runtime.
     ("host/mcp", &["toolbay-core", "toolbay-discovery", "toolbay-policy"]),
+    ("host/macros", &["toolbay-sdk-syntax"]),
     ("host/openapi", &["toolbay-core", "toolbay-policy"]),
     // For plugin authors, whose tests run their plugin in the host.
     ("host/testing", &["toolbay"]),
@@ -42,7 +45,9 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-vendor",
         ],
     ),
-    ("sdk/rust-macros", &[]),
+    // The syntax of tools in Rust is that of plugins; the host's macros read it, too.
+    ("sdk/rust-syntax", &[]),
+    ("sdk/rust-macros", &["toolbay-sdk-syntax"]),
     ("sdk/rust", &["toolbay-sdk-macros"]),
     // The same reducers, native and as a component.
     ("plugins/reducers", &["toolbay-reducers", "toolbay-sdk"]),

@@ -19,7 +19,6 @@ use toolbay_mcp::{Bridge, Options, Server};
 use crate::command::args::SetupArgs;
 use crate::command::large_sources::LargeSourceReporter;
 use crate::command::load_report::ReportedWarnings;
-use crate::command::servers;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::output;
 use crate::output::stderr;
@@ -52,7 +51,7 @@ pub(crate) async fn run(
     let large_sources = Arc::new(LargeSourceReporter::new(filter.clone()));
     // MCP servers start while plugins load. They must not write files that are still to be loaded.
     host.protect_sources(&setup::plugin_folder(args)?);
-    let bridge = Arc::new(servers::bridge(&host).with_saved_lists());
+    let bridge = Arc::new(host.mcp_bridge().with_saved_lists());
     bridge.apply(&host.policy());
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .with_loaded_signal(loaded.clone())

@@ -1,6 +1,5 @@
 //! Connections to the policy's MCP servers for the time of a command.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use toolbay::Host;
@@ -18,19 +17,13 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct ServerConnections(Option<Bridge>);
 
-/// A bridge without servers.
-pub(crate) fn bridge(host: &Host) -> Bridge {
-    let reducer = |name: &str| toolbay::reducers::native("x", name).ok().map(|entry| entry.reducer);
-    Bridge::new(Arc::clone(host.registry()), host.server_connector()).with_reducers(Arc::new(reducer))
-}
-
 /// Connects to the servers that `wanted` selects, and waits until each is ready or has failed.
 pub(crate) async fn connect(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> ServerConnections {
     let policy = host.policy();
     let longest =
         policy.mcp_servers().filter(|server| wanted(server)).map(|server| server.start_timeout).max();
     let Some(longest) = longest else { return ServerConnections(None) };
-    let bridge = bridge(host);
+    let bridge = host.mcp_bridge();
     bridge.apply_to(&policy, wanted);
     bridge.wait_settled(longest + GRACE).await;
     for status in bridge.status().iter().filter(|status| status.state != ServerState::Ready) {

@@ -52,11 +52,7 @@ pub(crate) fn host(args: &SetupArgs, purpose: HostPurpose) -> Result<Host> {
 /// Builds the host under a given policy.
 pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -> Result<Host> {
     let (kept, audit_policy) = (credential_files(&policy), policy.audit().clone());
-    let mut builder = Host::builder(policy).on_load(progress::load_listener());
-    match own_executable() {
-        Ok(program) => builder = builder.compile_worker(&program).program_guard(program),
-        Err(error) => tracing::warn!(%error, "plugins are compiled in this process"),
-    }
+    let mut builder = Host::builder(policy).on_load(progress::load_listener()).with_workers();
     if let Some(dir) = cache_dir(args) {
         builder = builder.cache_dir(dir);
     }
@@ -83,12 +79,6 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
 fn credential_files(policy: &Policy) -> Vec<PathBuf> {
     let keys = policy.serve().oauth.as_ref().map(|oauth| PathBuf::from(&oauth.jwks));
     policy.serve().tokens.iter().cloned().chain(keys.filter(|file| file.is_absolute())).collect()
-}
-
-/// The path of this program. On Linux the link still leads to the running program after its file is replaced.
-fn own_executable() -> std::io::Result<PathBuf> {
-    let link = PathBuf::from("/proc/self/exe");
-    if link.exists() { Ok(link) } else { std::env::current_exe() }
 }
 
 /// Protects the host's own paths from plugins, including paths that do not exist yet: the next start would load a

@@ -43,7 +43,7 @@ use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::registry::{CheckFn, OnCollision, ToolAvailability, ToolEntry, ToolFlags};
+use crate::registry::{CallSettings, CheckFn, OnCollision, ToolAvailability, ToolEntry, ToolFlags};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
 use crate::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
@@ -80,6 +80,9 @@ pub struct NativeTool {
     traits: ToolTraits,
     flags: ToolFlags,
     timeout: Duration,
+    max_result_chars: Option<u32>,
+    serial: Option<Arc<str>>,
+    cache: Option<Duration>,
     on_collision: Option<OnCollision>,
     check: Option<Arc<dyn crate::registry::AvailabilityCheck>>,
 }
@@ -112,6 +115,9 @@ pub fn tool(name: impl Into<String>) -> NativeTool {
         traits: ToolTraits::default(),
         flags: ToolFlags::default(),
         timeout: CallLimits::default().timeout,
+        max_result_chars: None,
+        serial: None,
+        cache: None,
         on_collision: None,
         check: None,
     }
@@ -194,6 +200,25 @@ impl NativeTool {
         Self { timeout, ..self }
     }
 
+    /// Limits the text of a result, in characters. A longer text is cut and saved.
+    #[must_use]
+    pub fn max_result_chars(self, most: u32) -> Self {
+        Self { max_result_chars: Some(most), ..self }
+    }
+
+    /// Runs the calls of all tools with the same queue one after the other. A tool must not call another of its queue.
+    #[must_use]
+    pub fn serial(self, queue: impl Into<Arc<str>>) -> Self {
+        Self { serial: Some(queue.into()), ..self }
+    }
+
+    /// Lets a session reuse a result for this long. Set it only if the result depends on nothing but the arguments for
+    /// that long.
+    #[must_use]
+    pub fn cache(self, age: Duration) -> Self {
+        Self { cache: Some(age), ..self }
+    }
+
     /// Sets the policy for a taken name, which overrides that of the registration.
     #[must_use]
     pub fn on_collision(self, policy: OnCollision) -> Self {
@@ -234,14 +259,21 @@ impl NativeTool {
             output_schema: output.map_err(bad)?,
             keywords: self.keywords,
             traits: self.traits,
+            max_result_chars: self.max_result_chars,
             timeout: Some(self.timeout),
             ..ToolDef::new(name, self.description, input, ToolSource::Builtin)
         };
         let deferred = self.flags.deferred || def.traits.deferred;
         let entry = ToolEntry::new(def, Arc::new(NativeInvoker { run, timeout: self.timeout }));
+        let call = CallSettings {
+            result_chars: self.max_result_chars.map(u64::from),
+            serial: self.serial,
+            cache: self.cache,
+            ..CallSettings::default()
+        };
         let flags = ToolFlags { deferred, ..self.flags };
         let availability = ToolAvailability { check: self.check, ..ToolAvailability::default() };
-        Ok(ToolEntry { flags, on_collision: self.on_collision, availability, ..entry })
+        Ok(ToolEntry { flags, call, on_collision: self.on_collision, availability, ..entry })
     }
 }
 

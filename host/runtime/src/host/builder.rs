@@ -64,8 +64,8 @@ pub struct HostBuilder {
     state: Option<PathBuf>,
     credentials: Option<PathBuf>,
     state_wait: Duration,
-    worker: Option<PathBuf>,
-    guard: Option<PathBuf>,
+    pub(super) worker: Option<PathBuf>,
+    pub(super) guard: Option<PathBuf>,
     protected_paths: ProtectedPaths,
     tls_roots: Option<Vec<u8>>,
     recorded_http: Option<Arc<dyn RecordedHttp>>,
@@ -163,7 +163,7 @@ impl HostBuilder {
     }
 
     /// Compiles components in separate processes. The host starts `program` with [`crate::COMPILE_WORKER`] as its only
-    /// argument, and the program must then call [`crate::run_compile_worker`]. Pass only the path of your own
+    /// argument, and the program must then call [`crate::run_worker`]. Pass only the path of your own
     /// executable, because the host runs the code that it sends. A worker that exceeds its time or memory is killed.
     /// Without a worker, a compilation that times out is abandoned, but its thread continues. Needs a tokio runtime
     /// with I/O enabled.
@@ -174,7 +174,7 @@ impl HostBuilder {
     }
 
     /// Ends the programs of MCP servers even if this process is killed. The host starts `program` next to each server
-    /// with [`crate::PROGRAM_GUARD`] as its only argument, and the program must then call [`crate::run_program_guard`].
+    /// with [`crate::PROGRAM_GUARD`] as its only argument, and the program must then call [`crate::run_worker`].
     /// Pass the path of your own executable. Without a guard, such a server only sees the end of its stdin.
     #[must_use]
     pub fn program_guard(mut self, program: impl Into<PathBuf>) -> Self {

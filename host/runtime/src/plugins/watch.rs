@@ -115,6 +115,7 @@ impl WatchedFile {
 }
 
 /// A watched directory. Dropping the handle ends the watch.
+#[must_use = "dropping the handle ends the watch"]
 #[derive(Debug)]
 pub struct WatchHandle {
     forced: Arc<Notify>,

@@ -28,7 +28,7 @@ use crate::plugins::code;
 use crate::plugins::digest::sha256;
 use crate::plugins::file::MAX_COMPONENT_BYTES;
 
-/// The argument that makes a program a compile worker; see [`run_compile_worker`].
+/// The argument that makes a program a compile worker; see [`run_worker`](crate::run_worker).
 pub const COMPILE_WORKER: &str = "compile-worker";
 
 /// Maximum address space of a worker, in bytes. SpiderMonkey (12 MB) takes 690 MiB with two threads, 430 MiB of them
@@ -178,13 +178,11 @@ async fn read(stdout: impl AsyncRead + Unpin) -> std::io::Result<(WorkerResponse
     Ok((said, code))
 }
 
-/// Runs a compile worker on stdin and stdout. A program that was passed to
-/// [`HostBuilder::compile_worker`](crate::HostBuilder::compile_worker) must call this before anything else when its
-/// first argument is [`COMPILE_WORKER`].
+/// Runs a compile worker on stdin and stdout.
 ///
 /// # Errors
 /// A pipe is closed, a limit cannot be set, or the kernel's sandbox fails.
-pub fn run_compile_worker() -> std::io::Result<()> {
+pub(crate) fn run_compile_worker() -> std::io::Result<()> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut line = Vec::new();
     (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line)?;

@@ -5,9 +5,9 @@
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, ExprPath, LitStr, Result, Token, Type, parenthesized};
+use toolbay_sdk_syntax::limits::LimitsAttribute;
 
 use super::rename::RenameRule;
-use crate::limits::LimitsAttribute;
 
 /// The advice for a type whose JSON differs from its fields.
 const BY_HAND: &str = "`#[data]` cannot write the schema of this: derive serde's traits, and write \

@@ -4,10 +4,10 @@ use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
 use syn::{Data, DeriveInput, Fields, Generics, Result, Token, Type, TypeParamBound};
+use toolbay_sdk_syntax::docs;
 
 use super::attributes::{ContainerOptions, FieldOptions, VariantOptions};
 use super::rename::RenameRule;
-use crate::docs;
 
 /// The item that `#[data]` annotates.
 pub(super) struct Container {

@@ -6,6 +6,7 @@ use syn::Result;
 
 use super::attributes::FieldDefault;
 use super::model::{Container, DataContent, DataKind, Field, Variant};
+use crate::limits;
 
 pub(super) fn implement(container: &Container) -> Result<TokenStream> {
     let (name, description) = (container.ident.to_string(), &container.description);
@@ -62,7 +63,7 @@ fn object(container: &Container, first: Vec<TokenStream>, fields: &[Field]) -> R
 fn member(container: &Container, field: &Field) -> Result<TokenStream> {
     let Field { name, description, options, .. } = field;
     let ty = options.with.as_ref().unwrap_or(&field.ty);
-    let limits = options.limits.tokens()?;
+    let limits = limits::tokens(&options.limits);
     let has_default = options.default.is_some() || container.options.default;
     let input = presence(options.never_read, has_default);
     let output = presence(options.never_written, options.skip_if.is_some());

@@ -7,7 +7,7 @@ use crate::author::embedded;
 use crate::author::template::TemplateFile;
 
 /// The packages in `vendor/`, each in a folder of the same name.
-pub(super) const NAMES: [&str; 2] = ["toolbay-sdk", "toolbay-sdk-macros"];
+pub(super) const NAMES: [&str; 3] = ["toolbay-sdk", "toolbay-sdk-macros", "toolbay-sdk-syntax"];
 /// Tables of a manifest that only this workspace needs.
 const OURS: [&str; 3] = ["lints", "dev-dependencies", "package.metadata"];
 
@@ -20,7 +20,8 @@ pub(super) fn lock() -> &'static str {
 pub(super) fn vendored() -> Result<Vec<TemplateFile>> {
     let workspace = text(embedded::WORKSPACE, "Cargo.toml").parse().context("the workspace's manifest")?;
     let mut files = Vec::new();
-    for (name, sources) in NAMES.into_iter().zip([embedded::RUST, embedded::RUST_MACROS]) {
+    let packages = [embedded::RUST, embedded::RUST_MACROS, embedded::RUST_SYNTAX];
+    for (name, sources) in NAMES.into_iter().zip(packages) {
         for (path, text) in sources {
             let place = format!("vendor/{name}/{path}");
             files.push(match *path {

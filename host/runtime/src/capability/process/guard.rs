@@ -42,7 +42,7 @@ pub(super) fn start_guard(program: &Path, group: Pid) -> Option<OwnedFd> {
 ///
 /// # Errors
 /// When the group cannot be killed.
-pub fn run_program_guard() -> std::io::Result<()> {
+pub(crate) fn run_program_guard() -> std::io::Result<()> {
     // An error ends the wait, too.
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()).ok();
     rustix::process::kill_current_process_group(Signal::KILL)?;

@@ -5,7 +5,8 @@ use syn::{Attribute, Expr, Lit, Meta};
 /// Returns the text of the doc comments among `attributes`, if there is any.
 ///
 /// One leading space per line belongs to the comment. Blank lines at both ends are removed.
-pub(crate) fn text(attributes: &[Attribute]) -> Option<String> {
+#[must_use]
+pub fn text(attributes: &[Attribute]) -> Option<String> {
     let mut lines = Vec::new();
     for attribute in attributes {
         let Meta::NameValue(pair) = &attribute.meta else { continue };

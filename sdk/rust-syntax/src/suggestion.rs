@@ -3,8 +3,8 @@
 /// The largest edit distance of a typo.
 const MOST: usize = 2;
 
-/// ": do you mean `…`?" with the nearest known word, or nothing.
-pub(crate) fn of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
+/// Returns ", do you mean `…`?" with the nearest known word, or nothing.
+pub fn of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let nearest = known.into_iter().map(|one| (distance(word, one), one)).min();
     match nearest {
         Some((letters, one)) if letters <= MOST.min(one.len() / 2) => format!(", do you mean `{one}`?"),

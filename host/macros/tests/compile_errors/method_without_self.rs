@@ -1,0 +1,12 @@
+struct Weather;
+
+#[toolbay_macros::tools]
+impl Weather {
+    /// Says how warm it is.
+    #[tool(read_only)]
+    async fn degrees(city: String) -> String {
+        city
+    }
+}
+
+fn main() {}

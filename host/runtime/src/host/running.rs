@@ -1,0 +1,154 @@
+//! A host with everything that its policy names: plugins, OpenAPI services and MCP servers.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+use toolbay_core::registry::event::HostEvent;
+use toolbay_mcp::Bridge;
+use toolbay_mcp::client::ServerStatus;
+
+use super::{Host, HostBuilder};
+use crate::error::HostError;
+use crate::openapi::OpenApiInfo;
+use crate::plugins::report::LoadReport;
+use crate::plugins::watch::{WatchHandle, WatchOptions};
+
+/// How long the start waits for MCP servers beyond their own `start_timeout`.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A [`Host`] with everything that its policy names. Dropping it stops the MCP servers and the watch.
+///
+/// ```no_run
+/// use toolbay::{Filter, Host, Policy, WatchOptions};
+///
+/// # async fn example(policy: Policy) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut host = Host::builder(policy).state_dir("/var/lib/agent").start("plugins".as_ref()).await?;
+/// host.watch(WatchOptions::default()).await;
+/// println!("{} tools", host.view(Filter::default()).definitions().count());
+/// host.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping the host stops its MCP servers and its watch"]
+#[derive(Debug)]
+pub struct RunningHost {
+    host: Host,
+    plugins: PathBuf,
+    report: LoadReport,
+    services: Vec<OpenApiInfo>,
+    watch: Option<WatchHandle>,
+    servers: Servers,
+}
+
+impl Deref for RunningHost {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl HostBuilder {
+    /// Builds the host, loads the plugins of a directory and the OpenAPI services of the policy, and connects to its MCP
+    /// servers. Waits until each server is ready or has failed; a server that fails is connected again later.
+    ///
+    /// A program whose `main` calls [`run_worker`](crate::run_worker) compiles plugins in processes of its own, and its
+    /// MCP servers end with it even if it is killed. Needs a tokio runtime with timers and I/O.
+    ///
+    /// # Errors
+    /// As [`HostBuilder::build`], or the directory cannot be read. What is wrong with one plugin, service or server
+    /// affects no other: see [`RunningHost::report`], [`RunningHost::services`] and [`RunningHost::servers`].
+    pub async fn start(self, plugins: &Path) -> Result<RunningHost, HostError> {
+        let host = self.with_workers().build()?;
+        // MCP servers must not write files that are still to be loaded.
+        host.protect_sources(plugins);
+        let servers = Servers::start(&host);
+        let services = host.load_openapi().await;
+        let report = host.load_dir(plugins).await?;
+        servers.wait_settled(&host).await;
+        Ok(RunningHost { host, plugins: plugins.to_path_buf(), report, services, watch: None, servers })
+    }
+}
+
+impl RunningHost {
+    /// What the first load of the plugins found.
+    #[must_use]
+    pub fn report(&self) -> &LoadReport {
+        &self.report
+    }
+
+    /// The OpenAPI services as the first load found them.
+    #[must_use]
+    pub fn services(&self) -> &[OpenApiInfo] {
+        &self.services
+    }
+
+    /// The states of the MCP servers.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        self.servers.bridge.status()
+    }
+
+    /// Follows the plugin directory, the consents and [`WatchOptions::files`] as [`Host::watch`], as long as the host
+    /// runs. A second call replaces the first one's options.
+    pub async fn watch(&mut self, options: WatchOptions) {
+        self.watch = Some(self.host.watch(&self.plugins, options).await);
+    }
+
+    /// Reads all watched files again, even if they look unchanged. Does nothing without a watch.
+    pub fn reload(&self) {
+        if let Some(watch) = &self.watch {
+            watch.reload();
+        }
+    }
+
+    /// Ends the watch, gives the MCP servers time to exit, and completes the audit.
+    pub async fn close(self) {
+        drop(self.watch);
+        self.servers.close().await;
+        self.host.pipeline().audit().finish();
+    }
+}
+
+/// The connections to the MCP servers, which follow the policy.
+#[derive(Debug)]
+struct Servers {
+    bridge: Arc<Bridge>,
+    follow: AbortOnDropHandle<()>,
+}
+
+impl Servers {
+    fn start(host: &Host) -> Self {
+        let bridge = Arc::new(host.mcp_bridge());
+        bridge.apply(&host.policy());
+        let reloaded = Arc::new(Notify::new());
+        let (newest, changed) = (host.clone(), Arc::clone(&reloaded));
+        host.events().listen(move |event| {
+            if matches!(event, HostEvent::PolicyReloaded { .. }) {
+                reloaded.notify_one();
+            }
+        });
+        // Follows the policy until these `Servers` end.
+        let follow = Bridge::follow_policy(Arc::downgrade(&bridge), changed, move || newest.policy());
+        Self { bridge, follow: AbortOnDropHandle::new(tokio::spawn(follow)) }
+    }
+
+    async fn wait_settled(&self, host: &Host) {
+        let longest = host.policy().mcp_servers().map(|server| server.start_timeout).max();
+        if let Some(longest) = longest {
+            self.bridge.wait_settled(longest + GRACE).await;
+        }
+    }
+
+    /// Closes the bridge after its follower, which could start servers.
+    async fn close(self) {
+        self.follow.abort();
+        // The task was aborted, so its result is an error.
+        drop(self.follow.await);
+        self.bridge.close().await;
+    }
+}

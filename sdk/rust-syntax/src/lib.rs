@@ -1,0 +1,12 @@
+//! The syntax of tools in Rust: a function, its doc comments, its arguments and the options of `#[tool(…)]`.
+//!
+//! Two macro crates read it: `toolbay-sdk-macros` for plugins and `toolbay-macros` for native tools of a host. This
+//! crate parses and checks; what each crate generates is its own.
+
+pub mod argument;
+pub mod docs;
+pub mod limits;
+pub mod methods;
+pub mod options;
+pub mod signature;
+pub mod suggestion;
