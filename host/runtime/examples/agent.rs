@@ -5,6 +5,8 @@
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
+    missing_docs,
+    missing_debug_implementations,
     unreachable_pub,
     reason = "an example, which a test runs"
 )]
