@@ -51,15 +51,15 @@ async fn scripted(answers: Vec<Value>) -> (String, Arc<Mutex<Vec<(String, Value)
     (address, requests)
 }
 
-/// Answers of a person, and what a person sees.
+/// Answers of a user, and what the user sees.
 #[derive(Debug, Default)]
-struct Person {
+struct FakeUser {
     refuses: bool,
     asked: Mutex<Vec<ApprovalRequest>>,
     progress: Mutex<Vec<String>>,
 }
 
-impl Approver for Person {
+impl Approver for FakeUser {
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
         self.asked.lock().unwrap().push(request.clone());
         let reply =
@@ -68,7 +68,7 @@ impl Approver for Person {
     }
 }
 
-impl ProgressSink for Person {
+impl ProgressSink for FakeUser {
     fn progress(&self, event: ProgressEvent) {
         self.progress.lock().unwrap().push(event.message);
     }
@@ -76,15 +76,15 @@ impl ProgressSink for Person {
 
 async fn converse(
     vendor: Vendor,
-    person: &Arc<Person>,
+    user: &Arc<FakeUser>,
     answers: Vec<Value>,
 ) -> (String, Vec<(String, Value)>) {
     let plugins = tempfile::tempdir().unwrap();
-    let builder = Host::builder(Policy::deny_all(Path::new("/"))).approver(Arc::clone(person) as _);
+    let builder = Host::builder(Policy::deny_all(Path::new("/"))).approver(Arc::clone(user) as _);
     let host = builder.start(plugins.path()).await.unwrap();
     host.register(send_note::tool().unwrap()).unwrap();
     let session = Arc::new(Session::with_random_key());
-    let progress = Some(Arc::clone(person) as _);
+    let progress = Some(Arc::clone(user) as _);
     let turn = TurnContext { session: Arc::clone(&session), progress, ..TurnContext::default() };
     let (server, requests) = scripted(answers).await;
     let model = Model { vendor, server, name: "scripted".to_owned() };
@@ -97,7 +97,7 @@ async fn converse(
 
 #[tokio::test]
 async fn a_model_of_openai_calls_tools_until_it_answers() {
-    let person = Arc::new(Person::default());
+    let user = Arc::new(FakeUser::default());
     let call = |id: &str, name: &str, args: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": args}});
     let calls = [call("a", "send_note", r#"{"text": "I am late."}"#), call("b", "no_such_tool", "{}")];
     let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
@@ -105,7 +105,7 @@ async fn a_model_of_openai_calls_tools_until_it_answers() {
         json!({"choices": [{"message": message}]}),
         json!({"choices": [{"message": {"role": "assistant", "content": "Done."}}]}),
     ];
-    let (text, requests) = converse(Vendor::OpenaiChat, &person, answers).await;
+    let (text, requests) = converse(Vendor::OpenaiChat, &user, answers).await;
     assert_eq!(text, "Done.");
     let [(path, first), (_, second)] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(path, "/v1/chat/completions");
@@ -115,21 +115,21 @@ async fn a_model_of_openai_calls_tools_until_it_answers() {
     assert_eq!(second["messages"][2]["content"], "sent 10 characters");
     let refused = second["messages"][3]["content"].as_str().unwrap();
     assert!(refused.contains("Unknown tool: no_such_tool"), "{refused}");
-    assert_eq!(*person.progress.lock().unwrap(), ["sending the note"]);
-    let asked = person.asked.lock().unwrap();
+    assert_eq!(*user.progress.lock().unwrap(), ["sending the note"]);
+    let asked = user.asked.lock().unwrap();
     assert_eq!((asked[0].tool.as_str(), &asked[0].args), ("send_note", &json!({"text": "I am late."})));
 }
 
 #[tokio::test]
 async fn a_model_of_anthropic_reads_what_a_person_refused() {
-    let person = Arc::new(Person { refuses: true, ..Person::default() });
+    let user = Arc::new(FakeUser { refuses: true, ..FakeUser::default() });
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "send_note", "input": {"text": id}});
     let content = json!([{"type": "text", "text": "I try."}, call("a"), call("b")]);
     let answers = vec![
         json!({"role": "assistant", "content": content, "stop_reason": "tool_use"}),
         json!({"role": "assistant", "content": [{"type": "text", "text": "It was "}, {"type": "text", "text": "refused."}]}),
     ];
-    let (text, requests) = converse(Vendor::Anthropic, &person, answers).await;
+    let (text, requests) = converse(Vendor::Anthropic, &user, answers).await;
     assert_eq!(text, "It was refused.");
     let [(path, first), (_, second)] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(path, "/v1/messages");
@@ -141,5 +141,5 @@ async fn a_model_of_anthropic_reads_what_a_person_refused() {
         (2, &json!(true), &json!("b"))
     );
     assert!(results[0].to_string().contains("not now"), "{}", results[0]);
-    assert!(person.progress.lock().unwrap().is_empty());
+    assert!(user.progress.lock().unwrap().is_empty());
 }

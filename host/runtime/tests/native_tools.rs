@@ -74,19 +74,19 @@ fn days() -> Rendered<Vec<&'static str>> {
     Rendered { text: "two days".to_owned(), data: vec!["Monday", "Tuesday"] }
 }
 
-/// A person, with the people below.
+/// A member of a team, with the members below.
 #[toolbay::data]
-struct Person {
+struct Member {
     name: String,
     #[serde(default)]
-    team: Vec<Person>,
+    team: Vec<Member>,
 }
 
 /// Counts the people of a team.
 #[toolbay::tool]
-fn count_people(lead: Person) -> String {
-    fn count(person: &Person) -> usize {
-        person.team.iter().map(count).sum::<usize>() + 1
+fn count_people(lead: Member) -> String {
+    fn count(member: &Member) -> usize {
+        member.team.iter().map(count).sum::<usize>() + 1
     }
     format!("{} under {}", count(&lead) - 1, lead.name)
 }
