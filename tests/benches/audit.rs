@@ -40,9 +40,9 @@ fn flood(runtime: &Runtime) {
     let start = Instant::now();
     for batch in 0..batches {
         let refused = (0..BATCH).map(|n| ToolCall::new(format!("no-{batch}-{n}"), format!("none{n}"), "{}"));
-        let mut turn = TurnContext::default();
         // A hundred clients.
-        turn.session = toolbay::Session::with_name(&format!("client {}", batch % 100)).into();
+        let session = toolbay::Session::with_name(&format!("client {}", batch % 100)).into();
+        let turn = TurnContext { session, ..TurnContext::default() };
         let all = refused.chain([ToolCall::new(format!("yes-{batch}"), "bench__echo", r#"{"text":"a"}"#)]);
         let results = runtime.block_on(library.host.call_all(&library.view, all.collect(), turn));
         assert_eq!(results.iter().filter(|one| one.result.is_ok()).count(), 1);

@@ -26,8 +26,7 @@ async fn host() -> TestHost {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_has_caller_tool_arguments_and_outcome() {
     let host = host().await;
-    let mut turn = TurnContext::default();
-    turn.session = Session::with_name("session").into();
+    let mut turn = TurnContext { session: Session::with_name("session").into(), ..TurnContext::default() };
     turn.identity.agent_id = Some("agent".to_owned());
     turn.identity.platform = Some("x".repeat(1000));
     let args = r#"{"what": "canary", "times": 2}"#;
@@ -310,8 +309,10 @@ async fn refused_calls_push_out_no_call_that_ran() {
             _ => call(format!("no-{n}-{m}"), "e__echo".to_owned(), "{"),
         });
         // As many clients as rounds.
-        let mut turn = TurnContext::default();
-        turn.session = Session::with_name(&format!("session {n}")).into();
+        let turn = TurnContext {
+            session: Session::with_name(&format!("session {n}")).into(),
+            ..TurnContext::default()
+        };
         host.call_all(&view, refused.collect(), turn.clone()).await;
         let calls = vec![call(format!("yes-{n}"), "e__echo".to_owned(), r#"{"a":1}"#)];
         assert!(host.call_all(&view, calls, turn).await[0].result.is_ok());
@@ -371,8 +372,7 @@ async fn a_call_that_only_waited_for_its_place_has_no_start_line() {
     let view = host.host.view(Filter::default());
     let sleep = view.definitions().find(|e| e.def.name.as_str().starts_with("s__")).unwrap();
     let calls = (0..3).map(|n| ToolCall::new(n.to_string(), sleep.def.name.to_string(), "{}")).collect();
-    let mut turn = TurnContext::default();
-    turn.session = Session::with_name("s").into();
+    let turn = TurnContext { session: Session::with_name("s").into(), ..TurnContext::default() };
     let cancel = turn.cancel.clone();
     let running = host.host.call_all(&view, calls, turn);
     let ended = async {

@@ -189,11 +189,8 @@ async fn a_session_is_warned_only_about_its_own_stale_reads() {
     let host = host().await;
     let file = host.root().join("both/x.txt");
     fs::write(&file, "one").unwrap();
-    let turn = |session: &str| {
-        let mut turn = TurnContext::default();
-        turn.session = Session::with_name(session).into();
-        turn
-    };
+    let turn =
+        |session: &str| TurnContext { session: Session::with_name(session).into(), ..TurnContext::default() };
     let args = |value: Value| value.to_string();
     host.call_in("f__read", &args(json!({"path": "both/x.txt"})), turn("a")).await;
     fs::write(&file, "changed").unwrap();

@@ -30,8 +30,7 @@ async fn host() -> TestHost {
 }
 
 async fn within(host: &TestHost, session: &str, tool: &str, args: Value) -> Value {
-    let mut turn = TurnContext::default();
-    turn.session = Session::with_name(session).into();
+    let turn = TurnContext { session: Session::with_name(session).into(), ..TurnContext::default() };
     structured(&host.call_in(tool, &args.to_string(), turn).await)
 }
 

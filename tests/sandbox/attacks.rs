@@ -355,8 +355,7 @@ async fn concurrent_writers_of_a_file_leave_one_complete_content() {
             )
         })
         .collect();
-    let mut turn = TurnContext::default();
-    turn.session = toolbay::Session::with_name("s").into();
+    let turn = TurnContext { session: toolbay::Session::with_name("s").into(), ..TurnContext::default() };
     let results = host.host.call_all(&view, calls, turn).await;
     let done = results.iter().filter(|r| integration_tests::structured(r).get("error").is_none()).count();
     let stale = results.iter().filter(|r| integration_tests::structured(r)["error"] == "stale").count();

@@ -3,6 +3,7 @@
 //! `cargo run -p toolbay --example agent -- openai-chat 127.0.0.1:8080 MODEL toolbay.toml plugins QUESTION`
 
 #![allow(
+    clippy::indexing_slicing,
     clippy::print_stdout,
     clippy::print_stderr,
     missing_docs,

@@ -79,7 +79,7 @@ fn days() -> Rendered<Vec<&'static str>> {
 struct Member {
     name: String,
     #[serde(default)]
-    team: Vec<Member>,
+    team: Vec<Self>,
 }
 
 /// Counts the people of a team.
@@ -299,7 +299,7 @@ impl Settings {
     /// Never ends.
     #[tool(timeout_ms = 10)]
     async fn wait(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

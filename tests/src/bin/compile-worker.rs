@@ -1,6 +1,5 @@
 //! A program that only serves as a compile worker, for the tests.
 
 fn main() -> std::io::Result<()> {
-    assert_eq!(std::env::args().nth(1).as_deref(), Some(toolbay::COMPILE_WORKER), "started by a test");
-    toolbay::run_worker().expect("it is one")
+    toolbay::run_worker().unwrap_or_else(|| Err(std::io::Error::other("only a test starts this program")))
 }
