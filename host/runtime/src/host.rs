@@ -1,12 +1,10 @@
 //! The facade for embedders: a host with plugins, and calls to their tools.
 
 mod builder;
-mod running;
-mod workers;
+pub(crate) mod running;
+pub(crate) mod workers;
 
 pub use self::builder::HostBuilder;
-pub use self::running::RunningHost;
-pub use self::workers::run_worker;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
