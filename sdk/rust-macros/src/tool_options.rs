@@ -7,7 +7,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, LitInt, LitStr, Result, Token};
 
 use crate::capability::{CapabilityAttributes, KINDS, option, strings};
-use crate::example::Example;
+use crate::example::{self, Example};
 use crate::suggestion;
 
 /// The flags of a tool. The contract's constant is the same word in capitals.
@@ -23,8 +23,18 @@ const TRAITS: [&str; 8] = [
 ];
 
 /// Keys that take a value.
-const KEYS: [&str; 9] =
-    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason", "example"];
+const KEYS: [&str; 10] = [
+    "name",
+    "title",
+    "toolset",
+    "tags",
+    "max_result_chars",
+    "timeout_ms",
+    "optional",
+    "reason",
+    "example",
+    "meta",
+];
 
 /// The content of `#[tool(…)]`.
 #[derive(Debug, Default)]
@@ -38,6 +48,7 @@ pub(crate) struct ToolOptions {
     traits: Vec<Ident>,
     capabilities: CapabilityAttributes,
     examples: Vec<Value>,
+    meta: Option<LitStr>,
 }
 
 impl Parse for ToolOptions {
@@ -74,6 +85,9 @@ impl ToolOptions {
                 self.examples.push(Example::parse(input)?.0);
                 Ok(())
             }
+            "meta" => once(&mut self.meta, key, input)
+                .and_then(|()| self.meta.as_ref().map(example::object).transpose())
+                .map(drop),
             "optional" => self.capabilities.parse_optional(input),
             "reason" => self.capabilities.parse_reason(key, input),
             word if TRAITS.contains(&word) => {
@@ -88,7 +102,16 @@ impl ToolOptions {
     /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
         let Self {
-            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
+            title,
+            toolset,
+            tags,
+            max_result_chars,
+            timeout_ms,
+            traits,
+            capabilities,
+            examples,
+            meta,
+            ..
         } = self;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
@@ -96,8 +119,13 @@ impl ToolOptions {
         let timeout_ms = option(timeout_ms.as_ref());
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
-        let meta = (!examples.is_empty()).then(|| serde_json::json!({"examples": examples}).to_string());
-        let meta = option(meta);
+        // Checked when it was parsed.
+        let mut meta: Value =
+            meta.as_ref().map_or(Value::Null, |text| example::object(text).unwrap_or_default());
+        if !examples.is_empty() {
+            meta["examples"] = Value::from(examples.clone());
+        }
+        let meta = option((!meta.is_null()).then(|| meta.to_string()));
         quote! {
             title: #title,
             toolset: #toolset,
@@ -159,10 +187,13 @@ mod tests {
             closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
             process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
-            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),"#;
+            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),
+            meta = "{\"a\": 1}","#;
         let options = syn::parse_str::<ToolOptions>(text).unwrap();
         assert_eq!(options.traits.len(), TRAITS.len());
         assert_eq!(options.capabilities.tokens().len(), 13);
+        let fields = options.fields().to_string();
+        assert!(fields.contains("a") && fields.contains("examples"), "{fields}");
     }
 
     #[test]
@@ -187,6 +218,12 @@ mod tests {
     fn a_reason_needs_a_capability_before_it() {
         assert!(error("reason = \"r\", fs_read = \"**\"").contains("right before it"));
         assert!(error("fs_read = \"**\", reason = \"r\", reason = \"s\"").contains("right before it"));
+    }
+
+    #[test]
+    fn the_metadata_is_an_object() {
+        assert!(error("meta = \"[]\"").contains("a JSON object"));
+        assert!(error("meta = \"{\"").contains("not JSON"));
     }
 
     #[test]
