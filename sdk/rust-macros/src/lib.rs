@@ -43,6 +43,7 @@ use proc_macro::TokenStream;
 /// | `tags = ["…", …]` | further labels |
 /// | `read_only`, `additive`, `idempotent`, `closed_world` | the effects of the tool |
 /// | `untrusted_output`, `needs_approval`, `deferred`, `always_include` | how the host should treat it |
+/// | `internal_reads` | the caller does not see what the tool reads, so its reads do not count as reads of the session |
 /// | `max_result_chars = N`, `timeout_ms = N` | limits that the tool requests |
 /// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
 /// | `optional(…)` | capabilities the tool also works without |

@@ -22,9 +22,19 @@ const TRAITS: [&str; 8] = [
     "deferred",
 ];
 
-/// Keys that take a value.
-const KEYS: [&str; 9] =
-    ["name", "title", "toolset", "tags", "max_result_chars", "timeout_ms", "optional", "reason", "example"];
+/// The other options. All but the last take a value.
+const KEYS: [&str; 10] = [
+    "name",
+    "title",
+    "toolset",
+    "tags",
+    "max_result_chars",
+    "timeout_ms",
+    "optional",
+    "reason",
+    "example",
+    "internal_reads",
+];
 
 /// The content of `#[tool(…)]`.
 #[derive(Debug, Default)]
@@ -38,6 +48,7 @@ pub(crate) struct ToolOptions {
     traits: Vec<Ident>,
     capabilities: CapabilityAttributes,
     examples: Vec<Value>,
+    internal_reads: bool,
 }
 
 impl Parse for ToolOptions {
@@ -74,6 +85,10 @@ impl ToolOptions {
                 self.examples.push(Example::parse(input)?.0);
                 Ok(())
             }
+            "internal_reads" => {
+                self.internal_reads = true;
+                Ok(())
+            }
             "optional" => self.capabilities.parse_optional(input),
             "reason" => self.capabilities.parse_reason(key, input),
             word if TRAITS.contains(&word) => {
@@ -87,17 +102,14 @@ impl ToolOptions {
 
     /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
-        let Self {
-            title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, examples, ..
-        } = self;
+        let Self { title, toolset, tags, max_result_chars, timeout_ms, traits, capabilities, .. } = self;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
         let max_result_chars = option(max_result_chars.as_ref());
         let timeout_ms = option(timeout_ms.as_ref());
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
-        let meta = (!examples.is_empty()).then(|| serde_json::json!({"examples": examples}).to_string());
-        let meta = option(meta);
+        let meta = option(self.meta());
         quote! {
             title: #title,
             toolset: #toolset,
@@ -109,6 +121,17 @@ impl ToolOptions {
             capabilities: &[#(#capabilities),*],
             meta: #meta,
         }
+    }
+}
+
+impl ToolOptions {
+    /// The metadata of the tool, as JSON.
+    fn meta(&self) -> Option<String> {
+        let examples = (!self.examples.is_empty()).then(|| ("examples", self.examples.clone().into()));
+        let internal_reads = self.internal_reads.then_some(("internal_reads", Value::Bool(true)));
+        let members = examples.into_iter().chain(internal_reads).map(|(key, value)| (key.to_owned(), value));
+        let members: serde_json::Map<String, Value> = members.collect();
+        (!members.is_empty()).then(|| Value::Object(members).to_string())
     }
 }
 
@@ -159,7 +182,8 @@ mod tests {
             closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
             process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
-            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),"#;
+            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),
+            internal_reads"#;
         let options = syn::parse_str::<ToolOptions>(text).unwrap();
         assert_eq!(options.traits.len(), TRAITS.len());
         assert_eq!(options.capabilities.tokens().len(), 13);
