@@ -534,10 +534,6 @@ pub(crate) fn panic_error() -> ErrorData {
 
 impl SessionOwner {
     pub(crate) fn identity(&self) -> Identity {
-        Identity {
-            platform: Some("mcp".to_owned()),
-            agent_id: self.agent_id.clone(),
-            ..Identity::default()
-        }
+        Identity { platform: Some("mcp".to_owned()), agent_id: self.agent_id.clone(), ..Identity::default() }
     }
 }
