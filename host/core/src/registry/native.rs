@@ -43,7 +43,7 @@ use toolbay_policy::name::{NameError, PluginId, QualifiedName, ToolName};
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{BoxFuture, Failure, Invoke, ToolOutcome};
 use crate::call::{AdmittedCall, CallContext};
-use crate::registry::{CheckFn, OnCollision, ToolAvailability, ToolEntry, ToolFlags};
+use crate::registry::{CallSettings, CheckFn, OnCollision, ToolAvailability, ToolEntry, ToolFlags};
 use crate::tool::content::{ToolOutput, ToolResult};
 use crate::tool::schema::{Schema, SchemaError};
 use crate::tool::{Keywords, ToolDef, ToolSource, ToolTraits};
@@ -80,6 +80,7 @@ pub struct NativeTool {
     traits: ToolTraits,
     flags: ToolFlags,
     timeout: Duration,
+    toolcall_reason: Option<bool>,
     on_collision: Option<OnCollision>,
     check: Option<Arc<dyn crate::registry::AvailabilityCheck>>,
 }
@@ -112,6 +113,7 @@ pub fn tool(name: impl Into<String>) -> NativeTool {
         traits: ToolTraits::default(),
         flags: ToolFlags::default(),
         timeout: CallLimits::default().timeout,
+        toolcall_reason: None,
         on_collision: None,
         check: None,
     }
@@ -194,6 +196,13 @@ impl NativeTool {
         Self { timeout, ..self }
     }
 
+    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), whatever the view and the policy
+    /// say.
+    #[must_use]
+    pub fn toolcall_reason(self, asks: bool) -> Self {
+        Self { toolcall_reason: Some(asks), ..self }
+    }
+
     /// Sets the policy for a taken name, which overrides that of the registration.
     #[must_use]
     pub fn on_collision(self, policy: OnCollision) -> Self {
@@ -241,7 +250,8 @@ impl NativeTool {
         let entry = ToolEntry::new(def, Arc::new(NativeInvoker { run, timeout: self.timeout }));
         let flags = ToolFlags { deferred, ..self.flags };
         let availability = ToolAvailability { check: self.check, ..ToolAvailability::default() };
-        Ok(ToolEntry { flags, on_collision: self.on_collision, availability, ..entry })
+        let call = CallSettings { toolcall_reason: self.toolcall_reason, ..entry.call };
+        Ok(ToolEntry { flags, on_collision: self.on_collision, availability, call, ..entry })
     }
 }
 
