@@ -54,8 +54,7 @@ async fn a_patch_changes_only_what_its_session_has_seen() {
     let file = host.root().join("notes.txt");
     std::fs::write(&file, "alpha\nbeta\n").unwrap();
     let call = async |tool: &str, args: serde_json::Value| {
-        let identity = Identity { session_id: Some("1".to_owned()), ..Identity::default() };
-        let turn = TurnContext { identity, ..TurnContext::default() };
+        let turn = TurnContext { session: Session::with_name("1").into(), ..TurnContext::default() };
         host.call_in(&format!("files__{tool}"), &args.to_string(), turn).await
     };
     let read = structured(&call("read_file", json!({"path": "notes.txt"})).await);
