@@ -94,6 +94,8 @@ mod plugins {
     mod registry;
     mod script;
     mod trust;
+    mod wasi_async;
+    mod wasi_interfaces;
     mod web;
 }
 mod sandbox {

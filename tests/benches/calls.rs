@@ -21,6 +21,7 @@ const SPAN: Duration = Duration::from_millis(300);
 
 pub(crate) fn run() {
     fresh_call();
+    async_call();
     two_threads();
     // This compiles for a minute.
     if !quick() {
@@ -68,6 +69,31 @@ fn fresh_call() {
     keep("library_fresh_us", library.p50);
     keep("floor_fresh_p99_us", floor.p99);
     keep("library_fresh_p99_us", library.p99);
+}
+
+/// The same function of a plain component, on WASI 0.2 and as an asynchronous one on WASI 0.3.
+fn async_call() {
+    const TEXT: &str = r#"{"text": "over there"}"#;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let guests = [guest_artifacts::FOREIGN_ECHO, guest_artifacts::BENCH_ASYNC_ECHO];
+    let libraries = guests.map(|guest| LibraryBench::new(&runtime, guest, ""));
+    let mut rows = [Vec::new(), Vec::new()];
+    for _ in 0..rounds(ROUNDS) {
+        for (row, library) in rows.iter_mut().zip(&libraries) {
+            row.extend((0..CALLS).map(|_| timed(|| drop(runtime.block_on(library.call("bench__echo", TEXT))))));
+        }
+    }
+    let [blocking, asynchronous] = rows.map(FigureSpread::of);
+    println!("\n| a plain component's echo | p50 µs | p99 µs | ratio of p50 |\n|---|---|---|---|");
+    println!("| a function of WASI 0.2 | {:.1} | {:.1} | 1 |", blocking.p50, blocking.p99);
+    println!(
+        "| an `async` function of WASI 0.3 | {:.1} | {:.1} | {:.2} |",
+        asynchronous.p50,
+        asynchronous.p99,
+        asynchronous.p50 / blocking.p50
+    );
+    keep("plain_echo_us", blocking.p50);
+    keep("async_echo_us", asynchronous.p50);
 }
 
 /// Two bare threads against two tokio workers.

@@ -117,6 +117,8 @@ mod tests {
             ("wasi:filesystem/types@0.2.12", CapabilityKind::FsRead, false),
             ("wasi:sockets/tcp@0.2.0", CapabilityKind::Net, false),
             ("wasi:clocks/wall-clock@0.2.6", CapabilityKind::Clock, false),
+            ("wasi:clocks/system-clock@0.3.0", CapabilityKind::Clock, false),
+            ("wasi:keyvalue/store@0.2.0-draft", CapabilityKind::Kv, false),
             ("wasi:random/random@0.2.6", CapabilityKind::Random, false),
         ] {
             let all = imports(&["toolbay:plugin/context@0.1.0", import, "wasi:io/streams@0.2.0"]);

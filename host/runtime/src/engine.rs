@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
-use wasmparser::{Validator, WasmFeatures};
+use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::engine::cpu_limiter::CpuLimiter;
@@ -62,6 +62,9 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::FLOATS)
     .union(WasmFeatures::COMPONENT_MODEL);
 
+/// What components of WASI 0.3 may use in addition: `async` functions, streams and futures.
+const ASYNC_FEATURES: WasmFeatures = FEATURES.union(WasmFeatures::CM_ASYNC);
+
 /// What bounds the computation of guests. Code is compiled for one of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Metering {
@@ -76,6 +79,72 @@ impl Metering {
     pub(crate) fn from_limits(limits: &CallLimits) -> Self {
         if limits.fuel.is_some() { Self::Fuel } else { Self::Time }
     }
+}
+
+/// Whether components may use the asynchronous part of the component model. An engine with it keeps the state of tasks,
+/// streams and futures for each store, which a call of a WASI 0.2 component would pay for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum AsyncSupport {
+    /// WASI 0.2: a function blocks until it returns.
+    #[default]
+    Off,
+    /// WASI 0.3.
+    On,
+}
+
+impl AsyncSupport {
+    /// The support that a component needs: it has asynchronous types or functions, or it imports or exports WASI 0.3.
+    /// The compiler reports invalid components.
+    pub(crate) fn for_component(bytes: &[u8]) -> Self {
+        let needs_async = !has_valid_types(bytes, FEATURES) && has_valid_types(bytes, ASYNC_FEATURES);
+        if needs_async || names_wasi_0_3(bytes) { Self::On } else { Self::Off }
+    }
+}
+
+/// Whether a component is valid with these features, apart from the bodies of its functions.
+fn has_valid_types(bytes: &[u8], features: WasmFeatures) -> bool {
+    let mut validator = Validator::new_with_features(features);
+    Parser::new(0)
+        .parse_all(bytes)
+        .all(|payload| payload.is_ok_and(|payload| validator.payload(&payload).is_ok()))
+}
+
+/// Whether a component imports or exports an interface of WASI 0.3. Even those without `async` need the engine that has
+/// the rest of WASI 0.3.
+fn names_wasi_0_3(bytes: &[u8]) -> bool {
+    let is_wasi_0_3 = |name: &str| name.starts_with("wasi:") && name.contains("@0.3.");
+    let mut depth = 0_u32;
+    for payload in Parser::new(0).parse_all(bytes).map_while(Result::ok) {
+        let mut names = match payload {
+            Payload::Version { .. } => {
+                depth += 1;
+                continue;
+            }
+            Payload::End(_) => {
+                depth = depth.saturating_sub(1);
+                continue;
+            }
+            Payload::ComponentImportSection(items) if depth == 1 => {
+                items.into_iter().map_while(Result::ok).map(|item| item.name.name).collect::<Vec<_>>()
+            }
+            Payload::ComponentExportSection(items) if depth == 1 => {
+                items.into_iter().map_while(Result::ok).map(|item| item.name.name).collect::<Vec<_>>()
+            }
+            _ => continue,
+        }
+        .into_iter();
+        if names.any(is_wasi_0_3) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The settings in which the engines of a host differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EngineKind {
+    pub(crate) metering: Metering,
+    pub(crate) async_support: AsyncSupport,
 }
 
 /// One lazily created value per metering. Most hosts and plugins need only one of the two.
@@ -101,11 +170,11 @@ impl<T> ByMetering<T> {
     }
 }
 
-/// A wasmtime engine with its metering, memory budget and ticker.
+/// A wasmtime engine with its kind, memory budget and ticker.
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
-    pub(crate) metering: Metering,
+    pub(crate) kind: EngineKind,
     /// The budget of all guests of the host.
     pub(crate) memory: MemoryBudget,
     /// Increments the epoch.
@@ -117,23 +186,23 @@ impl Engine {
     pub(crate) fn new(
         limits: &HostLimits,
         memory: &MemoryBudget,
-        metering: Metering,
+        kind: EngineKind,
         ticker: &Ticker,
     ) -> Result<Self, HostError> {
-        let wasmtime = pooling_engine(limits, memory, metering).or_else(|error| {
+        let wasmtime = pooling_engine(limits, memory, kind).or_else(|error| {
             tracing::warn!(%error, "the instance pool could not be created; instances are allocated on demand");
-            on_demand_engine(metering)
+            on_demand_engine(kind)
         })?;
         ticker.add_engine(&wasmtime);
-        Ok(Self { wasmtime, metering, memory: memory.clone(), ticker: ticker.clone() })
+        Ok(Self { wasmtime, kind, memory: memory.clone(), ticker: ticker.clone() })
     }
 
     /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
-    pub(crate) fn for_compiling(metering: Metering) -> Result<Self, HostError> {
+    pub(crate) fn for_compiling(kind: EngineKind) -> Result<Self, HostError> {
         // Nothing runs in this engine, so the budget is never used.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let wasmtime = on_demand_engine(metering)?;
-        Ok(Self { wasmtime, metering, memory, ticker: Ticker::stopped() })
+        let wasmtime = on_demand_engine(kind)?;
+        Ok(Self { wasmtime, kind, memory, ticker: Ticker::stopped() })
     }
 
     /// The limiter of guests that compute.
@@ -142,8 +211,8 @@ impl Engine {
     }
 }
 
-fn on_demand_engine(metering: Metering) -> Result<wasmtime::Engine, HostError> {
-    wasmtime::Engine::new(&engine_config(metering)).map_err(|e| HostError::Engine(e.to_string()))
+fn on_demand_engine(kind: EngineKind) -> Result<wasmtime::Engine, HostError> {
+    wasmtime::Engine::new(&engine_config(kind)).map_err(|e| HostError::Engine(e.to_string()))
 }
 
 /// The pool reserves address space for every slot. Where that fails (`RLIMIT_AS`, a small machine), instances are
@@ -151,14 +220,14 @@ fn on_demand_engine(metering: Metering) -> Result<wasmtime::Engine, HostError> {
 fn pooling_engine(
     limits: &HostLimits,
     memory: &MemoryBudget,
-    metering: Metering,
+    kind: EngineKind,
 ) -> wasmtime::Result<wasmtime::Engine> {
     let slots = pool_slots(limits);
     // Free slots keep memory in addition to the budget, a quarter of the budget at most.
     let most = memory.limit() / 4 / u64::from(slots) / WASM_PAGE_BYTES * WASM_PAGE_BYTES;
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let engine = |scan, keep_resident| {
-        let mut config = engine_config(metering);
+        let mut config = engine_config(kind);
         let pool = pool_config(slots, scan, most.min(keep_resident));
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
         wasmtime::Engine::new(&config)
@@ -167,14 +236,18 @@ fn pooling_engine(
     engine(Enabled::Yes, 1 << 20).or_else(|_| engine(Enabled::No, 64 << 10))
 }
 
-fn engine_config(metering: Metering) -> Config {
+fn engine_config(kind: EngineKind) -> Config {
+    let (features, concurrency) = match kind.async_support {
+        AsyncSupport::Off => (FEATURES, false),
+        AsyncSupport::On => (ASYNC_FEATURES, true),
+    };
     let mut config = Config::new();
     config
         .wasm_features(WasmFeatures::all(), false)
-        .wasm_features(FEATURES, true)
-        .concurrency_support(false)
+        .wasm_features(features, true)
+        .concurrency_support(concurrency)
         .epoch_interruption(true)
-        .consume_fuel(metering == Metering::Fuel)
+        .consume_fuel(kind.metering == Metering::Fuel)
         .max_wasm_stack(512 << 10)
         .async_stack_size(2 << 20)
         .wasm_backtrace_max_frames(NonZeroUsize::new(16));
@@ -256,11 +329,11 @@ fn tick(engines: &Weak<Mutex<Vec<EngineWeak>>>, cpu_limiter: &CpuLimiter) {
 /// another reason. Called only after a failed compilation.
 pub(crate) fn refused_features(bytes: &[u8]) -> Vec<String> {
     let valid = |features: WasmFeatures| Validator::new_with_features(features).validate_all(bytes).is_ok();
-    if valid(FEATURES) || !valid(WasmFeatures::all()) {
+    if valid(ASYNC_FEATURES) || !valid(WasmFeatures::all()) {
         return Vec::new();
     }
     WasmFeatures::all()
-        .difference(FEATURES)
+        .difference(ASYNC_FEATURES)
         .iter_names()
         .filter(|(_, feature)| !valid(WasmFeatures::all().difference(*feature)))
         .map(|(name, _)| name.to_ascii_lowercase().replace('_', "-"))
@@ -271,6 +344,30 @@ pub(crate) fn refused_features(bytes: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn kind(metering: Metering, async_support: AsyncSupport) -> EngineKind {
+        EngineKind { metering, async_support }
+    }
+
+    #[test]
+    fn only_components_of_wasi_0_3_get_the_asynchronous_engine() {
+        for (text, needed) in [
+            ("(component (core module (memory 1)))", AsyncSupport::Off),
+            ("(component (import \"wasi:cli/exit@0.2.3\" (instance)))", AsyncSupport::Off),
+            ("(component (import \"acme:kit/exit@0.3.0\" (instance)))", AsyncSupport::Off),
+            ("(component (import \"wasi:cli/exit@0.3.0\" (instance)))", AsyncSupport::On),
+            ("(component (type (future)))", AsyncSupport::On),
+            ("(component (type (func async)))", AsyncSupport::On),
+            ("(component (import \"a\" (instance (type (func async)))))", AsyncSupport::On),
+            ("(component (core func (canon waitable-set.new)))", AsyncSupport::On),
+            // Not valid with it either.
+            ("(component (type (map string u8)))", AsyncSupport::Off),
+        ] {
+            let bytes = wat::parse_str(text).unwrap();
+            assert_eq!(AsyncSupport::for_component(&bytes), needed, "{text}");
+        }
+        assert_eq!(AsyncSupport::for_component(b"\0asm\x0d\0\x01\0garbage"), AsyncSupport::Off);
+    }
+
     #[test]
     fn a_disabled_proposal_is_named() {
         for (text, name) in [
@@ -278,12 +375,12 @@ mod tests {
             ("(component (core module (type (struct))))", "gc"),
             ("(component (core module (memory 1 1 shared)))", "threads"),
             ("(component (core module (tag)))", "exceptions"),
-            ("(component (type (future)))", "cm-async"),
+            ("(component (type (map string u8)))", "cm-map"),
         ] {
             let bytes = wat::parse_str(text).unwrap();
             let names = refused_features(&bytes);
             assert!(names.iter().any(|n| n == name), "{text}: {names:?}");
-            let engine = Engine::for_compiling(Metering::Fuel).unwrap();
+            let engine = Engine::for_compiling(kind(Metering::Fuel, AsyncSupport::On)).unwrap();
             assert!(
                 wasmtime::component::Component::new(&engine.wasmtime, &bytes).is_err(),
                 "{text} compiles"
@@ -299,15 +396,16 @@ mod tests {
     fn the_ticker_drives_all_engines_and_ends_with_the_last() {
         let ticker = Ticker::start().unwrap();
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let pool = pooling_engine(&HostLimits::default(), &memory, Metering::Time);
+        let off = AsyncSupport::Off;
+        let pool = pooling_engine(&HostLimits::default(), &memory, kind(Metering::Time, off));
         assert!(pool.is_ok(), "this machine has enough address space");
         let engines = [Metering::Fuel, Metering::Time]
-            .map(|metering| Engine::new(&HostLimits::default(), &memory, metering, &ticker).unwrap());
+            .map(|metering| Engine::new(&HostLimits::default(), &memory, kind(metering, off), &ticker).unwrap());
         let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());
         drop(ticker);
         for engine in engines {
             let mut store = wasmtime::Store::new(&engine.wasmtime, ());
-            if engine.metering == Metering::Fuel {
+            if engine.kind.metering == Metering::Fuel {
                 store.set_fuel(u64::MAX).unwrap();
             }
             store.set_epoch_deadline(2);

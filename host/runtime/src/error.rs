@@ -67,7 +67,7 @@ pub enum LoadError {
     #[error("{0}")]
     WrongWorld(String),
     /// The component imports an interface that the host does not have.
-    #[error("imports what this host does not have: {0}")]
+    #[error("{0}")]
     UnknownImport(String),
     /// The plugin misbehaved or broke the contract while the host queried its metadata.
     #[error("{0}")]

@@ -90,6 +90,8 @@ pub struct PluginInfo {
     pub about: Option<PluginAbout>,
     /// The imported interfaces that have functions: an upper bound of what the plugin can request.
     pub imports: Vec<String>,
+    /// The exported functions of a plain component that are not tools, each with the reason.
+    pub dropped_functions: Vec<String>,
     /// The tools whose results the plugin can reduce, as declared.
     pub reducers: Vec<String>,
     /// All capabilities that its tools declare, without duplicates.
@@ -445,6 +447,7 @@ fn info(plugin: &Plugin) -> PluginInfo {
         file: plugin.file.as_deref().map(Path::to_path_buf),
         about: plugin.descriptor.about.clone(),
         imports: plugin.descriptor.imports.clone(),
+        dropped_functions: plugin.descriptor.left_out.clone(),
         reducers: plugin.descriptor.reducers.iter().map(|r| r.tool_name.clone()).collect(),
         capabilities,
         prompts_and_resources: plugin.descriptor.offers.clone(),

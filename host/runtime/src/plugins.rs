@@ -16,6 +16,7 @@ pub(crate) mod known_names;
 pub(crate) mod loader;
 pub(crate) mod loading;
 pub(crate) mod memory_estimate;
+mod missing_import;
 pub(crate) mod plain_component;
 pub(crate) mod plugin;
 pub(crate) mod prompts_and_resources;

@@ -116,6 +116,7 @@ async fn check(args: &SetupArgs, plugin: &str) -> Result<CheckResult> {
     let tools = super::tools(&host, &info.id);
     let parts = super::inspect::parts(&info);
     let mut findings = lint::plugin(&info, &parts);
+    findings.extend_from_slice(&info.dropped_functions);
     findings.extend(tools.iter().flat_map(|entry| lint::tool(&entry.def)));
     findings.extend(lint::file(&parts, info.bytes));
     if parts.contract().is_none() {

@@ -33,7 +33,7 @@ macro_rules! kinds {
                 [Secret "secret" "toolbay:plugin/secrets@"]
                     Secrets secrets: $crate::capability::secret::SecretRule,
                     "credentials of `[secrets]`, by name";
-                [Kv "kv" "toolbay:plugin/kv@"] Kv kv: $crate::capability::kv::KvScope,
+                [Kv "kv" "toolbay:plugin/kv@" "wasi:keyvalue/"] Kv kv: $crate::capability::kv::KvScope,
                     "scopes of the key-value store: `tool`, `plugin`, `session`, `agent`";
                 [Env "env" "wasi:cli/environment@"]
                     Env env: $crate::capability::environment::EnvRule,
@@ -41,7 +41,7 @@ macro_rules! kinds {
                 [Attachments "attachments" "toolbay:plugin/attachments@"]
                     Attachments attachments: $crate::capability::attachment::AttachmentRule,
                     "attachments: `read`, `create`, or with a media type, `read image/*`";
-                [Clock "clock" "wasi:clocks/wall-clock@" "wasi:clocks/timezone@"]
+                [Clock "clock" "wasi:clocks/wall-clock@" "wasi:clocks/system-clock@" "wasi:clocks/timezone@"]
                     Clock clock: $crate::capability::switch::SwitchRule, "the real clock";
                 [Random "random" "wasi:random/random@" "wasi:random/insecure@"]
                     Random random: $crate::capability::switch::SwitchRule, "unpredictable bytes";

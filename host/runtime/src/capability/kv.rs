@@ -56,6 +56,11 @@ impl Capabilities {
         Ok(GrantedBucket { store: Arc::clone(&granted.services.kv), bucket, quota })
     }
 
+    /// Checks that the scope is granted.
+    pub(super) fn check_scope(&self, scope: Scope) -> Result<(), KvError> {
+        self.granted_bucket(scope).map(drop)
+    }
+
     fn bucket_for_key(&self, scope: Scope, key: &str) -> Result<GrantedBucket, KvError> {
         let access = self.granted_bucket(scope)?;
         kv::check_key(key)?;

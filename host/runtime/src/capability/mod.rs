@@ -6,6 +6,7 @@
 
 pub(crate) mod host_openapi;
 pub(crate) mod wasi_files;
+pub(crate) mod wasi_keyvalue;
 
 pub(crate) mod attachments;
 pub(crate) mod clock;
@@ -41,6 +42,7 @@ use wasmtime::component::{HasData, Linker};
 
 use crate::engine::bindings::callers::toolbay::plugin as callers;
 use crate::engine::bindings::imports::Imports;
+use crate::engine::bindings::wasi_config::wasi::config::store;
 use crate::engine::blocking::GuestThreads;
 use event_quota::EventQuota;
 use files::FileGrants;
@@ -295,12 +297,13 @@ impl HasData for HasCapabilities {
     type Data<'a> = &'a mut Capabilities;
 }
 
-/// Links every interface of the contract.
+/// Links every interface of the contract, and `wasi:config`.
 pub(crate) fn link<T: Send + 'static>(
     linker: &mut Linker<T>,
     project: fn(&mut T) -> &mut Capabilities,
 ) -> wasmtime::Result<()> {
     Imports::add_to_linker::<T, HasCapabilities>(linker, project)?;
+    store::add_to_linker::<T, HasCapabilities>(linker, project)?;
     // `tool-invoke` is an unstable feature of this version of the contract.
     let mut options = callers::tool_invoke::LinkOptions::default();
     options.tool_invoke(true);

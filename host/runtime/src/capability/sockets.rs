@@ -12,11 +12,13 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress, Network};
 use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
+use wasmtime_wasi::p3::bindings::sockets::{ip_name_lookup, types};
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{WasiCtxBuilder, WasiView};
 
 use super::Capabilities;
 use super::http::call_network::{CallNetwork, NetError};
+use crate::engine::state::GuestState;
 
 /// Enables the sockets that a call was granted.
 pub(crate) fn allow_sockets(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
@@ -103,6 +105,35 @@ pub(crate) fn link<T: WasiView + 'static>(
     )?;
     linker.allow_shadowing(false);
     Ok(())
+}
+
+/// Links the name lookup of WASI 0.3 in place of wasmtime's.
+pub(crate) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    let mut interface = linker.instance("wasi:sockets/ip-name-lookup@0.3.0")?;
+    interface.func_wrap_concurrent("resolve-addresses", |accessor, (name,): (String,)| {
+        Box::pin(async move {
+            let network = accessor.with(|mut store| store.data_mut().capabilities.network());
+            let found = match network {
+                Some(network) => network.look_up(&name).await.map_err(|e| error_code_0_3(&e)),
+                None => Err(ip_name_lookup::ErrorCode::AccessDenied),
+            };
+            let into_guest = |all: Vec<IpAddr>| all.into_iter().map(Into::into).collect::<Vec<types::IpAddress>>();
+            Ok((found.map(into_guest),))
+        })
+    })?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+fn error_code_0_3(error: &NetError) -> ip_name_lookup::ErrorCode {
+    use ip_name_lookup::ErrorCode as Code;
+    match error {
+        NetError::Denied(_) | NetError::Address(_) => Code::AccessDenied,
+        NetError::Invalid(_) => Code::InvalidArgument,
+        NetError::Timeout => Code::TemporaryResolverFailure,
+        NetError::Transport(_) => Code::NameUnresolvable,
+    }
 }
 
 fn error_code(error: &NetError) -> ErrorCode {

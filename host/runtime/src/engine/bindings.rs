@@ -71,4 +71,17 @@ pub(crate) mod availability {
     });
 }
 
+pub(crate) mod wasi_config {
+    wasmtime::component::bindgen!({ path: "wit/config.wit", world: "wasi:config/imports" });
+}
+
+pub(crate) mod wasi_keyvalue {
+    wasmtime::component::bindgen!({
+        path: "wit/keyvalue.wit",
+        world: "wasi:keyvalue/imports",
+        imports: { default: async | trappable },
+        with: { "wasi:keyvalue/store.bucket": crate::capability::wasi_keyvalue::OpenBucket },
+    });
+}
+
 pub(crate) use tools::toolbay::plugin::types;

@@ -1,8 +1,9 @@
-//! The engines of a host: one with fuel metering and one without, each with its linker and its compile cache. Most
-//! hosts need only one. The other is created when a policy first needs it.
+//! The engines of a host: with and without fuel metering, and with and without asynchronous components, each with its
+//! linker and its compile cache. Most hosts need only one. The others are created when a policy or a component first
+//! needs them.
 //!
 //! Compiled code runs only in the engine that it was compiled for, so [`crate::plugins::code::Code`] refers to its
-//! engine. Both engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
+//! engine. The engines share the ticker, the CPU limiter and the concurrency limiter: a second engine adds pool slots
 //! but no parallel calls.
 
 use std::path::Path;
@@ -14,9 +15,9 @@ use toolbay_policy::limits::{HostLimits, MAX_MEMORY_BYTES};
 use wasmtime::component::Linker;
 
 use crate::capability;
-use crate::capability::wasi_files;
+use crate::capability::{wasi_files, wasi_keyvalue};
 use crate::engine::state::GuestState;
-use crate::engine::{ByMetering, Engine, Metering, Ticker};
+use crate::engine::{AsyncSupport, ByMetering, Engine, EngineKind, Metering, Ticker};
 use crate::error::HostError;
 use crate::plugins::cache::{self, Cache};
 
@@ -33,7 +34,8 @@ pub(crate) struct Engines {
     memory: MemoryBudget,
     ticker: Ticker,
     cache: Option<Cache>,
-    by_metering: ByMetering<Arc<LinkedEngine>>,
+    blocking: ByMetering<Arc<LinkedEngine>>,
+    asynchronous: ByMetering<Arc<LinkedEngine>>,
     /// Held while an engine is created.
     creation: Mutex<()>,
 }
@@ -48,7 +50,8 @@ impl Engines {
         let ticker = Ticker::start()?;
         let memory = limits.guest_memory.unwrap_or(MAX_MEMORY_BYTES);
         let memory = MemoryBudget::new("guest_memory", memory);
-        let engine = Engine::new(limits, &memory, usual, &ticker)?;
+        let kind = EngineKind { metering: usual, async_support: AsyncSupport::Off };
+        let engine = Engine::new(limits, &memory, kind, &ticker)?;
         let cache = cache.and_then(|(dir, bounds)| {
             Cache::open(dir, &engine, bounds)
                 .inspect_err(|problem| tracing::warn!("the compile cache is not used: {problem}"))
@@ -60,11 +63,13 @@ impl Engines {
             memory,
             ticker,
             cache,
-            by_metering: ByMetering::default(),
+            blocking: ByMetering::default(),
+            asynchronous: ByMetering::default(),
             creation: Mutex::default(),
         };
-        let linked = this.link(engine)?;
-        this.by_metering.cell(usual).get_or_init(|| Arc::new(linked));
+        let cache = this.cache.as_ref().map(|cache| cache.for_engine(&engine));
+        let linked = link(engine, cache)?;
+        this.blocking.cell(usual).get_or_init(|| Arc::new(linked));
         Ok(this)
     }
 
@@ -78,27 +83,40 @@ impl Engines {
         self.cache.as_ref()
     }
 
-    /// The engine with this metering. Blocks for a few milliseconds if the engine does not exist yet.
-    pub(crate) fn get_or_create(&self, metering: Metering) -> Result<&Arc<LinkedEngine>, HostError> {
-        let cell = self.by_metering.cell(metering);
+    /// The engine of this kind. Blocks for a few milliseconds if the engine does not exist yet.
+    pub(crate) fn get_or_create(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine>, HostError> {
+        let cell = match kind.async_support {
+            AsyncSupport::Off => self.blocking.cell(kind.metering),
+            AsyncSupport::On => self.asynchronous.cell(kind.metering),
+        };
         if let Some(linked) = cell.get() {
             return Ok(linked);
         }
+        let cache = match kind.async_support {
+            AsyncSupport::Off => None,
+            // The bytes of a component determine its kind, so both can share the names of the cache's files, and a
+            // start finds the metadata of every component without this engine.
+            AsyncSupport::On => {
+                self.get_or_create(EngineKind { async_support: AsyncSupport::Off, ..kind })?.cache.clone()
+            }
+        };
         let _guard = self.creation.lock();
         match cell.get() {
             Some(linked) => Ok(linked),
             None => {
-                let linked = self.link(Engine::new(&self.limits, &self.memory, metering, &self.ticker)?)?;
+                let engine = Engine::new(&self.limits, &self.memory, kind, &self.ticker)?;
+                let cache =
+                    cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(&engine)));
+                let linked = link(engine, cache)?;
                 Ok(cell.get_or_init(|| Arc::new(linked)))
             }
         }
     }
+}
 
-    fn link(&self, engine: Engine) -> Result<LinkedEngine, HostError> {
-        let linker = linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
-        let cache = self.cache.as_ref().map(|cache| cache.for_engine(&engine));
-        Ok(LinkedEngine { engine, linker, cache })
-    }
+fn link(engine: Engine, cache: Option<Cache>) -> Result<LinkedEngine, HostError> {
+    let linker = linker(&engine).map_err(|e| HostError::Engine(e.to_string()))?;
+    Ok(LinkedEngine { engine, linker, cache })
 }
 
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
@@ -107,7 +125,16 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     wasi_files::shadow_filesystem(&mut linker)?;
     capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
+    wasi_keyvalue::link(&mut linker)?;
     capability::link(&mut linker, |state| &mut state.capabilities)?;
+    if engine.kind.async_support == AsyncSupport::On {
+        wasmtime_wasi::p3::cli::add_to_linker(&mut linker)?;
+        wasmtime_wasi::p3::clocks::add_to_linker(&mut linker)?;
+        wasmtime_wasi::p3::random::add_to_linker(&mut linker)?;
+        wasmtime_wasi::p3::sockets::add_to_linker(&mut linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
+        capability::sockets::link_async(&mut linker)?;
+    }
     Ok(linker)
 }
 
@@ -116,22 +143,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_engine_is_created_on_first_use_and_caches_code_separately() {
+    fn the_other_engines_are_created_on_first_use() {
         let dir = tempfile::tempdir().unwrap();
         let cache = (dir.path(), cache::CacheLimits::default());
         let engines = Engines::new(&HostLimits::default(), Metering::Fuel, Some(cache)).unwrap();
+        let kind = |metering, async_support| EngineKind { metering, async_support };
         assert!(
-            engines.by_metering.cell(Metering::Time).get().is_none(),
+            engines.blocking.cell(Metering::Time).get().is_none(),
             "the second engine is created on demand"
         );
-        let by_fuel = Arc::clone(engines.get_or_create(Metering::Fuel).unwrap());
-        let by_time = Arc::clone(engines.get_or_create(Metering::Time).unwrap());
+        let get = |kind| Arc::clone(engines.get_or_create(kind).unwrap());
+        let by_fuel = get(kind(Metering::Fuel, AsyncSupport::Off));
+        let by_time = get(kind(Metering::Time, AsyncSupport::Off));
+        let asynchronous = get(kind(Metering::Time, AsyncSupport::On));
         assert!(
-            Arc::ptr_eq(&by_time, engines.get_or_create(Metering::Time).unwrap()),
+            Arc::ptr_eq(&by_time, &get(kind(Metering::Time, AsyncSupport::Off))),
             "the engine is created once"
         );
         let digest = crate::plugins::digest::sha256(b"x");
         let file = |linked: &LinkedEngine| linked.cache.as_ref().unwrap().code_file(&digest);
-        assert_ne!(file(&by_fuel), file(&by_time), "the engines have separate code files");
+        assert_ne!(file(&by_fuel), file(&by_time), "the meterings have separate code files");
+        assert_eq!(file(&by_time), file(&asynchronous), "a component is compiled for one of these two");
     }
 }

@@ -219,6 +219,10 @@ impl GuestEntry<'_> {
                 return self.limit_fault(FaultKind::OutOfFuel, "the fuel was used up", Limit::Fuel);
             }
             Some(Trap::Interrupt) => return self.deadline_fault(),
+            Some(Trap::AsyncDeadlock) => {
+                let text = format!("`{}` trapped: it waits for nothing that can happen", self.plugin);
+                return Fault::new(FaultKind::Trap, text);
+            }
             _ => {}
         }
         if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) {

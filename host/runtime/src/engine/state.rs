@@ -15,6 +15,7 @@ use wasmtime_wasi::{FsPerms, ResourceTable, WasiCtx, WasiCtxBuilder, WasiCtxView
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::capability::files::FileAccess;
+use crate::capability::wasi_keyvalue::KeyValueView;
 use crate::capability::{Capabilities, environment, http, sockets};
 use crate::engine::resource_limiter::GuestResourceLimiter;
 use crate::engine::stdio::OutputSink;
@@ -135,6 +136,11 @@ impl GuestState {
         }
         sockets::allow_sockets(&mut builder, &self.capabilities);
         WasiContextBuilder { builder, stdout, stderr }
+    }
+
+    /// The buckets of `wasi:keyvalue`.
+    pub(crate) fn keyvalue(&mut self) -> KeyValueView<'_> {
+        KeyValueView { capabilities: &mut self.capabilities, table: &mut self.table }
     }
 
     /// The sinks of stdout and stderr; `None` if the guest never called WASI.

@@ -17,14 +17,14 @@ use crate::capability::Capabilities;
 use crate::engine::bindings::about::ExportsAboutPre;
 use crate::engine::bindings::availability::ExportsAvailabilityPre;
 use crate::engine::bindings::reducers::ExportsReducersPre;
-use crate::engine::bindings::tools::ExportsToolsPre;
-use crate::engine::bindings::types::ToolResult;
+use crate::engine::bindings::types::{ToolDef, ToolResult};
 use crate::engine::engines::LinkedEngine;
 use crate::engine::instance::{GuestEntry, as_fault};
 use crate::engine::state::{GuestState, WasiAccess};
 use crate::engine::{self, Engine};
 use crate::error::LoadError;
 use crate::plugins::descriptor::Descriptor;
+use crate::plugins::missing_import;
 use crate::plugins::plain_component::{self, ComponentSections, PlainComponent, ToolEntryPoint};
 
 /// The package of the contract, and the version that this host implements.
@@ -51,20 +51,29 @@ pub(crate) enum ToolExports {
     Plain(PlainComponent),
 }
 
-/// A component that implements the contract, with the index of its `call`. The generated bindings would compare the
-/// types of all functions of the interface for each instance.
+/// A component that implements the contract: `tools`, or `tools-async`, whose functions have the same types. The
+/// generated bindings would compare the types of all functions of the interface for each instance.
 pub(crate) struct ContractTools {
-    pre: ExportsToolsPre<GuestState>,
+    pre: InstancePre<GuestState>,
+    list_tools: ComponentExportIndex,
     call: ComponentExportIndex,
 }
 
 impl ContractTools {
-    fn new(component: &Component, pre: InstancePre<GuestState>) -> wasmtime::Result<Self> {
-        let pre = ExportsToolsPre::new(pre)?;
-        let interface = component.get_export_index(None, format!("{PACKAGE}tools@{VERSION}"));
-        let call = interface.and_then(|interface| component.get_export_index(Some(&interface), "call"));
-        let call = call.ok_or_else(|| wasmtime::format_err!("no function `call`"))?;
-        Ok(Self { pre, call })
+    fn new(component: &Component, interface: &str, pre: InstancePre<GuestState>) -> wasmtime::Result<Self> {
+        let interface = component.get_export_index(None, format!("{PACKAGE}{interface}@{VERSION}"));
+        let function = |name: &str| {
+            let index = interface.and_then(|interface| component.get_export_index(Some(&interface), name));
+            index.ok_or_else(|| wasmtime::format_err!("no function `{name}`"))
+        };
+        Ok(Self { list_tools: function("list-tools")?, call: function("call")?, pre })
+    }
+
+    async fn list_tools(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Vec<ToolDef>> {
+        let guest = self.instantiate(store).await?;
+        let list = guest.get_typed_func::<(), (Vec<ToolDef>,)>(&mut *store, self.list_tools)?;
+        let (tools,) = list.call_async(store, ()).await?;
+        Ok(tools)
     }
 
     async fn call(
@@ -79,7 +88,7 @@ impl ContractTools {
 
     /// Creates an instance.
     pub(crate) async fn instantiate(&self, store: &mut Store<GuestState>) -> wasmtime::Result<Instance> {
-        self.pre.instance_pre().instantiate_async(store).await
+        self.pre.instantiate_async(store).await
     }
 
     /// Runs one tool in an existing instance.
@@ -182,8 +191,17 @@ impl Code {
             .map_err(|e| link_error(engine, component, &one_line(&format!("{e:#}"), MAX_REASON)))?;
         let imports = imported_interfaces(engine, &pre);
         let imports_filesystem = imports.iter().any(|name| name.starts_with("wasi:filesystem/"));
-        let tools = find_export(component, "tools", || ContractTools::new(component, pre.clone()))?
-            .map(ToolExports::Contract);
+        let contract = |interface| {
+            find_export(component, interface, || ContractTools::new(component, interface, pre.clone()))
+        };
+        let tools = match (contract("tools")?, contract("tools-async")?) {
+            (Some(_), Some(_)) => {
+                return Err(LoadError::WrongWorld(
+                    "exports both `tools` and `tools-async`: export one of them".to_owned(),
+                ));
+            }
+            (tools, asynchronous) => tools.or(asynchronous).map(ToolExports::Contract),
+        };
         let plain = || ToolExports::Plain(PlainComponent::new(pre.clone()));
         Ok(Self {
             linked: Arc::clone(linked),
@@ -204,6 +222,11 @@ impl Code {
         &self.linked.engine
     }
 
+    /// Adds the kind of engine that the component needs.
+    fn with_engine(&self, descriptor: Descriptor) -> Descriptor {
+        Descriptor { async_support: self.engine().kind.async_support, ..descriptor }
+    }
+
     /// The engine with its linker and cache.
     pub(crate) fn linked(&self) -> &LinkedEngine {
         &self.linked
@@ -221,7 +244,7 @@ impl Code {
             let declared = plain_component::declare(self.engine(), plain, sections, &self.imports)?;
             let (tools, entries) = declared.tools.into_iter().unzip();
             let descriptor = Descriptor::new(declared.about, tools, Vec::new(), self.imports.clone())?;
-            return Ok(descriptor.with_entry_points(entries, declared.left_out));
+            return Ok(self.with_engine(descriptor.with_entry_points(entries, declared.left_out)));
         }
         if sections.has_manifest() {
             return Err(LoadError::Metadata(
@@ -233,10 +256,7 @@ impl Code {
         let entry = GuestEntry { engine: self.engine(), plugin, limits: &limits, cancel: &cancel };
         let mut tools = Vec::new();
         if let Some(ToolExports::Contract(contract)) = &self.tools {
-            let ask = async |store: &mut Store<GuestState>| {
-                let guest = contract.pre.instantiate_async(&mut *store).await?;
-                guest.toolbay_plugin_tools().call_list_tools(store).await
-            };
+            let ask = async |store: &mut Store<GuestState>| contract.list_tools(store).await;
             tools = query(&entry, &limits, "tools", ask).await?;
         }
         let mut reducers = Vec::new();
@@ -256,7 +276,7 @@ impl Code {
             about = Some(query(&entry, &limits, "origin", ask).await?);
         }
         let descriptor = Descriptor::new(about, tools, reducers, self.imports.clone())?;
-        Ok(Descriptor { availability: self.availability.is_some(), ..descriptor })
+        Ok(Descriptor { availability: self.availability.is_some(), ..self.with_engine(descriptor) })
     }
 }
 
@@ -325,7 +345,7 @@ fn find_export<T>(
 
 /// Refuses a component that implements another version of the contract.
 fn check_version(engine: &Engine, component: &Component) -> Result<(), LoadError> {
-    if has_export(component, "tools") || has_export(component, "reducers") {
+    if ["tools", "tools-async", "reducers"].iter().any(|interface| has_export(component, interface)) {
         return Ok(());
     }
     let ty = component.component_type();
@@ -336,10 +356,11 @@ fn check_version(engine: &Engine, component: &Component) -> Result<(), LoadError
 /// The reason why a component cannot be linked. An import of another version of the contract is reported as such.
 fn link_error(engine: &Engine, component: &Component, reason: &str) -> LoadError {
     let ty = component.component_type();
+    let imports = || ty.imports(&engine.wasmtime).map(|(name, _)| name);
     let of_ours = |name: &&str| name.starts_with(PACKAGE) && !name.ends_with(&format!("@{VERSION}"));
-    match ty.imports(&engine.wasmtime).map(|(name, _)| name).find(of_ours) {
+    match imports().find(of_ours) {
         Some(other) => LoadError::WrongWorld(format!("{}: {reason}", version_error(other))),
-        None => LoadError::UnknownImport(reason.to_owned()),
+        None => LoadError::UnknownImport(missing_import::describe(imports(), reason)),
     }
 }
 

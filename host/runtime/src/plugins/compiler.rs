@@ -86,21 +86,15 @@ impl Compiler {
         }
     }
 
-    /// Compiles a component.
+    /// Compiles a component that passed [`check`].
     ///
     /// # Errors
-    /// The bytes are not a component, it is invalid or too complex, or it takes too much time or memory.
+    /// It is invalid, or it takes too much time or memory.
     pub(crate) async fn compile(
         &self,
         engine: &Engine,
         bytes: Vec<u8>,
     ) -> Result<CompiledComponent, LoadError> {
-        let bytes = run_blocking(move || {
-            code::check_header(&bytes)?;
-            complexity::check(&bytes)?;
-            Ok(bytes)
-        })
-        .await?;
         let permit = self.acquire_permit().await?;
         match &self.worker {
             Some(program) => self.compile_in_process(engine, program, bytes, permit).await,
@@ -171,7 +165,7 @@ impl Compiler {
         bytes: Vec<u8>,
         permit: CompilePermit,
     ) -> Result<CompiledComponent, LoadError> {
-        let work = worker::compile_in_worker(program, (bytes, engine.metering), self.timeout, &self.warned);
+        let work = worker::compile_in_worker(program, (bytes, engine.kind), self.timeout, &self.warned);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
         drop(permit);
         let engine = engine.clone();
@@ -190,6 +184,15 @@ impl Compiler {
              compile_timeout = …"
         ))
     }
+}
+
+/// Checks a component before anything else reads its parts. Blocks.
+///
+/// # Errors
+/// The bytes are not a component, or it is too complex.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+    code::check_header(bytes)?;
+    complexity::check(bytes)
 }
 
 /// Runs CPU-bound or blocking work on tokio's blocking threads.

@@ -22,6 +22,7 @@ use toolbay_policy::capability::{Capability, CapabilityKind};
 use toolbay_policy::name::{PluginId, QualifiedName, ToolName};
 use toolbay_policy::text::{first_hidden, one_line};
 
+use crate::engine::AsyncSupport;
 use crate::engine::bindings::about::exports::toolbay::plugin::about::PluginInfo;
 use crate::engine::bindings::reducers::exports::toolbay::plugin::reducers::ReducerDef;
 use crate::engine::bindings::types;
@@ -65,6 +66,8 @@ pub(crate) struct Descriptor {
     pub(crate) offers: Option<PromptsAndResourcesDocument>,
     /// Exports that are not tools, with the reasons.
     pub(crate) left_out: Vec<String>,
+    /// The engine that the component needs.
+    pub(crate) async_support: AsyncSupport,
 }
 
 /// The origin of a plugin, as the plugin claims.
@@ -151,7 +154,16 @@ impl Descriptor {
         check_targets(&tools)?;
         let reducers = reducers.into_iter().map(ReducerDescription::new).collect::<Result<_, _>>()?;
         let about = about.map(PluginAbout::new).transpose()?;
-        Ok(Self { about, tools, reducers, imports, availability: false, offers: None, left_out: Vec::new() })
+        Ok(Self {
+            about,
+            tools,
+            reducers,
+            imports,
+            availability: false,
+            offers: None,
+            left_out: Vec::new(),
+            async_support: AsyncSupport::default(),
+        })
     }
 
     /// Adds the entry points and left-out exports of a plain component.

@@ -22,12 +22,12 @@ use toolbay_policy::{Grants, Policy, ReducerBinding};
 
 use crate::capability::files::FileGrants;
 use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
-use crate::engine::Metering;
+use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::engine::circuit_breaker::CircuitBreaker;
 use crate::error::LoadError;
 use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;
-use crate::plugins::compiler::run_blocking;
+use crate::plugins::compiler::{self, run_blocking};
 use crate::plugins::descriptor::{Descriptor, ToolDescription};
 use crate::plugins::digest::{Digest, sha256};
 use crate::plugins::file::{MAX_COMPONENT_BYTES, Stamp, read_component};
@@ -43,6 +43,8 @@ use crate::storage::consent::ConsentGate;
 
 /// Maximum number of tools that one warning names.
 const MAX_NAMED: usize = 3;
+/// Maximum number of functions whose reason for not being a tool is a warning; the rest are counted.
+const MAX_LEFT_OUT: usize = 20;
 
 /// The bytes of a component and their origin.
 pub(crate) struct ComponentSource {
@@ -120,7 +122,9 @@ impl Loader {
     ) -> Result<Option<Arc<Plugin>>, LoadError> {
         self.check_id(&origin.id, &origin.digest)?;
         let (digest, metering) = (&origin.digest, self.metering(&origin.id));
-        let Some(cache) = &self.shared.engine(metering)?.cache else { return Ok(None) };
+        // The engine for asynchronous components has the same cache.
+        let kind = EngineKind { metering, async_support: AsyncSupport::Off };
+        let Some(cache) = &self.shared.engine(kind)?.cache else { return Ok(None) };
         let read = || Some(self.shared.descriptors.share(digest, cache.get(digest)?.descriptor));
         let mut lookups = lookups.0.lock();
         let descriptor = lookups.entry((digest.clone(), metering)).or_insert_with(read).clone();
@@ -172,8 +176,10 @@ impl Loader {
         let (id, host, metering) = (origin.id.clone(), Arc::clone(shared), self.metering(&origin.id));
         let progress = CompileProgress::start(shared.listener.as_ref(), &id, origin.bytes);
         let read = run_blocking(move || {
+            compiler::check(&bytes)?;
             let (offers, sections) = (prompts_and_resources::read(&bytes)?, ComponentSections::read(&bytes)?);
-            Ok((bytes, offers, sections, Arc::clone(host.engine(metering)?)))
+            let kind = EngineKind { metering, async_support: AsyncSupport::for_component(&bytes) };
+            Ok((bytes, offers, sections, Arc::clone(host.engine(kind)?)))
         });
         let (bytes, offers, sections, linked) = read.await?;
         let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
@@ -435,7 +441,12 @@ fn warn_findings<'d>(
     mut warn: impl FnMut(String),
 ) {
     warn_undeclared(plugin, &mut warn);
-    plugin.descriptor.left_out.iter().for_each(|one| warn(one.clone()));
+    let left_out = &plugin.descriptor.left_out;
+    left_out.iter().take(MAX_LEFT_OUT).for_each(|one| warn(one.clone()));
+    match left_out.len().saturating_sub(MAX_LEFT_OUT) {
+        0 => {}
+        more => warn(format!("{more} more of its functions are not tools; `toolbay check` lists them")),
+    }
     defined.flat_map(client_compat::findings).filter(|one| one.breaks_client).for_each(|one| warn(one.text));
 }
 

@@ -26,9 +26,8 @@ use toolbay_core::tool::manifest::{CommandLine, CommandTemplate};
 use toolbay_policy::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
-use wasmtime::component::{InstancePre, Val};
+use wasmtime::component::{ComponentExportIndex, InstancePre, Val};
 use wasmtime_wasi::I32Exit;
-use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::engine::Engine;
 use crate::engine::bindings::types::{self, ToolResult};
@@ -84,14 +83,21 @@ impl fmt::Display for ExportPath {
 /// A linked component that does not use the contract.
 pub(crate) struct PlainComponent {
     pre: InstancePre<GuestState>,
-    /// `None` if the component is not a program.
-    program: Option<CommandPre<GuestState>>,
+    /// `run` of `wasi:cli/run`; `None` if the component is not a program.
+    program: Option<ComponentExportIndex>,
 }
+
+/// The interface of programs, in each version. A later patch matches, too.
+const RUN: [&str; 2] = ["wasi:cli/run@0.2.0", "wasi:cli/run@0.3.0"];
 
 impl PlainComponent {
     pub(crate) fn new(pre: InstancePre<GuestState>) -> Self {
-        let program = CommandPre::new(pre.clone()).ok();
-        Self { pre, program }
+        let component = pre.component();
+        let program = RUN.into_iter().find_map(|name| {
+            let interface = component.get_export_index(None, name)?;
+            component.get_export_index(Some(&interface), "run")
+        });
+        Self { program, pre }
     }
 
     pub(crate) fn ty(&self) -> Component {
@@ -141,11 +147,12 @@ impl PlainComponent {
         store: &mut Store<GuestState>,
         template: &CommandTemplate,
     ) -> wasmtime::Result<ToolResult> {
-        let program = self.program.as_ref().ok_or_else(|| wasmtime::format_err!("it is not a program"))?;
-        let command = program.instantiate_async(&mut *store).await?;
-        let status = match command.wasi_cli_run().call_run(&mut *store).await {
-            Ok(Ok(())) => 0,
-            Ok(Err(())) => 1,
+        let program = self.program.ok_or_else(|| wasmtime::format_err!("it is not a program"))?;
+        let instance = self.pre.instantiate_async(&mut *store).await?;
+        let run = instance.get_typed_func::<(), (Result<(), ()>,)>(&mut *store, program)?;
+        let status = match run.call_async(&mut *store, ()).await {
+            Ok((Ok(()),)) => 0,
+            Ok((Err(()),)) => 1,
             // A program reports its status by exiting, which is not an error of the host.
             Err(error) => match error.downcast_ref::<I32Exit>() {
                 Some(exit) => exit.0,

@@ -12,7 +12,7 @@ use crate::capability::files::{FolderHandles, ReadLog};
 use crate::engine::admission::ConcurrencyLimiter;
 use crate::engine::engines::{Engines, LinkedEngine};
 use crate::engine::idle_instances::IdleInstances;
-use crate::engine::{ByMetering, Metering};
+use crate::engine::{ByMetering, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::cache::CachedMetadata;
 use crate::plugins::code::Code;
@@ -99,6 +99,11 @@ impl Plugin {
         Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest })
     }
 
+    /// The kind of engine that runs the component with this metering.
+    fn engine_kind(&self, metering: Metering) -> EngineKind {
+        EngineKind { metering, async_support: self.descriptor.async_support }
+    }
+
     /// The slot for the code of one engine. Few plugins have code for both.
     fn code_slot(&self, metering: Metering) -> &Arc<CodeSlot> {
         self.code_slots.cell(metering).get_or_init(|| self.shared.resident_code.slot(self.file.is_some()))
@@ -138,7 +143,7 @@ impl Plugin {
     async fn load_code(self: &Arc<Self>, metering: Metering) -> Result<Arc<Code>, LoadError> {
         let plugin = Arc::clone(self);
         let cached = run_blocking(move || {
-            let linked = plugin.shared.engine(metering)?;
+            let linked = plugin.shared.engine(plugin.engine_kind(metering))?;
             let cached = linked.cache.as_ref().and_then(|cache| {
                 let hit: CachedMetadata = cache.get(&plugin.digest)?;
                 let component = cache.code(&linked.engine, &plugin.digest, &hit)?;
@@ -171,7 +176,7 @@ impl Plugin {
             Ok(bytes)
         });
         let (shared, bytes) = (&self.shared, read.await?);
-        let linked = Arc::clone(shared.engine(metering)?);
+        let linked = Arc::clone(shared.engine(self.engine_kind(metering))?);
         let progress = CompileProgress::start(shared.listener.as_ref(), &self.id, self.bytes);
         let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
         drop(progress);
@@ -196,13 +201,13 @@ impl Plugin {
                 .ok()
                 .map(|()| cache.code_file(&self.digest))
         });
-        self.code_slot(code.engine().metering).put(code, cached);
+        self.code_slot(code.engine().kind.metering).put(code, cached);
     }
 }
 
 impl HostResources {
-    /// The engine with this metering. Blocks for a moment on first use.
-    pub(crate) fn engine(&self, metering: Metering) -> Result<&Arc<LinkedEngine>, LoadError> {
-        self.engines.get_or_create(metering).map_err(|error| LoadError::Host(error.to_string()))
+    /// The engine of this kind. Blocks for a moment on first use.
+    pub(crate) fn engine(&self, kind: EngineKind) -> Result<&Arc<LinkedEngine>, LoadError> {
+        self.engines.get_or_create(kind).map_err(|error| LoadError::Host(error.to_string()))
     }
 }

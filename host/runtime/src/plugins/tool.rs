@@ -14,7 +14,7 @@ use wasmtime::Store;
 
 use crate::capability::invoke::NestedCallAccess;
 use crate::capability::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
-use crate::engine::Metering;
+use crate::engine::{AsyncSupport, Metering};
 use crate::engine::admission::{FairPermit, LentPermit};
 use crate::engine::bindings::types::ToolResult;
 use crate::engine::circuit_breaker::CircuitBreaker;
@@ -172,7 +172,10 @@ impl PluginTool {
         let name = self.name.as_str();
         let mut kept = None;
         let (result, used) = match tools {
-            ToolExports::Contract(contract) if self.reuse > 1 => {
+            // Tasks of an asynchronous component may outlive its answer.
+            ToolExports::Contract(contract)
+                if self.reuse > 1 && code.engine().kind.async_support == AsyncSupport::Off =>
+            {
                 let key = self.instance_key(ctx, code);
                 Box::pin(self.run_reusable(&entry, contract, call, state, key, &mut kept)).await
             }

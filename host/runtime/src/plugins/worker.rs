@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt};
 use toolbay_policy::text::one_line;
 
 use crate::capability::process::sandbox::{self, Confinement};
-use crate::engine::{Engine, Metering};
+use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::code;
 use crate::plugins::digest::sha256;
@@ -54,7 +54,7 @@ struct CompileRequest {
     /// The size of the component in bytes.
     bytes: u64,
     /// The engine to compile for.
-    metering: Metering,
+    engine: EngineKind,
     /// The worker's own limits: address space in bytes and CPU time in seconds.
     memory: u64,
     seconds: u64,
@@ -85,12 +85,12 @@ enum CompileReply {
 /// sandbox.
 pub(crate) async fn compile_in_worker(
     program: &Path,
-    (component, metering): (Vec<u8>, Metering),
+    (component, engine): (Vec<u8>, EngineKind),
     timeout: Duration,
     warned: &Once,
 ) -> Result<Vec<u8>, LoadError> {
     let (WorkerResponse { sandbox, answer }, code) =
-        exchange(program, (component, metering), timeout).await?;
+        exchange(program, (component, engine), timeout).await?;
     if !sandbox.seccomp {
         warned.call_once(|| {
             let sandbox = sandbox.as_str();
@@ -113,8 +113,8 @@ pub(crate) async fn compile_in_worker(
 
 /// Starts a worker only to find out its sandbox.
 pub(crate) async fn confinement(program: &Path) -> Result<Confinement, LoadError> {
-    let said =
-        tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), Metering::Fuel), MAX_START)).await;
+    let engine = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::Off };
+    let said = tokio::time::timeout(MAX_START, exchange(program, (Vec::new(), engine), MAX_START)).await;
     let (said, _) = said.map_err(|_| worker_error("did not answer"))??;
     Ok(said.sandbox)
 }
@@ -125,7 +125,7 @@ fn worker_error(what: &str) -> LoadError {
 
 async fn exchange(
     program: &Path,
-    (component, metering): (Vec<u8>, Metering),
+    (component, engine): (Vec<u8>, EngineKind),
     timeout: Duration,
 ) -> Result<(WorkerResponse, Vec<u8>), LoadError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
@@ -147,7 +147,7 @@ async fn exchange(
         return Err(LoadError::Host("the compile worker has no pipes".to_owned()));
     };
     let seconds = timeout.as_secs().saturating_add(1).saturating_mul(threads as u64);
-    let request = CompileRequest { bytes: component.len() as u64, metering, memory: MAX_MEMORY, seconds };
+    let request = CompileRequest { bytes: component.len() as u64, engine, memory: MAX_MEMORY, seconds };
     let tell = async {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
@@ -194,7 +194,7 @@ pub fn run_compile_worker() -> std::io::Result<()> {
     let mut component = Vec::new();
     (&mut stdin).take(request.bytes.min(MAX_COMPONENT_BYTES)).read_to_end(&mut component)?;
     std::thread::Builder::new().name("toolbay-parent".to_owned()).spawn(move || abort_on_eof(stdin))?;
-    let (answer, code) = compile(&component, request.metering);
+    let (answer, code) = compile(&component, request.engine);
     let mut stdout = std::io::stdout().lock();
     serde_json::to_writer(&mut stdout, &WorkerResponse { sandbox, answer })?;
     stdout.write_all(b"\n")?;
@@ -222,8 +222,8 @@ fn abort_on_eof(mut stdin: impl Read) {
     std::process::abort();
 }
 
-fn compile(component: &[u8], metering: Metering) -> (CompileReply, Vec<u8>) {
-    let answer = match Engine::for_compiling(metering) {
+fn compile(component: &[u8], engine: EngineKind) -> (CompileReply, Vec<u8>) {
+    let answer = match Engine::for_compiling(engine) {
         Ok(engine) => code::precompile(&engine, component),
         Err(error) => Err(LoadError::Host(error.to_string())),
     };

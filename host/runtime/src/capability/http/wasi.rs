@@ -54,6 +54,10 @@ impl WasiHttpHooks for Capabilities {
         CHUNK
     }
 
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        CHUNK
+    }
+
     fn send_request(
         &mut self,
         request: Request<WasiBody>,

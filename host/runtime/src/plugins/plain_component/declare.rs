@@ -1,5 +1,7 @@
 //! Declares the tools of a plain component from its types, its `plugin.toml` and its imports.
 
+use std::borrow::Cow;
+
 use toolbay_core::tool::manifest::{CapabilityDeclaration, Manifest, ToolManifest};
 use toolbay_policy::capability::CapabilityKind;
 use toolbay_policy::text::one_line;
@@ -15,8 +17,6 @@ use crate::error::LoadError;
 
 /// Maximum size of a schema derived from types, in bytes. A model reads it in each turn.
 const MAX_SCHEMA: usize = 64 << 10;
-/// Maximum number of functions whose reason for not being a tool is reported; the rest are counted.
-const MAX_LEFT_OUT: usize = 20;
 /// Exports that the JavaScript and Python toolchains add for themselves.
 const TOOLCHAIN_EXPORTS: [(Option<&str>, &str); 2] = [(None, "init"), (Some("exports"), "")];
 
@@ -77,11 +77,6 @@ fn declare_by_types(
     }
     if tools.is_empty() {
         return Err(no_tools_error(component, &left_out));
-    }
-    let more = left_out.len().saturating_sub(MAX_LEFT_OUT);
-    left_out.truncate(MAX_LEFT_OUT);
-    if more > 0 {
-        left_out.push(format!("{more} more of its functions are not tools"));
     }
     Ok(Declaration { about: None, tools, left_out })
 }
@@ -273,14 +268,21 @@ fn capability(need: &CapabilityDeclaration) -> Capability {
 /// The capabilities that a component implies by its imports. It gets those of them that are granted.
 fn implied_capabilities(imports: &[String]) -> Vec<Capability> {
     /// The prefix of an import, and the capability that it implies.
-    const WANTS: [(&str, CapabilityKind, &str); 9] = [
+    const WANTS: [(&str, CapabilityKind, &str); 16] = [
         ("wasi:filesystem/", CapabilityKind::FsRead, "**"),
         ("wasi:filesystem/", CapabilityKind::FsWrite, "**"),
         ("wasi:http/", CapabilityKind::Net, "https://*:*"),
         ("wasi:http/", CapabilityKind::Net, "http://*:*"),
         ("wasi:sockets/tcp", CapabilityKind::Net, "tcp://*:*"),
         ("wasi:sockets/udp", CapabilityKind::Net, "udp://*:*"),
+        ("wasi:keyvalue/", CapabilityKind::Kv, "tool"),
+        ("wasi:keyvalue/", CapabilityKind::Kv, "plugin"),
+        ("wasi:keyvalue/", CapabilityKind::Kv, "session"),
+        ("wasi:keyvalue/", CapabilityKind::Kv, "agent"),
+        ("wasi:sockets/types@0.3.", CapabilityKind::Net, "tcp://*:*"),
+        ("wasi:sockets/types@0.3.", CapabilityKind::Net, "udp://*:*"),
         ("wasi:clocks/wall-clock@", CapabilityKind::Clock, "wall"),
+        ("wasi:clocks/system-clock@0.3.", CapabilityKind::Clock, "wall"),
         ("wasi:random/random@", CapabilityKind::Random, "bytes"),
         ("wasi:random/insecure@", CapabilityKind::Random, "bytes"),
     ];
@@ -313,9 +315,15 @@ fn signature(function: &ExportedFunction) -> String {
     format!("The function {}. Its author gives no description.", one_line(&text, 1000))
 }
 
-/// The WIT name of a type, without its parameters.
-fn wit_type_name(ty: &Type) -> &'static str {
-    match ty {
+/// Writes a type as WIT does. Components do not carry the names of records, variants, enums and flags.
+/// [`schema::function_schemas`] has bounded the type.
+fn wit_type_name(ty: &Type) -> Cow<'static, str> {
+    let generic = |name: &str, parameters: &[Option<Type>]| {
+        let parameter = |ty: &Option<Type>| ty.as_ref().map_or(Cow::Borrowed("_"), wit_type_name);
+        let parameters: Vec<_> = parameters.iter().map(parameter).collect();
+        Cow::Owned(format!("{name}<{}>", parameters.join(", ")))
+    };
+    Cow::Borrowed(match ty {
         Type::Bool => "bool",
         Type::S8 => "s8",
         Type::U8 => "u8",
@@ -329,19 +337,24 @@ fn wit_type_name(ty: &Type) -> &'static str {
         Type::Float64 => "f64",
         Type::Char => "char",
         Type::String => "string",
-        Type::List(_) => "list",
-        Type::Map(_) => "map",
+        Type::List(list) => return generic("list", &[Some(list.ty())]),
+        Type::Tuple(tuple) => return generic("tuple", &tuple.types().map(Some).collect::<Vec<_>>()),
+        Type::Option(option) => return generic("option", &[Some(option.ty())]),
+        Type::Result(result) => match (result.ok(), result.err()) {
+            (None, None) => "result",
+            (ok, None) => return generic("result", &[ok]),
+            (ok, err) => return generic("result", &[ok, err]),
+        },
         Type::Record(_) => "record",
-        Type::Tuple(_) => "tuple",
         Type::Variant(_) => "variant",
         Type::Enum(_) => "enum",
-        Type::Option(_) => "option",
-        Type::Result(_) => "result",
         Type::Flags(_) => "flags",
+        // No function with one of these is a tool.
         Type::Own(_) | Type::Borrow(_) => "resource",
         Type::Future(_) => "future",
         Type::Stream(_) => "stream",
+        Type::Map(_) => "map",
         Type::ErrorContext => "error-context",
         Type::FixedLengthList(_) => "list",
-    }
+    })
 }

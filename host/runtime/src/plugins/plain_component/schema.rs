@@ -75,9 +75,6 @@ pub(super) fn contains_flags(ty: &Type) -> bool {
 /// # Errors
 /// The reason why the function cannot be a tool.
 pub(super) fn function_schemas(func: &ComponentFunc) -> Result<(Value, ResultShape), String> {
-    if func.async_() {
-        return Err("it is asynchronous".to_owned());
-    }
     let mut builder = SchemaBuilder::default();
     let mut fields = Vec::new();
     for (name, ty) in func.params() {

@@ -5,7 +5,7 @@ use wasmtime::component::Component;
 
 use super::super::{functions, values};
 use super::*;
-use crate::engine::{Engine, Metering};
+use crate::engine::{AsyncSupport, Engine, EngineKind, Metering};
 
 /// The function `f` with one parameter `x`, a list of the type `$t` that the definitions end with.
 fn function(types: &str) -> ComponentFunc {
@@ -21,7 +21,8 @@ fn function(types: &str) -> ComponentFunc {
                 (canon lift (core func $i "f")
                     (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#
     );
-    let engine = Engine::for_compiling(Metering::Fuel).unwrap();
+    let kind = EngineKind { metering: Metering::Fuel, async_support: AsyncSupport::On };
+    let engine = Engine::for_compiling(kind).unwrap();
     let component = Component::new(&engine.wasmtime, wat::parse_str(&text).unwrap()).unwrap();
     let mut found = functions(&engine, &component.component_type()).unwrap();
     found.pop().unwrap().ty
