@@ -85,6 +85,7 @@ mod plugins {
     mod directory_watch;
     mod first_party;
     mod first_start;
+    mod http_handlers;
     mod index;
     mod loaded_code;
     mod metadata;

@@ -16,11 +16,13 @@
 //! run = { args = ["-l"], stdin = "{text}" }
 //! ```
 
+mod request;
 mod template;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use request::{HandlerRequest, RequestSpec, RequestTemplate};
 pub use template::{CommandLine, CommandTemplate};
 
 use serde::Deserialize;
@@ -69,6 +71,8 @@ pub struct ToolManifest {
     pub export: Option<String>,
     /// How the host starts the program.
     pub run: Option<ProgramSpec>,
+    /// How the host calls the component's HTTP handler.
+    pub http: Option<RequestSpec>,
     /// A title for people.
     pub title: Option<String>,
     /// What a model reads to decide whether to call it.
@@ -84,10 +88,10 @@ pub struct ToolManifest {
     /// Longest duration of a call: `"5s"`.
     #[serde(deserialize_with = "duration")]
     pub timeout: Option<Duration>,
-    /// The arguments by name, each with a JSON Schema. A program takes only these arguments; for a function they extend
+    /// The arguments by name, each with a JSON Schema. Programs and handlers take only these; for a function they extend
     /// the schemas derived from its types. An argument with `optional = true` or a `default` is optional.
     pub args: Map<String, Value>,
-    /// The JSON Schema of a program's output. Without it, the output is text.
+    /// The JSON Schema of the output of a program or a handler. Without it, the output is text.
     pub output: Option<Value>,
     /// The capabilities that the tool requests. Without it, the host derives them from the component's imports.
     pub needs: Option<Vec<CapabilityDeclaration>>,
@@ -185,32 +189,40 @@ impl Manifest {
 
 impl ToolManifest {
     fn check(&self) -> Result<(), String> {
-        match (&self.export, &self.run) {
-            (Some(_), Some(_)) => {
-                return Err(
-                    "`export` and `run` are both set; a tool is either a function or the program".to_owned()
-                );
-            }
-            (Some(_), None) if self.output.is_some() => {
-                return Err("`output` is only for programs; the result of a function has its declared type"
+        match (&self.export, &self.run, &self.http) {
+            (Some(_), None, None) if self.output.is_some() => {
+                return Err("`output` is only for programs and handlers; the result of a function has its declared type"
                     .to_owned());
             }
-            (None, None) => {
-                return Err(
-                    "neither `export` (the name of a function) nor `run` (the command line of the program) \
-                            is set"
-                        .to_owned(),
-                );
+            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(_)) => {}
+            (None, None, None) => {
+                return Err("neither `export` (the name of a function), `run` (the command line of the program) nor \
+                            `http` (a request for the handler) is set"
+                    .to_owned());
             }
-            _ => {}
+            _ => {
+                return Err("more than one of `export`, `run` and `http` is set; a tool is a function, the program or \
+                            the handler"
+                    .to_owned());
+            }
         }
         if let Some((name, _)) = self.args.iter().find(|(_, schema)| !schema.is_object()) {
             return Err(format!("`args.{name}` is not a table with a JSON Schema"));
         }
+        self.request()?;
         self.template().map(drop)
     }
 
-    /// The command template of a program; `None` for a function.
+    /// The request template of a handler; `None` for a function or a program.
+    ///
+    /// # Errors
+    /// Names the part of the request that is invalid.
+    pub fn request(&self) -> Result<Option<RequestTemplate>, String> {
+        let returns_json = self.output.is_some();
+        self.http.as_ref().map(|http| RequestTemplate::new(http, &self.args, returns_json)).transpose()
+    }
+
+    /// The command template of a program; `None` for a function or a handler.
     ///
     /// # Errors
     /// Names the part of the command line that is invalid.
@@ -219,7 +231,7 @@ impl ToolManifest {
         self.run.as_ref().map(|run| CommandTemplate::new(run, &self.args, prints_json)).transpose()
     }
 
-    /// The JSON Schema of a program's arguments.
+    /// The JSON Schema of the arguments of a program or a handler.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let required: Vec<&String> =
@@ -338,7 +350,7 @@ mod tests {
                 "unknown field `nam`".to_owned(),
             ),
             (&tool(""), "neither `export`".to_owned()),
-            (&tool("export = \"a\"\nrun = {}"), "`export` and `run` are both set".to_owned()),
+            (&tool("export = \"a\"\nrun = {}"), "more than one of `export`, `run` and `http` is set".to_owned()),
             (&tool("export = \"a\"\noutput = {}"), "`output` is only for programs".to_owned()),
             (&tool("run = {}\nargs.a = 1"), "`args.a` is not a table".to_owned()),
             (&tool("run = { args = [\"{a}\"] }"), "[tools.t]: the command line uses `{a}`".to_owned()),

@@ -5,7 +5,9 @@
 //! The linker shadows wasmtime-wasi's functions. Each moves its descriptors to the thread, where wasmtime-wasi blocks
 //! ([`on_thread`]); opening ([`open`]) and streams ([`streams`]) are implemented here.
 
+mod concurrent;
 mod open;
+mod pipes;
 mod streams;
 
 use std::sync::Arc;
@@ -58,16 +60,9 @@ macro_rules! on_thread {
 /// Shadows the functions of `wasi:filesystem` in the linker.
 pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
-    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| {
-        let folders = store.data_mut().filesystem().get_directories()?;
-        // A guest without preopened folders finds no file, and WASI cannot report why.
-        if folders.is_empty()
-            && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FOLDER_LISTING)
-        {
-            refusal.record_use();
-        }
-        Ok((folders,))
-    })?;
+    linker
+        .instance(PREOPENS)?
+        .func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| Ok((preopened_folders(&mut store)?,)))?;
     let mut types = linker.instance(TYPES)?;
     deny_links(&mut types)?;
     limit_entries(&mut types)?;
@@ -94,6 +89,29 @@ pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Re
     }
     linker.allow_shadowing(false);
     Ok(())
+}
+
+/// Links `wasi:filesystem` of WASI 0.3 with the same rules.
+pub(crate) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+    concurrent::link(linker)
+}
+
+/// The preopened folders. A guest without any finds no file, and WASI cannot report why.
+fn preopened_folders(store: &mut GuestStore<'_>) -> wasmtime::Result<Vec<(Fd, String)>> {
+    let folders = store.data_mut().filesystem().get_directories()?;
+    if folders.is_empty()
+        && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FOLDER_LISTING)
+    {
+        refusal.record_use();
+    }
+    Ok(folders)
+}
+
+/// Reports that a file could not be opened for writing, which may be for want of a grant.
+fn report_refused_write(store: &GuestStore<'_>) {
+    if let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FILE_WRITES) {
+        refusal.record_use();
+    }
 }
 
 /// Denies creating links. A symbolic link out of the folder does not help the guest itself, but others may follow it
@@ -124,21 +142,16 @@ fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
                 let usage = Arc::clone(&context.usage);
-                let writes = open.contains(OpenFlags::CREATE) || flags.contains(DescriptorFlags::WRITE);
-                let work = move || {
-                    OpenAtRequest { path_flags: at, path, open_flags: open, flags }.open(&folder, &usage)
-                };
-                let opened = context.run(work).await;
-                if !matches!(opened, Ok(Ok(_)))
-                    && writes
-                    && let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FILE_WRITES)
-                {
-                    refusal.record_use();
+                let request = OpenAtRequest { path_flags: at, path, open_flags: open, flags };
+                let writes = request.writes();
+                let opened = context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
+                if opened.is_err() && writes {
+                    report_refused_write(&store);
                 }
                 let table = store.data_mut().filesystem().table;
                 Ok((match opened {
-                    Ok(Ok(opened)) => Ok(table.push(opened)?),
-                    Ok(Err(code)) | Err(code) => Err(code),
+                    Ok(opened) => Ok(table.push(opened)?),
+                    Err(code) => Err(code),
                 },))
             })
         },
@@ -149,11 +162,7 @@ fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
          (fd, at, path, access, modification): (Fd, PathFlags, String, NewTimestamp, NewTimestamp)| {
             Box::new(async move {
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    // wasmtime-wasi would open the target of a link, whatever its type.
-                    if at.contains(PathFlags::SYMLINK_FOLLOW) {
-                        return open::set_times(view, &fd, path, access, modification).await;
-                    }
-                    view.set_times_at(fd, at, path, access, modification).await
+                    open::set_times_at(view, fd, at, path, access, modification).await
                 };
                 on_thread(&mut store, &fd, work).await
             })
@@ -182,13 +191,7 @@ fn limit_bytes(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
             Box::new(async move {
                 let usage = file_usage(&store);
                 let work = async move |view: &mut WasiFilesystemCtxView<'_>, fd: Fd| {
-                    let now = view.stat(Resource::new_borrow(fd.rep())).await;
-                    // Growing a file counts as writing, even if it only adds a hole.
-                    let more = size.saturating_sub(now.map_or(0, |stat| stat.size));
-                    if usage.and_then(|m| m.count_bytes(more).ok()).is_none() {
-                        return Err(ErrorCode::Quota.into());
-                    }
-                    view.set_size(fd, size).await
+                    set_size(view, fd, size, usage).await
                 };
                 on_thread(&mut store, &fd, work).await
             })
@@ -203,6 +206,21 @@ fn limit_bytes(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
     types.func_wrap("[method]descriptor.append-via-stream", |mut store: GuestStore<'_>, (fd,): (Fd,)| {
         write_stream(&mut store, &fd, WritePosition::End)
     })
+}
+
+/// Sets the size of a file. Growing it counts as writing, even if it only adds a hole.
+async fn set_size(
+    view: &mut WasiFilesystemCtxView<'_>,
+    fd: Fd,
+    size: u64,
+    usage: Option<Arc<FileUsage>>,
+) -> FsResult<()> {
+    let now = view.stat(Resource::new_borrow(fd.rep())).await;
+    let more = size.saturating_sub(now.map_or(0, |stat| stat.size));
+    if usage.and_then(|usage| usage.count_bytes(more).ok()).is_none() {
+        return Err(ErrorCode::Quota.into());
+    }
+    view.set_size(fd, size).await
 }
 
 fn shadow_read_streams(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
@@ -301,8 +319,18 @@ async fn on_thread<T: Send + 'static>(
     fd: &Fd,
     work: impl AsyncFnOnce(&mut WasiFilesystemCtxView<'_>, Fd) -> FsResult<T> + Send + 'static,
 ) -> WasiResult<T> {
-    let Some(context) = FileContext::from_store(store) else { return Ok((Err(ErrorCode::NotPermitted),)) };
+    let context = FileContext::from_store(store);
     let descriptor = descriptor(store, fd)?;
+    Ok((run_on_thread(context.as_ref(), descriptor, work).await?,))
+}
+
+/// Runs `work` with a descriptor on a thread of the context.
+async fn run_on_thread<T: Send + 'static>(
+    context: Option<&FileContext>,
+    descriptor: Descriptor,
+    work: impl AsyncFnOnce(&mut WasiFilesystemCtxView<'_>, Fd) -> FsResult<T> + Send + 'static,
+) -> wasmtime::Result<Result<T, ErrorCode>> {
+    let Some(context) = context else { return Ok(Err(ErrorCode::NotPermitted)) };
     let done = context.run(move || {
         let (mut ctx, mut table) = (WasiFilesystemCtx::default(), ResourceTable::new());
         let fd = table.push(descriptor)?;
@@ -310,9 +338,9 @@ async fn on_thread<T: Send + 'static>(
         work(&mut view, fd).now_or_never().unwrap_or_else(|| Err(ErrorCode::WouldBlock.into()))
     });
     match done.await {
-        Ok(Ok(value)) => Ok((Ok(value),)),
-        Ok(Err(error)) => Ok((Err(error.downcast()?),)),
-        Err(code) => Ok((Err(code),)),
+        Ok(Ok(value)) => Ok(Ok(value)),
+        Ok(Err(error)) => Ok(Err(error.downcast()?)),
+        Err(code) => Ok(Err(code)),
     }
 }
 

@@ -134,6 +134,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
         wasmtime_wasi::p3::sockets::add_to_linker(&mut linker)?;
         wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
         capability::sockets::link_async(&mut linker)?;
+        wasi_files::link_async(&mut linker)?;
     }
     Ok(linker)
 }

@@ -122,7 +122,13 @@ impl ToolExports {
                 plain.call(store, export, call.parsed()).await
             }
             (Self::Plain(plain), ToolEntryPoint::Program(template)) => plain.run(store, template).await,
-            (Self::Contract(_), ToolEntryPoint::Function(_) | ToolEntryPoint::Program(_))
+            (Self::Plain(plain), ToolEntryPoint::Handler(template)) => {
+                plain.handle(store, template, call.parsed()).await
+            }
+            (
+                Self::Contract(_),
+                ToolEntryPoint::Function(_) | ToolEntryPoint::Program(_) | ToolEntryPoint::Handler(_),
+            )
             | (Self::Plain(_), ToolEntryPoint::Contract) => {
                 Err(wasmtime::format_err!("the component no longer matches its description"))
             }

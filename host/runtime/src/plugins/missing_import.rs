@@ -10,7 +10,7 @@ const PROVIDED: [(&str, &[&str]); 9] = [
     ("wasi:cli", &["0.2", "0.3"]),
     ("wasi:clocks", &["0.2", "0.3"]),
     ("wasi:config", &["0.2.0-rc.1"]),
-    ("wasi:filesystem", &["0.2"]),
+    ("wasi:filesystem", &["0.2", "0.3"]),
     ("wasi:http", &["0.2", "0.3"]),
     ("wasi:io", &["0.2"]),
     ("wasi:keyvalue", &["0.2.0-draft"]),

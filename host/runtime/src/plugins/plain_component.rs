@@ -1,5 +1,6 @@
 //! Plain components, which do not know Toolbay. Each exported function whose types have a JSON form is a tool. A
-//! program (`wasi:cli/run`) becomes the tools that its `plugin.toml` declares ([`toolbay_core::tool::manifest`]).
+//! program (`wasi:cli/run`) and an HTTP handler (`wasi:http/incoming-handler`) become the tools that the `plugin.toml`
+//! declares ([`toolbay_core::tool::manifest`]).
 //!
 //! The tools are derived from the component's types, without running it. From then on they are treated like those of a
 //! plugin that answered `list-tools`. A plain component declares no capabilities, so its imports imply them: a
@@ -8,6 +9,7 @@
 //! Types are untrusted input like texts. [`schema`], [`values`] and [`text`] bound them.
 
 mod declare;
+mod http_handler;
 mod names;
 mod schema;
 mod sections;
@@ -17,12 +19,13 @@ mod values;
 use std::fmt;
 
 pub(crate) use declare::declare;
+use http_handler::HttpHandler;
 pub(crate) use sections::{ComponentSections, embed_manifest, manifest_path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolbay_core::tool::content::ToolError;
-use toolbay_core::tool::manifest::{CommandLine, CommandTemplate};
+use toolbay_core::tool::manifest::{CommandLine, CommandTemplate, RequestTemplate};
 use toolbay_policy::text::one_line;
 use wasmtime::Store;
 use wasmtime::component::types::{Component, ComponentFunc, ComponentItem};
@@ -50,6 +53,8 @@ pub(crate) enum ToolEntryPoint {
     Function(ExportPath),
     /// As a program with this command line.
     Program(CommandTemplate),
+    /// As the HTTP handler, with this request.
+    Handler(RequestTemplate),
 }
 
 impl ToolEntryPoint {
@@ -85,6 +90,8 @@ pub(crate) struct PlainComponent {
     pre: InstancePre<GuestState>,
     /// `run` of `wasi:cli/run`; `None` if the component is not a program.
     program: Option<ComponentExportIndex>,
+    /// `None` if the component does not handle HTTP.
+    handler: Option<HttpHandler>,
 }
 
 /// The interface of programs, in each version. A later patch matches, too.
@@ -97,7 +104,7 @@ impl PlainComponent {
             let interface = component.get_export_index(None, name)?;
             component.get_export_index(Some(&interface), "run")
         });
-        Self { program, pre }
+        Self { program, handler: HttpHandler::new(&pre), pre }
     }
 
     pub(crate) fn ty(&self) -> Component {
@@ -106,6 +113,21 @@ impl PlainComponent {
 
     pub(crate) fn is_program(&self) -> bool {
         self.program.is_some()
+    }
+
+    pub(crate) fn is_handler(&self) -> bool {
+        self.handler.is_some()
+    }
+
+    /// Calls the HTTP handler.
+    pub(crate) async fn handle(
+        &self,
+        store: &mut Store<GuestState>,
+        template: &RequestTemplate,
+        args: &Value,
+    ) -> wasmtime::Result<ToolResult> {
+        let handler = self.handler.as_ref();
+        handler.ok_or_else(|| wasmtime::format_err!("it does not handle HTTP"))?.call(store, template, args).await
     }
 
     /// Calls an exported function. Arguments that do not match its types are refused like any invalid arguments.

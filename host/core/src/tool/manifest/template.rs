@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolbay_policy::wildcard::text_matches;
 
-use super::{ArgumentTemplate, ProgramSpec, is_optional};
+use super::{ArgumentTemplate, ProgramSpec};
 use crate::tool::content::{ErrorCode, ToolError};
 
 /// Most parts of a command line in the manifest, and most words of a command line.
@@ -32,7 +32,7 @@ const MAX_PATTERNS: usize = 16;
 /// Longest pattern, in bytes.
 const MAX_PATTERN: usize = 200;
 /// Longest input, in bytes: a few times the size of the largest arguments.
-const MAX_STDIN: usize = 16 << 20;
+pub(super) const MAX_STDIN: usize = 16 << 20;
 
 /// How a program is started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ struct CommandPart {
 
 /// A text with placeholders for arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct TextTemplate(Vec<TextPiece>);
+pub(super) struct TextTemplate(Vec<TextPiece>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum TextPiece {
@@ -117,9 +117,6 @@ impl CommandTemplate {
             env.insert(name.clone(), text(value)?);
         }
         let success = if run.success.is_empty() { vec![0] } else { run.success.clone() };
-        let given = args.iter().filter(|(_, schema)| is_optional(schema));
-        let defaults =
-            given.filter_map(|(name, schema)| Some((name.clone(), schema.get("default")?.clone())));
         let stdin = run.stdin.as_deref().map(text).transpose()?;
         let failure_stderr = run.failure_stderr.clone();
         if failure_stderr.len() > MAX_PATTERNS
@@ -129,7 +126,7 @@ impl CommandTemplate {
                 "`failure_stderr` takes at most {MAX_PATTERNS} patterns of 1 to {MAX_PATTERN} bytes each"
             ));
         }
-        Ok(Self { parts, stdin, env, success, failure_stderr, defaults: defaults.collect(), prints_json })
+        Ok(Self { parts, stdin, env, success, failure_stderr, defaults: defaults(args), prints_json })
     }
 
     /// Whether the output must be JSON: the manifest has a schema for it.
@@ -207,7 +204,7 @@ impl CommandLine {
 }
 
 impl TextTemplate {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (mut pieces, mut literal) = (Vec::new(), String::new());
         let mut rest = text.chars().peekable();
         while let Some(c) = rest.next() {
@@ -246,7 +243,7 @@ impl TextTemplate {
         Ok(Self(pieces))
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             TextPiece::Argument(name) => Some(name.as_str()),
             TextPiece::Literal(_) => None,
@@ -254,25 +251,33 @@ impl TextTemplate {
     }
 
     /// The text with its arguments; `None` if one of them is absent.
-    fn fill<'a>(
+    pub(super) fn fill<'a>(
         &self,
         given: impl Fn(&str) -> Option<&'a Value>,
         most: usize,
+    ) -> Result<Option<String>, ToolError> {
+        self.fill_with(given, most, str::to_owned)
+    }
+
+    /// Like [`Self::fill`], with each argument in another form.
+    pub(super) fn fill_with<'a>(
+        &self,
+        given: impl Fn(&str) -> Option<&'a Value>,
+        most: usize,
+        encode: impl Fn(&str) -> String,
     ) -> Result<Option<String>, ToolError> {
         let mut filled = String::new();
         for piece in &self.0 {
             match piece {
                 TextPiece::Literal(text) => filled.push_str(text),
                 TextPiece::Argument(name) => match given(name) {
-                    Some(value) => filled.push_str(&display_value(value)),
+                    Some(value) => filled.push_str(&encode(&display_value(value))),
                     None => return Ok(None),
                 },
             }
             // Checked in the loop: a manifest may repeat one argument many times.
             if filled.len() > most {
-                let message =
-                    format!("one part of the command line has more than {most} bytes with its arguments");
-                return Err(ToolError::new(ErrorCode::InputInvalid, message));
+                return Err(reject(format!("one part has more than {most} bytes with its arguments")));
             }
         }
         Ok(Some(filled))
@@ -312,6 +317,16 @@ impl TextTemplate {
         }
         Ok(())
     }
+}
+
+/// The values of arguments that a call may leave out.
+pub(super) fn defaults(args: &Map<String, Value>) -> Map<String, Value> {
+    let default = |(name, schema): (&String, &Value)| Some((name.clone(), schema.get("default")?.clone()));
+    args.iter().filter_map(default).collect()
+}
+
+pub(super) fn reject(message: String) -> ToolError {
+    ToolError::new(ErrorCode::InputInvalid, message)
 }
 
 fn option_error(name: &str) -> ToolError {

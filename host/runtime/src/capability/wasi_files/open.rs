@@ -48,6 +48,11 @@ impl OpenAtRequest {
         }
     }
 
+    /// Whether the guest asks to write.
+    pub(super) fn writes(&self) -> bool {
+        self.open_flags.contains(OpenFlags::CREATE) || self.flags.contains(DescriptorFlags::WRITE)
+    }
+
     /// The open mode, if the folder allows it.
     fn open_mode(&self, folder: &Dir) -> Result<OpenMode, ErrorCode> {
         let makes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
@@ -144,8 +149,23 @@ fn error_code(error: Errno) -> ErrorCode {
     }
 }
 
+/// Sets the times of a path. wasmtime-wasi would open the target of a link, whatever its type.
+pub(super) async fn set_times_at(
+    view: &mut WasiFilesystemCtxView<'_>,
+    folder: Resource<Descriptor>,
+    at: PathFlags,
+    path: String,
+    access: NewTimestamp,
+    modification: NewTimestamp,
+) -> FsResult<()> {
+    if at.contains(PathFlags::SYMLINK_FOLLOW) {
+        return set_target_times(view, &folder, path, access, modification).await;
+    }
+    view.set_times_at(folder, at, path, access, modification).await
+}
+
 /// Sets the times of the target of a path, with links followed.
-pub(super) async fn set_times(
+async fn set_target_times(
     view: &mut WasiFilesystemCtxView<'_>,
     folder: &Resource<Descriptor>,
     path: String,

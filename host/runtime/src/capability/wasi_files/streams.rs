@@ -14,15 +14,15 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use super::FileContext;
 
 /// Bytes of one operation, as in wasmtime-wasi.
-const CHUNK: usize = 64 << 10;
+pub(super) const CHUNK: usize = 64 << 10;
 /// Bytes read when a guest polls before it names a size.
 const FIRST_CHUNK: usize = 4 << 10;
 
 /// A pending operation. Dropping it abandons the result; its thread stays occupied until the file system answers.
-type PendingOperation<T> = AbortOnDropHandle<io::Result<T>>;
+pub(super) type PendingOperation<T> = AbortOnDropHandle<io::Result<T>>;
 
 /// Starts an operation, which runs whether or not the guest polls it.
-fn spawn_operation<T: Send + 'static>(
+pub(super) fn spawn_operation<T: Send + 'static>(
     context: &FileContext,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> PendingOperation<T> {
@@ -61,19 +61,23 @@ impl FileReadStream {
 
     fn start_read(&mut self, size: usize) {
         let (file, position) = (Arc::clone(&self.file), self.position);
-        self.state = ReadState::Waiting(spawn_operation(&self.context, move || {
-            let mut buffer = BytesMut::zeroed(size.min(CHUNK));
-            loop {
-                match file.read_at(&mut buffer, position) {
-                    Ok(read) => {
-                        buffer.truncate(read);
-                        return Ok(buffer.freeze());
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
+        let read = move || read_at(&file, position, size.min(CHUNK));
+        self.state = ReadState::Waiting(spawn_operation(&self.context, read));
+    }
+}
+
+/// Reads up to `size` bytes. None are left at the end of the file.
+pub(super) fn read_at(file: &File, position: u64, size: usize) -> io::Result<Bytes> {
+    let mut buffer = BytesMut::zeroed(size);
+    loop {
+        match file.read_at(&mut buffer, position) {
+            Ok(read) => {
+                buffer.truncate(read);
+                return Ok(buffer.freeze());
             }
-        }));
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -142,6 +146,15 @@ pub(super) enum WritePosition {
     End,
 }
 
+impl WritePosition {
+    /// Moves past bytes that were written.
+    pub(super) fn advance(&mut self, written: usize) {
+        if let Self::At(position) = self {
+            *position += written as u64;
+        }
+    }
+}
+
 /// An output stream of a file that counts against the call's quota.
 pub(super) struct FileWriteStream {
     file: Arc<File>,
@@ -180,9 +193,7 @@ impl Pollable for FileWriteStream {
         if let WriteState::Waiting(operation) = &mut self.state {
             self.state = match join_operation(operation).await {
                 Ok(written) => {
-                    if let WritePosition::At(position) = &mut self.start {
-                        *position += written as u64;
-                    }
+                    self.start.advance(written);
                     WriteState::Ready
                 }
                 Err(error) => WriteState::Failed(error),
@@ -222,7 +233,7 @@ impl OutputStream for FileWriteStream {
     }
 }
 
-fn write_all(file: &File, bytes: &[u8], start: WritePosition) -> io::Result<usize> {
+pub(super) fn write_all(file: &File, bytes: &[u8], start: WritePosition) -> io::Result<usize> {
     match start {
         WritePosition::At(position) => file.write_all_at(bytes, position)?,
         WritePosition::End => append(file, bytes)?,

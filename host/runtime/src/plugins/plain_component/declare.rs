@@ -92,6 +92,17 @@ fn declare_by_manifest(
     for (name, manifest_tool) in &manifest.tools {
         let bad =
             |problem: String| LoadError::Metadata(format!("its `plugin.toml`: [tools.{name}]: {problem}"));
+        if let Some(template) = manifest_tool.request().map_err(bad)? {
+            if !component.is_handler() {
+                return Err(bad(
+                    "the component does not handle HTTP: it does not export `wasi:http/incoming-handler@0.2`"
+                        .to_owned(),
+                ));
+            }
+            let tool = described_tool(name, manifest_tool).map_err(bad)?;
+            tools.push((tool, ToolEntryPoint::Handler(template)));
+            continue;
+        }
         tools.push(match manifest_tool.template().map_err(bad)? {
             Some(_) if !component.is_program() => {
                 return Err(bad(
@@ -99,7 +110,7 @@ fn declare_by_manifest(
                 ));
             }
             Some(template) => {
-                (program_tool(name, manifest_tool).map_err(bad)?, ToolEntryPoint::Program(template))
+                (described_tool(name, manifest_tool).map_err(bad)?, ToolEntryPoint::Program(template))
             }
             None => {
                 let wanted = manifest_tool.export.as_deref().unwrap_or_default();
@@ -130,16 +141,22 @@ fn is_toolchain_export(export: &ExportPath) -> bool {
 
 /// The error for a component without tools.
 fn no_tools_error(component: &PlainComponent, left_out: &[String]) -> LoadError {
-    let why = match (component.is_program(), left_out.split_first()) {
-        (true, _) => "it is a program: add a file NAME.plugin.toml next to it that declares its tools \
-                      (docs/how-to/plain-components.md)"
-            .to_owned(),
-        (false, None) => {
+    let kind = match (component.is_program(), component.is_handler()) {
+        (true, _) => Some("a program"),
+        (false, true) => Some("an HTTP handler"),
+        (false, false) => None,
+    };
+    let why = match (kind, left_out.split_first()) {
+        (Some(kind), _) => format!(
+            "it is {kind}: add a file NAME.plugin.toml next to it that declares its tools \
+             (docs/how-to/plain-components.md)"
+        ),
+        (None, None) => {
             "it exports neither `toolbay:plugin/tools` nor `toolbay:plugin/reducers` nor a function"
                 .to_owned()
         }
-        (false, Some((first, []))) => first.clone(),
-        (false, Some((first, rest))) => format!("{first}; and {} more", rest.len()),
+        (None, Some((first, []))) => first.clone(),
+        (None, Some((first, rest))) => format!("{first}; and {} more", rest.len()),
     };
     LoadError::WrongWorld(format!("is not a Toolbay plugin and has no tools: {why}"))
 }
@@ -178,8 +195,8 @@ fn schema_text(schema: &serde_json::Value) -> Result<String, String> {
     Ok(text)
 }
 
-/// Declares a program as a tool.
-fn program_tool(name: &str, manifest_tool: &ToolManifest) -> Result<ToolDef, String> {
+/// Declares a program or a handler as a tool.
+fn described_tool(name: &str, manifest_tool: &ToolManifest) -> Result<ToolDef, String> {
     let description = manifest_tool.description.clone().ok_or("it has no `description`")?;
     let output = manifest_tool.output.as_ref().map(wrap_output).as_ref().map(ToString::to_string);
     tool_def(
