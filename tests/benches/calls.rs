@@ -80,7 +80,9 @@ fn async_call() {
     let mut rows = [Vec::new(), Vec::new()];
     for _ in 0..rounds(ROUNDS) {
         for (row, library) in rows.iter_mut().zip(&libraries) {
-            row.extend((0..CALLS).map(|_| timed(|| drop(runtime.block_on(library.call("bench__echo", TEXT))))));
+            row.extend(
+                (0..CALLS).map(|_| timed(|| drop(runtime.block_on(library.call("bench__echo", TEXT))))),
+            );
         }
     }
     let [blocking, asynchronous] = rows.map(FigureSpread::of);

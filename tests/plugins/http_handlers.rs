@@ -58,7 +58,10 @@ async fn a_request_of_the_manifest_is_a_tool() {
     let said = call("json", json!({"a": 1, "b": ["x"]})).await;
     assert_eq!(structured(&said), json!({"got": {"a": 1, "b": ["x"]}}));
     let said = call("headers", json!({"lang": "de"})).await;
-    assert!(value(&said).contains("accept-language: de") && value(&said).contains("host: localhost"), "{said:?}");
+    assert!(
+        value(&said).contains("accept-language: de") && value(&said).contains("host: localhost"),
+        "{said:?}"
+    );
     let host_said = call("at", json!({"path": "host"})).await;
     assert!(value(&host_said).contains("localhost"), "{host_said:?}");
 }
@@ -70,7 +73,11 @@ async fn a_failed_response_is_an_error_of_the_tool() {
     let failed = host.call("s__at", json!({"path": "nowhere"})).await;
     assert_eq!(refusal(&failed).code, ErrorCode::ExecutionFailed);
     assert_eq!(refusal(&failed).subject.as_deref(), Some("http-status-404"));
-    assert!(refusal(&failed).message.contains("status 404: nothing is at /nowhere"), "{:?}", refusal(&failed));
+    assert!(
+        refusal(&failed).message.contains("status 404: nothing is at /nowhere"),
+        "{:?}",
+        refusal(&failed)
+    );
     // An argument cannot leave its part of the path.
     let failed = host.call("s__at", json!({"path": "../echo?x=y"})).await;
     assert!(refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"), "{:?}", refusal(&failed));
@@ -82,7 +89,8 @@ async fn a_failed_response_is_an_error_of_the_tool() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_runs_under_the_same_limits() {
-    let manifest = MANIFEST.replace("path = \"/flood\", query = { }", "path = \"/flood\", query = { 200000 = \"\" }");
+    let manifest =
+        MANIFEST.replace("path = \"/flood\", query = { }", "path = \"/flood\", query = { 200000 = \"\" }");
     let (_folder, component) = service(&manifest);
     let policy = "[plugins.s.limits]\nfuel = 500_000_000\ntimeout = \"10s\"\nhost_call_bytes = \"64KiB\"";
     let host = TestHost::new(&[("s", component.as_str())], policy).await;

@@ -37,7 +37,12 @@ async fn asynchronous_functions_are_tools() {
     assert!(tickets.description.contains("tickets(names: list<string>) -> list<record>"), "{tickets:?}");
     assert!(!tools.iter().any(|def| def.name.as_str() == "w__stream-of"));
     let dropped = host.host.plugin("w").unwrap().dropped_functions;
-    assert_eq!(dropped, ["its function `stream-of` is not a tool: its result is a future or a stream, which has no JSON form"]);
+    assert_eq!(
+        dropped,
+        [
+            "its function `stream-of` is not a tool: its result is a future or a stream, which has no JSON form"
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,10 +113,8 @@ async fn a_program_of_wasi_0_3_is_a_tool() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_wasi_0_3_pass_the_same_policy() {
     let server = LoopbackServer::new(|_| response(200, "", "hello")).await;
-    let policy = format!(
-        "[plugins.f.grant]\nnet = [\"GET,POST {}\"]\nnet_private = [\"127.0.0.1\"]",
-        server.url("")
-    );
+    let policy =
+        format!("[plugins.f.grant]\nnet = [\"GET,POST {}\"]\nnet_private = [\"127.0.0.1\"]", server.url(""));
     let host = TestHost::new(&[("f", guest_artifacts::FOREIGN_ASYNC_HTTP)], &policy).await;
     let at = server.address.to_string();
     let fetch = async |args: Value| host.provoke("f__fetch", args, SOON).await;
@@ -138,8 +141,7 @@ async fn a_plugin_of_the_contract_may_export_asynchronous_tools() {
     assert!(def.def.traits.read_only);
 }
 
-const ABUSE: &str =
-    "[plugins.h.limits]\nfuel = 2_000_000_000\nmemory = \"16MiB\"\ntimeout = \"3s\"\nhost_call_bytes = \"256KiB\"\nhandles = 64";
+const ABUSE: &str = "[plugins.h.limits]\nfuel = 2_000_000_000\nmemory = \"16MiB\"\ntimeout = \"3s\"\nhost_call_bytes = \"256KiB\"\nhandles = 64";
 
 /// Each limit of a call, reached by an asynchronous function.
 #[tokio::test(flavor = "multi_thread")]
@@ -204,9 +206,15 @@ async fn a_cancelled_or_dropped_call_ends() {
 async fn a_refused_import_names_interface_version_and_remedy() {
     let host = TestHost::empty("");
     for (import, said) in [
-        ("wasi:nn/graph@0.2.0", "imports `wasi:nn/graph@0.2.0`, which this host does not provide: rebuild it without"),
+        (
+            "wasi:nn/graph@0.2.0",
+            "imports `wasi:nn/graph@0.2.0`, which this host does not provide: rebuild it without",
+        ),
         ("wasi:cli/environment@0.4.0", "but this host provides `wasi:cli` 0.2 and 0.3: rebuild it for a"),
-        ("wasi:cli/environment@0.3.0", "imports `nothing` of `wasi:cli/environment@0.3.0`, which this host does not"),
+        (
+            "wasi:cli/environment@0.3.0",
+            "imports `nothing` of `wasi:cli/environment@0.3.0`, which this host does not",
+        ),
     ] {
         let text = format!("(component (import \"{import}\" (instance (export \"nothing\" (func)))))");
         let bytes = wat::parse_str(text).unwrap();

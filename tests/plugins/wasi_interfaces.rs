@@ -8,7 +8,12 @@ use toolbay::core::tool::content::ErrorCode;
 async fn settings_of_the_policy_are_read_through_wasi_config() {
     let policy = "[plugins.s.config]\nregion = \"eu\"\nretries = 3\ntags = [\"a\", \"b\"]";
     let host = TestHost::new(&[("s", guest_artifacts::FOREIGN_CONFIG)], policy).await;
-    for (key, text) in [("region", json!("eu")), ("retries", json!("3")), ("tags", json!("[\"a\",\"b\"]")), ("none", json!(null))] {
+    for (key, text) in [
+        ("region", json!("eu")),
+        ("retries", json!("3")),
+        ("tags", json!("[\"a\",\"b\"]")),
+        ("none", json!(null)),
+    ] {
         assert_eq!(host.ask("s__setting", json!({"key": key})).await, json!({"result": text}), "{key}");
     }
     assert_eq!(
@@ -32,10 +37,16 @@ async fn entries_are_kept_through_wasi_keyvalue() {
         let taken = call("take", json!({"bucket": bucket, "key": "a"})).await;
         assert_eq!(structured(&taken), json!({"result": found}), "{bucket}");
     }
-    assert_eq!(structured(&call("add", json!({"bucket": "", "key": "a", "number": 41})).await), json!({"result": 42}));
+    assert_eq!(
+        structured(&call("add", json!({"bucket": "", "key": "a", "number": 41})).await),
+        json!({"result": 42})
+    );
     assert_eq!(structured(&call("forget", json!({"bucket": "", "key": "a"})).await), json!({"result": true}));
     // Two full pages of a thousand keys, and the empty rest.
-    assert_eq!(structured(&call("fill", json!({"bucket": "", "count": 2000})).await), json!({"result": [2000, 3]}));
+    assert_eq!(
+        structured(&call("fill", json!({"bucket": "", "count": 2000})).await),
+        json!({"result": [2000, 3]})
+    );
     for (tool, args, said) in [
         ("put", json!({"bucket": "elsewhere", "key": "a", "value": ""}), "no such store"),
         ("put", json!({"bucket": "", "key": "", "value": ""}), "the key is empty"),
@@ -53,12 +64,21 @@ async fn a_bucket_without_a_grant_is_denied_and_the_hint_names_the_line() {
     let host = shelf("[plugins.s.grant]\nkv = [\"plugin\"]").await;
     let refused = host.call("s__put", json!({"bucket": "session", "key": "a", "value": "1"})).await;
     assert!(refusal(&refused).message.contains("access denied"), "{:?}", refusal(&refused));
-    assert!(hints(&refused).contains("kv = [\"session\"]") || hints(&refused).contains("\"session\""), "{}", hints(&refused));
+    assert!(
+        hints(&refused).contains("kv = [\"session\"]") || hints(&refused).contains("\"session\""),
+        "{}",
+        hints(&refused)
+    );
     let line = host.audit.lines().into_iter().find(|line| line.tool == "s__put").unwrap();
     let used = serde_json::to_string(&line).unwrap();
     assert!(used.contains("session"), "{used}");
     let explained = host.host.explain("s__put", None).unwrap();
-    assert!(explained.capabilities.iter().any(|wish| wish.capability.kind.as_str() == "kv" && wish.refused.is_some()));
+    assert!(
+        explained
+            .capabilities
+            .iter()
+            .any(|wish| wish.capability.kind.as_str() == "kv" && wish.refused.is_some())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -399,8 +399,9 @@ mod tests {
         let off = AsyncSupport::Off;
         let pool = pooling_engine(&HostLimits::default(), &memory, kind(Metering::Time, off));
         assert!(pool.is_ok(), "this machine has enough address space");
-        let engines = [Metering::Fuel, Metering::Time]
-            .map(|metering| Engine::new(&HostLimits::default(), &memory, kind(metering, off), &ticker).unwrap());
+        let engines = [Metering::Fuel, Metering::Time].map(|metering| {
+            Engine::new(&HostLimits::default(), &memory, kind(metering, off), &ticker).unwrap()
+        });
         let (engines_of_ticker, start) = (Arc::downgrade(&ticker.engines), std::time::Instant::now());
         drop(ticker);
         for engine in engines {

@@ -1,9 +1,7 @@
 //! A component that handles HTTP: `wasi:http/incoming-handler` of WASI 0.2. The path selects its behaviour.
 
 use wasip2::exports::http::incoming_handler::Guest;
-use wasip2::http::types::{
-    Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam,
-};
+use wasip2::http::types::{Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam};
 use wasip2::io::streams::StreamError;
 
 struct Service;
@@ -18,7 +16,8 @@ impl Guest for Service {
             "/host" => (200, format!("{:?} {:?}", request.scheme(), request.authority())),
             "/headers" => {
                 let all = request.headers().entries();
-                let line = |(name, value): (String, Vec<u8>)| format!("{name}: {}", String::from_utf8_lossy(&value));
+                let line =
+                    |(name, value): (String, Vec<u8>)| format!("{name}: {}", String::from_utf8_lossy(&value));
                 (200, all.into_iter().map(line).collect::<Vec<_>>().join("\n"))
             }
             "/flood" => (200, "x".repeat(query.trim_end_matches('=').parse().unwrap_or_default())),

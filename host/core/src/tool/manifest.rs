@@ -196,9 +196,11 @@ impl ToolManifest {
             }
             (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(_)) => {}
             (None, None, None) => {
-                return Err("neither `export` (the name of a function), `run` (the command line of the program) nor \
+                return Err(
+                    "neither `export` (the name of a function), `run` (the command line of the program) nor \
                             `http` (a request for the handler) is set"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             _ => {
                 return Err("more than one of `export`, `run` and `http` is set; a tool is a function, the program or \
@@ -350,7 +352,10 @@ mod tests {
                 "unknown field `nam`".to_owned(),
             ),
             (&tool(""), "neither `export`".to_owned()),
-            (&tool("export = \"a\"\nrun = {}"), "more than one of `export`, `run` and `http` is set".to_owned()),
+            (
+                &tool("export = \"a\"\nrun = {}"),
+                "more than one of `export`, `run` and `http` is set".to_owned(),
+            ),
             (&tool("export = \"a\"\noutput = {}"), "`output` is only for programs".to_owned()),
             (&tool("run = {}\nargs.a = 1"), "`args.a` is not a table".to_owned()),
             (&tool("run = { args = [\"{a}\"] }"), "[tools.t]: the command line uses `{a}`".to_owned()),

@@ -118,7 +118,8 @@ pub(crate) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()
                 Some(network) => network.look_up(&name).await.map_err(|e| error_code_0_3(&e)),
                 None => Err(ip_name_lookup::ErrorCode::AccessDenied),
             };
-            let into_guest = |all: Vec<IpAddr>| all.into_iter().map(Into::into).collect::<Vec<types::IpAddress>>();
+            let into_guest =
+                |all: Vec<IpAddr>| all.into_iter().map(Into::into).collect::<Vec<types::IpAddress>>();
             Ok((found.map(into_guest),))
         })
     })?;

@@ -60,9 +60,9 @@ macro_rules! on_thread {
 /// Shadows the functions of `wasi:filesystem` in the linker.
 pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
-    linker
-        .instance(PREOPENS)?
-        .func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| Ok((preopened_folders(&mut store)?,)))?;
+    linker.instance(PREOPENS)?.func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| {
+        Ok((preopened_folders(&mut store)?,))
+    })?;
     let mut types = linker.instance(TYPES)?;
     deny_links(&mut types)?;
     limit_entries(&mut types)?;
@@ -144,7 +144,8 @@ fn limit_entries(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                 let usage = Arc::clone(&context.usage);
                 let request = OpenAtRequest { path_flags: at, path, open_flags: open, flags };
                 let writes = request.writes();
-                let opened = context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
+                let opened =
+                    context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
                 if opened.is_err() && writes {
                     report_refused_write(&store);
                 }

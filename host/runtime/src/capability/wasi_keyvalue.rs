@@ -12,7 +12,8 @@ use toolbay_core::session::kv::MAX_LISTED;
 
 /// An open bucket.
 #[derive(Debug)]
-pub(crate) struct OpenBucket {
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+pub struct OpenBucket {
     scope: Scope,
     /// The cursor of the last page of keys, and the page's last key.
     page: (u64, Option<String>),

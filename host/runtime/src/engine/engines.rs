@@ -105,8 +105,7 @@ impl Engines {
             Some(linked) => Ok(linked),
             None => {
                 let engine = Engine::new(&self.limits, &self.memory, kind, &self.ticker)?;
-                let cache =
-                    cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(&engine)));
+                let cache = cache.or_else(|| self.cache.as_ref().map(|cache| cache.for_engine(&engine)));
                 let linked = link(engine, cache)?;
                 Ok(cell.get_or_init(|| Arc::new(linked)))
             }

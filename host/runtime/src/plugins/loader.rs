@@ -22,8 +22,8 @@ use toolbay_policy::{Grants, Policy, ReducerBinding};
 
 use crate::capability::files::FileGrants;
 use crate::capability::{GrantsByProfile, ResolvedGrants, Services};
-use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::engine::circuit_breaker::CircuitBreaker;
+use crate::engine::{AsyncSupport, EngineKind, Metering};
 use crate::error::LoadError;
 use crate::plugins::availability::{self, ToolCheck};
 use crate::plugins::code::Code;

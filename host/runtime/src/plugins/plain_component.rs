@@ -127,7 +127,10 @@ impl PlainComponent {
         args: &Value,
     ) -> wasmtime::Result<ToolResult> {
         let handler = self.handler.as_ref();
-        handler.ok_or_else(|| wasmtime::format_err!("it does not handle HTTP"))?.call(store, template, args).await
+        handler
+            .ok_or_else(|| wasmtime::format_err!("it does not handle HTTP"))?
+            .call(store, template, args)
+            .await
     }
 
     /// Calls an exported function. Arguments that do not match its types are refused like any invalid arguments.

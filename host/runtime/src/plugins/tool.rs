@@ -14,13 +14,13 @@ use wasmtime::Store;
 
 use crate::capability::invoke::NestedCallAccess;
 use crate::capability::{CallTimes, Capabilities, Grantee, GrantsByProfile, invoke};
-use crate::engine::{AsyncSupport, Metering};
 use crate::engine::admission::{FairPermit, LentPermit};
 use crate::engine::bindings::types::ToolResult;
 use crate::engine::circuit_breaker::CircuitBreaker;
 use crate::engine::idle_instances::{InstanceKey, UsedInstance};
 use crate::engine::instance::GuestEntry;
 use crate::engine::state::{GuestState, WasiAccess};
+use crate::engine::{AsyncSupport, Metering};
 use crate::error::LoadError;
 use crate::plugins::code::{Code, ContractTools, ToolExports};
 use crate::plugins::memory_estimate::MemoryEstimate;

@@ -89,8 +89,7 @@ pub(crate) async fn compile_in_worker(
     timeout: Duration,
     warned: &Once,
 ) -> Result<Vec<u8>, LoadError> {
-    let (WorkerResponse { sandbox, answer }, code) =
-        exchange(program, (component, engine), timeout).await?;
+    let (WorkerResponse { sandbox, answer }, code) = exchange(program, (component, engine), timeout).await?;
     if !sandbox.seccomp {
         warned.call_once(|| {
             let sandbox = sandbox.as_str();

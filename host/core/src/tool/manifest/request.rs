@@ -14,8 +14,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::template::{MAX_STDIN, TextTemplate, defaults, reject};
 use super::is_optional;
+use super::template::{MAX_STDIN, TextTemplate, defaults, reject};
 use crate::tool::content::ToolError;
 
 /// Longest path with its query, in bytes: what most HTTP servers accept.
@@ -95,11 +95,14 @@ impl RequestTemplate {
             return Err(format!("`http.method` is `{method}`; write it in capital letters: `POST`"));
         }
         if !spec.path.starts_with('/') || spec.path.contains(['?', '#']) {
-            return Err("`http.path` starts with `/` and has no query; write the query in `http.query`".to_owned());
+            return Err(
+                "`http.path` starts with `/` and has no query; write the query in `http.query`".to_owned()
+            );
         }
         let path = text(&spec.path)?;
         let defaults = defaults(args);
-        let is_missing = |name: &&str| args.get(*name).is_some_and(is_optional) && !defaults.contains_key(*name);
+        let is_missing =
+            |name: &&str| args.get(*name).is_some_and(is_optional) && !defaults.contains_key(*name);
         if let Some(name) = path.names().find(is_missing) {
             return Err(format!("`http.path` uses `{{{name}}}`, but `args.{name}` is optional"));
         }
@@ -107,7 +110,8 @@ impl RequestTemplate {
             return Err(format!("`http` has more than {MAX_PAIRS} headers or pairs of the query"));
         }
         let is_token = |name: &String| {
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         if let Some(name) = spec.headers.keys().find(|name| !is_token(name)) {
             return Err(format!("`http.headers.{name}` is not the name of a header in small letters"));
@@ -162,7 +166,9 @@ impl RequestTemplate {
             headers.push((name.clone(), value));
         }
         let (body, kind) = match &self.body {
-            Some(body) => (body.fill(given, MAX_STDIN)?.unwrap_or_default(), Some("text/plain; charset=utf-8")),
+            Some(body) => {
+                (body.fill(given, MAX_STDIN)?.unwrap_or_default(), Some("text/plain; charset=utf-8"))
+            }
             None if self.json.is_empty() => (String::new(), None),
             None => {
                 let members = self.json.iter().filter_map(|name| Some((name.clone(), given(name)?.clone())));
@@ -190,13 +196,17 @@ mod tests {
 
     #[test]
     fn arguments_become_parts_of_a_request_and_cannot_leave_them() {
-        let filled = |http: &str, args: Value| template(http).unwrap().fill(args.as_object().unwrap()).unwrap();
+        let filled =
+            |http: &str, args: Value| template(http).unwrap().fill(args.as_object().unwrap()).unwrap();
         let request = filled(
             r#"{ path = "/items/{id}", query = { limit = "{limit}", text = "{text}" }, headers = { accept = "{text}" } }"#,
             json!({"id": "../a b?c#d%"}),
         );
         assert_eq!(request.path, "/items/..%2Fa%20b%3Fc%23d%25?limit=5");
-        assert_eq!((request.method.as_str(), request.headers, request.body.as_str()), ("GET", Vec::new(), ""));
+        assert_eq!(
+            (request.method.as_str(), request.headers, request.body.as_str()),
+            ("GET", Vec::new(), "")
+        );
         let request = filled(r#"{ path = "/", method = "POST", json = ["id", "text"] }"#, json!({"id": [1]}));
         assert_eq!(request.body, r#"{"id":[1]}"#);
         assert_eq!(request.headers, [("content-type".to_owned(), "application/json".to_owned())]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use wasmtime::AsContextMut as _;
 use wasmtime::component::{Accessor, FutureReader, Linker, LinkerInstance, Resource, StreamReader};
-use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
+use wasmtime_wasi::filesystem::{WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::FsResult;
 use wasmtime_wasi::p2::bindings::filesystem::types as blocking;
 use wasmtime_wasi::p2::bindings::filesystem::types::{HostDescriptor as _, HostDirectoryEntryStream as _};
@@ -19,7 +19,10 @@ use wasmtime_wasi::p3::bindings::filesystem::types::{
 use super::open::{self, OpenAtRequest};
 use super::pipes::{EntryProducer, ReadProducer, WriteConsumer};
 use super::streams::WritePosition;
-use super::{Fd, FileContext, GuestStore, descriptor, file_usage, preopened_folders, report_refused_write, run_on_thread};
+use super::{
+    Fd, FileContext, GuestStore, descriptor, file_usage, preopened_folders, report_refused_write,
+    run_on_thread,
+};
 use crate::engine::state::GuestState;
 
 type TypesInstance<'a> = LinkerInstance<'a, GuestState>;
@@ -51,7 +54,9 @@ pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     linker
         .instance("wasi:filesystem/preopens@0.3.0")?
-        .func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| Ok((preopened_folders(&mut store)?,)))?;
+        .func_wrap("get-directories", |mut store: GuestStore<'_>, (): ()| {
+            Ok((preopened_folders(&mut store)?,))
+        })?;
     let mut types = linker.instance("wasi:filesystem/types@0.3.0")?;
     deny_links(&mut types)?;
     link_open(&mut types)?;
@@ -106,7 +111,8 @@ fn link_open(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                     return Ok((Err(ErrorCode::NotDirectory),));
                 };
                 let usage = Arc::clone(&context.usage);
-                let opened = context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
+                let opened =
+                    context.run(move || request.open(&folder, &usage)).await.and_then(|opened| opened);
                 accessor.with(|mut store| {
                     if opened.is_err() && writes {
                         report_refused_write(&store.as_context_mut());
@@ -188,7 +194,9 @@ fn link_streams(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
                 (Some(context), blocking::Descriptor::File(file)) => {
                     StreamReader::new(&mut store, ReadProducer::new(file.file, offset, context, sender))?
                 }
-                (Some(_), blocking::Descriptor::Dir(_)) => refused_stream(&mut store, sender, ErrorCode::IsDirectory)?,
+                (Some(_), blocking::Descriptor::Dir(_)) => {
+                    refused_stream(&mut store, sender, ErrorCode::IsDirectory)?
+                }
                 (None, _) => refused_stream(&mut store, sender, ErrorCode::NotPermitted)?,
             };
             Ok(((stream, Finished::new(&mut store, receiver)?),))
@@ -221,7 +229,7 @@ fn link_streams(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
 }
 
 /// An empty stream whose end is an error.
-fn refused_stream<T: Send + Sync + wasmtime::component::Lower + wasmtime::component::Lift + 'static>(
+fn refused_stream<T: Unpin + Send + Sync + wasmtime::component::Lower + wasmtime::component::Lift + 'static>(
     store: &mut GuestStore<'_>,
     sender: oneshot::Sender<Result<(), ErrorCode>>,
     code: ErrorCode,

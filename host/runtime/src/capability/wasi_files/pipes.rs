@@ -8,9 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{
-    Destination, Source, StreamConsumer, StreamProducer, StreamResult, VecBuffer,
-};
+use wasmtime::component::{Destination, Source, StreamConsumer, StreamProducer, StreamResult, VecBuffer};
 use wasmtime_wasi::p2::bindings::filesystem::types as blocking;
 use wasmtime_wasi::p3::bindings::filesystem::types::{DirectoryEntry, ErrorCode};
 
@@ -60,13 +58,13 @@ impl ReadProducer {
 
 impl<D> StreamProducer<D> for ReadProducer {
     type Item = u8;
-    type Buffer = VecBuffer<u8>;
+    type Buffer = Bytes;
 
     fn poll_produce<'a>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut store: StoreContextMut<'a, D>,
-        mut destination: Destination<'a, u8, VecBuffer<u8>>,
+        mut destination: Destination<'a, u8, Bytes>,
         finish: bool,
     ) -> Polled {
         // The guest asks whether it can read.
@@ -89,7 +87,7 @@ impl<D> StreamProducer<D> for ReadProducer {
             }
             Ok(bytes) => {
                 this.position += bytes.len() as u64;
-                destination.set_buffer(bytes.to_vec().into());
+                destination.set_buffer(bytes);
                 StreamResult::Completed
             }
             Err(error) => {
@@ -134,7 +132,8 @@ impl<D> StreamConsumer<D> for WriteConsumer {
         let this = &mut *self;
         let mut source = source.as_direct(store);
         if this.operation.is_none() {
-            let (bytes, _) = source.remaining().split_at(source.remaining().len().min(CHUNK));
+            let bytes = source.remaining();
+            let bytes = bytes.get(..CHUNK).unwrap_or(bytes);
             if bytes.is_empty() {
                 return Poll::Ready(Ok(StreamResult::Completed));
             }
