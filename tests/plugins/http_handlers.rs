@@ -58,10 +58,7 @@ async fn a_request_of_the_manifest_is_a_tool() {
     let said = call("json", json!({"a": 1, "b": ["x"]})).await;
     assert_eq!(structured(&said), json!({"got": {"a": 1, "b": ["x"]}}));
     let said = call("headers", json!({"lang": "de"})).await;
-    assert!(
-        value(&said).contains("accept-language: de") && value(&said).contains("host: localhost"),
-        "{said:?}"
-    );
+    assert!(value(&said).contains("accept-language: de") && !value(&said).contains("host"), "{said:?}");
     let host_said = call("at", json!({"path": "host"})).await;
     assert!(value(&host_said).contains("localhost"), "{host_said:?}");
 }

@@ -104,7 +104,7 @@ async fn functions_become_tools_with_typed_schemas() {
     let divide = named("shapes__divide").expect("a function that is exported by itself keeps its name");
     assert_eq!(
         divide.description,
-        "The function divide(a: s32, b: s32) -> result. Its author gives no description."
+        "The function divide(a: s32, b: s32) -> result<s32, string>. Its author gives no description."
     );
     assert_eq!(
         divide.input_schema.value(),

@@ -128,6 +128,56 @@ async fn requests_of_wasi_0_3_pass_the_same_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_of_wasi_0_3_have_the_same_grants_and_quotas() {
+    let policy = "[plugins.a.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]\n\
+                  [plugins.a.limits]\nfile_bytes = \"1MiB\"\nfile_entries = 2";
+    let host = TestHost::new(&[("a", guest_artifacts::FOREIGN_ASYNC_FILES)], policy).await;
+    let call = async |tool: &str, args: Value| host.provoke(&format!("a__{tool}"), args, SOON).await;
+    let long = "0123456789".repeat(20_000);
+    std::fs::write(host.root().join("long"), &long).unwrap();
+    let read = call("read", json!({"path": "long"})).await;
+    assert!(
+        value(&read).starts_with("0123456789012345") && read.usage.result_bytes == 200_000,
+        "{:?}",
+        read.usage
+    );
+    let written = call("write", json!({"path": "note", "text": "hello ", "times": 3})).await;
+    assert_eq!(structured(&written), json!({"result": 18}));
+    assert_eq!(std::fs::read_to_string(host.root().join("note")).unwrap(), "hello hello hello ");
+    assert_eq!(value(&call("make-folder", json!({"path": "sub"})).await), "done");
+    assert_eq!(structured(&call("names", json!({})).await), json!({"result": ["long", "note", "sub"]}));
+    assert_eq!(value(&call("grow", json!({"path": "note", "size": 100})).await), "done");
+    let fifo = std::process::Command::new("mkfifo").arg(host.root().join("fifo")).status().unwrap();
+    assert!(fifo.success());
+    std::os::unix::fs::symlink("/etc/hostname", host.root().join("away")).unwrap();
+    for (tool, args, code) in [
+        ("read", json!({"path": "nothing"}), "NoEntry"),
+        ("read", json!({"path": "sub"}), "IsDirectory"),
+        ("read", json!({"path": "fifo"}), "NotPermitted"),
+        ("read", json!({"path": "away"}), "NotPermitted"),
+        ("read", json!({"path": "../x"}), "NotPermitted"),
+        ("link", json!({"target": "note", "path": "l"}), "NotPermitted"),
+        ("write", json!({"path": "big", "text": "x".repeat(100_000), "times": 20}), "Quota"),
+        ("grow", json!({"path": "note", "size": 2 << 20}), "Quota"),
+    ] {
+        let refused = call(tool, args.clone()).await;
+        assert!(refusal(&refused).message.contains(code), "{tool} {args}: {:?}", refusal(&refused));
+    }
+
+    let host = TestHost::new(&[("a", guest_artifacts::FOREIGN_ASYNC_FILES)], "").await;
+    let refused = host.call("a__read", json!({"path": "long"})).await;
+    assert!(refusal(&refused).message.contains("no folder"), "{:?}", refusal(&refused));
+    assert!(hints(&refused).contains("fs_read"), "{}", hints(&refused));
+    let host = TestHost::new(
+        &[("a", guest_artifacts::FOREIGN_ASYNC_FILES)],
+        "[plugins.a.grant]\nfs_read = [\"$workspace\"]",
+    )
+    .await;
+    let refused = host.call("a__write", json!({"path": "note", "text": "x", "times": 1})).await;
+    assert!(refusal(&refused).message.contains("NotPermitted"), "{:?}", refusal(&refused));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_of_the_contract_may_export_asynchronous_tools() {
     let policy = "[plugins.a]\nreuse = 5";
     let host = TestHost::new(&[("a", guest_artifacts::API_ASYNC)], policy).await;
@@ -141,7 +191,7 @@ async fn a_plugin_of_the_contract_may_export_asynchronous_tools() {
     assert!(def.def.traits.read_only);
 }
 
-const ABUSE: &str = "[plugins.h.limits]\nfuel = 2_000_000_000\nmemory = \"16MiB\"\ntimeout = \"3s\"\nhost_call_bytes = \"256KiB\"\nhandles = 64";
+const ABUSE: &str = "[plugins.h.limits]\nfuel = 300_000_000\nmemory = \"16MiB\"\ntimeout = \"3s\"\nhost_call_bytes = \"256KiB\"\nhandles = 64";
 
 /// Each limit of a call, reached by an asynchronous function.
 #[tokio::test(flavor = "multi_thread")]

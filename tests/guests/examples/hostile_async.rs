@@ -45,7 +45,7 @@ wit_bindgen::generate!({
     generate_all,
 });
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use wasi::cli::stdout;
@@ -57,7 +57,9 @@ struct Abuse;
 
 impl Guest for Abuse {
     async fn never() {
-        pending::<()>().await;
+        let (writer, mut reader) = wit_stream::new::<u8>();
+        reader.next().await;
+        drop(writer);
     }
 
     async fn wait_forever() {

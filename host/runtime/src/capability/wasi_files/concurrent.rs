@@ -229,7 +229,9 @@ fn link_streams(types: &mut TypesInstance<'_>) -> wasmtime::Result<()> {
 }
 
 /// An empty stream whose end is an error.
-fn refused_stream<T: Unpin + Send + Sync + wasmtime::component::Lower + wasmtime::component::Lift + 'static>(
+fn refused_stream<
+    T: Unpin + Send + Sync + wasmtime::component::Lower + wasmtime::component::Lift + 'static,
+>(
     store: &mut GuestStore<'_>,
     sender: oneshot::Sender<Result<(), ErrorCode>>,
     code: ErrorCode,

@@ -122,7 +122,6 @@ fn request(filled: HandlerRequest) -> Result<Request<Full<Bytes>>, ToolError> {
     let mut request = Request::builder()
         .method(filled.method.as_str())
         .uri(format!("http://{AUTHORITY}{}", filled.path))
-        .header("host", AUTHORITY)
         .header("content-length", filled.body.len());
     for (name, value) in &filled.headers {
         request = request.header(name, value);
