@@ -14,6 +14,7 @@ pub(crate) mod host_memory;
 pub(crate) mod idle_instances;
 pub(crate) mod instance;
 pub(crate) mod native;
+pub(crate) mod open_bucket;
 pub(crate) mod resource_limiter;
 pub(crate) mod shortage;
 pub(crate) mod state;

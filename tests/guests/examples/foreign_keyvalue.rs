@@ -53,7 +53,7 @@ wit_bindgen::generate!({
 use wasi::keyvalue::store::{Bucket, Error, open};
 use wasi::keyvalue::{atomics, batch};
 
-struct Shelf;
+struct Storage;
 
 fn words(error: Error) -> String {
     match error {
@@ -67,7 +67,7 @@ fn with<T>(bucket: &str, work: impl FnOnce(&Bucket) -> Result<T, Error>) -> Resu
     open(bucket).and_then(|bucket| work(&bucket)).map_err(words)
 }
 
-impl Guest for Shelf {
+impl Guest for Storage {
     fn put(bucket: String, key: String, value: String) -> Result<(), String> {
         with(&bucket, |bucket| bucket.set(&key, value.as_bytes()))
     }
@@ -117,4 +117,4 @@ impl Guest for Shelf {
     }
 }
 
-export!(Shelf);
+export!(Storage);

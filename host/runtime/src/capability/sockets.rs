@@ -18,7 +18,6 @@ use wasmtime_wasi::{WasiCtxBuilder, WasiView};
 
 use super::Capabilities;
 use super::http::call_network::{CallNetwork, NetError};
-use crate::engine::state::GuestState;
 
 /// Enables the sockets that a call was granted.
 pub(crate) fn allow_sockets(wasi: &mut WasiCtxBuilder, capabilities: &Capabilities) {
@@ -108,12 +107,15 @@ pub(crate) fn link<T: WasiView + 'static>(
 }
 
 /// Links the name lookup of WASI 0.3 in place of wasmtime's.
-pub(crate) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+pub(crate) fn link_async<T: Send + 'static>(
+    linker: &mut Linker<T>,
+    project: fn(&mut T) -> &mut Capabilities,
+) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     let mut interface = linker.instance("wasi:sockets/ip-name-lookup@0.3.0")?;
-    interface.func_wrap_concurrent("resolve-addresses", |accessor, (name,): (String,)| {
+    interface.func_wrap_concurrent("resolve-addresses", move |accessor, (name,): (String,)| {
         Box::pin(async move {
-            let network = accessor.with(|mut store| store.data_mut().capabilities.network());
+            let network = accessor.with(|mut store| project(store.data_mut()).network());
             let found = match network {
                 Some(network) => network.look_up(&name).await.map_err(|e| error_code_0_3(&e)),
                 None => Err(ip_name_lookup::ErrorCode::AccessDenied),

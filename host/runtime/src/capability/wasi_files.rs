@@ -107,7 +107,7 @@ fn preopened_folders(store: &mut GuestStore<'_>) -> wasmtime::Result<Vec<(Fd, St
     Ok(folders)
 }
 
-/// Reports that a file could not be opened for writing, which may be for want of a grant.
+/// Reports that a file could not be opened for writing, perhaps because no grant allows it.
 fn report_refused_write(store: &GuestStore<'_>) {
     if let Some(refusal) = SilentRefusal::new(&store.data().capabilities, &FILE_WRITES) {
         refusal.record_use();

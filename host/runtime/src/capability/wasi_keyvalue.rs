@@ -7,17 +7,8 @@ use super::Capabilities;
 use crate::engine::bindings::host::kv::{Host as _, KvError, Scope};
 use crate::engine::bindings::wasi_keyvalue::wasi::keyvalue::store::{self, Error, KeyResponse};
 use crate::engine::bindings::wasi_keyvalue::wasi::keyvalue::{atomics, batch};
-use crate::engine::state::GuestState;
+use crate::engine::open_bucket::OpenBucket;
 use toolbay_core::session::kv::MAX_LISTED;
-
-/// An open bucket.
-#[derive(Debug)]
-#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
-pub struct OpenBucket {
-    scope: Scope,
-    /// The cursor of the last page of keys, and the page's last key.
-    page: (u64, Option<String>),
-}
 
 /// The grants of an entry, and the table with its buckets.
 pub(crate) struct KeyValueView<'a> {
@@ -32,10 +23,13 @@ impl HasData for HasKeyValue {
 }
 
 /// Links the interfaces.
-pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
-    store::add_to_linker::<_, HasKeyValue>(linker, GuestState::keyvalue)?;
-    atomics::add_to_linker::<_, HasKeyValue>(linker, GuestState::keyvalue)?;
-    batch::add_to_linker::<_, HasKeyValue>(linker, GuestState::keyvalue)
+pub(crate) fn link<T: Send + 'static>(
+    linker: &mut Linker<T>,
+    view: fn(&mut T) -> KeyValueView<'_>,
+) -> wasmtime::Result<()> {
+    store::add_to_linker::<T, HasKeyValue>(linker, view)?;
+    atomics::add_to_linker::<T, HasKeyValue>(linker, view)?;
+    batch::add_to_linker::<T, HasKeyValue>(linker, view)
 }
 
 type Bucket = Resource<OpenBucket>;

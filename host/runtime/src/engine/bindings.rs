@@ -80,7 +80,7 @@ pub(crate) mod wasi_keyvalue {
         path: "wit/keyvalue.wit",
         world: "wasi:keyvalue/imports",
         imports: { default: async | trappable },
-        with: { "wasi:keyvalue/store.bucket": crate::capability::wasi_keyvalue::OpenBucket },
+        with: { "wasi:keyvalue/store.bucket": crate::engine::open_bucket::OpenBucket },
     });
 }
 

@@ -124,7 +124,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     wasi_files::shadow_filesystem(&mut linker)?;
     capability::sockets::link(&mut linker, |state| &mut state.capabilities)?;
-    wasi_keyvalue::link(&mut linker)?;
+    wasi_keyvalue::link(&mut linker, GuestState::keyvalue)?;
     capability::link(&mut linker, |state| &mut state.capabilities)?;
     if engine.kind.async_support == AsyncSupport::On {
         wasmtime_wasi::p3::cli::add_to_linker(&mut linker)?;
@@ -132,7 +132,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<GuestState>> {
         wasmtime_wasi::p3::random::add_to_linker(&mut linker)?;
         wasmtime_wasi::p3::sockets::add_to_linker(&mut linker)?;
         wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
-        capability::sockets::link_async(&mut linker)?;
+        capability::sockets::link_async(&mut linker, |state| &mut state.capabilities)?;
         wasi_files::link_async(&mut linker)?;
     }
     Ok(linker)
