@@ -78,8 +78,14 @@ async fn a_failed_response_is_an_error_of_the_tool() {
     // An argument cannot leave its part of the path.
     let failed = host.call("s__at", json!({"path": "../echo?x=y"})).await;
     assert!(refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"), "{:?}", refusal(&failed));
-    let failed = host.call("s__at", json!({"path": "silent"})).await;
-    assert!(refusal(&failed).message.contains("sent no response"), "{:?}", refusal(&failed));
+    for (path, said) in [
+        ("silent", "sent no response"),
+        ("forgotten", "ended before its response was complete"),
+        ("unfinished", "ended before its response was complete"),
+    ] {
+        let failed = host.call("s__at", json!({"path": path})).await;
+        assert!(refusal(&failed).message.contains(said), "{path}: {:?}", refusal(&failed));
+    }
     let refused = host.call("s__headers", json!({"lang": "a\r\nx: b"})).await;
     assert_eq!(refusal(&refused).code, ErrorCode::InputInvalid);
 }

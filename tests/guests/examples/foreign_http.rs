@@ -20,8 +20,10 @@ impl Guest for Service {
                     |(name, value): (String, Vec<u8>)| format!("{name}: {}", String::from_utf8_lossy(&value));
                 (200, all.into_iter().map(line).collect::<Vec<_>>().join("\n"))
             }
+            "/unfinished" => (200, "a part".to_owned()),
             "/flood" => (200, "x".repeat(query.trim_end_matches('=').parse().unwrap_or_default())),
             "/silent" => return,
+            "/forgotten" => return std::mem::forget(out),
             "/trap" => panic!("as asked"),
             "/spin" => loop {
                 std::hint::spin_loop();
@@ -35,6 +37,9 @@ impl Guest for Service {
         let stream = body.write().expect("the stream is taken once");
         for chunk in text.as_bytes().chunks(4096) {
             stream.blocking_write_and_flush(chunk).expect("the host reads the body");
+        }
+        if path == "/unfinished" {
+            return std::mem::forget((stream, body));
         }
         drop(stream);
         OutgoingBody::finish(body, None).expect("the body is complete");

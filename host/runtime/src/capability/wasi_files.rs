@@ -10,6 +10,8 @@ mod open;
 mod pipes;
 mod streams;
 
+pub(crate) use concurrent::link as link_async;
+
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -89,11 +91,6 @@ pub(crate) fn shadow_filesystem(linker: &mut Linker<GuestState>) -> wasmtime::Re
     }
     linker.allow_shadowing(false);
     Ok(())
-}
-
-/// Links `wasi:filesystem` of WASI 0.3 with the same rules.
-pub(crate) fn link_async(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
-    concurrent::link(linker)
 }
 
 /// The preopened folders. A guest without any finds no file, and WASI cannot report why.

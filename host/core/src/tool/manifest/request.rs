@@ -2,7 +2,7 @@
 //!
 //! | in the manifest | result |
 //! |---|---|
-//! | `path = "/items/{id}"` | the argument, percent-encoded; it must not be optional |
+//! | `path = "/items/{id}"` | the argument, percent-encoded; it must be given, and be no `.` or `..` |
 //! | `query.limit = "{limit}"` | the pair, percent-encoded; nothing if the argument is absent |
 //! | `headers.accept = "text/plain"` | the header; nothing if an argument in it is absent |
 //! | `body = "{text}"` | the text; empty if the argument is absent |
@@ -147,6 +147,12 @@ impl RequestTemplate {
             |name: &str| args.get(name).or_else(|| self.defaults.get(name)).filter(|value| !value.is_null());
         let escape = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
         let mut path = self.path.fill_with(given, MAX_PATH, escape)?.unwrap_or_default();
+        // Percent-encoding does not help: URLs treat `%2E` as `.`.
+        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(reject(
+                "an argument of the path is `.` or `..`, which names another path".to_owned(),
+            ));
+        }
         let mut separator = '?';
         for (name, value) in &self.query {
             if let Some(value) = value.fill(given, MAX_PATH)? {
@@ -218,8 +224,11 @@ mod tests {
         let split = template(r#"{ path = "/", headers = { x = "{text}" } }"#).unwrap();
         let refused = split.fill(json!({"text": "a\r\nhost: b"}).as_object().unwrap()).unwrap_err();
         assert!(refused.message.contains("control character"), "{refused:?}");
-        let long = template(r#"{ path = "/{id}" }"#).unwrap();
-        assert!(long.fill(json!({"id": "x".repeat(MAX_PATH)}).as_object().unwrap()).is_err());
+        let path = template(r#"{ path = "/{id}/x" }"#).unwrap();
+        for id in ["x".repeat(MAX_PATH), ".".to_owned(), "..".to_owned()] {
+            let refused = path.fill(json!({"id": id}).as_object().unwrap()).unwrap_err();
+            assert!(refused.message.contains("path"), "{refused:?}");
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ macro_rules! on_thread {
 }
 
 /// Links `wasi:filesystem` 0.3 in place of wasmtime-wasi's.
-pub(super) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
+pub(crate) fn link(linker: &mut Linker<GuestState>) -> wasmtime::Result<()> {
     wasmtime_wasi::p3::filesystem::add_to_linker(linker)?;
     linker.allow_shadowing(true);
     linker

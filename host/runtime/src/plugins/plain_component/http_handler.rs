@@ -1,7 +1,11 @@
 //! Calls the HTTP handler of a plain component (`wasi:http/incoming-handler`) with a request that its manifest
 //! describes. Nothing listens: the request exists only in this process.
 
+use std::pin::pin;
+
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, select};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Response};
 use serde_json::Value;
@@ -65,9 +69,21 @@ impl HttpHandler {
                 &mut *store,
                 self.handle,
             )?;
-        // The guest writes the body while the host reads it.
-        let run = handle.call_async(store, (request, response));
-        let ((), response) = tokio::try_join!(run, read_response(receiver, most))?;
+        // The guest writes the body while the host reads it. What it wrote before it ended can be read in one poll.
+        let run = pin!(handle.call_async(store, (request, response)));
+        let read = pin!(tokio::task::unconstrained(read_response(receiver, most)));
+        let response = match select(run, read).await {
+            Either::Left((ended, read)) => {
+                ended?;
+                let unfinished = || Ok(Err("the handler ended before its response was complete".to_owned()));
+                read.now_or_never().unwrap_or_else(unfinished)?
+            }
+            Either::Right((response, run)) => {
+                let response = response?;
+                run.await?;
+                response
+            }
+        };
         Ok(match response {
             Ok(response) => tool_result(template, response),
             Err(problem) => Err(error_to_guest(failure(&problem, None))),
