@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use integration_tests::{TestHost, fault, outcome, structured};
+use integration_tests::{TestHost, fault, outcome, refusal, structured, words};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbay::TurnContext;
@@ -341,4 +341,73 @@ async fn raw_connections_are_counted_and_closed_with_the_call() {
     // The share of one plugin: a quarter.
     let host = sockets(&net, "[host]\nhttp_connections = 4").await;
     assert_eq!(host.ask("s__many", args.clone()).await["open"], 1);
+}
+
+async fn dialer(grant: &str, more: &str) -> TestHost {
+    let policy = format!("[plugins.s.grant]\n{grant}\n[plugins.s.limits]\ntimeout = \"8s\"\n{more}");
+    TestHost::new(&[("s", guest_artifacts::FOREIGN_ASYNC_SOCKETS)], &policy).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn raw_connections_of_wasi_0_3_obey_the_same_policy() {
+    let (port, _tasks) = echo().await;
+    let (other, _more) = echo().await;
+    let at = |port: u16| json!({ "address": [127, 0, 0, 1], "port": port, "text": "hello" });
+    let (tcp, udp) = (format!("tcp://127.0.0.1:{port}"), format!("udp://127.0.0.1:{port}"));
+    for (net, tool, port, allowed) in [
+        (json!([]), "tcp", port, false),
+        (json!([tcp]), "tcp", port, true),
+        (json!([tcp]), "tcp", other, false),
+        (json!([tcp]), "udp", port, false),
+        (json!([udp]), "tcp", port, false),
+        (json!([udp]), "udp", port, true),
+        (json!([udp]), "udp", other, false),
+        (json!(["tcp://*:*"]), "tcp", port, false),
+    ] {
+        let host = dialer(&format!("net = {net}\nnet_private = [\"127.0.0.0/8\"]"), "").await;
+        let called = host.provoke(&format!("s__{tool}"), at(port), SOON).await;
+        match allowed {
+            true => assert_eq!(words(&called), "hello", "{net} {tool} {port}"),
+            false => assert_eq!(refusal(&called).message, "ErrorCode::AccessDenied", "{net} {tool} {port}"),
+        }
+    }
+    let grant = format!("net = [\"{tcp}\", \"{udp}\"]\nnet_private = [\"127.0.0.0/8\"]");
+    let host = dialer(&grant, "http_connections = 3").await;
+    let args = json!({ "address": [127, 0, 0, 1], "port": port, "count": 10 });
+    for _ in 0..2 {
+        assert_eq!(host.ask("s__many", args.clone()).await, json!({ "result": 3 }));
+    }
+    for (tool, args) in [
+        ("listen-at", json!({ "port": 0 })),
+        ("listen-at", json!({ "port": 18_080 })),
+        ("bind-udp", json!({ "address": [0, 0, 0, 0], "port": 18_080 })),
+        ("bind-udp", json!({ "address": [127, 0, 0, 1], "port": 0 })),
+    ] {
+        let refused = host.call(&format!("s__{tool}"), args.clone()).await;
+        assert_eq!(refusal(&refused).message, "ErrorCode::AccessDenied", "{tool} {args}");
+    }
+    let bound = host.call("s__bind-udp", json!({ "address": [0, 0, 0, 0], "port": 0 })).await;
+    assert_eq!(outcome(&bound), "ok", "{bound:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_wasi_0_3_are_resolved_only_if_they_are_granted() {
+    let private = "net_private = [\"127.0.0.0/8\", \"::1\"]";
+    let localhost = "net = [\"tcp://localhost:1\"]";
+    for (grant, name, said) in [
+        (format!("{localhost}\n{private}"), "LocalHost.", "127"),
+        (format!("{localhost}\n{private}"), "stolen-data.attacker.example", "ErrorCode::AccessDenied"),
+        (format!("{localhost}\n{private}"), "xlocalhost", "ErrorCode::AccessDenied"),
+        (format!("{localhost}\n{private}"), "a b", "ErrorCode::InvalidArgument"),
+        // The name is granted, its address is not.
+        (localhost.to_owned(), "localhost", "ErrorCode::AccessDenied"),
+        // Without a grant of raw connections, no name is resolved.
+        (format!("net = [\"https://*\"]\n{private}"), "localhost", "ErrorCode::AccessDenied"),
+        (String::new(), "localhost", "ErrorCode::AccessDenied"),
+    ] {
+        let host = dialer(&grant, "").await;
+        let looked = host.call("s__look-up", json!({ "name": name })).await;
+        let text = if said == "127" { words(&looked) } else { &refusal(&looked).message };
+        assert!(text.contains(said), "{grant} {name}: {text}");
+    }
 }

@@ -96,6 +96,36 @@ fn plain_components_are_listed_checked_inspected_explained_and_called() {
     assert_eq!(said.trim_end(), "-- -- it");
 }
 
+/// A start warns of the first 20 only.
+#[test]
+fn check_lists_each_function_that_is_not_a_tool() {
+    let desk = PlainComponentFixture::new();
+    let function = |name: &str, ty: &str| {
+        format!("(func (export \"{name}\") (param \"x\" {ty}) (canon lift (core func $core \"f\")))")
+    };
+    let dropped: String = (0..25).map(|n| function(&format!("drop{n}"), "$stream")).collect();
+    let component = format!(
+        "(component (core module $module (func (export \"f\") (param i32)))
+            (core instance $core (instantiate $module)) (type $stream (stream u8)) {} {dropped})",
+        function("double", "u32")
+    );
+    std::fs::write(desk.0.path().join("plugins/many.wasm"), wat::parse_str(component).unwrap()).unwrap();
+    let checked = desk.says(&["check", "many"]);
+    for n in 0..25 {
+        let line = format!(
+            "many\twarning\tits function `drop{n}` is not a tool: its parameter `x` is a future or a stream"
+        );
+        assert_eq!(checked.matches(&line).count(), 1, "{line}: {checked}");
+    }
+    let listed = desk.run(&["list", "many"]);
+    let warnings = String::from_utf8(listed.stderr).unwrap();
+    assert_eq!(warnings.matches("is not a tool").count(), 20, "{warnings}");
+    assert!(
+        warnings.contains("5 more of its functions are not tools; `toolbay check` lists them"),
+        "{warnings}"
+    );
+}
+
 #[test]
 fn an_invalid_manifest_is_reported_with_its_file() {
     let desk = PlainComponentFixture::new();
