@@ -94,9 +94,16 @@ pub(crate) fn spec(
             (Some(before), quote!(<#ty>::#ident(&__settings, #(#reads),*)))
         }
     };
-    let finish = match signature.asyncness {
-        None => quote!(::toolbay_sdk::IntoOutput::into_output),
-        Some(_) => quote!(::toolbay_sdk::__private::finish),
+    let read = quote! {
+        let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
+        #before
+    };
+    let function = match signature.asyncness {
+        None => quote!(Blocking(|__args| { #read ::toolbay_sdk::IntoOutput::into_output(#call) })),
+        Some(_) => quote!(Async(|__args| ::std::boxed::Box::pin(async move {
+            #read
+            ::toolbay_sdk::IntoOutput::into_output(#call.await)
+        }))),
     };
     Ok(quote! {
         ::toolbay_sdk::__private::ToolSpec {
@@ -105,11 +112,7 @@ pub(crate) fn spec(
             #option_fields
             arguments: &[#(#fields),*],
             output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
-            call: |__args| {
-                let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
-                #before
-                #finish(#call)
-            },
+            call: ::toolbay_sdk::__private::ToolFunction::#function,
         }
     })
 }

@@ -298,7 +298,7 @@ impl fmt::Debug for FakeHost {
 ///
 /// Constraints of the schema beyond the types (ranges, lengths, patterns) are not checked here. The host checks them.
 pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
-    (T::SPEC.call)(&json_text(&args))
+    T::SPEC.call.call(&json_text(&args))
 }
 
 /// Calls a tool of a type with `#[tools]` by its name.
