@@ -51,7 +51,8 @@ pub fn tools(options: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Derives `Serialize`, `Deserialize` and `JsonSchema`. `#[serde(…)]` and `#[schemars(…)]` stand below it.
 #[proc_macro_attribute]
-pub fn data(_options: TokenStream, item: TokenStream) -> TokenStream {
+pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
+    syn::parse_macro_input!(options as syn::parse::Nothing);
     let item = proc_macro2::TokenStream::from(item);
     let attributes = tool::data_attributes(&quote!(::toolbay::__private::serde::Serialize,));
     quote!(#attributes #item).into()

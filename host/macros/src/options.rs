@@ -39,15 +39,15 @@ impl ToolOptions {
     fn parse_one(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
         match key.to_string().as_str() {
             "search_hint" => options::once(&mut self.search_hint, key, input),
-            "serial" if input.peek(Token![=]) => {
-                let mut queue = None;
-                options::once(&mut queue, key, input)?;
-                self.serial = queue.map(SerialOption::Named);
-                Ok(())
-            }
             "serial" => {
-                self.serial = Some(SerialOption::Own);
-                Ok(())
+                let queue = match input.parse::<Option<Token![=]>>()? {
+                    Some(_) => SerialOption::Named(input.parse()?),
+                    None => SerialOption::Own,
+                };
+                match self.serial.replace(queue) {
+                    Some(_) => Err(syn::Error::new(key.span(), "`serial` is given twice")),
+                    None => Ok(()),
+                }
             }
             "cache_ms" => options::above_zero(&mut self.cache_ms, key, input),
             _ if self.common.parse(key, input)? => Ok(()),

@@ -10,7 +10,7 @@ use crate::tool::{CallerArgument, spec};
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let settings = ReceiverMeaning {
         is: "the operator's settings",
-        because: "the settings are the operator's, read anew for each call",
+        because: "the settings belong to the operator, and each call reads them",
     };
     let ty: ItemImpl = syn::parse2(item.clone())?;
     let ty = ty.self_ty;

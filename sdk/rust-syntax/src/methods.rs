@@ -58,7 +58,7 @@ pub fn take_tools<O: Parse + Default>(
     if count == 0 {
         return Err(syn::Error::new_spanned(
             &block.self_ty,
-            "there is no tool in here: write `#[tool(…)]` above a method",
+            "this block has no tool: write `#[tool(…)]` above a method",
         ));
     }
     Ok(block)

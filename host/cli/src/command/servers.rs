@@ -1,7 +1,5 @@
 //! Connections to the policy's MCP servers for the time of a command.
 
-use std::time::Duration;
-
 use toolbay::Host;
 use toolbay_mcp::Bridge;
 use toolbay_mcp::client::{ServerState, ServerStatus};
@@ -10,9 +8,6 @@ use toolbay_policy::name::MCP_PREFIX;
 
 use crate::output;
 
-/// How long a command waits for servers beyond their own `start_timeout`.
-const GRACE: Duration = Duration::from_secs(2);
-
 /// The connections of one command. Close them before it ends: [`ServerConnections::close`].
 #[derive(Debug)]
 pub(crate) struct ServerConnections(Option<Bridge>);
@@ -20,12 +15,12 @@ pub(crate) struct ServerConnections(Option<Bridge>);
 /// Connects to the servers that `wanted` selects, and waits until each is ready or has failed.
 pub(crate) async fn connect(host: &Host, wanted: impl Fn(&McpServer) -> bool) -> ServerConnections {
     let policy = host.policy();
-    let longest =
-        policy.mcp_servers().filter(|server| wanted(server)).map(|server| server.start_timeout).max();
-    let Some(longest) = longest else { return ServerConnections(None) };
+    if !policy.mcp_servers().any(|server| wanted(server)) {
+        return ServerConnections(None);
+    }
     let bridge = host.mcp_bridge();
     bridge.apply_to(&policy, wanted);
-    bridge.wait_settled(longest + GRACE).await;
+    bridge.wait_started().await;
     for status in bridge.status().iter().filter(|status| status.state != ServerState::Ready) {
         let why = status.reason.as_deref().unwrap_or("it is still starting");
         output::print_error(&format!("the MCP server `{}` is not available: {why}", status.name));

@@ -27,6 +27,8 @@ use super::resources;
 use super::status::{ServerState, ServerStatus};
 use super::supervisor::{BridgeContext, ReducerLookup, Supervisor};
 
+/// How long a start waits for servers beyond their own `start_timeout`.
+const START_GRACE: Duration = Duration::from_secs(2);
 /// How long stopping all servers may take.
 const END_WAIT: Duration = Duration::from_secs(5);
 
@@ -159,6 +161,14 @@ impl Bridge {
         // The `BridgedServer` owns the task. It ends with the bridge or with the section of its server.
         task.spawn(Arc::clone(&supervisor).run());
         BridgedServer { supervisor, task }
+    }
+
+    /// Waits until each server has connected or failed to, for a moment longer than the longest `start_timeout`.
+    pub async fn wait_started(&self) {
+        let longest = self.servers.lock().values().map(|one| one.supervisor.start_timeout()).max();
+        if let Some(longest) = longest {
+            self.wait_settled(longest + START_GRACE).await;
+        }
     }
 
     /// Waits until each server has connected or failed to, for at most `most`.

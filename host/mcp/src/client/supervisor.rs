@@ -141,6 +141,11 @@ impl Supervisor {
         definition_text::sanitize_label(text, MAX_QUOTED_CHARS, &|text| self.context.connector.redact(text))
     }
 
+    /// How long one attempt to connect may take.
+    pub(super) fn start_timeout(&self) -> Duration {
+        self.server.start_timeout
+    }
+
     pub(super) fn label(&self) -> String {
         format!("mcp:{}", self.server.name)
     }

@@ -34,7 +34,7 @@ pub(crate) fn link<T: Send + 'static>(
 
 type Bucket = Resource<OpenBucket>;
 /// The result of a function: an error of the interface inside, a trap outside.
-type Answer<T> = wasmtime::Result<Result<T, Error>>;
+type StoreResult<T> = wasmtime::Result<Result<T, Error>>;
 
 impl KeyValueView<'_> {
     fn scope(&self, bucket: &Bucket) -> wasmtime::Result<Scope> {
@@ -55,13 +55,13 @@ impl KeyValueView<'_> {
         })
     }
 
-    fn answer<T>(&self, done: Result<T, KvError>) -> Answer<T> {
+    fn to_result<T>(&self, done: Result<T, KvError>) -> StoreResult<T> {
         Ok(done.map_err(|error| self.to_wasi(error)))
     }
 }
 
 impl store::Host for KeyValueView<'_> {
-    async fn open(&mut self, identifier: String) -> Answer<Bucket> {
+    async fn open(&mut self, identifier: String) -> StoreResult<Bucket> {
         let scope = match identifier.as_str() {
             "" | "default" | "plugin" => Scope::Plugin,
             "tool" => Scope::Tool,
@@ -77,31 +77,31 @@ impl store::Host for KeyValueView<'_> {
 }
 
 impl store::HostBucket for KeyValueView<'_> {
-    async fn get(&mut self, bucket: Bucket, key: String) -> Answer<Option<Vec<u8>>> {
+    async fn get(&mut self, bucket: Bucket, key: String) -> StoreResult<Option<Vec<u8>>> {
         let scope = self.scope(&bucket)?;
         let found = self.capabilities.get(scope, key).await;
-        self.answer(found)
+        self.to_result(found)
     }
 
-    async fn set(&mut self, bucket: Bucket, key: String, value: Vec<u8>) -> Answer<()> {
+    async fn set(&mut self, bucket: Bucket, key: String, value: Vec<u8>) -> StoreResult<()> {
         let scope = self.scope(&bucket)?;
         let done = self.capabilities.set(scope, key, value, None).await;
-        self.answer(done)
+        self.to_result(done)
     }
 
-    async fn delete(&mut self, bucket: Bucket, key: String) -> Answer<()> {
+    async fn delete(&mut self, bucket: Bucket, key: String) -> StoreResult<()> {
         let scope = self.scope(&bucket)?;
         let done = self.capabilities.remove(scope, key).await;
-        self.answer(done)
+        self.to_result(done)
     }
 
-    async fn exists(&mut self, bucket: Bucket, key: String) -> Answer<bool> {
+    async fn exists(&mut self, bucket: Bucket, key: String) -> StoreResult<bool> {
         let scope = self.scope(&bucket)?;
         let found = self.capabilities.get(scope, key).await.map(|value| value.is_some());
-        self.answer(found)
+        self.to_result(found)
     }
 
-    async fn list_keys(&mut self, bucket: Bucket, cursor: Option<u64>) -> Answer<KeyResponse> {
+    async fn list_keys(&mut self, bucket: Bucket, cursor: Option<u64>) -> StoreResult<KeyResponse> {
         let OpenBucket { scope, page: (last, after) } = self.table.get(&bucket)?;
         let (scope, last) = (*scope, *last);
         let after = match cursor {
@@ -129,9 +129,9 @@ impl store::HostBucket for KeyValueView<'_> {
 }
 
 impl atomics::Host for KeyValueView<'_> {
-    async fn increment(&mut self, bucket: Bucket, key: String, delta: u64) -> Answer<u64> {
+    async fn increment(&mut self, bucket: Bucket, key: String, delta: u64) -> StoreResult<u64> {
         let scope = self.scope(&bucket)?;
-        let out_of_range = || Ok(Err(Error::Other("the number is beyond 63 bits".to_owned())));
+        let out_of_range = || Ok(Err(Error::Other("the number does not fit in 63 bits".to_owned())));
         let Ok(delta) = i64::try_from(delta) else { return out_of_range() };
         match self.capabilities.increment(scope, key, delta).await {
             Ok(sum) => u64::try_from(sum).map_or_else(|_| out_of_range(), |sum| Ok(Ok(sum))),
@@ -145,7 +145,7 @@ impl batch::Host for KeyValueView<'_> {
         &mut self,
         bucket: Bucket,
         keys: Vec<String>,
-    ) -> Answer<Vec<Option<(String, Vec<u8>)>>> {
+    ) -> StoreResult<Vec<Option<(String, Vec<u8>)>>> {
         let scope = self.scope(&bucket)?;
         let (mut found, mut bytes) = (Vec::new(), 0_u64);
         for key in keys {
@@ -165,7 +165,7 @@ impl batch::Host for KeyValueView<'_> {
         Ok(Ok(found))
     }
 
-    async fn set_many(&mut self, bucket: Bucket, entries: Vec<(String, Vec<u8>)>) -> Answer<()> {
+    async fn set_many(&mut self, bucket: Bucket, entries: Vec<(String, Vec<u8>)>) -> StoreResult<()> {
         let scope = self.scope(&bucket)?;
         for (key, value) in entries {
             if let Err(error) = self.capabilities.set(scope, key, value, None).await {
@@ -175,7 +175,7 @@ impl batch::Host for KeyValueView<'_> {
         Ok(Ok(()))
     }
 
-    async fn delete_many(&mut self, bucket: Bucket, keys: Vec<String>) -> Answer<()> {
+    async fn delete_many(&mut self, bucket: Bucket, keys: Vec<String>) -> StoreResult<()> {
         let scope = self.scope(&bucket)?;
         for key in keys {
             if let Err(error) = self.capabilities.remove(scope, key).await {

@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
@@ -16,9 +15,6 @@ use crate::error::HostError;
 use crate::openapi::OpenApiInfo;
 use crate::plugins::report::LoadReport;
 use crate::plugins::watch::{WatchHandle, WatchOptions};
-
-/// How long the start waits for MCP servers beyond their own `start_timeout`.
-const GRACE: Duration = Duration::from_secs(2);
 
 /// A [`Host`] with everything that its policy names. Dropping it stops the MCP servers and the watch.
 ///
@@ -69,7 +65,7 @@ impl HostBuilder {
         let servers = Servers::start(&host);
         let services = host.load_openapi().await;
         let report = host.load_dir(plugins).await?;
-        servers.wait_settled(&host).await;
+        servers.bridge.wait_started().await;
         Ok(RunningHost { host, plugins: plugins.to_path_buf(), report, services, watch: None, servers })
     }
 }
@@ -135,13 +131,6 @@ impl Servers {
         // Follows the policy until these `Servers` end.
         let follow = Bridge::follow_policy(Arc::downgrade(&bridge), changed, move || newest.policy());
         Self { bridge, follow: AbortOnDropHandle::new(tokio::spawn(follow)) }
-    }
-
-    async fn wait_settled(&self, host: &Host) {
-        let longest = host.policy().mcp_servers().map(|server| server.start_timeout).max();
-        if let Some(longest) = longest {
-            self.bridge.wait_settled(longest + GRACE).await;
-        }
     }
 
     /// Closes the bridge after its follower, which could start servers.

@@ -1,0 +1,6 @@
+#[toolbay_macros::data(strict)]
+struct Note {
+    text: String,
+}
+
+fn main() {}
