@@ -13,7 +13,17 @@ const SDKS: &[(&str, &str, &[&str])] = &[
     (
         "JS",
         "sdk/js",
-        &["package.json", "tsconfig.json", "build.mjs", "index.d.ts", "testing.d.ts", "src", "wit"],
+        &[
+            "package.json",
+            "tsconfig.json",
+            "build.mjs",
+            "run-tests.mjs",
+            "typescript.mjs",
+            "index.d.ts",
+            "testing.d.ts",
+            "src",
+            "wit",
+        ],
     ),
     ("PYTHON", "sdk/python", &["toolbay"]),
     ("C", "sdk/c", &["build.py", "include", "src", "wit"]),

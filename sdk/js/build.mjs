@@ -2,11 +2,13 @@
 // Builds the component of a plugin: `toolbay-js plugin.js -o plugin.wasm`.
 //
 // The module and what it imports become one file; it is run once here, so that what is wrong with it is said now; then
-// it is put into a QuickJS that has already loaded it when a call comes.
+// it is put into a QuickJS that has already loaded it when a call comes. Source maps lead from errors to the author's
+// lines.
 
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { SourceMap } from 'node:module';
 import { tmpdir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const SDK = dirname(fileURLToPath(import.meta.url));
@@ -50,7 +52,7 @@ async function build(file, fast) {
   const names = Object.keys(EXPORTS).filter((name) => EXPORTS[name](made));
   // A plugin with reducers only must not import anything.
   const sealed = made.tools.length === 0;
-  const source = await bundled(esbuild, entry(file, names), dirname(file), sealed);
+  const { source, map } = await bundled(esbuild, entry(file, names), dirname(file), sealed);
   const script = join(folder, 'plugin.js');
   writeFileSync(script, source);
   try {
@@ -60,7 +62,8 @@ async function build(file, fast) {
     });
     return component;
   } catch (error) {
-    throw new Error(`componentize-qjs: ${error.message}`);
+    const at = authorLine(originals(frames(error.message), map));
+    throw new Error(at ? `${at}: in QuickJS: ${quickJsMessage(error.message)}` : `componentize-qjs: ${error.message}`);
   }
 }
 
@@ -77,8 +80,10 @@ async function toolchain() {
 /** Loads the plugin in Node, with a host that grants nothing. */
 async function evaluated(esbuild, file) {
   const outfile = join(folder, 'evaluated.mjs');
-  await esbuild.build(common({ entryPoints: [file], outfile, platform: 'node', conditions: ['node'] })).catch(explain);
-  const made = (await import(pathToFileURL(outfile))).default;
+  const options = { entryPoints: [file], outfile, platform: 'node', conditions: ['node'], sourcemap: 'inline' };
+  await esbuild.build(common(options)).catch(explain);
+  process.setSourceMapsEnabled(true);
+  const made = (await import(pathToFileURL(outfile)).catch(locate)).default;
   if (!Array.isArray(made?.tools) || !Array.isArray(made?.reducers)) {
     throw new Error(`\`${file}\` has no plugin: write \`export default plugin({ tools: [ … ] })\``);
   }
@@ -113,9 +118,10 @@ async function bundled(esbuild, contents, resolveDir, sealed) {
   const alias = sealed ? { '#host': join(SDK, 'src/no-host.js') } : {};
   const made = await esbuild.build(common({
     stdin: { contents, resolveDir }, write: false, platform: 'neutral', mainFields: ['module', 'main'], target: 'es2023',
-    minify: true, keepNames: true, external: ['toolbay:*', 'wasi:*'], alias,
+    minify: true, keepNames: true, external: ['toolbay:*', 'wasi:*'], alias, sourcemap: 'external', outfile: join(folder, 'plugin.js'),
   })).catch(explain);
-  return made.outputFiles[0].text;
+  const text = (suffix) => made.outputFiles.find(({ path }) => path.endsWith(suffix)).text;
+  return { source: text('.js'), map: new SourceMap(JSON.parse(text('.map'))) };
 }
 
 /** A single copy of the SDK, wherever the plugin imports it from. */
@@ -133,6 +139,40 @@ function explain(error) {
   const lines = (error.errors ?? []).map(({ text, location }) =>
     `${location ? `${location.file}:${location.line}: ` : ''}${text}${hint(text)}`);
   throw new Error(lines.length > 0 ? lines.join('\n') : error.message);
+}
+
+/** Throws an error of the module with the author's line before it. */
+function locate(error) {
+  const at = authorLine(frames(String(error?.stack)));
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : `it throws ${JSON.stringify(error)}`;
+  throw new Error(at ? `${at}: ${message}` : message);
+}
+
+/** The frames of a stack trace. Node writes them as URLs, QuickJS as paths. */
+function frames(stack) {
+  const places = stack.matchAll(/^ +at .*?\(?((?:file:\/\/)?\/[^()]*):(\d+):(\d+)\)?$/gm);
+  return [...places].map(([, place, line, column]) => ({
+    path: place.startsWith('file:') ? fileURLToPath(place) : place, line: Number(line), column: Number(column),
+  }));
+}
+
+/** The frames of a bundle as frames of its sources. A source map has URLs. */
+function originals(bundled, map) {
+  return bundled.flatMap(({ line, column }) => {
+    const { originalSource, originalLine } = map.findEntry(line - 1, column - 1);
+    return originalSource === undefined ? [] : [{ path: resolve(folder, decodeURIComponent(originalSource)), line: originalLine + 1 }];
+  });
+}
+
+/** The first frame outside of the SDK and of packages, as `FILE:LINE`. */
+function authorLine(stack) {
+  const foreign = (path) => path.startsWith(join(SDK, 'src') + sep) || path.includes(`${sep}node_modules${sep}`);
+  const found = stack.find(({ path }) => !foreign(path) && existsSync(path));
+  return found && `${relative(process.cwd(), found.path)}:${found.line}`;
+}
+
+function quickJsMessage(text) {
+  return text.split('\n')[0].replace(/^.*JavaScript module evaluation: /, '');
 }
 
 function hint(text) {

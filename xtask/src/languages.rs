@@ -91,19 +91,21 @@ impl Toolchains {
             std::os::unix::fs::symlink(folder.join("sdk"), &link)?;
         }
         fs::copy(self.workspace.join("tests/contract/contract.js"), folder.join("contract.js"))?;
-        let config = r#"{"extends": "@toolbay/sdk/tsconfig.json", "include": ["example/*.ts", "sdk/*.d.ts", "sdk/test/types.ts"]}"#;
+        let config = r#"{"extends": "@toolbay/sdk/tsconfig.json", "include": ["example/*.ts", "sdk/*.d.ts", "sdk/test/types.ts"], "exclude": ["**/*.test.ts"]}"#;
         Ok(fs::write(folder.join("tsconfig.json"), config)?)
     }
 
     fn test_javascript(&self) -> Result<()> {
         let folder = self.node.folder();
         shell(self.node.run("typescript/bin/tsc").arg("--project").arg(folder.join("tsconfig.json")))?;
-        let mut tests = self.node.command();
-        tests.args(["--test", "--test-reporter=dot"]);
-        for part in ["sdk/test", "example"] {
-            tests.args(files(&folder.join(part), ".test.js")?);
+        // Without names, the SDK's script finds the tests.
+        for (part, named) in [("sdk", files(&folder.join("sdk/test"), ".test.js")?), ("example", Vec::new())]
+        {
+            let mut tests = self.node.command();
+            tests.arg(folder.join("sdk/run-tests.mjs")).arg("--test-reporter=dot").args(named);
+            shell(tests.current_dir(folder.join(part)))?;
         }
-        shell(tests.current_dir(folder))
+        Ok(())
     }
 
     fn test_python(&self) -> Result<()> {
@@ -210,9 +212,11 @@ impl Toolchains {
         }
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("toolbay.toml"), "version = 1\n")?;
-        for (lang, named) in [("js", "greets-js"), ("python", "greets-python"), ("c", "greets-c")] {
+        for (lang, named) in
+            [("js", "greets-js"), ("ts", "greets-ts"), ("python", "greets-python"), ("c", "greets-c")]
+        {
             self.toolbay(&folder, &["new", named, "--lang", lang])?;
-            if lang == "js" {
+            if matches!(lang, "js" | "ts") {
                 let mut install = self.node.npm();
                 install.args(["install", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]);
                 shell(install.args(["--loglevel", "error"]).current_dir(folder.join(named)))?;

@@ -61,6 +61,7 @@ fn a_new_plugin_has_all_files_for_its_build() {
                 "vendor/toolbay-sdk/wit/tools.wit",
             ][..],
         ),
+        ("ts", &["package.json", "plugin.ts", "plugin.test.ts", "tsconfig.json"]),
         (
             "python",
             &["pyproject.toml", "plugin.py", "vendor/toolbay/build.py", "vendor/toolbay/wit/tools.wit"],
@@ -85,7 +86,8 @@ fn a_new_plugin_has_all_files_for_its_build() {
         assert!(readme.contains(&name) && !readme.contains("{{"), "{readme}");
         let reducer = format!("shorter-{lang}");
         author.run(0, &["new", &reducer, "--lang", lang, "--reducer"]);
-        let sources = ["plugin.js", "plugin.py", "plugin.c"].map(|file| author.path(&reducer).join(file));
+        let sources =
+            ["plugin.js", "plugin.ts", "plugin.py", "plugin.c"].map(|file| author.path(&reducer).join(file));
         let source = sources.iter().find(|file| file.is_file()).unwrap();
         assert!(text(source).contains("shell__terminal"));
     }
@@ -94,14 +96,16 @@ fn a_new_plugin_has_all_files_for_its_build() {
 #[test]
 fn a_missing_toolchain_says_how_to_get_it() {
     let author = LanguageFixture::new();
-    for lang in ["js", "python", "c"] {
+    for lang in ["js", "ts", "python", "c"] {
         author.run(0, &["new", lang, "--lang", lang]);
     }
     assert!(author.run(2, &["build", "js"]).contains("install Node.js"));
     assert!(author.run(2, &["build", "python"]).contains("install Python"));
     assert!(author.run(2, &["build", "c"]).contains("install Python"));
     author.program("node", "exit 0");
-    assert!(author.run(2, &["build", "js"]).contains("run `npm install` in"));
+    for lang in ["js", "ts"] {
+        assert!(author.run(2, &["build", lang]).contains("run `npm install` in"));
+    }
     // The SDK's script has already printed its error.
     author.program("python3", "echo componentize-py is missing >&2; exit 1");
     let said = author.run(1, &["build", "python"]);

@@ -10,12 +10,14 @@ import { fileURLToPath } from 'node:url';
 const SDK = dirname(dirname(fileURLToPath(import.meta.url)));
 
 /** Builds a module with this text, in a folder whose path has special characters. */
-function build(text, read = () => null) {
+function build(text, read = () => null, files = {}) {
   const folder = mkdtempSync(join(SDK, 'größe 1 '));
   try {
-    const [source, output] = [join(folder, 'plugin.js'), join(folder, 'out', 'ä b.wasm')];
-    if (text !== null) writeFileSync(source, text);
-    const { status, stderr } = spawnSync(process.execPath, [join(SDK, 'build.mjs'), source, '-o', output], { encoding: 'utf8' });
+    const output = join(folder, 'out', 'ä b.wasm');
+    if (text !== null) files['plugin.js'] = text;
+    for (const [name, content] of Object.entries(files)) writeFileSync(join(folder, name), content);
+    const args = [join(SDK, 'build.mjs'), 'plugin.js', '-o', output];
+    const { status, stderr } = spawnSync(process.execPath, args, { cwd: folder, encoding: 'utf8' });
     return { status, stderr, read: existsSync(output) ? read(readFileSync(output)) : null };
   } finally {
     rmSync(folder, { recursive: true });
@@ -43,11 +45,13 @@ test('what is wrong is said', () => {
     [null, 'does not exist'],
     ['export default {;', 'plugin.js:1: Expected identifier'],
     ['export default 1;', 'has no plugin: write `export default plugin({ tools: [ … ] })`'],
-    ['throw new Error("at the top");', 'at the top'],
+    ['let a;\nthrow new Error("at the top");', 'error: plugin.js:2: Error: at the top'],
+    ['throw 1;', 'error: it throws 1'],
     ['import x from "no-such-package"; export default x;', 'install it with `npm install no-such-package`'],
     [`import fs from 'node:fs'; ${GOOD.replace("'hello' })", "fs.readFileSync('x') })")}`, 'a component has nothing of Node'],
-    [GOOD.replace("'Say hello.'", "''"), '`description` is missing'],
-    [plugin(''), 'no tools and no reducers'],
+    [`\n\n${GOOD.replace("'Say hello.'", "''")}`, 'error: plugin.js:3: TypeError: tool "hello": `description` is missing'],
+    [plugin(''), 'plugin.js:1: TypeError: the plugin has no tools and no reducers'],
+    [`const home = () =>\n  new URL('https://a.example');\nhome();\n${GOOD}`, 'plugin.js:2: in QuickJS: Error: URL is not defined'],
   ];
   for (const [text, expected] of cases) {
     const { status, stderr } = build(text);
@@ -55,4 +59,10 @@ test('what is wrong is said', () => {
     assert.ok(stderr.includes(expected), `${expected}: ${stderr}`);
     assert.ok(!stderr.includes('at file:'), stderr);
   }
+});
+
+test('an error in a module names its line, also in TypeScript', () => {
+  const files = { 'table.ts': 'interface Table { rows: number }\n\nexport function load(): Table {\n  throw new RangeError("no");\n}' };
+  const { stderr } = build(`import { load } from './table.js';\nload();\n${GOOD}`, undefined, files);
+  assert.equal(stderr, 'error: table.ts:4: RangeError: no\n');
 });

@@ -16,8 +16,13 @@ use super::template::{TemplateFile, TemplatePlan};
 const MARKER: &str = PluginLanguage::Js.marker();
 /// The SDK's build script after `npm install`.
 const BUILD: &str = "node_modules/@toolbay/sdk/build.mjs";
-/// The possible source files, in order of preference.
-const SOURCES: [&str; 2] = ["plugin.ts", "plugin.js"];
+/// The SDK's script that runs tests.
+const TEST: &str = "node_modules/@toolbay/sdk/run-tests.mjs";
+
+/// The plugin's source.
+fn source(language: PluginLanguage) -> &'static str {
+    if language == PluginLanguage::Ts { PluginLanguage::Ts.marker() } else { "plugin.js" }
+}
 
 /// Checks a name against the rules of npm.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
@@ -27,21 +32,29 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The files of a new package, including the SDK.
-pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
-    let named = |text: &str| text.replace("{{name}}", plan.name);
-    let (source, test) = if plan.reducer {
+/// The files of a new package, including the SDK. The sources are valid in both languages.
+pub(super) fn template(language: PluginLanguage, plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
+    let source = source(language);
+    let named = |text: &str| {
+        text.replace("{{name}}", plan.name)
+            .replace("{{language}}", language.name())
+            .replace("{{source}}", source)
+    };
+    let (code, test) = if plan.reducer {
         (include_str!("../../templates/js/reducer.js"), include_str!("../../templates/js/reducer.test.js"))
     } else {
         (include_str!("../../templates/js/plugin.js"), include_str!("../../templates/js/plugin.test.js"))
     };
     let mut files = vec![
         TemplateFile::new("package.json", named(include_str!("../../templates/js/package.json"))),
-        TemplateFile::new("plugin.js", source),
-        TemplateFile::new("plugin.test.js", test),
+        TemplateFile::new(source, code),
+        TemplateFile::new(source.replace('.', ".test."), named(test)),
         TemplateFile::new("README.md", named(include_str!("../../templates/js/README.md"))),
         TemplateFile::new(".gitignore", "/node_modules\n/target\n"),
     ];
+    if language == PluginLanguage::Ts {
+        files.push(TemplateFile::new("tsconfig.json", include_str!("../../templates/js/tsconfig.json")));
+    }
     files.extend(script::vendored("vendor/toolbay-sdk", embedded::JS));
     files
 }
@@ -50,16 +63,12 @@ pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
 pub(super) fn build(project: &Project) -> Result<Option<BuiltComponent>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), manifest.get("name").and_then(Value::as_str))?;
-    let source =
-        SOURCES.into_iter().find(|source| project.folder.join(source).is_file()).with_context(|| {
-            format!("`{}` has neither `{}`", project.folder.display(), SOURCES.join("` nor `"))
-        })?;
-    script::build(project, id, node(project)?.arg(BUILD).arg(source))
+    script::build(project, id, node(project)?.arg(BUILD).arg(source(project.language)))
 }
 
 /// Runs the package's tests.
 pub(super) fn test(project: &Project) -> Result<bool> {
-    script::run(project, node(project)?.arg("--test"))
+    script::run(project, node(project)?.arg(TEST))
 }
 
 /// The metadata of the manifest.

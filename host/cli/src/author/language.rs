@@ -9,8 +9,10 @@ use std::path::Path;
 pub(crate) enum PluginLanguage {
     /// Rust, with cargo.
     Rust,
-    /// JavaScript or TypeScript, with Node and npm.
+    /// JavaScript, with Node and npm.
     Js,
+    /// TypeScript, with Node and npm.
+    Ts,
     /// Python, with componentize-py.
     Python,
     /// C, with zig or clang.
@@ -28,13 +30,16 @@ pub(crate) enum BuildProfile {
 
 impl PluginLanguage {
     /// All languages, in the order of detection.
-    pub(crate) const ALL: [Self; 4] = [Self::Rust, Self::Js, Self::Python, Self::C];
+    ///
+    /// A project in TypeScript has a `package.json`, too.
+    pub(crate) const ALL: [Self; 5] = [Self::Rust, Self::Ts, Self::Js, Self::Python, Self::C];
 
     /// The name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
             Self::Js => "JavaScript",
+            Self::Ts => "TypeScript",
             Self::Python => "Python",
             Self::C => "C",
         }
@@ -45,6 +50,7 @@ impl PluginLanguage {
         match self {
             Self::Rust => "Cargo.toml",
             Self::Js => "package.json",
+            Self::Ts => "plugin.ts",
             Self::Python => "pyproject.toml",
             Self::C => "plugin.c",
         }

@@ -110,6 +110,7 @@ mod tests {
         for (lang, expected) in [
             (PluginLanguage::Rust, ""),
             (PluginLanguage::Js, "npm install"),
+            (PluginLanguage::Ts, "npm install"),
             (PluginLanguage::Python, "venv"),
             (PluginLanguage::C, "venv"),
         ] {

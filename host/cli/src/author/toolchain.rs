@@ -12,7 +12,7 @@ impl PluginLanguage {
     pub(crate) fn check_name(self, name: &str) -> Result<(), String> {
         match self {
             Self::Rust => rust::check_name(name),
-            Self::Js => javascript::check_name(name),
+            Self::Js | Self::Ts => javascript::check_name(name),
             Self::Python | Self::C => Ok(()),
         }
     }
@@ -21,7 +21,7 @@ impl PluginLanguage {
     pub(crate) fn template(self, plan: &TemplatePlan<'_>) -> Result<Vec<TemplateFile>> {
         match self {
             Self::Rust => rust::template(plan),
-            Self::Js => Ok(javascript::template(plan)),
+            Self::Js | Self::Ts => Ok(javascript::template(self, plan)),
             Self::Python => Ok(python::template(plan)),
             Self::C => Ok(c::template(plan)),
         }
@@ -32,7 +32,7 @@ impl PluginLanguage {
         match self {
             Self::Rust => rust::build(project, profile),
             // These builds have one profile.
-            Self::Js => javascript::build(project),
+            Self::Js | Self::Ts => javascript::build(project),
             Self::Python => python::build(project),
             Self::C => c::build(project),
         }
@@ -42,7 +42,7 @@ impl PluginLanguage {
     pub(crate) fn test(self, project: &Project) -> Result<bool> {
         match self {
             Self::Rust => rust::test(project),
-            Self::Js => javascript::test(project),
+            Self::Js | Self::Ts => javascript::test(project),
             Self::Python => python::test(project),
             // C projects have no tests on the host; their examples are called instead.
             Self::C => Ok(true),
@@ -53,7 +53,7 @@ impl PluginLanguage {
     pub(crate) fn metadata(self, project: &Project) -> Result<ProjectMetadata> {
         match self {
             Self::Rust => rust::metadata(project),
-            Self::Js => javascript::metadata(project),
+            Self::Js | Self::Ts => javascript::metadata(project),
             Self::Python => python::metadata(project),
             Self::C => Ok(c::metadata()),
         }

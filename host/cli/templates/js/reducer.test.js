@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import plugin from './plugin.js';
+import plugin from './{{source}}';
 
 test('the middle is left out', () => {
   const [{ reduce }] = plugin.reducers;

@@ -8,7 +8,7 @@ import { markdown, parse } from './csv.ts';
 import plugin from './tables.ts';
 
 const CITIES = 'city,people,note\nBern,134000,"Aare, ""old"""\nBasel,175000,\nGenf,203000,"a\nb"\n';
-const query = (args, files = { 'c.csv': CITIES }) => new FakeHost({ files }).call(plugin, 'query_table', { path: 'c.csv', ...args });
+const query = (args: object, files: Record<string, string> = { 'c.csv': CITIES }) => new FakeHost({ files }).call(plugin, 'query_table', { path: 'c.csv', ...args });
 
 test('cells are read as RFC 4180 has them', () => {
   assert.deepEqual(parse(CITIES).rows, [['Bern', '134000', 'Aare, "old"'], ['Basel', '175000', ''], ['Genf', '203000', 'a\nb']]);
