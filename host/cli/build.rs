@@ -26,7 +26,7 @@ const SDKS: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("PYTHON", "sdk/python", &["toolbay"]),
-    ("C", "sdk/c", &["build.py", "include", "src", "wit"]),
+    ("C", "sdk/c", &["build.py", "names.py", "include", "src", "wit"]),
     // What the manifests of the SDK inherit, and the versions of other crates it was tested with.
     ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),
 ];

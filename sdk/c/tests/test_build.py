@@ -41,6 +41,31 @@ class Build(unittest.TestCase):
                 self.assertIn(expected, said)
                 self.assertNotIn("Traceback", said)
 
+    def test_a_bad_or_duplicate_name_is_an_error_with_its_line(self) -> None:
+        text = r"""
+#include "toolbay.h"
+static tb_result hello(tb_json args) { return (void)args, tb_text("hello"); }
+#define TOOL(of) {.name = of, .description = "Say hello.", .run = hello}
+static const tb_tool tools[] = {
+  {.description = "It has {\\", .needs = {{"kv", "plugin", NULL, true}}, .name = "not this", .run = hello},
+  TOOL("he" "llo"), TOOL("good_1"),
+  {
+    .run = hello,
+    .name = "hello",
+  },
+  {"good_1", "Title", "Say hello.", .run = hello},
+  {.description = "It has none.", .run = hello},
+};
+TB_TOOLS(tools)
+"""
+        with tempfile.TemporaryDirectory() as name:
+            code, said = self.build(text, Path(name))
+        self.assertEqual(code, 1)
+        found = [line.partition("größe 1.c:")[2] for line in said.strip().split("\n")]
+        self.assertEqual([line.partition(": ")[0] for line in found], ["6", "10", "12", "13"], said)
+        for line, expected in zip(found, ["the tool `not this`: its name must be", "two tools have the name `hello`", "`good_1`", "no name"]):
+            self.assertIn(expected, line)
+
     def test_a_missing_toolchain_is_named(self) -> None:
         sys.path.insert(0, str(SDK))
         import build
