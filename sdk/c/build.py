@@ -54,10 +54,10 @@ def build(sources: list[Path], output: Path) -> None:
             raise Failed("it exports nothing: write `TB_TOOLS(tools)` below the array of tools")
         wit = folder / "wit"
         shutil.copytree(SDK / "wit", wit / "deps/toolbay")
-        lines = ["include toolbay:plugin/imports@0.1.0;", *(f"export {name};" for name in names)]
+        lines = ["include toolbay:plugin/imports-of-callers@0.1.0;", *(f"export {name};" for name in names)]
         (wit / "built.wit").write_text("package toolbay:built;\n\nworld built {\n  " + "\n  ".join(lines) + "\n}\n")
         embedded = folder / "embedded.wasm"
-        run([tools, "component", "embed", str(wit), "--world", "built", str(core), "-o", str(embedded)], "wasm-tools")
+        run([tools, "component", "embed", str(wit), "--features", "tool-invoke", "--world", "built", str(core), "-o", str(embedded)], "wasm-tools")
         output.parent.mkdir(parents=True, exist_ok=True)
         run([tools, "component", "new", str(embedded), "-o", str(output)], "wasm-tools")
 

@@ -5,7 +5,7 @@
 // it is put into a QuickJS that has already loaded it when a call comes. Source maps lead from errors to the author's
 // lines.
 
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { SourceMap } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve, sep } from 'node:path';
@@ -52,12 +52,13 @@ async function build(file, fast) {
   const names = Object.keys(EXPORTS).filter((name) => EXPORTS[name](made));
   // A plugin with reducers only must not import anything.
   const sealed = made.tools.length === 0;
-  const { source, map } = await bundled(esbuild, entry(file, names), dirname(file), sealed);
+  const calls = made.tools.some(({ definition }) => definition.capabilities.some(({ kind }) => kind === 'invoke'));
+  const { source, map } = await bundled(esbuild, entry(file, names), dirname(file), { sealed, calls });
   const script = join(folder, 'plugin.js');
   writeFileSync(script, source);
   try {
     const { component } = await componentize({
-      witPath: contract(names, sealed), world: 'built', jsSource: source, jsPath: script, moduleRoot: folder, sync: true,
+      witPath: contract(names, { sealed, calls }), world: 'built', jsSource: source, jsPath: script, moduleRoot: folder, sync: true,
       optSize: !fast, stubWasi: sealed,
     });
     return component;
@@ -114,8 +115,10 @@ function aboutOf(start) {
   };
 }
 
-async function bundled(esbuild, contents, resolveDir, sealed) {
-  const alias = sealed ? { '#host': join(SDK, 'src/no-host.js') } : {};
+async function bundled(esbuild, contents, resolveDir, { sealed, calls }) {
+  const alias = {
+    ...(sealed ? { '#host': join(SDK, 'src/no-host.js') } : {}), ...(calls ? {} : { '#invoke': join(SDK, 'src/no-invoke.js') }),
+  };
   const made = await esbuild.build(common({
     stdin: { contents, resolveDir }, write: false, platform: 'neutral', mainFields: ['module', 'main'], target: 'es2023',
     minify: true, keepNames: true, external: ['toolbay:*', 'wasi:*'], alias, sourcemap: 'external', outfile: join(folder, 'plugin.js'),
@@ -183,12 +186,19 @@ function hint(text) {
 }
 
 /** The contract with an additional world that has exactly the exports of this plugin. */
-function contract(names, sealed) {
+function contract(names, { sealed, calls }) {
   const path = join(folder, 'wit');
-  cpSync(join(SDK, 'wit'), join(path, 'deps/toolbay'), { recursive: true });
+  const copies = join(path, 'deps/toolbay');
+  cpSync(join(SDK, 'wit'), copies, { recursive: true });
+  if (calls) {
+    // componentize-qjs enables no unstable features.
+    for (const copy of readdirSync(copies).map((name) => join(copies, name))) {
+      writeFileSync(copy, readFileSync(copy, 'utf8').replaceAll('@unstable(feature = tool-invoke)', ''));
+    }
+  }
   const of = (name) => `toolbay:plugin/${name}@0.1.0`;
   const lines = names.map((name) => `  export ${of(name)};`);
-  if (!sealed) lines.unshift(`  include ${of('imports')};`);
+  if (!sealed) lines.unshift(`  include ${of(calls ? 'imports-of-callers' : 'imports')};`);
   writeFileSync(join(path, 'built.wit'), `package toolbay:built;\n\nworld built {\n${lines.join('\n')}\n}\n`);
   return path;
 }

@@ -58,6 +58,8 @@ export interface Needs {
   attachments?: Targets;
   clock?: true;
   random?: true;
+  /** A tool, `files__*`, or `*`. */
+  invoke?: Targets;
 }
 
 /** The author's claims about a tool. Without claims the host assumes the worst. */
@@ -141,13 +143,13 @@ export class ToolError extends Error {
   readonly costUsd: number | null;
 }
 /** The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument. */
-export function inputError(message: string, subject?: string | null): ToolError;
+export function inputError(message: string, subject?: string | null, options?: { costUsd?: number }): ToolError;
 /** The tool cannot run now; `subject` is a short machine-readable reason. */
-export function notAvailable(message: string, subject?: string | null): ToolError;
+export function notAvailable(message: string, subject?: string | null, options?: { costUsd?: number }): ToolError;
 /** The tool ran and failed; `subject` is a cause, if known. */
-export function failed(message: string, subject?: string | null): ToolError;
+export function failed(message: string, subject?: string | null, options?: { costUsd?: number }): ToolError;
 /** The target of a write changed since it was read; `subject` is the path or key. */
-export function stale(message: string, subject?: string | null): ToolError;
+export function stale(message: string, subject?: string | null, options?: { costUsd?: number }): ToolError;
 
 /** A result built by hand. */
 export class Output {
@@ -159,6 +161,10 @@ export class Output {
   text(text: string): this;
   image(bytes: Uint8Array, mimeType: string): this;
   audio(bytes: Uint8Array, mimeType: string): this;
+  /** Adds a resource with its content. */
+  embedded(uri: string, data: string | Uint8Array, mimeType?: string | null): this;
+  /** Annotates the last block. An empty audience means everyone; `priority` is 0 to 1, `lastModified` ISO 8601. */
+  annotate(annotations: { audience?: readonly ('user' | 'assistant')[]; priority?: number; lastModified?: string }): this;
   link(uri: string, name: string, more?: { title?: string; description?: string; mimeType?: string; size?: number }): this;
   /** Sets the cost of the call, in US dollars. */
   cost(usd: number): this;
@@ -268,6 +274,17 @@ export namespace files {
   function remove(path: string): void;
 }
 
+/** Calls of other tools. Each passes the same gates as a call of a model. */
+export namespace invoke {
+  interface Callable { name: string; description: string; inputSchema: any; outputSchema: any }
+  interface Invoked { value: string; structured: any; truncated: boolean }
+  /** The callable tools, sorted by name. */
+  function tools(): Callable[];
+  function call(name: string, args?: object): Invoked;
+  /** Makes calls concurrently. Returns the result or the error of each, in order. */
+  function callAll(calls: readonly (readonly [name: string, args?: object])[]): (Invoked | ToolError)[];
+}
+
 /** Programs on the operator's list. */
 export namespace process {
   interface Options {
@@ -286,5 +303,6 @@ export namespace attachments {
   interface Attachment { id: string; name: string; mimeType: string; size: number }
   function all(): Attachment[];
   function read(id: string): Uint8Array;
+  function readText(id: string): string;
   function create(name: string, mimeType: string, data: string | Uint8Array): Attachment;
 }

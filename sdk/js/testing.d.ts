@@ -18,6 +18,8 @@ export class FakeHost {
     secrets?: Record<string, string>;
     http?(request: Request): Answer;
     process?(command: Command): Completed;
+    /** Tools that can be called: each returns its text, or text and data. */
+    tools?: Record<string, (args: any) => string | { value: string; structured?: object }>;
     /** The number of checks after which the call is cancelled. */
     cancelAfter?: number;
     budgetChars?: number;
@@ -25,6 +27,7 @@ export class FakeHost {
     attributes?: Record<string, unknown>;
   });
   readonly progress: { message: string; percent: number | null; audience: string }[];
+  readonly invocations: { name: string; args: any }[];
   readonly log: { level: string; message: string; fields: Record<string, string> }[];
   /** Runs code with this host. */
   run<T>(code: () => T): T;

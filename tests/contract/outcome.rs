@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 use toolbay::CallResult;
 use toolbay::core::call::invoke::Failure;
 use toolbay::core::tool::ToolDef;
+use toolbay::core::tool::content::{
+    BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ResourceBody,
+};
 
 /// A result. Of a fault, only its kind and limit: the rest of the text comes from the engine.
 pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
@@ -12,7 +15,7 @@ pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
         Ok(output) => json!({
             "value": output.value,
             "structured": output.structured.as_ref().map(|raw| parsed(raw.get())),
-            "content": output.content.iter().map(|block| format!("{:?}", block.body)).collect::<Vec<_>>(),
+            "content": output.content.iter().map(block).collect::<Vec<_>>(),
             "cost_usd": output.cost_usd,
             "meta": output.meta.as_ref().map(|raw| parsed(raw.get())),
         }),
@@ -31,6 +34,31 @@ pub(crate) fn of(delivered: &CallResult, progress: Vec<Value>) -> Value {
     seen["outcome"] = json!(outcome);
     seen["progress"] = Value::Array(progress);
     seen
+}
+
+/// A block with its annotations. Bytes are numbers.
+fn block(block: &ContentBlock) -> Value {
+    let body = match &block.body {
+        BlockBody::Text(text) => json!({"text": text}),
+        BlockBody::Image(blob) => json!({"image": blob.data, "mime_type": blob.mime_type}),
+        BlockBody::Audio(blob) => json!({"audio": blob.data, "mime_type": blob.mime_type}),
+        BlockBody::Link(link) => json!({
+            "link": link.uri, "name": link.name, "title": link.title, "description": link.description,
+            "mime_type": link.mime_type, "size": link.size,
+        }),
+        BlockBody::Embedded(EmbeddedResource { uri, mime_type, body }) => json!({
+            "embedded": uri, "mime_type": mime_type,
+            "body": match body {
+                ResourceBody::Text(text) => json!(text),
+                ResourceBody::Blob(data) => json!(data),
+            },
+        }),
+    };
+    let annotations = block.annotations.as_ref().map(|annotations| {
+        let BlockAnnotations { audience, priority, last_modified } = annotations;
+        json!({"audience": audience, "priority": priority, "last_modified": last_modified})
+    });
+    json!([body, annotations])
 }
 
 /// A definition without its source.

@@ -1,5 +1,5 @@
-//! `languages`: tests the SDKs for JavaScript, Python and C: their own tests, a plugin in each for the contract suite
-//! (`tests/contract`), and the sample plugins.
+//! `languages`: tests the SDKs for JavaScript, TypeScript, Python and C: their own tests, a plugin in each for the
+//! contract suite (`tests/contract`), and the sample plugins.
 //!
 //! The lists in `tests/contract` fix the versions of the toolchains. A component is built again when one of its sources
 //! changes.
@@ -15,7 +15,7 @@ use xtask::wasm;
 use crate::foreign::{NodeRuntime, python_with, shell};
 use crate::test;
 
-/// A component: its sources and its name.
+/// A sample plugin: its sources and its name.
 struct Component {
     name: &'static str,
     /// Relative to the workspace.
@@ -30,13 +30,18 @@ enum Language {
     C,
 }
 
-const COMPONENTS: [Component; 6] = [
-    Component { name: "contract_js", source: "tests/contract/contract.js", language: Language::JavaScript },
-    Component { name: "contract_python", source: "tests/contract/contract.py", language: Language::Python },
-    Component { name: "contract_c", source: "tests/contract/contract.c", language: Language::C },
+const COMPONENTS: [Component; 3] = [
     Component { name: "tables", source: "sdk/js/example/tables.ts", language: Language::JavaScript },
     Component { name: "numeric", source: "sdk/python/example/numeric.py", language: Language::Python },
     Component { name: "bytes", source: "sdk/c/example/bytes.c", language: Language::C },
+];
+
+/// The plugins of the contract suite: name, source, and the files of the project beside it.
+const CONTRACTS: [(&str, &str, Language, &[&str]); 4] = [
+    ("contract_js", "plugin.js", Language::JavaScript, &["package.json"]),
+    ("contract_ts", "plugin.ts", Language::JavaScript, &["package.json"]),
+    ("contract_python", "plugin.py", Language::Python, &["pyproject.toml"]),
+    ("contract_c", "plugin.c", Language::C, &[]),
 ];
 
 /// The installed toolchains with copies of the SDKs.
@@ -53,8 +58,16 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let toolchains = Toolchains::install(workspace)?;
     toolchains.test_javascript()?;
     toolchains.test_python()?;
-    for component in &COMPONENTS {
-        toolchains.component(component)?;
+    for Component { name, source, language } in &COMPONENTS {
+        let built = toolchains.folder.join(name).with_extension("wasm");
+        let of = toolchains.workspace.join(source);
+        toolchains.unless_built(&built, of.parent().unwrap_or(&of), *language, || {
+            shell(toolchains.build_of(*language, &toolchains.copy(&of)).arg("-o").arg(&built))
+        })?;
+    }
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    for (name, source, language, files) in CONTRACTS {
+        toolchains.contract(name, source, language, files)?;
     }
     toolchains.check_pages()?;
     toolchains.try_new()?;
@@ -90,8 +103,14 @@ impl Toolchains {
         if fs::symlink_metadata(&link).is_err() {
             std::os::unix::fs::symlink(folder.join("sdk"), &link)?;
         }
-        fs::copy(self.workspace.join("tests/contract/contract.js"), folder.join("contract.js"))?;
-        let config = r#"{"extends": "@toolbay/sdk/tsconfig.json", "include": ["example/*.ts", "sdk/*.d.ts", "sdk/test/types.ts"], "exclude": ["**/*.test.ts"]}"#;
+        // The plugin of the suite in JavaScript is the one in TypeScript without its types.
+        replace(&self.workspace.join("tests/contract/plugin"), &folder.join("contract"))?;
+        let plugin = folder.join("contract/plugin.ts");
+        let mut strip = self.node.run("esbuild/bin/esbuild");
+        strip.arg(&plugin).args(["--target=es2023", "--log-level=warning"]);
+        shell(strip.arg(format!("--outfile={}", plugin.with_extension("js").display())))?;
+        let config = r#"{"extends": "@toolbay/sdk/tsconfig.json", "exclude": ["**/*.test.ts"],
+            "include": ["contract/plugin.ts", "example/*.ts", "sdk/*.d.ts", "sdk/test/types.ts"]}"#;
         Ok(fs::write(folder.join("tsconfig.json"), config)?)
     }
 
@@ -129,29 +148,59 @@ impl Toolchains {
     }
 
     /// Builds a component unless its sources are unchanged.
-    fn component(&self, component: &Component) -> Result<()> {
-        let built = self.folder.join(component.name).with_extension("wasm");
+    fn unless_built(
+        &self,
+        built: &Path,
+        sources: &Path,
+        language: Language,
+        build: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let stamp = built.with_extension("made-of");
-        let made_of = self.digest(component)?;
+        let made_of = self.digest(sources, language)?;
         if built.is_file() && fs::read_to_string(&stamp).ok().as_deref() == Some(&made_of) {
             return Ok(());
         }
-        shell(self.build(component).arg("-o").arg(&built))?;
+        build()?;
         Ok(fs::write(stamp, made_of)?)
     }
 
-    fn build(&self, component: &Component) -> Command {
-        let source = self.workspace.join(component.source);
-        match component.language {
-            Language::JavaScript => {
-                let folder = self.node.folder();
-                let name = Path::new(component.source).file_name().unwrap_or(OsStr::new("plugin.js"));
-                let copy =
-                    if component.source.contains("example") { folder.join("example") } else { folder.into() };
-                self.build_of(component.language, &copy.join(name))
+    /// The copy of a sample's source beside `node_modules`, or the source itself.
+    fn copy(&self, source: &Path) -> PathBuf {
+        let copy =
+            self.node.folder().join("example").join(source.file_name().unwrap_or(OsStr::new("plugin.js")));
+        if copy.is_file() { copy } else { source.to_path_buf() }
+    }
+
+    /// Builds a plugin of the contract suite with `toolbay build`, in a project that links to the SDK and the toolchain.
+    fn contract(&self, name: &str, source: &str, language: Language, files: &[&str]) -> Result<()> {
+        let built = self.folder.join(name).with_extension("wasm");
+        let sources = self.node.folder().join("contract");
+        self.unless_built(&built, &sources, language, || {
+            let project = self.folder.join("projects").join(name);
+            if project.exists() {
+                fs::remove_dir_all(&project)?;
             }
-            Language::Python | Language::C => self.build_of(component.language, &source),
-        }
+            fs::create_dir_all(project.join("vendor"))?;
+            for file in [source, "offers.json", "pixel.png"].iter().chain(files) {
+                fs::copy(sources.join(file), project.join(file))?;
+            }
+            let environment = (wasm::target_dir(&self.workspace).join("venv-languages"), ".venv");
+            let links = match language {
+                Language::JavaScript => vec![(self.node.folder().join("node_modules"), "node_modules")],
+                Language::Python => {
+                    vec![environment, (self.workspace.join("sdk/python/toolbay"), "vendor/toolbay")]
+                }
+                Language::C => vec![environment, (self.workspace.join("sdk/c"), "vendor/toolbay")],
+            };
+            for (from, link) in links {
+                std::os::unix::fs::symlink(from, project.join(link))?;
+            }
+            let said =
+                self.toolbay(&self.folder, &["build", &project.to_string_lossy(), "--no-install", "--json"])?;
+            let file = serde_json::from_str::<serde_json::Value>(&said)?["file"].as_str().map(PathBuf::from);
+            fs::copy(file.context("`toolbay build` named no file")?, &built)?;
+            Ok(())
+        })
     }
 
     fn build_of(&self, language: Language, source: &Path) -> Command {
@@ -205,7 +254,6 @@ impl Toolchains {
 
     /// Types the commands of an author, with network access for `npm install` and the installed toolchains.
     fn try_new(&self) -> Result<()> {
-        test::cargo(&self.workspace, &["build", "--bin", "toolbay"])?;
         let folder = self.folder.join("größe 1");
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
@@ -255,24 +303,19 @@ impl Toolchains {
     }
 
     /// A digest of everything that a component depends on: sources, SDK, contract, versions of the toolchains.
-    fn digest(&self, component: &Component) -> Result<String> {
-        let source = self.workspace.join(component.source);
-        let own = match source.parent() {
-            Some(folder) if component.source.contains("example") => folder.to_path_buf(),
-            _ => source,
-        };
-        let sdk = match component.language {
+    fn digest(&self, sources: &Path, language: Language) -> Result<String> {
+        let sdk = match language {
             Language::JavaScript => "sdk/js",
             Language::Python => "sdk/python/toolbay",
             Language::C => "sdk/c",
         };
         let mut all = Vec::new();
         for path in [
-            own,
+            sources.to_path_buf(),
             self.workspace.join(sdk),
             self.workspace.join("tests/contract/requirements.txt"),
-            self.workspace.join("tests/contract/pyproject.toml"),
             self.workspace.join("tests/contract/package-lock.json"),
+            self.workspace.join("sdk/rust-macros/src/offers/document.rs"),
         ] {
             collect(&path, &mut all)?;
         }

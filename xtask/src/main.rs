@@ -40,7 +40,7 @@ TASK is one of
     tidy                 checks what the compiler does not: import cycles, dependencies of crates, file sizes, banned words
     deny                 checks licences, bans and duplicate versions of the dependencies against `deny.toml`
     plugins              builds the first-party plugins into `target/plugins`
-    languages            builds plugins in JavaScript, Python and C, and runs the contract suite against all
+    languages            builds plugins in JavaScript, TypeScript, Python and C, and runs the contract suite against all
     tutorials [PAGE…]    types the commands of the tutorial pages in an empty home and compares the output
     guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
     fuzz [--seconds N] [--seed N] [TARGET | FILE]

@@ -15,6 +15,7 @@ mod install;
 mod javascript;
 pub(crate) mod language;
 pub(crate) mod new;
+mod offers;
 pub(crate) mod pack;
 mod program;
 mod project;

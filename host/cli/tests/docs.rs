@@ -408,17 +408,33 @@ fn the_tables_of_limits_and_capabilities_are_those_of_the_code() {
     for (file, tables) in
         [("docs/reference/limits.md", limits.to_vec()), ("docs/reference/policy.md", policy.to_vec())]
     {
-        let page = read(file);
-        let written = tables
-            .iter()
-            .fold(page.clone(), |page, (anchor, rows, all)| with_rows(&page, anchor, rows, *all));
-        if std::env::var_os("TOOLBAY_WRITE_DOCS").is_some() {
-            std::fs::write(root().join(file), &written).unwrap();
-            continue;
-        }
-        let differs = page.lines().zip(written.lines()).find(|(shown, declared)| shown != declared);
-        assert!(page == written, "{file}: {differs:#?}; `TOOLBAY_WRITE_DOCS=1` writes the tables");
+        check_tables(file, &tables);
     }
+}
+
+/// The contract suite shows that each language has the features of its table.
+#[test]
+fn the_tables_of_sdk_features_are_those_of_the_contract_suite() {
+    let table: toml_edit::DocumentMut = read("tests/contract/table.toml").parse().unwrap();
+    let row = |row: &toml_edit::Table| {
+        let cells = ["feature", "rust", "js", "python", "c"].map(|key| row[key].as_str().unwrap());
+        format!("|{}|", cells.join("|"))
+    };
+    let rows = table["row"].as_array_of_tables().unwrap().iter().map(row).collect();
+    check_tables("docs/reference/languages.md", &[("## What each SDK has", rows, true)]);
+}
+
+/// Compares the tables after anchors with declared rows, or writes the rows.
+fn check_tables(file: &str, tables: &[(&str, Vec<String>, bool)]) {
+    let page = read(file);
+    let written =
+        tables.iter().fold(page.clone(), |page, (anchor, rows, all)| with_rows(&page, anchor, rows, *all));
+    if std::env::var_os("TOOLBAY_WRITE_DOCS").is_some() {
+        std::fs::write(root().join(file), &written).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(written.lines()).find(|(shown, declared)| shown != declared);
+    assert!(page == written, "{file}: {differs:#?}; `TOOLBAY_WRITE_DOCS=1` writes the tables");
 }
 
 #[test]

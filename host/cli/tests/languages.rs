@@ -113,6 +113,24 @@ fn a_missing_toolchain_says_how_to_get_it() {
 }
 
 #[test]
+fn prompts_and_resources_beside_a_plugin_are_embedded() {
+    let author = LanguageFixture::new();
+    author.run(0, &["new", "notes", "--lang", "c"]);
+    // In place of the compiler: `python3 vendor/toolbay/build.py plugin.c -o FILE`.
+    author
+        .program("python3", &format!("/bin/mkdir -p target; /bin/cp '{}' \"$4\"", guest_artifacts::API_ECHO));
+    let document = author.path("notes/offers.json");
+    let resource =
+        r#"{"version": 1, "resources": [{"path": "guide", "name": "Guide", "file": "README.md"}]}"#;
+    fs::write(&document, resource).unwrap();
+    author.run(0, &["build", "notes", "--no-install"]);
+    let shown = author.run(0, &["inspect", "notes/target/notes.wasm", "--json"]);
+    assert!(shown.contains("A plugin of Toolbay, in C"), "{shown}");
+    fs::write(&document, "{").unwrap();
+    assert!(author.run(2, &["build", "notes", "--no-install"]).contains("`offers.json`: EOF"));
+}
+
+#[test]
 fn an_invalid_manifest_is_reported() {
     let author = LanguageFixture::new();
     author.run(0, &["new", "notes", "--lang", "js"]);

@@ -87,8 +87,23 @@ tb_result tb_text(const char *format, ...);
 tb_result tb_structured(tb_json json);
 /* A text for the model, another for programs. */
 tb_result tb_rendered(tb_str text, tb_json json);
+
+/* Further blocks. In all structures, NULL and 0 mean: not said. */
+typedef struct { const char *uri, *name, *title, *description, *mime_type; uint64_t size; } tb_link;
+typedef struct {
+  bool user, assistant; /* the audience; neither: everyone */
+  float priority;       /* up to 1 */
+  const char *last_modified; /* ISO 8601 */
+} tb_annotations;
+tb_result tb_with_text(tb_result result, tb_str text);
 tb_result tb_with_image(tb_result result, tb_bytes data, const char *mime_type);
-tb_result tb_with_link(tb_result result, const char *uri, const char *name);
+tb_result tb_with_audio(tb_result result, tb_bytes data, const char *mime_type);
+tb_result tb_with_link(tb_result result, tb_link link);
+/* A resource with its content. `mime_type` may be NULL. */
+tb_result tb_with_embedded_text(tb_result result, const char *uri, const char *mime_type, tb_str text);
+tb_result tb_with_embedded(tb_result result, const char *uri, const char *mime_type, tb_bytes data);
+/* Annotates the last block. Without one, the result is an error. */
+tb_result tb_with_annotations(tb_result result, tb_annotations annotations);
 tb_result tb_with_cost(tb_result result, double usd);
 tb_result tb_with_meta(tb_result result, tb_json object);
 
@@ -107,7 +122,7 @@ typedef enum {
   TB_UNTRUSTED_OUTPUT = 32, TB_NEEDS_APPROVAL = 64, TB_DEFERRED = 128,
 } tb_traits;
 
-/* `kind`: fs-read, fs-write, net, process, secret, kv, env, attachments; clock and random have no target. */
+/* `kind`: fs-read, fs-write, net, process, secret, kv, env, attachments, invoke; clock and random have no target. */
 typedef struct { const char *kind, *target, *reason; bool optional; } tb_need;
 
 typedef struct {
@@ -126,6 +141,7 @@ typedef struct {
 /* `reusable`: one instance may serve several calls, one after the other. */
 typedef struct {
   const char *name, *version, *description, *authors, *license, *homepage, *source;
+  const char *config_schema; /* JSON Schema of the operator's settings */
   bool reusable;
 } tb_about;
 
@@ -190,7 +206,9 @@ void *tb_reduce(const tb_reducer *reducers, size_t count, void *params);
 /* ---- The host. A function that returns false was refused or failed: `return tb_host_error();` ---- */
 
 /* The running call. */
-void tb_progress(float percent, const char *format, ...); /* 0 to 100; below 0: not said */
+typedef enum { TB_FOR_LOG, TB_FOR_USER, TB_FOR_DASHBOARD } tb_audience;
+void tb_progress(float percent, const char *format, ...); /* to the user, 0 to 100; below 0: not said */
+void tb_progress_to(tb_audience audience, float percent, const char *format, ...);
 bool tb_cancelled(void);
 uint32_t tb_budget_chars(void);
 bool tb_remaining_ms(uint64_t *ms); /* false: not known */
@@ -208,8 +226,10 @@ bool tb_turn(uint32_t *turn);
 bool tb_message_count(uint32_t *count);
 tb_json tb_attribute(const char *name);
 
+typedef struct { tb_str name, value; } tb_pair;
 typedef enum { TB_TRACE, TB_DEBUG, TB_INFO, TB_WARN, TB_ERROR } tb_level;
 void tb_log(tb_level level, const char *format, ...);
+void tb_log_with(tb_level level, const tb_pair *fields, size_t count, const char *format, ...);
 
 /* The operator's settings as JSON texts; `.data` is NULL for a missing setting. */
 tb_json tb_config(const char *key);
@@ -226,7 +246,6 @@ bool tb_kv_replace(tb_scope scope, tb_str key, tb_bytes expected, tb_bytes value
 
 bool tb_secret(const char *name, tb_str *text, bool *revealed); /* `revealed` may be NULL */
 
-typedef struct { tb_str name, value; } tb_pair;
 typedef struct {
   const char *method; /* NULL: GET */
   tb_str url;
@@ -276,5 +295,19 @@ typedef struct { tb_str id, name, mime_type; uint64_t size; } tb_attachment;
 size_t tb_attachments(tb_attachment **all);
 bool tb_attachment_read(tb_str id, tb_bytes *data);
 bool tb_attachment_create(tb_str name, tb_str mime_type, tb_bytes data, tb_attachment *made);
+
+/* Calls of other tools. Each passes the same gates as a call of a model. */
+typedef struct { tb_str name, description; tb_json input_schema, output_schema; } tb_callable;
+typedef struct { tb_str name; tb_json args; } tb_invocation;
+typedef struct {
+  tb_result error; /* `.answer` NULL: the call succeeded */
+  const char *error_code;
+  tb_str value; /* the text, or the error's message */
+  tb_json structured; /* `.data` NULL: none */
+  bool truncated;
+} tb_invoked;
+size_t tb_callables(tb_callable **all); /* sorted by name */
+/* Makes calls concurrently and returns an array of as many results. If it returns false, no call was made. */
+bool tb_invoke(const tb_invocation *calls, size_t count, tb_invoked **results);
 
 #endif

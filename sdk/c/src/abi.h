@@ -37,6 +37,8 @@ typedef struct { uint8_t code; tb_str message; abi_option_str subject; abi_optio
 typedef struct { tb_bytes data; tb_str mime_type; } abi_blob;
 typedef struct { tb_str uri, name; abi_option_str title, description, mime_type; abi_option_u64 size; } abi_link;
 typedef struct { tb_str uri; abi_option_str mime_type; uint8_t body_case; tb_bytes body; } abi_embedded;
+enum { RESOURCE_TEXT, RESOURCE_BLOB };
+enum { ROLE_USER, ROLE_ASSISTANT };
 enum { BLOCK_TEXT, BLOCK_IMAGE, BLOCK_AUDIO, BLOCK_LINK, BLOCK_EMBEDDED };
 typedef struct {
   uint8_t block_case;
@@ -79,6 +81,10 @@ static inline abi_option_str abi_some(const char *text) {
   return text ? (abi_option_str){1, tb_str_of(text)} : (abi_option_str){0};
 }
 
+static inline abi_option_u64 abi_not_0(uint64_t number) { return (abi_option_u64){number != 0, number}; }
+
 tb_result tb_error_of(uint8_t code, tb_str subject, tb_str message);
+/* The name of an error code. */
+const char *tb_code_name(uint8_t code);
 
 #endif

@@ -50,8 +50,12 @@ IMPORT("context", "attribute") void context_attribute(const char *, size_t, abi_
 
 void tb_progress(float percent, const char *format, ...) {
   FORMAT(format, message);
-  enum { USER = 1 };
-  context_progress(TWO(message), percent >= 0, percent, USER);
+  context_progress(TWO(message), percent >= 0, percent, TB_FOR_USER);
+}
+
+void tb_progress_to(tb_audience audience, float percent, const char *format, ...) {
+  FORMAT(format, message);
+  context_progress(TWO(message), percent >= 0, percent, (int)audience);
 }
 
 bool tb_cancelled(void) { return context_cancelled(); }
@@ -108,6 +112,11 @@ IMPORT("log", "write") void log_write(int level, const char *, size_t, const tb_
 void tb_log(tb_level level, const char *format, ...) {
   FORMAT(format, message);
   log_write((int)level, TWO(message), (const tb_pair *)8, 0);
+}
+
+void tb_log_with(tb_level level, const tb_pair *fields, size_t count, const char *format, ...) {
+  FORMAT(format, message);
+  log_write((int)level, TWO(message), fields, count);
 }
 
 IMPORT("config", "get") void config_get(const char *, size_t, abi_option_str *);
@@ -454,5 +463,52 @@ bool tb_attachment_create(tb_str name, tb_str mime_type, tb_bytes data, tb_attac
   attachments_create(TWO(name), TWO(mime_type), TWO(data), &got);
   if (got.is_error) return attachment_refused(&got.error, name);
   *made = got.value;
+  return true;
+}
+
+/* ---- tool-invoke ---- */
+
+typedef struct { tb_str name, description, input_schema; abi_option_str output_schema; } callable;
+typedef struct { tb_str value; abi_option_str structured; uint8_t truncated; } invoked;
+typedef struct { uint8_t is_error; union { invoked value; abi_tool_error error; }; } invoke_answer;
+typedef struct { uint8_t is_error; union { ABI_LIST(invoke_answer) value; abi_tool_error error; }; } invoke_answers;
+_Static_assert(sizeof(callable) == 36 && sizeof(tb_invocation) == 16, "calls of other tools");
+_Static_assert(sizeof(invoke_answer) == 48 && sizeof(invoke_answers) == 48, "their results");
+
+IMPORT("tool-invoke", "tools") void invoke_tools(void *);
+IMPORT("tool-invoke", "invoke") void invoke_invoke(const tb_invocation *, size_t, invoke_answers *);
+
+static tb_str text_of(abi_option_str text) { return text.some ? text.value : (tb_str){0}; }
+
+/* The cost of a nested call belongs to that call. */
+static tb_result nested_error(const abi_tool_error *error) {
+  return tb_error_of(error->code, text_of(error->subject), error->message);
+}
+
+size_t tb_callables(tb_callable **all) {
+  ABI_LIST(callable) got;
+  invoke_tools(&got);
+  *all = tb_alloc(got.len * sizeof **all);
+  for (size_t at = 0; at < got.len; at++) {
+    const callable *one = &got.data[at];
+    (*all)[at] = (tb_callable){one->name, one->description, one->input_schema, text_of(one->output_schema)};
+  }
+  return got.len;
+}
+
+bool tb_invoke(const tb_invocation *calls, size_t count, tb_invoked **results) {
+  invoke_answers got;
+  invoke_invoke(calls, count, &got);
+  if (got.is_error) {
+    last_error = nested_error(&got.error);
+    return false;
+  }
+  *results = tb_alloc(count * sizeof **results);
+  for (size_t at = 0; at < count && at < got.value.len; at++) {
+    const invoke_answer *one = &got.value.data[at];
+    (*results)[at] = one->is_error
+      ? (tb_invoked){nested_error(&one->error), tb_code_name(one->error.code), one->error.message, {0}, false}
+      : (tb_invoked){{0}, NULL, one->value.value, text_of(one->value.structured), one->value.truncated};
+  }
   return true;
 }

@@ -46,14 +46,55 @@ static tb_result with_block(tb_result result, abi_block block) {
   return result;
 }
 
-tb_result tb_with_image(tb_result result, tb_bytes data, const char *mime_type) {
-  abi_block block = {.body = {.block_case = BLOCK_IMAGE, .blob = {data, tb_str_of(mime_type)}}};
-  return with_block(result, block);
+tb_result tb_with_text(tb_result result, tb_str text) {
+  return with_block(result, (abi_block){.body = {.block_case = BLOCK_TEXT, .text = tb_utf8(tb_bytes_of(text))}});
 }
 
-tb_result tb_with_link(tb_result result, const char *uri, const char *name) {
-  abi_block block = {.body = {.block_case = BLOCK_LINK, .link = {.uri = tb_str_of(uri), .name = tb_str_of(name)}}};
-  return with_block(result, block);
+static tb_result with_blob(tb_result result, uint8_t block_case, tb_bytes data, const char *mime_type) {
+  return with_block(result, (abi_block){.body = {.block_case = block_case, .blob = {data, tb_str_of(mime_type)}}});
+}
+
+tb_result tb_with_image(tb_result result, tb_bytes data, const char *mime_type) {
+  return with_blob(result, BLOCK_IMAGE, data, mime_type);
+}
+
+tb_result tb_with_audio(tb_result result, tb_bytes data, const char *mime_type) {
+  return with_blob(result, BLOCK_AUDIO, data, mime_type);
+}
+
+tb_result tb_with_link(tb_result result, tb_link link) {
+  abi_link made = {
+    .uri = tb_str_of(link.uri), .name = tb_str_of(link.name), .title = abi_some(link.title),
+    .description = abi_some(link.description), .mime_type = abi_some(link.mime_type), .size = abi_not_0(link.size),
+  };
+  return with_block(result, (abi_block){.body = {.block_case = BLOCK_LINK, .link = made}});
+}
+
+static tb_result with_embedded(tb_result result, const char *uri, const char *mime_type, uint8_t body_case, tb_bytes body) {
+  abi_embedded made = {.uri = tb_str_of(uri), .mime_type = abi_some(mime_type), .body_case = body_case, .body = body};
+  return with_block(result, (abi_block){.body = {.block_case = BLOCK_EMBEDDED, .embedded = made}});
+}
+
+tb_result tb_with_embedded_text(tb_result result, const char *uri, const char *mime_type, tb_str text) {
+  return with_embedded(result, uri, mime_type, RESOURCE_TEXT, tb_bytes_of(tb_utf8(tb_bytes_of(text))));
+}
+
+tb_result tb_with_embedded(tb_result result, const char *uri, const char *mime_type, tb_bytes data) {
+  return with_embedded(result, uri, mime_type, RESOURCE_BLOB, data);
+}
+
+tb_result tb_with_annotations(tb_result result, tb_annotations annotations) {
+  abi_blocks *content = &result.answer->output.content;
+  if (result.answer->is_error || content->len == 0) return tb_failed(NULL, "there is no block to annotate");
+  static const uint8_t AUDIENCES[] = {ROLE_USER, ROLE_ASSISTANT};
+  abi_annotations made = {.last_modified = abi_some(annotations.last_modified)};
+  made.audience.data = (uint8_t *)AUDIENCES + !annotations.user;
+  made.audience.len = (size_t)annotations.user + annotations.assistant;
+  made.priority.some = annotations.priority != 0;
+  made.priority.value = annotations.priority;
+  content->data[content->len - 1].annotations.some = 1;
+  content->data[content->len - 1].annotations.value = made;
+  return result;
 }
 
 tb_result tb_with_cost(tb_result result, double usd) {
@@ -73,6 +114,11 @@ tb_result tb_error_of(uint8_t code, tb_str subject, tb_str message) {
   made.answer->is_error = 1;
   made.answer->error = (abi_tool_error){.code = code, .message = tb_utf8(tb_bytes_of(message)), .subject = {subject.data != NULL, subject}};
   return made;
+}
+
+const char *tb_code_name(uint8_t code) {
+  static const char *const NAMES[] = {"input-invalid", "not-available", "execution-failed", "stale-write"};
+  return NAMES[code & 3];
 }
 
 #define ERROR(name, code) \
@@ -138,7 +184,7 @@ void *tb_describe(const tb_about *about) {
   info = (abi_plugin_info){
     .name = tb_str_of(about->name), .version = tb_str_of(about->version), .description = abi_some(about->description),
     .authors = abi_some(about->authors), .license = abi_some(about->license), .homepage = abi_some(about->homepage),
-    .source = abi_some(about->source), .meta = abi_some(about->reusable ? "{\"reusable\":true}" : NULL),
+    .source = abi_some(about->source), .config_schema = abi_some(about->config_schema), .meta = abi_some(about->reusable ? "{\"reusable\":true}" : NULL),
   };
   return &info;
 }
@@ -165,7 +211,6 @@ void *tb_list_reducers(const tb_reducer *reducers, size_t count) {
 }
 
 void *tb_reduce(const tb_reducer *reducers, size_t count, void *params) {
-  static const char *const CODES[] = {"input-invalid", "not-available", "execution-failed", "stale-write"};
   static struct { uint8_t some; tb_answer answer; } reduced;
   const struct { tb_answer input; abi_reduce_context context; } *given = params;
   tb_reducible result = {
@@ -173,7 +218,7 @@ void *tb_reduce(const tb_reducer *reducers, size_t count, void *params) {
     .budget_chars = given->context.budget_chars,
   };
   if (given->input.is_error) {
-    result.error_code = CODES[given->input.error.code & 3];
+    result.error_code = tb_code_name(given->input.error.code);
     result.value = given->input.error.message;
   } else {
     result.value = given->input.output.value;

@@ -11,6 +11,9 @@ export const all = () => host.attachments.all();
 /** Reads an attachment: its bytes. */
 export const read = (id) => asked(() => host.attachments.read(id), describe(id));
 
+/** Reads an attachment as text; invalid UTF-8 becomes U+FFFD. */
+export const readText = (id) => utf8.text(read(id));
+
 /** Stores a new attachment, of text or bytes; link to it with `attachment:<id>`. */
 export const create = (name, mimeType, data) =>
   asked(() => host.attachments.create(name, mimeType, utf8.bytes(data)), describe(name));

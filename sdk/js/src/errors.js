@@ -1,4 +1,5 @@
 // The four error classes of a tool. Any other exception becomes `execution-failed` with its message.
+// `options.costUsd` is the cost of the failed attempt.
 
 export const CODES = Object.freeze(['input-invalid', 'not-available', 'execution-failed', 'stale-write']);
 
@@ -17,16 +18,16 @@ export class ToolError extends Error {
 }
 
 /** The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument. */
-export const inputError = (message, subject) => new ToolError('input-invalid', message, subject);
+export const inputError = (message, subject, options) => new ToolError('input-invalid', message, subject, options);
 
 /** The tool cannot run now; `subject` is a short machine-readable reason. */
-export const notAvailable = (message, subject) => new ToolError('not-available', message, subject);
+export const notAvailable = (message, subject, options) => new ToolError('not-available', message, subject, options);
 
 /** The tool ran and failed; `subject` is a cause, if known. */
-export const failed = (message, subject) => new ToolError('execution-failed', message, subject);
+export const failed = (message, subject, options) => new ToolError('execution-failed', message, subject, options);
 
 /** The target of a write changed since it was read; `subject` is the path or key. */
-export const stale = (message, subject) => new ToolError('stale-write', message, subject);
+export const stale = (message, subject, options) => new ToolError('stale-write', message, subject, options);
 
 /** Converts an exception to the record of the contract. */
 export function toRecord(error) {

@@ -8,6 +8,7 @@ export * as config from './config.js';
 export * as context from './context.js';
 export * as files from './files.js';
 export * as http from './http.js';
+export * as invoke from './invoke.js';
 export * as kv from './kv.js';
 export * as log from './log.js';
 export * as process from './process.js';

@@ -1,8 +1,9 @@
 // The results of tools, and their conversion to the record of the contract.
 
+import { failed } from './errors.js';
 import { stringify } from './json.js';
 
-/** A result built by hand: text for the model, data for programs, images, links, cost. */
+/** A result built by hand: text for the model, data for programs, blocks, cost. */
 export class Output {
   constructor(value = '') {
     this.value = value;
@@ -36,6 +37,20 @@ export class Output {
   /** Adds a link to a resource. */
   link(uri, name, { title = null, description = null, mimeType = null, size = null } = {}) {
     return this.block({ tag: 'link', val: { uri, name, title, description, mimeType, size } });
+  }
+
+  /** Adds a resource with its content, a text or bytes. */
+  embedded(uri, data, mimeType = null) {
+    const body = typeof data === 'string' ? { tag: 'text', val: data } : { tag: 'blob', val: data };
+    return this.block({ tag: 'embedded', val: { uri, mimeType, body } });
+  }
+
+  /** Annotates the last block. */
+  annotate({ audience = [], priority = null, lastModified = null }) {
+    const last = this.content.at(-1);
+    if (last === undefined) throw failed('there is no block to annotate');
+    last.annotations = { audience: [...audience], priority, lastModified };
+    return this;
   }
 
   /** Adds a block as the contract has it (`content-block.body`). */

@@ -11,7 +11,7 @@ const TRAITS = ['readOnly', 'additive', 'idempotent', 'closedWorld', 'alwaysIncl
 /** Option of `needs`, and the contract's name of the kind. */
 const KINDS = {
   fsRead: 'fs-read', fsWrite: 'fs-write', net: 'net', process: 'process', secret: 'secret', kv: 'kv', env: 'env',
-  attachments: 'attachments', clock: 'clock', random: 'random',
+  attachments: 'attachments', clock: 'clock', random: 'random', invoke: 'invoke',
 };
 /** The kinds without a target, with the value that replaces it. */
 const SWITCHES = { clock: 'wall', random: 'bytes' };

@@ -2,7 +2,7 @@
 
 import { exported } from './plugin.js';
 import * as utf8 from './bytes.js';
-import { ToolError } from './errors.js';
+import { ToolError, toRecord } from './errors.js';
 
 const NO_FAKE = 'not granted: this is a native test without `FakeHost`, or without this in the fake';
 
@@ -15,14 +15,16 @@ const denied = () => {
 
 /** A host for tests. It grants only what it was given. */
 export class FakeHost {
-  constructor({ files, kv, config = {}, secrets, http, process, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
+  constructor({ files, kv, config = {}, secrets, http, process, tools, cancelAfter = null, budgetChars = 80_000, dryRun = false, attributes = {} } = {}) {
     this.files = files && new Map(Object.entries(files).map(([path, data]) => [path, { data: utf8.bytes(data), version: 1 }]));
     this.kv = kv && new Map(Object.entries(kv).map(([key, data]) => [key, utf8.bytes(data)]));
-    Object.assign(this, { config, secrets, http, process, cancelAfter, budgetChars, dryRun, attributes });
+    Object.assign(this, { config, secrets, http, process, tools, cancelAfter, budgetChars, dryRun, attributes });
     /** Reported progress: `{message, percent, audience}`. */
     this.progress = [];
     /** Log lines: `{level, message, fields}`. */
     this.log = [];
+    /** Calls of other tools: `{name, args}`. */
+    this.invocations = [];
   }
 
   /** Runs code with this host. */
@@ -152,4 +154,26 @@ export const host = {
     },
   },
   attachments: { all: () => [], read: denied, create: denied },
+};
+
+const refused = (message, subject) => new ToolError('not-available', message, subject);
+
+/** Calls of other tools. A tool of the fake returns a text, or `{value, structured}`. */
+export const toolInvoke = {
+  tools: () => Object.keys(current?.tools ?? {}).sort().map((name) => ({ name, description: '', inputSchema: '{}', outputSchema: null })),
+  invoke(calls) {
+    if (!current?.tools) throw refused(NO_FAKE, 'denied');
+    return calls.map(({ name, args }) => {
+      const parsed = JSON.parse(args);
+      current.invocations.push({ name, args: parsed });
+      try {
+        if (!(name in current.tools)) throw refused(`no tool \`${name}\``, 'unknown-tool');
+        const answer = current.tools[name](parsed);
+        const { value, structured = null } = typeof answer === 'string' ? { value: answer } : answer;
+        return { tag: 'ok', val: { value, structured: structured === null ? null : JSON.stringify(structured), truncated: false } };
+      } catch (error) {
+        return { tag: 'err', val: toRecord(error) };
+      }
+    });
+  },
 };

@@ -3,7 +3,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { config, context, failed, files, http, inputError, kv, log, Output, plugin, process, reducer, rendered, secrets, tool } from '@toolbay/sdk';
+import {
+  config, context, failed, files, http, inputError, invoke, kv, log, Output, plugin, process, reducer, rendered, secrets, tool, ToolError,
+} from '@toolbay/sdk';
 import { describe, FakeHost } from '@toolbay/sdk/testing';
 import { exported } from '../src/plugin.js';
 
@@ -176,4 +178,33 @@ test('a reducer gets what the tool gave and returns less', () => {
   assert.deepEqual(reducers.reduce({ tag: 'ok', val: output }, ctx), { tag: 'ok', val: { ...output, value: 'l' } });
   const error = { code: 'not-available', message: 'm', subject: null, costUsd: null };
   assert.equal(reducers.reduce({ tag: 'err', val: error }, ctx).val.message, 'short');
+});
+
+test('an output has blocks of every kind, with annotations', () => {
+  const bytes = Uint8Array.of(1);
+  const { content } = new FakeHost().call(simple(() => new Output('x')
+    .audio(bytes, 'audio/wav').annotate({ audience: ['user'], priority: 0.5 })
+    .embedded('a:b', 'text', 'text/plain').embedded('a:c', bytes)), 't');
+  assert.deepEqual(content, [
+    { body: { tag: 'audio', val: { data: bytes, mimeType: 'audio/wav' } }, annotations: { audience: ['user'], priority: 0.5, lastModified: null } },
+    { body: { tag: 'embedded', val: { uri: 'a:b', mimeType: 'text/plain', body: { tag: 'text', val: 'text' } } }, annotations: null },
+    { body: { tag: 'embedded', val: { uri: 'a:c', mimeType: null, body: { tag: 'blob', val: bytes } } }, annotations: null },
+  ]);
+  assert.throws(() => new Output('x').annotate({}), { message: 'there is no block to annotate' });
+});
+
+test('a tool calls other tools', () => {
+  const made = simple(() => {
+    assert.deepEqual(invoke.tools().map(({ name }) => name), ['a__say', 'a__sum']);
+    const [sum, none, no] = invoke.callAll([['a__sum', { a: 2n ** 60n }], ['a__none'], ['a__say', {}]]);
+    assert.deepEqual([sum.structured, none.subject, no.code, no.costUsd], [{ sum: 3 }, 'unknown-tool', 'stale-write', null]);
+    return invoke.call('a__sum', { a: 1 }).value;
+  }, { needs: { invoke: 'a__*' } });
+  const tools = { a__sum: () => ({ value: 'sum', structured: { sum: 3 } }), a__say: () => { throw new ToolError('stale-write', 'no', 'x', { costUsd: 1 }); } };
+  const fake = new FakeHost({ tools });
+  assert.equal(fake.call(made, 't').value, 'sum');
+  assert.deepEqual(fake.invocations.at(-1), { name: 'a__sum', args: { a: 1 } });
+  assert.throws(() => fake.run(() => invoke.call('a__say')), { code: 'stale-write' });
+  assert.throws(() => new FakeHost().call(made, 't', {}), { code: 'execution-failed' });
+  assert.throws(() => invoke.call('a__say'), { code: 'not-available', subject: 'denied' });
 });

@@ -57,6 +57,7 @@ class Build(unittest.TestCase):
     def test_what_only_reduces_imports_nothing(self) -> None:
         self.assertNotIn("imports", build.world(["about", "reducers"], True))
         self.assertIn("include toolbay:plugin/imports@0.1.0;", build.world(["about", "tools"], False))
+        self.assertIn("include toolbay:plugin/imports-of-callers@0.1.0;", build.world(["about", "tools"], False, True))
 
     def test_the_manifest_says_who_made_it(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

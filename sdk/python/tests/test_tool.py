@@ -8,7 +8,7 @@ import unittest
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 from toolbay import (
-    Arg, Output, ToolError, config, context, files, http, input_error, kv, log, process, rendered, secrets, tool,
+    Arg, Output, ToolError, config, context, files, http, input_error, invoke, kv, log, process, rendered, secrets, tool,
 )
 from toolbay import _tool
 from toolbay._output import output_of
@@ -279,6 +279,37 @@ class Components(unittest.TestCase):
 
     def test_definitions_are_json(self) -> None:
         self.assertEqual(json.loads(json.dumps(schema_of(Point)))["required"], ["x"])
+
+
+class Blocks(unittest.TestCase):
+    def test_the_last_block_is_annotated(self) -> None:
+        output = Output().audio(b"a", "audio/wav").annotate(audience=["user"], priority=0.5).embedded("a:b", "text").embedded("a:c", b"c", "x/y")
+        blocks = [(block.kind, block.value, block.annotations) for block in output.content]
+        self.assertEqual(blocks, [
+            ("audio", (b"a", "audio/wav"), (("user",), 0.5, None)), ("embedded", ("a:b", None, "text"), None),
+            ("embedded", ("a:c", "x/y", b"c"), None),
+        ])
+        with self.assertRaisesRegex(ToolError, "there is no block to annotate"):
+            Output("x").annotate(priority=1)
+
+
+class Invoke(unittest.TestCase):
+    def test_other_tools_are_called(self) -> None:
+        def say(_args: dict[str, Any]) -> str:
+            raise ToolError("stale-write", "no", "x", cost_usd=1.0)
+
+        with FakeHost(tools={"a__sum": lambda args: ("sum", {"sum": args["a"]}), "a__say": say}) as fake:
+            self.assertEqual([one.name for one in invoke.tools()], ["a__say", "a__sum"])
+            sum, none, no = invoke.call_all([("a__sum", {"a": 2**64}), ("a__none", {}), ("a__say", {})])
+            self.assertEqual((sum.value, sum.structured), ("sum", {"sum": 2**64}))
+            self.assertEqual((none.subject, no.code, no.cost_usd), ("unknown-tool", "stale-write", None))
+            self.assertEqual(invoke.call("a__sum", {"a": 1}).value, "sum")
+            self.assertEqual(fake.invocations[-1], ("a__sum", {"a": 1}))
+            with self.assertRaisesRegex(ToolError, "no"):
+                invoke.call("a__say")
+        with self.assertRaises(ToolError) as refused:
+            invoke.call("a__sum")
+        self.assertEqual((refused.exception.code, refused.exception.subject), ("not-available", "denied"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write Toolbay plugins in Python: tools are functions with type hints and a docstring."""
 
-from . import attachments, config, context, files, http, kv, log, process, secrets
+from . import attachments, config, context, files, http, invoke, kv, log, process, secrets
 from ._output import Output, rendered
 from ._schema import Arg
 from ._tool import available, reducer, tool
@@ -8,5 +8,5 @@ from .errors import ToolError, failed, input_error, not_available, stale
 
 __all__ = [
     "Arg", "Output", "ToolError", "attachments", "available", "config", "context", "failed", "files", "http",
-    "input_error", "kv", "log", "not_available", "process", "reducer", "rendered", "secrets", "stale", "tool",
+    "input_error", "invoke", "kv", "log", "not_available", "process", "reducer", "rendered", "secrets", "stale", "tool",
 ]

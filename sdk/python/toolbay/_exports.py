@@ -8,7 +8,7 @@ from wit_world import exports
 from wit_world.imports import types
 
 from . import _json
-from ._output import Output, output_of
+from ._output import Block, Output, output_of
 from ._tool import PLUGIN
 from .errors import ToolError, of_exception
 
@@ -26,8 +26,21 @@ def _error(error: ToolError) -> Any:
     return types.ToolError(_code(error.code), _text(error.message), error.subject, error.cost_usd)
 
 
-def _block(kind: str, value: Any) -> Any:
-    match kind:
+def _annotations(annotations: Any) -> Any:
+    if annotations is None:
+        return None
+    audience, priority, last_modified = annotations
+    return types.BlockAnnotations([types.Role[role.upper()] for role in audience], priority, last_modified)
+
+
+def _embedded(uri: str, mime_type: str | None, data: str | bytes) -> Any:
+    body = types.ResourceBody_Text(data) if isinstance(data, str) else types.ResourceBody_Blob(data)
+    return types.BlockBody_Embedded(types.EmbeddedResource(uri, mime_type, body))
+
+
+def _block(block: Block) -> Any:
+    value = block.value
+    match block.kind:
         case "text":
             body = types.BlockBody_Text(value)
         case "image":
@@ -36,14 +49,18 @@ def _block(kind: str, value: Any) -> Any:
             body = types.BlockBody_Audio(types.Blob(*value))
         case "link":
             body = types.BlockBody_Link(types.ResourceLink(*value))
+        case "embedded":
+            body = _embedded(*value)
         case _:
             # Passed on by a reducer.
+            if block.annotations is not None:
+                value.annotations = _annotations(block.annotations)
             return value
-    return types.ContentBlock(body, None)
+    return types.ContentBlock(body, _annotations(block.annotations))
 
 
 def _output(output: Output) -> Any:
-    content = [_block(kind, value) for kind, value in output.content]
+    content = [_block(block) for block in output.content]
     return types.ToolOutput(_text(output.value), output.structured_json(), content, output.cost_usd, output.meta_json())
 
 
@@ -114,7 +131,7 @@ def _from_output(record: Any) -> Output:
     output = Output(record.value, cost_usd=record.cost_usd)
     if record.structured is not None:
         output.data = _json.parse(record.structured)
-    output.content = [("as it is", block) for block in record.content]
+    output.content = [Block("as it is", block) for block in record.content]
     output.meta = None if record.meta is None else _json.parse(record.meta)
     return output
 

@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .errors import not_available, of_exception
+
 NO_FAKE = "not granted: this is a native test without `FakeHost`, or without this in the fake"
 
 current: Any = None
@@ -13,6 +15,13 @@ current: Any = None
 @dataclass(frozen=True)
 class Err(Exception):
     """The error of an import."""
+
+    value: Any
+
+
+@dataclass
+class Ok:
+    """A result in a list of results."""
 
     value: Any
 
@@ -297,3 +306,60 @@ class attachments:
     @staticmethod
     def create(name: str, mime_type: str, data: bytes) -> Any:
         raise Err(Error_Denied(NO_FAKE))
+
+
+class tool_invoke:
+    @dataclass
+    class Invocation:
+        name: str
+        args: str
+
+    @dataclass
+    class Callable:
+        name: str
+        description: str
+        input_schema: str
+        output_schema: str | None
+
+    @dataclass
+    class Invoked:
+        value: str
+        structured: str | None
+        truncated: bool = False
+
+    class ErrorCode(enum.Enum):
+        INPUT_INVALID = 0
+        NOT_AVAILABLE = 1
+        EXECUTION_FAILED = 2
+        STALE_WRITE = 3
+
+    @dataclass
+    class ToolError:
+        code: Any
+        message: str
+        subject: str | None
+
+    @staticmethod
+    def tools() -> list[Any]:
+        names = sorted((current.tools if current is not None else None) or {})
+        return [tool_invoke.Callable(name, "", "{}", None) for name in names]
+
+    @staticmethod
+    def invoke(calls: list[Any]) -> list[Any]:
+        if current is None or current.tools is None:
+            raise Err(tool_invoke.ToolError(tool_invoke.ErrorCode.NOT_AVAILABLE, NO_FAKE, "denied"))
+        return [tool_invoke.answer(call.name, json.loads(call.args)) for call in calls]
+
+    @staticmethod
+    def answer(name: str, args: dict[str, Any]) -> Any:
+        current.invocations.append((name, args))
+        try:
+            if name not in current.tools:
+                raise not_available(f"no tool `{name}`", "unknown-tool")
+            answer = current.tools[name](args)
+        except Exception as error:
+            told = of_exception(error)
+            code = tool_invoke.ErrorCode[told.code.replace("-", "_").upper()]
+            return Err(tool_invoke.ToolError(code, told.message, told.subject))
+        value, data = answer if isinstance(answer, tuple) else (answer, None)
+        return Ok(tool_invoke.Invoked(value, None if data is None else json.dumps(data)))

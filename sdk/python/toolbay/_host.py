@@ -6,14 +6,19 @@ try:
     from wit_world.imports import http_client as http
 
     IS_COMPONENT = True
+    try:
+        from wit_world.imports import tool_invoke
+    except ImportError:
+        # No tool declares `invoke`.
+        tool_invoke = None
 except ImportError:
-    from ._fake import Err, attachments, config, context, files, http, kv, log, process, secrets
+    from ._fake import Err, attachments, config, context, files, http, kv, log, process, secrets, tool_invoke
 
     IS_COMPONENT = False
 
 __all__ = [
     "Err", "IS_COMPONENT", "asked", "attachments", "config", "context", "files", "http", "kv", "log", "process",
-    "secrets",
+    "secrets", "tool_invoke",
 ]
 
 

@@ -15,7 +15,7 @@ TRAITS = (
     "read_only", "additive", "idempotent", "closed_world", "always_include", "untrusted_output", "needs_approval",
     "deferred",
 )
-KINDS = ("fs_read", "fs_write", "net", "process", "secret", "kv", "env", "attachments", "clock", "random")
+KINDS = ("fs_read", "fs_write", "net", "process", "secret", "kv", "env", "attachments", "clock", "random", "invoke")
 # The kinds without a target, with the value that replaces it.
 SWITCHES = {"clock": "wall", "random": "bytes"}
 KV_SCOPES = ("tool", "plugin", "session", "agent")

@@ -16,6 +16,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from ._tool import PLUGIN
+
 SDK = Path(__file__).resolve().parent
 COMPONENTIZE = "componentize-py==0.25.1"
 
@@ -90,14 +92,15 @@ def componentize(
     if not has_componentize():
         raise Failed(f"componentize-py is missing: install it with `{Path(sys.executable).name} -m pip install {COMPONENTIZE}`")
     sealed = "tools" not in names
+    calls = any(need.kind == "invoke" for tool in PLUGIN.tools.values() for need in tool.needs)
     wit = folder / "wit"
     shutil.copytree(SDK / "wit", wit / "deps/toolbay")
-    (wit / "built.wit").write_text(world(names, sealed))
+    (wit / "built.wit").write_text(world(names, sealed, calls))
     classes = ", ".join(name.capitalize() for name in names)
     code = folder / "code"
     code.mkdir()
     (code / "toolbay_entry.py").write_text(ENTRY.format(module=plugin.stem, classes=classes, info=info))
-    command = [sys.executable, "-c", RUN, "--quiet", "--wit-path", str(wit), "--world", "built", "componentize"]
+    command = [sys.executable, "-c", RUN, "--quiet", "--features", "tool-invoke", "--wit-path", str(wit), "--world", "built", "componentize"]
     command += ["--stub-wasi"] if sealed else []
     for path in (code, plugin.parent, SDK.parent, *paths):
         command += ["--python-path", str(path)]
@@ -117,9 +120,10 @@ def has_componentize() -> bool:
     return importlib.util.find_spec("componentize_py") is not None
 
 
-def world(names: list[str], sealed: bool) -> str:
-    """A world with the exports of a plugin. A plugin with reducers only must not import anything."""
-    lines = [] if sealed else ["  include toolbay:plugin/imports@0.1.0;"]
+def world(names: list[str], sealed: bool, calls: bool = False) -> str:
+    """A world with the exports of a plugin. A plugin with reducers only must not import anything; one whose tools call no
+    tools should load in hosts without `tool-invoke`."""
+    lines = [] if sealed else [f"  include toolbay:plugin/imports{'-of-callers' if calls else ''}@0.1.0;"]
     lines += [f"  export toolbay:plugin/{name}@0.1.0;" for name in names]
     return "package toolbay:built;\n\nworld built {\n" + "\n".join(lines) + "\n}\n"
 

@@ -1,4 +1,7 @@
-"""The four error classes of a tool. Any other exception becomes ``execution-failed`` with its message."""
+"""The four error classes of a tool. Any other exception becomes ``execution-failed`` with its message.
+
+`cost_usd` is the cost of the failed attempt in US dollars.
+"""
 
 CODES = ("input-invalid", "not-available", "execution-failed", "stale-write")
 
@@ -16,24 +19,24 @@ class ToolError(Exception):
         self.cost_usd = cost_usd
 
 
-def input_error(message: str, subject: str | None = None) -> ToolError:
+def input_error(message: str, subject: str | None = None, *, cost_usd: float | None = None) -> ToolError:
     """The tool cannot accept the arguments of the model; `subject` is a JSON pointer to the argument."""
-    return ToolError("input-invalid", message, subject)
+    return ToolError("input-invalid", message, subject, cost_usd=cost_usd)
 
 
-def not_available(message: str, subject: str | None = None) -> ToolError:
+def not_available(message: str, subject: str | None = None, *, cost_usd: float | None = None) -> ToolError:
     """The tool cannot run now; `subject` is a short machine-readable reason."""
-    return ToolError("not-available", message, subject)
+    return ToolError("not-available", message, subject, cost_usd=cost_usd)
 
 
-def failed(message: str, subject: str | None = None) -> ToolError:
+def failed(message: str, subject: str | None = None, *, cost_usd: float | None = None) -> ToolError:
     """The tool ran and failed; `subject` is a cause, if known."""
-    return ToolError("execution-failed", message, subject)
+    return ToolError("execution-failed", message, subject, cost_usd=cost_usd)
 
 
-def stale(message: str, subject: str | None = None) -> ToolError:
+def stale(message: str, subject: str | None = None, *, cost_usd: float | None = None) -> ToolError:
     """The target of a write changed since it was read; `subject` is the path or key."""
-    return ToolError("stale-write", message, subject)
+    return ToolError("stale-write", message, subject, cost_usd=cost_usd)
 
 
 def of_exception(error: BaseException) -> ToolError:

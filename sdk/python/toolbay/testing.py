@@ -22,18 +22,22 @@ class FakeHost:
         self, *, files: dict[str, str | bytes] | None = None, kv: dict[str, bytes] | None = None,
         config: dict[str, Any] | None = None, secrets: dict[str, str] | None = None,
         http: Callable[[Any], Any] | None = None, process: Callable[[Any], Any] | None = None,
-        cancel_after: int | None = None, budget_chars: int = 80_000, dry_run: bool = False,
+        tools: dict[str, Callable[[dict[str, Any]], Any]] | None = None, cancel_after: int | None = None, budget_chars: int = 80_000, dry_run: bool = False,
         attributes: dict[str, Any] | None = None,
     ):
         encoded = {path: (data.encode() if isinstance(data, str) else data, 1) for path, data in (files or {}).items()}
         self.files = None if files is None else encoded
         self.kv, self.secrets, self.http, self.process = kv, secrets, http, process
+        #: Callable tools: each returns its text, or text and data.
+        self.tools = tools
         self.config, self.attributes = config or {}, attributes or {}
         self.cancel_after, self.budget_chars, self.dry_run = cancel_after, budget_chars, dry_run
         #: Reported progress: message, percent, audience.
         self.progress: list[tuple[str, float | None, str]] = []
         #: Log lines: level, message, fields.
         self.log: list[tuple[str, str, dict[str, str]]] = []
+        #: Calls of other tools: name, arguments.
+        self.invocations: list[tuple[str, dict[str, Any]]] = []
         self._before: list[Any] = []
 
     def __enter__(self) -> "FakeHost":

@@ -55,7 +55,8 @@ impl Parse for Example {
     }
 }
 
-fn object(text: &LitStr) -> Result<Value> {
+/// A JSON object in a string.
+pub(crate) fn object(text: &LitStr) -> Result<Value> {
     match serde_json::from_str(&text.value()) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(syn::Error::new(text.span(), "this is to be a JSON object, `{…}`")),

@@ -43,6 +43,7 @@ use proc_macro::TokenStream;
 /// | `untrusted_output`, `needs_approval`, `deferred`, `always_include` | how the host should treat it |
 /// | `max_result_chars = N`, `timeout_ms = N` | limits that the tool requests |
 /// | `fs_read`, `fs_write`, `net`, `process`, `secret`, `kv`, `env`, `attachments`, `clock` | capabilities, each `= "target"` or `= ["target", …]`, repeatable |
+/// | `meta = "{…}"` | further metadata, which the host passes on |
 /// | `optional(…)` | capabilities the tool also works without |
 /// | `reason = "…"` | the reason for the capability right before it |
 /// | `example(args = "{…}", …)` | a call that `toolbay test` makes; it must succeed, or give the `value = "…"`, `contains = "…"`, `structured = "{…}"` or `error = "input-invalid"`; repeatable |

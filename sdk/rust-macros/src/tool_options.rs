@@ -3,15 +3,15 @@
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use serde_json::Value;
-use syn::Result;
 use syn::parse::{Parse, ParseStream};
+use syn::{LitStr, Result};
 use toolbay_sdk_syntax::options::{self, CommonOptions, option};
 
 use crate::capability::{CapabilityAttributes, KINDS};
-use crate::example::Example;
+use crate::example::{self, Example};
 
 /// Keys that take a value, beside those of every tool.
-const KEYS: [&str; 3] = ["optional", "reason", "example"];
+const KEYS: [&str; 4] = ["optional", "reason", "example", "meta"];
 
 /// The content of `#[tool(…)]`.
 #[derive(Debug, Default)]
@@ -19,6 +19,7 @@ pub(crate) struct ToolOptions {
     pub(crate) common: CommonOptions,
     capabilities: CapabilityAttributes,
     examples: Vec<Value>,
+    meta: Option<LitStr>,
 }
 
 impl Parse for ToolOptions {
@@ -33,6 +34,10 @@ impl ToolOptions {
     fn parse_one(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
         match key.to_string().as_str() {
             "example" => self.examples.push(Example::parse(input)?.0),
+            "meta" => {
+                options::once(&mut self.meta, key, input)?;
+                self.meta.as_ref().map(example::object).transpose()?;
+            }
             "optional" => self.capabilities.parse_optional(input)?,
             "reason" => self.capabilities.parse_reason(key, input)?,
             _ if self.common.parse(key, input)? || self.capabilities.parse(key, input, false)? => {}
@@ -47,7 +52,7 @@ impl ToolOptions {
 
     /// Returns the fields of a `ToolSpec` that the options set.
     pub(crate) fn fields(&self) -> TokenStream {
-        let Self { common, capabilities, examples } = self;
+        let Self { common, capabilities, examples, meta } = self;
         let CommonOptions { title, toolset, tags, max_result_chars, timeout_ms, traits, .. } = common;
         let title = option(title.as_ref());
         let toolset = option(toolset.as_ref());
@@ -55,8 +60,13 @@ impl ToolOptions {
         let timeout_ms = option(timeout_ms.as_ref());
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
-        let meta = (!examples.is_empty()).then(|| serde_json::json!({"examples": examples}).to_string());
-        let meta = option(meta);
+        // Checked when it was parsed.
+        let mut meta: Value =
+            meta.as_ref().map_or(Value::Null, |text| example::object(text).unwrap_or_default());
+        if !examples.is_empty() {
+            meta["examples"] = Value::from(examples.clone());
+        }
+        let meta = option((!meta.is_null()).then(|| meta.to_string()));
         quote! {
             title: #title,
             toolset: #toolset,
@@ -85,10 +95,13 @@ mod tests {
             closed_world, always_include, untrusted_output, needs_approval, deferred, max_result_chars = 5,
             timeout_ms = 7, fs_read = "**", reason = "r", fs_write = ["a", "b"], net = "GET https://x.example",
             process = "git status", secret = "TOKEN", kv = "session", env = "TZ", attachments = "*", clock, random,
-            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),"#;
+            optional(fs_read = "c", reason = "q", clock, reason = "p"), example(args = "{}", contains = "x"),
+            meta = "{\"a\": 1}","#;
         let all = syn::parse_str::<ToolOptions>(text).unwrap();
         assert_eq!(all.common.traits.len(), options::TRAITS.len());
         assert_eq!(all.capabilities.tokens().len(), 13);
+        let fields = all.fields().to_string();
+        assert!(fields.contains("\\\"a\\\"") && fields.contains("examples"), "{fields}");
     }
 
     #[test]
@@ -113,6 +126,12 @@ mod tests {
     fn a_reason_needs_a_capability_before_it() {
         assert!(error("reason = \"r\", fs_read = \"**\"").contains("right before it"));
         assert!(error("fs_read = \"**\", reason = \"r\", reason = \"s\"").contains("right before it"));
+    }
+
+    #[test]
+    fn the_metadata_is_an_object() {
+        assert!(error("meta = \"[]\"").contains("a JSON object"));
+        assert!(error("meta = \"{\"").contains("not JSON"));
     }
 
     #[test]

@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::schema::{Schema, output_schema};
-use crate::types::{Blob, BlockBody, ContentBlock, ResourceLink};
+use crate::types::{
+    Blob, BlockAnnotations, BlockBody, ContentBlock, EmbeddedResource, ResourceBody, ResourceLink,
+};
 
 pub use crate::types::ToolOutput as Output;
 
@@ -27,13 +29,44 @@ impl Output {
         self
     }
 
+    /// Adds a block of text.
+    #[must_use]
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.block(BlockBody::Text(text.into()))
+    }
+
     /// Adds an image.
     #[must_use]
     pub fn image(self, bytes: Vec<u8>, mime_type: impl Into<String>) -> Self {
         self.block(BlockBody::Image(Blob { data: bytes, mime_type: mime_type.into() }))
     }
 
-    /// Adds a link to a resource.
+    /// Adds audio.
+    #[must_use]
+    pub fn audio(self, bytes: Vec<u8>, mime_type: impl Into<String>) -> Self {
+        self.block(BlockBody::Audio(Blob { data: bytes, mime_type: mime_type.into() }))
+    }
+
+    /// Adds a resource with its content, a text or bytes.
+    #[must_use]
+    pub fn embedded(
+        self,
+        uri: impl Into<String>,
+        body: impl Into<ResourceBody>,
+        mime_type: Option<&str>,
+    ) -> Self {
+        let mime_type = mime_type.map(str::to_owned);
+        self.block(BlockBody::Embedded(EmbeddedResource { uri: uri.into(), mime_type, body: body.into() }))
+    }
+
+    /// Annotates the last block. Without one, this is an error.
+    pub fn annotate(mut self, annotations: BlockAnnotations) -> Result<Self, Error> {
+        let last = self.content.last_mut().ok_or_else(|| Error::failed("there is no block to annotate"))?;
+        last.annotations = Some(annotations);
+        Ok(self)
+    }
+
+    /// Adds a link to a resource. [`Output::block`] takes one with a title, a description, a type and a size.
     #[must_use]
     pub fn link(self, uri: impl Into<String>, name: impl Into<String>) -> Self {
         self.block(BlockBody::Link(ResourceLink {
@@ -57,6 +90,24 @@ impl Output {
     pub fn meta(mut self, meta: &impl Serialize) -> Result<Self, Error> {
         self.meta = Some(object_text(&serde_json::to_string(meta)?));
         Ok(self)
+    }
+}
+
+impl From<String> for ResourceBody {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for ResourceBody {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<Vec<u8>> for ResourceBody {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Blob(bytes)
     }
 }
 

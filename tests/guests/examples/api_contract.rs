@@ -1,10 +1,23 @@
 //! The plugin of the contract suite (`tests/contract`) in Rust. The versions in other languages are
 //! beside the suite and have the same tools, word for word.
 
+use toolbay_sdk::context::Audience;
+use toolbay_sdk::invoke::{self, Invocation};
 use toolbay_sdk::kv::{self, Scope};
+use toolbay_sdk::log::Level;
 use toolbay_sdk::prelude::*;
 use toolbay_sdk::process::Command;
-use toolbay_sdk::{config, context, files, http, log, secrets};
+use toolbay_sdk::types::{BlockAnnotations, BlockBody, ErrorCode, ResourceLink, Role};
+use toolbay_sdk::{attachments, config, context, files, http, log, secrets};
+
+/// The settings of the operator.
+#[data]
+pub struct Settings {
+    /// Said first.
+    greeting: Option<String>,
+}
+
+const BYTES: [u8; 3] = [1, 2, 255];
 
 /// The sum of two numbers.
 #[data]
@@ -37,9 +50,79 @@ pub struct Location {
     zip: Option<i64>,
 }
 
+/// Tell each audience how far it is.
+#[tool]
+fn announce() {
+    context::progress_to(Audience::Internal, "for the log", 10.0);
+    context::progress("for the user", 50.0);
+    context::progress_to(Audience::Dashboard, "for the operator", None);
+}
+
+/// Store a text for the caller, and say what the turn has.
+#[tool(optional(attachments = ["read text/plain", "create text/plain"]))]
+fn attach(name: String, text: String) -> Result<String> {
+    let made = attachments::create(&name, "text/plain", &text)?;
+    let names: Vec<_> = attachments::all().into_iter().map(|one| one.name).collect();
+    Ok(format!("{} {} {}, {}", made.id, made.mime_type, made.size, names.join("+")))
+}
+
+/// Read a text of the caller.
+#[tool(optional(attachments = "read text/plain"))]
+fn attached(id: String) -> Result<String> {
+    Ok(String::from_utf8_lossy(&attachments::read(&id)?).into_owned())
+}
+
+/// Return a block of each kind.
+#[tool]
+fn blocks() -> Result<Output> {
+    let for_user = BlockAnnotations { audience: vec![Role::User], priority: Some(0.5), last_modified: None };
+    let for_both = BlockAnnotations {
+        audience: vec![Role::User, Role::Assistant],
+        priority: None,
+        last_modified: Some("2026-01-02T03:04:05Z".to_owned()),
+    };
+    let link = ResourceLink {
+        uri: "https://a.example/x".to_owned(),
+        name: "x".to_owned(),
+        title: Some("X".to_owned()),
+        description: Some("It.".to_owned()),
+        mime_type: Some("text/html".to_owned()),
+        size: Some(7),
+    };
+    let output = Output::new("text").text("more").annotate(for_user)?.image(BYTES.into(), "image/png");
+    let output = output.audio(BYTES.into(), "audio/wav").annotate(for_both)?.block(BlockBody::Link(link));
+    Ok(output.embedded("note://1", "größer", Some("text/plain")).embedded("note://2", BYTES.to_vec(), None))
+}
+
+/// Call other tools.
+#[tool(optional(invoke = ["contract__echo", "contract__refuse"]))]
+fn delegate(tool: String, text: String) -> Result<String> {
+    let names: Vec<_> = invoke::tools().into_iter().map(|callable| callable.name).collect();
+    let refused = json!({"code": "stale-write", "message": text, "subject": "a", "cost": 1});
+    let answers = invoke::call_all([
+        Invocation::new(tool, json!({"text": text})),
+        Invocation::new("contract__refuse", refused),
+        Invocation::new("contract__add", json!({"a": 1})),
+    ])?;
+    let said = answers.into_iter().map(|answer| match answer {
+        Ok(invoked) => invoked.value,
+        Err(error) => format!("{} {}", code_of(error.code()), error.message()),
+    });
+    Ok(format!("{}: {}", names.join("+"), said.collect::<Vec<_>>().join(", ")))
+}
+
+fn code_of(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::InputInvalid => "input-invalid",
+        ErrorCode::NotAvailable => "not-available",
+        ErrorCode::ExecutionFailed => "execution-failed",
+        ErrorCode::StaleWrite => "stale-write",
+    }
+}
+
 /// Return a text as it is.
 #[tool(title = "Echo", toolset = "contract", tags = ["a", "b"], read_only, idempotent, closed_world,
-       max_result_chars = 50_000, timeout_ms = 20_000)]
+       max_result_chars = 50_000, timeout_ms = 20_000, meta = r#"{"example.org/hint": {"levels": [1, "zwei"]}}"#)]
 fn echo(
     /// The text.
     text: String,
@@ -96,6 +179,7 @@ fn refuse(
     code: Code,
     message: String,
     subject: Option<String>,
+    cost: Option<f64>,
 ) -> Result<String> {
     let error = match code {
         Code::InputInvalid => Error::input(message),
@@ -103,8 +187,12 @@ fn refuse(
         Code::ExecutionFailed => Error::failed(message),
         Code::StaleWrite => Error::stale(message),
     };
-    Err(match subject {
+    let error = match subject {
         Some(subject) => error.at(subject),
+        None => error,
+    };
+    Err(match cost {
+        Some(cost) => error.cost_usd(cost),
         None => error,
     })
 }
@@ -124,7 +212,7 @@ fn nothing() {}
 fn rich() -> Result<Output> {
     Output::new("text")
         .structured(&json!([1, "zwei"]))?
-        .image(vec![1, 2, 255], "image/png")
+        .image(BYTES.into(), "image/png")
         .link("https://a.example/x", "x")
         .cost_usd(0.25)
         .meta(&json!({"a": 1}))
@@ -137,6 +225,16 @@ fn steps(count: i64) -> String {
         context::progress(&format!("step {step} of {count}"), 100.0 * step as f32 / count as f32);
     }
     "done".to_owned()
+}
+
+/// Annotate a block that there is not.
+#[tool]
+fn unannotated() -> Result<Output> {
+    Output::new("text").annotate(BlockAnnotations {
+        audience: vec![],
+        priority: Some(1.0),
+        last_modified: None,
+    })
 }
 
 /// Wait until the caller gives up.
@@ -184,7 +282,8 @@ fn setting(key: String) -> Result<String> {
 /// Write a line for the operator.
 #[tool]
 fn note(text: String) {
-    log::info(text);
+    let letters = text.chars().count().to_string();
+    log::write(Level::Warn, text, &[("kind", "note"), ("letters", &letters)]);
 }
 
 /// Read a file.
@@ -273,9 +372,11 @@ fn first_line(input: &ToolResult, _ctx: &ReduceContext) -> Option<ToolResult> {
 }
 
 plugin! {
-    tools: [add, count, crash, echo, facts, fetch, hog, kinds, lines, list, note, nothing, read, refuse, remember,
-            rich, run, secret, setting, sometimes, spin, steps, wait, write],
+    tools: [add, announce, attach, attached, blocks, count, crash, delegate, echo, facts, fetch, hog, kinds, lines, list, note,
+            nothing, read, refuse, remember, rich, run, secret, setting, sometimes, spin, steps, unannotated, wait, write],
     reducers: [first_line],
     available: available,
+    config: Settings,
+    offers: "../contract/plugin/offers.json",
     reusable: true,
 }

@@ -2,7 +2,6 @@
 //! content, prompts, resources and templates. It uses the SDK, as plugins do.
 
 use toolbay_sdk::prelude::*;
-use toolbay_sdk::types::{Blob, BlockBody, EmbeddedResource, ResourceBody};
 use toolbay_sdk::{context, data};
 
 /// One red pixel.
@@ -25,33 +24,22 @@ fn test_image_content() -> Output {
 /// Returns a sound.
 #[tool(read_only)]
 fn test_audio_content() -> Output {
-    Output::new("").block(BlockBody::Audio(Blob { data: SOUND.to_vec(), mime_type: "audio/wav".to_owned() }))
-}
-
-fn embedded(uri: &str, mime_type: &str, text: &str) -> BlockBody {
-    BlockBody::Embedded(EmbeddedResource {
-        uri: uri.to_owned(),
-        mime_type: Some(mime_type.to_owned()),
-        body: ResourceBody::Text(text.to_owned()),
-    })
+    Output::new("").audio(SOUND.to_vec(), "audio/wav")
 }
 
 /// Returns a resource.
 #[tool(read_only)]
 fn test_embedded_resource() -> Output {
     let text = "This is an embedded resource content.";
-    Output::new("").block(embedded("test://embedded-resource", "text/plain", text))
+    Output::new("").embedded("test://embedded-resource", text, Some("text/plain"))
 }
 
 /// Returns a text, a picture and a resource.
 #[tool(read_only)]
 fn test_multiple_content_types() -> Output {
     let text = r#"{"test":"data","value":123}"#;
-    Output::new("Multiple content types test:").image(PICTURE.to_vec(), "image/png").block(embedded(
-        "test://mixed-content-resource",
-        "application/json",
-        text,
-    ))
+    let output = Output::new("Multiple content types test:").image(PICTURE.to_vec(), "image/png");
+    output.embedded("test://mixed-content-resource", text, Some("application/json"))
 }
 
 /// Says how far it is.

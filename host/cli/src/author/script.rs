@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use toolbay::PluginId;
 
+use super::offers;
 use super::project::{BuiltComponent, Project};
 use super::template::TemplateFile;
 use crate::{host_failure, output};
@@ -24,7 +25,12 @@ pub(super) fn build(
 ) -> Result<Option<BuiltComponent>> {
     let file = project.folder.join("target").join(format!("{id}.wasm"));
     command.arg("-o").arg(&file);
-    Ok(run(project, command)?.then_some(BuiltComponent { id, file }))
+    if !run(project, command)? {
+        return Ok(None);
+    }
+    let component = BuiltComponent { id, file };
+    offers::embed(project, &component)?;
+    Ok(Some(component))
 }
 
 /// Runs a program in the project's folder with its output on stderr. Returns whether it succeeded.

@@ -1,13 +1,15 @@
-// The plugin that the contract suite is run against, in JavaScript. `api_contract.rs` is what it is compared with.
+// The plugin that the contract suite is run against, in TypeScript. Without its types it is also the plugin in JavaScript.
+// `api_contract.rs` is what it is compared with.
 
 import {
-  config, context, failed, files, http, inputError, kv, log, notAvailable, Output, plugin, process, reducer, secrets, stale,
-  tool,
+  attachments, config, context, failed, files, http, inputError, invoke, kv, log, notAvailable, Output, plugin, process,
+  reducer, secrets, stale, tool, ToolError, type Schema,
 } from '@toolbay/sdk';
 
-const text = (description) => (description ? { type: 'string', description } : { type: 'string' });
-const integer = { type: 'integer' };
-const optional = (schema) => ({ ...schema, type: [schema.type, 'null'], optional: true });
+const text = (description?: string) => (description ? { type: 'string', description } : { type: 'string' }) as { type: 'string' };
+const integer = { type: 'integer' } as const;
+const optional = (schema: Schema) => ({ ...schema, type: [schema.type as string, 'null'], optional: true }) as const;
+const BYTES = Uint8Array.of(1, 2, 255);
 
 const tools = [
   tool({
@@ -29,6 +31,43 @@ const tools = [
     },
   }),
   tool({
+    name: 'announce',
+    description: 'Tell each audience how far it is.',
+    run() {
+      context.progress('for the log', 10, 'internal');
+      context.progress('for the user', 50);
+      context.progress('for the operator', null, 'dashboard');
+    },
+  }),
+  tool({
+    name: 'attach',
+    description: 'Store a text for the caller, and say what the turn has.',
+    needs: { attachments: ['read text/plain', 'create text/plain'], optional: true },
+    input: { name: text(), text: text() },
+    run({ name, text }) {
+      const { id, mimeType, size } = attachments.create(name, 'text/plain', text);
+      return `${id} ${mimeType} ${size}, ${attachments.all().map(({ name }) => name).join('+')}`;
+    },
+  }),
+  tool({
+    name: 'attached',
+    description: 'Read a text of the caller.',
+    needs: { attachments: 'read text/plain', optional: true },
+    input: { id: text() },
+    run: ({ id }) => attachments.readText(id),
+  }),
+  tool({
+    name: 'blocks',
+    description: 'Return a block of each kind.',
+    run: () => new Output('text')
+      .text('more').annotate({ audience: ['user'], priority: 0.5 })
+      .image(BYTES, 'image/png')
+      .audio(BYTES, 'audio/wav').annotate({ audience: ['user', 'assistant'], lastModified: '2026-01-02T03:04:05Z' })
+      .link('https://a.example/x', 'x', { title: 'X', description: 'It.', mimeType: 'text/html', size: 7 })
+      .embedded('note://1', 'größer', 'text/plain')
+      .embedded('note://2', BYTES),
+  }),
+  tool({
     name: 'count',
     description: 'Count up.',
     needs: { kv: 'plugin', optional: true },
@@ -44,11 +83,25 @@ const tools = [
     },
   }),
   tool({
+    name: 'delegate',
+    description: 'Call other tools.',
+    needs: { invoke: ['contract__echo', 'contract__refuse'], optional: true },
+    input: { tool: text(), text: text() },
+    run({ tool, text }) {
+      const names = invoke.tools().map(({ name }) => name).join('+');
+      const answers = invoke.callAll([
+        [tool, { text }], ['contract__refuse', { code: 'stale-write', message: text, subject: 'a', cost: 1 }], ['contract__add', { a: 1 }],
+      ]);
+      const said = answers.map((answer) => (answer instanceof ToolError ? `${answer.code} ${answer.message}` : answer.value));
+      return `${names}: ${said.join(', ')}`;
+    },
+  }),
+  tool({
     name: 'echo',
     title: 'Echo',
     description: 'Return a text as it is.',
     toolset: 'contract', tags: ['a', 'b'], readOnly: true, idempotent: true, closedWorld: true,
-    maxResultChars: 50_000, timeoutMs: 20_000,
+    maxResultChars: 50_000, timeoutMs: 20_000, meta: { 'example.org/hint': { levels: [1, 'zwei'] } },
     input: { text: text('The text.') },
     run: ({ text }) => text,
   }),
@@ -75,7 +128,7 @@ const tools = [
     name: 'hog',
     description: 'Take memory for ever.',
     run() {
-      const all = [];
+      const all: Uint8Array[] = [];
       for (;;) all.push(new Uint8Array(1 << 20).fill(1));
     },
   }),
@@ -118,7 +171,7 @@ const tools = [
     description: 'Write a line for the operator.',
     input: { text: text() },
     run({ text }) {
-      log.info(text);
+      log.warn(text, { kind: 'note', letters: text.length });
     },
   }),
   tool({ name: 'nothing', description: 'Return nothing.', run() {} }),
@@ -136,10 +189,11 @@ const tools = [
       code: { ...text('How.'), enum: ['input-invalid', 'not-available', 'execution-failed', 'stale-write'] },
       message: text(),
       subject: optional(text()),
+      cost: optional({ type: 'number' }),
     },
-    run({ code, message, subject }) {
+    run({ code, message, subject, cost }) {
       const say = { 'input-invalid': inputError, 'not-available': notAvailable, 'execution-failed': failed, 'stale-write': stale };
-      throw say[code](message, subject);
+      throw say[code as keyof typeof say](message, subject, { costUsd: cost });
     },
   }),
   tool({
@@ -201,6 +255,11 @@ const tools = [
     },
   }),
   tool({
+    name: 'unannotated',
+    description: 'Annotate a block that there is not.',
+    run: () => new Output('text').annotate({ priority: 1 }),
+  }),
+  tool({
     name: 'wait',
     description: 'Wait until the caller gives up.',
     run() {
@@ -221,6 +280,7 @@ const firstLine = reducer({
   tool: 'lines',
   description: 'Keeps the first line.',
   reduce(result) {
+    if (result instanceof ToolError) return null;
     const [first, ...rest] = result.value.split('\n');
     return rest.length > 0 ? `${first}…` : null;
   },

@@ -11,6 +11,44 @@ static tb_result add(tb_json args) {
   return tb_structured(tb_format("{\"sum\":%l}", sum));
 }
 
+static tb_result announce(tb_json args) {
+  (void)args;
+  tb_progress_to(TB_FOR_LOG, 10, "for the log");
+  tb_progress(50, "for the user");
+  tb_progress_to(TB_FOR_DASHBOARD, -1, "for the operator");
+  return tb_text("");
+}
+
+static tb_result attach(tb_json args) {
+  tb_attachment made, *all;
+  tb_bytes text = tb_bytes_of(tb_get_str(args, "text", ""));
+  if (!tb_attachment_create(tb_get_str(args, "name", ""), TB_STR("text/plain"), text, &made)) return tb_host_error();
+  tb_buffer names = {0};
+  size_t number = tb_attachments(&all);
+  for (size_t at = 0; at < number; at++) tb_put(&names, at ? "+%v" : "%v", all[at].name);
+  return tb_text("%v %v %l, %v", made.id, made.mime_type, (int64_t)made.size, tb_done(&names));
+}
+
+static tb_result attached(tb_json args) {
+  tb_bytes text;
+  if (!tb_attachment_read(tb_get_str(args, "id", ""), &text)) return tb_host_error();
+  return tb_text("%v", tb_utf8(text));
+}
+
+static const uint8_t BYTES[] = {1, 2, 255};
+
+static tb_result blocks(tb_json args) {
+  (void)args;
+  tb_bytes bytes = {BYTES, sizeof BYTES};
+  tb_result made = tb_with_text(tb_text("text"), TB_STR("more"));
+  made = tb_with_annotations(made, (tb_annotations){.user = true, .priority = 0.5f});
+  made = tb_with_audio(tb_with_image(made, bytes, "image/png"), bytes, "audio/wav");
+  made = tb_with_annotations(made, (tb_annotations){.user = true, .assistant = true, .last_modified = "2026-01-02T03:04:05Z"});
+  made = tb_with_link(made, (tb_link){"https://a.example/x", "x", "X", "It.", "text/html", 7});
+  made = tb_with_embedded_text(made, "note://1", "text/plain", TB_STR("größer"));
+  return tb_with_embedded(made, "note://2", NULL, bytes);
+}
+
 static tb_result count(tb_json args) {
   int64_t sum;
   if (!tb_kv_increment(TB_OF_PLUGIN, tb_get_str(args, "key", ""), tb_get_int(args, "by", 0), &sum)) return tb_host_error();
@@ -18,6 +56,25 @@ static tb_result count(tb_json args) {
 }
 
 static tb_result crash(tb_json args) { return tb_failed(NULL, "%v", tb_get_str(args, "message", "")); }
+
+static tb_result delegate(tb_json args) {
+  tb_str text = tb_get_str(args, "text", "");
+  const tb_invocation calls[] = {
+    {tb_get_str(args, "tool", ""), tb_format("{\"text\":%q}", text)},
+    {TB_STR("contract__refuse"), tb_format("{\"code\":\"stale-write\",\"message\":%q,\"subject\":\"a\",\"cost\":1}", text)},
+    {TB_STR("contract__add"), TB_STR("{\"a\":1}")},
+  };
+  tb_callable *callables;
+  tb_invoked *results;
+  size_t number = tb_callables(&callables);
+  if (!tb_invoke(calls, TB_COUNT(calls), &results)) return tb_host_error();
+  tb_buffer all = {0};
+  for (size_t at = 0; at < number; at++) tb_put(&all, at ? "+%v" : "%v", callables[at].name);
+  for (size_t at = 0; at < TB_COUNT(calls); at++)
+    tb_put(&all, at ? ", %s%s%v" : ": %s%s%v", results[at].error_code, results[at].error_code ? " " : "", results[at].value);
+  return tb_text("%v", tb_done(&all));
+}
+
 static tb_result echo(tb_json args) { return tb_text("%v", tb_get_str(args, "text", "")); }
 static tb_result nothing(tb_json args) { return (void)args, tb_text(""); }
 static tb_result sometimes(tb_json args) { return (void)args, tb_text("here"); }
@@ -71,7 +128,9 @@ static tb_result list(tb_json args) {
 }
 
 static tb_result note(tb_json args) {
-  tb_log(TB_INFO, "%v", tb_get_str(args, "text", ""));
+  tb_str text = tb_get_str(args, "text", "");
+  tb_pair fields[] = {{TB_STR("kind"), TB_STR("note")}, {TB_STR("letters"), tb_format("%u", text.len)}};
+  tb_log_with(TB_WARN, fields, TB_COUNT(fields), "%v", text);
   return tb_text("");
 }
 
@@ -85,10 +144,12 @@ static tb_result refuse(tb_json args) {
   tb_str code = tb_get_str(args, "code", ""), message = tb_get_str(args, "message", "");
   tb_str text = tb_get_str(args, "subject", NULL);
   const char *subject = text.data ? tb_format("%v%c", text, 0).data : NULL;
-  return tb_equal(code, "input-invalid") ? tb_input_error(subject, "%v", message)
+  tb_result error = tb_equal(code, "input-invalid") ? tb_input_error(subject, "%v", message)
     : tb_equal(code, "not-available") ? tb_not_available(subject, "%v", message)
     : tb_equal(code, "stale-write") ? tb_stale(subject, "%v", message)
     : tb_failed(subject, "%v", message);
+  double cost = tb_get_double(args, "cost", -1);
+  return cost < 0 ? error : tb_with_cost(error, cost);
 }
 
 static tb_result remember(tb_json args) {
@@ -108,10 +169,9 @@ static tb_result remember(tb_json args) {
 
 static tb_result rich(tb_json args) {
   (void)args;
-  static const uint8_t IMAGE[] = {1, 2, 255};
   tb_result made = tb_rendered(TB_STR("text"), TB_STR("[1,\"zwei\"]"));
-  made = tb_with_image(made, (tb_bytes){IMAGE, sizeof IMAGE}, "image/png");
-  made = tb_with_link(made, "https://a.example/x", "x");
+  made = tb_with_image(made, (tb_bytes){BYTES, sizeof BYTES}, "image/png");
+  made = tb_with_link(made, (tb_link){.uri = "https://a.example/x", .name = "x"});
   return tb_with_meta(tb_with_cost(made, 0.25), TB_STR("{\"a\":1}"));
 }
 
@@ -153,6 +213,11 @@ static tb_result steps(tb_json args) {
   return tb_text("done");
 }
 
+static tb_result unannotated(tb_json args) {
+  (void)args;
+  return tb_with_annotations(tb_text("text"), (tb_annotations){.priority = 1});
+}
+
 static tb_result wait(tb_json args) {
   (void)args;
   tb_progress(-1, "waiting");
@@ -173,12 +238,24 @@ static const tb_tool tools[] = {
      "b": {"type": "integer", "description": "The second.", "default": 1}}, "required": ["a"]),
    .output = TB_JSON({"type": "object", "description": "The sum of two numbers.",
      "properties": {"sum": {"type": "integer", "description": "It."}}, "required": ["sum"]})},
+  {.name = "announce", .description = "Tell each audience how far it is.", .run = announce},
+  {.name = "attach", .description = "Store a text for the caller, and say what the turn has.", .run = attach,
+   .needs = {{"attachments", "read text/plain", NULL, true}, {"attachments", "create text/plain", NULL, true}},
+   .input = OBJECT("properties": {"name": {"type": "string"}, "text": {"type": "string"}}, "required": ["name", "text"])},
+  {.name = "attached", .description = "Read a text of the caller.", .run = attached,
+   .needs = {{"attachments", "read text/plain", NULL, true}},
+   .input = OBJECT("properties": {"id": {"type": "string"}}, "required": ["id"])},
+  {.name = "blocks", .description = "Return a block of each kind.", .run = blocks},
   {.name = "count", .description = "Count up.", .run = count, .needs = {{"kv", "plugin", NULL, true}},
    .input = OBJECT("properties": {"key": {"type": "string"}, "by": {"type": "integer"}}, "required": ["key", "by"])},
   {.name = "crash", .description = "Fail as code of others fails.", .run = crash,
    .input = OBJECT("properties": {"message": {"type": "string"}}, "required": ["message"])},
+  {.name = "delegate", .description = "Call other tools.", .run = delegate,
+   .needs = {{"invoke", "contract__echo", NULL, true}, {"invoke", "contract__refuse", NULL, true}},
+   .input = OBJECT("properties": {"tool": {"type": "string"}, "text": {"type": "string"}}, "required": ["tool", "text"])},
   {.name = "echo", .title = "Echo", .description = "Return a text as it is.", .toolset = "contract", .tags = {"a", "b"},
    .traits = TB_READ_ONLY | TB_IDEMPOTENT | TB_CLOSED_WORLD, .max_result_chars = 50000, .timeout_ms = 20000, .run = echo,
+   .meta = TB_JSON({"example.org/hint": {"levels": [1, "zwei"]}}),
    .input = OBJECT("properties": {"text": {"type": "string", "description": "The text."}}, "required": ["text"])},
   {.name = "facts", .description = "Say where the call is.", .run = facts},
   {.name = "fetch", .description = "Fetch a page.", .run = fetch, .needs = {{"net", "http://*", NULL, true}, {"net", "http://127.0.0.1:1", NULL, true}},
@@ -207,7 +284,7 @@ static const tb_tool tools[] = {
   {.name = "refuse", .description = "Say no.", .run = refuse,
    .input = OBJECT("properties": {"code": {"type": "string", "description": "How.",
      "enum": ["input-invalid", "not-available", "execution-failed", "stale-write"]}, "message": {"type": "string"},
-     "subject": {"type": ["string", "null"]}}, "required": ["code", "message"])},
+     "subject": {"type": ["string", "null"]}, "cost": {"type": ["number", "null"]}}, "required": ["code", "message"])},
   {.name = "remember", .description = "Remember a text, and say what was there.", .run = remember,
    .needs = {{"kv", "tool", NULL, true}, {"kv", "plugin", NULL, true}},
    .input = OBJECT("properties": {"key": {"type": "string"}, "text": {"type": "string"}}, "required": ["key", "text"])},
@@ -223,6 +300,7 @@ static const tb_tool tools[] = {
   {.name = "spin", .description = "Compute for ever.", .run = spin},
   {.name = "steps", .description = "Report each step.", .run = steps,
    .input = OBJECT("properties": {"count": {"type": "integer"}}, "required": ["count"])},
+  {.name = "unannotated", .description = "Annotate a block that there is not.", .run = unannotated},
   {.name = "wait", .description = "Wait until the caller gives up.", .run = wait},
   {.name = "write", .description = "Write a file.", .run = write,
    .needs = {{"fs-read", "$workspace/**", NULL, false}, {"fs-write", "$workspace/**", NULL, false}},
@@ -245,4 +323,6 @@ static const char *check(tb_str tool) {
   return tb_equal(tool, "sometimes") && tb_config_keys(&keys) == 0 ? "it needs a setting" : NULL;
 }
 TB_AVAILABLE(check)
-TB_ABOUT(.name = "contract", .version = "0.1.0", .description = "What the contract suite is run against", .reusable = true)
+TB_ABOUT(.name = "contract", .version = "0.1.0", .description = "What the contract suite is run against", .reusable = true,
+         .config_schema = TB_JSON({"type": "object", "properties": {
+           "greeting": {"type": ["string", "null"], "description": "Said first."}}}))

@@ -5,7 +5,8 @@ from enum import Enum
 from typing import Annotated, Literal
 
 from toolbay import (
-    Arg, Output, ToolError, available, config, context, files, http, input_error, kv, log, process, reducer, secrets, tool,
+    Arg, Output, ToolError, attachments, available, config, context, files, http, input_error, invoke, kv, log, process, reducer, secrets,
+    tool,
 )
 from toolbay.errors import CODES
 
@@ -15,6 +16,9 @@ class Sum:
     """The sum of two numbers."""
 
     sum: Annotated[int, "It."]
+
+
+BYTES = b"\x01\x02\xff"
 
 
 class Mode(Enum):
@@ -38,6 +42,36 @@ def add(a: Annotated[int, "The first."], b: Annotated[int, "The second."] = 1) -
     return Sum(a + b)
 
 
+@tool
+def announce() -> None:
+    """Tell each audience how far it is."""
+    context.progress("for the log", 10, "internal")
+    context.progress("for the user", 50)
+    context.progress("for the operator", audience="dashboard")
+
+
+@tool(needs={"attachments": ["read text/plain", "create text/plain"], "optional": True})
+def attach(name: str, text: str) -> str:
+    """Store a text for the caller, and say what the turn has."""
+    made = attachments.create(name, "text/plain", text)
+    return f"{made.id} {made.mime_type} {made.size}, {'+'.join(one.name for one in attachments.all())}"
+
+
+@tool(needs={"attachments": "read text/plain", "optional": True})
+def attached(id: str) -> str:
+    """Read a text of the caller."""
+    return attachments.read(id).decode()
+
+
+@tool
+def blocks() -> Output:
+    """Return a block of each kind."""
+    output = Output("text").text("more").annotate(audience=["user"], priority=0.5).image(BYTES, "image/png")
+    output.audio(BYTES, "audio/wav").annotate(audience=["user", "assistant"], last_modified="2026-01-02T03:04:05Z")
+    output.link("https://a.example/x", "x", title="X", description="It.", mime_type="text/html", size=7)
+    return output.embedded("note://1", "größer", "text/plain").embedded("note://2", BYTES)
+
+
 @tool(needs={"kv": "plugin", "optional": True})
 def count(key: str, by: int) -> str:
     """Count up."""
@@ -50,8 +84,20 @@ def crash(message: str) -> str:
     raise RuntimeError(message)
 
 
+@tool(needs={"invoke": ["contract__echo", "contract__refuse"], "optional": True})
+def delegate(tool: str, text: str) -> str:
+    """Call other tools."""
+    names = "+".join(callable.name for callable in invoke.tools())
+    answers = invoke.call_all([
+        (tool, {"text": text}), ("contract__refuse", {"code": "stale-write", "message": text, "subject": "a", "cost": 1}),
+        ("contract__add", {"a": 1}),
+    ])
+    said = (f"{answer.code} {answer.message}" if isinstance(answer, ToolError) else answer.value for answer in answers)
+    return f"{names}: {', '.join(said)}"
+
+
 @tool(title="Echo", toolset="contract", tags=["a", "b"], read_only=True, idempotent=True, closed_world=True,
-      max_result_chars=50_000, timeout_ms=20_000)
+      max_result_chars=50_000, timeout_ms=20_000, meta={"example.org/hint": {"levels": [1, "zwei"]}})
 def echo(text: str) -> str:
     """Return a text as it is.
 
@@ -114,7 +160,7 @@ def list_folder(path: str) -> str:
 @tool
 def note(text: str) -> None:
     """Write a line for the operator."""
-    log.info(text)
+    log.warn(text, kind="note", letters=len(text))
 
 
 @tool
@@ -133,10 +179,11 @@ def refuse(
     code: Annotated[Literal["input-invalid", "not-available", "execution-failed", "stale-write"], "How."],
     message: str,
     subject: str | None = None,
+    cost: float | None = None,
 ) -> str:
     """Say no."""
     assert code in CODES
-    raise ToolError(code, message, subject)
+    raise ToolError(code, message, subject, cost_usd=cost)
 
 
 @tool(needs={"kv": ["tool", "plugin"], "optional": True})
@@ -151,7 +198,7 @@ def remember(key: str, text: str) -> str:
 @tool
 def rich() -> Output:
     """Return all that a result can have."""
-    output = Output("text").structured([1, "zwei"]).image(b"\x01\x02\xff", "image/png")
+    output = Output("text").structured([1, "zwei"]).image(BYTES, "image/png")
     return output.link("https://a.example/x", "x").cost(0.25).metadata({"a": 1})
 
 
@@ -199,6 +246,12 @@ def steps(count: int) -> str:
     for step in range(1, count + 1):
         context.progress(f"step {step} of {count}", 100 * step / count)
     return "done"
+
+
+@tool
+def unannotated() -> Output:
+    """Annotate a block that there is not."""
+    return Output("text").annotate(priority=1)
 
 
 @tool
