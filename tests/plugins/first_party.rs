@@ -48,6 +48,47 @@ async fn files_keep_to_their_grants_and_guard_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_patch_changes_only_what_its_session_has_seen() {
+    let policy = "[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace\"]";
+    let host = TestHost::new(&[("files", guest_artifacts::PLUGIN_FILES)], policy).await;
+    let file = host.root().join("notes.txt");
+    std::fs::write(&file, "alpha\nbeta\n").unwrap();
+    let call = async |tool: &str, args: serde_json::Value| {
+        let turn = TurnContext { session: Session::with_name("1").into(), ..TurnContext::default() };
+        host.call_in(&format!("files__{tool}"), &args.to_string(), turn).await
+    };
+    let read = structured(&call("read_file", json!({"path": "notes.txt"})).await);
+    std::fs::write(&file, "alpha\nbeta\ngamma\n").unwrap();
+
+    // The patch matches, and the refused call reads the file: neither lets the session overwrite what it has not seen.
+    let patch = json!({"path": "notes.txt", "patch": "@@ -2 +2 @@\n-beta\n+BETA\n"});
+    let mut expecting = patch.clone();
+    expecting["expected_version"] = read["version"].clone();
+    for (tool, args) in [
+        ("patch_file", &patch),
+        ("patch_file", &expecting),
+        ("patch_file", &patch),
+        ("write_file", &json!({"path": "notes.txt", "content": "mine"})),
+    ] {
+        assert_eq!(refusal(&call(tool, args.clone()).await).code, ErrorCode::StaleWrite, "{tool} {args}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "alpha\nbeta\ngamma\n");
+
+    let read = structured(&call("read_file", json!({"path": "notes.txt"})).await);
+    expecting["expected_version"] = read["version"].clone();
+    let done = structured(&call("patch_file", expecting).await);
+    assert_eq!(done["hunks"], json!([{"line": 2, "offset": 0}]), "{done}");
+    // The session knows what it wrote.
+    let blocks = "<<<<<<< SEARCH\nBETA\n=======\nbeta\ndelta\n>>>>>>> REPLACE\n";
+    let done = structured(&call("patch_file", json!({"path": "notes.txt", "patch": blocks})).await);
+    assert_eq!((&done["added"], &done["removed"]), (&json!(2), &json!(1)), "{done}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "alpha\nbeta\ndelta\ngamma\n");
+    let failed = call("patch_file", json!({"path": "notes.txt", "patch": "@@\n-alpha\n@@\n-none\n"})).await;
+    assert_eq!(refusal(&failed).code, ErrorCode::InputInvalid);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "alpha\nbeta\ndelta\ngamma\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hash_hashes_text_and_granted_files() {
     let policy = "[plugins.hash.grant]\nfs_read = [\"$workspace\"]";
     let host = TestHost::new(&[("hash", guest_artifacts::PLUGIN_HASH)], policy).await;

@@ -1,10 +1,12 @@
-//! Tools for files: read, list, search, write.
+//! Tools for files: read, list, search, write, patch.
 //!
 //! The tools use the host's `files` interface, so that globs, the guard against blind overwrites and the audit apply;
 //! `std::fs` would bypass them. The declared `**` means everything that the operator grants.
 
 mod glob;
 pub mod list_dir;
+mod patch;
+pub mod patch_file;
 pub mod read_file;
 pub mod search_files;
 mod walk;
@@ -16,5 +18,6 @@ toolbay_sdk::plugin! {
         list_dir::list_dir,
         search_files::search_files,
         write_file::write_file,
+        patch_file::patch_file,
     ],
 }

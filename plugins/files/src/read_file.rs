@@ -17,7 +17,7 @@ pub struct FileText {
     pub path: String,
     /// The number of lines in the whole file.
     pub lines: usize,
-    /// Version of the file, for `expected_version` of `write_file`.
+    /// Version of the file, for `expected_version` of `write_file` and `patch_file`.
     pub version: String,
 }
 
@@ -59,7 +59,7 @@ pub fn read_file(
 }
 
 /// Returns the text of a file and its version.
-fn read_text(path: &str) -> Result<(String, String)> {
+pub(crate) fn read_text(path: &str) -> Result<(String, String)> {
     let mut bytes = Vec::new();
     let mut chunks = files::chunks(path, CHUNK_BYTES);
     for chunk in chunks.by_ref() {

@@ -37,7 +37,8 @@ pub fn chunks(path: &str, chunk_bytes: u64) -> Chunks<'_> {
 /// Writes a whole file atomically and returns its new metadata.
 ///
 /// With `expected_version`, the write fails as stale unless the file is at that version. Without, it fails if the file
-/// changed since this session last read it.
+/// changed since this session last read it. What a tool with `internal_reads` reads does not count as read by the
+/// session.
 pub fn write(path: &str, data: impl AsRef<[u8]>, expected_version: Option<&str>) -> Result<FileStat> {
     host::write(path, data.as_ref(), expected_version).map_err(|error| describe(path, error))
 }
@@ -60,6 +61,11 @@ pub fn make_dir(path: &str) -> Result<()> {
 /// Removes a file or an empty directory.
 pub fn remove(path: &str) -> Result<()> {
     host::remove(path).map_err(|error| describe(path, error))
+}
+
+/// Returns the error for a write to a file that changed since it was read.
+pub fn stale(path: &str) -> Error {
+    Error::stale(format!("`{path}` changed since it was read: read it again, then write")).at(path)
 }
 
 /// Returns the error for a file that is not UTF-8 text.
@@ -117,9 +123,7 @@ fn describe(path: &str, error: FileError) -> Error {
             Error::not_available(reason).at("denied")
         }
         FileError::NotFound => Error::failed(format!("`{path}` does not exist")).at("not-found"),
-        FileError::Stale => {
-            Error::stale(format!("`{path}` changed since it was read: read it again, then write")).at(path)
-        }
+        FileError::Stale => stale(path),
         FileError::TooLarge(bytes) => {
             Error::failed(format!("`{path}` is too large: {bytes} bytes")).at("too-large")
         }

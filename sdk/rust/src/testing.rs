@@ -298,6 +298,8 @@ impl fmt::Debug for FakeHost {
 ///
 /// Constraints of the schema beyond the types (ranges, lengths, patterns) are not checked here. The host checks them.
 pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
+    let internal_reads = T::SPEC.meta.is_some_and(|meta| meta.contains(r#""internal_reads":true"#));
+    with_fake(|fake| fake.files.internal_reads = internal_reads);
     (T::SPEC.call)(&json_text(&args))
 }
 

@@ -321,7 +321,7 @@ impl Loader {
                 problems.push(problem);
             });
             let (files, kept) = match opened {
-                Ok(files) => (files, None),
+                Ok(files) => (files.map(|files| files.with_internal_reads(internal_reads(def))), None),
                 Err(kept) => (None, Some(kept)),
             };
             if let (true, Some(files)) = (wants_folders, &files) {
@@ -460,6 +460,12 @@ fn tools_message(tools: &[ToolName], problem: &str) -> String {
     let noun = if tools.len() == 1 { "tool" } else { "tools" };
     format!("{noun} {}{more}: {problem}", names.join(", "))
 }
+/// Whether the caller of a tool does not see what the tool reads, as the tool's metadata says.
+fn internal_reads(def: &ToolDef) -> bool {
+    let meta = def.meta.as_ref().and_then(|meta| serde_json::from_str::<serde_json::Value>(meta.get()).ok());
+    meta.is_some_and(|meta| meta.get("internal_reads") == Some(&true.into()))
+}
+
 
 /// The capability kinds that a plain component's tool needs and is not granted. No interface reports them to the tool.
 fn unmet_capabilities(granted: &ResolvedGrants) -> impl Iterator<Item = String> {

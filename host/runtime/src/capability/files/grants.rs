@@ -468,6 +468,11 @@ impl FileGrants {
         }))
     }
 
+    /// The grants of a tool whose caller does not see what it reads.
+    pub(crate) fn with_internal_reads(self, internal_reads: bool) -> Self {
+        Self { read_tracker: self.read_tracker.with_internal_reads(internal_reads), ..self }
+    }
+
     /// The same grants for one call, with its limits and its session, for the stale-write guard.
     pub(crate) fn for_call(
         &self,
@@ -477,7 +482,8 @@ impl FileGrants {
     ) -> Self {
         Self {
             path_grants: Arc::clone(&self.path_grants),
-            read_tracker: ReadTracker::new(log, session),
+            read_tracker: ReadTracker::new(log, session)
+                .with_internal_reads(self.read_tracker.internal_reads),
             usage: Arc::new(FileUsage::new(&self.path_grants.plugin, limits)),
         }
     }

@@ -197,7 +197,7 @@ impl FileOperation {
 
     fn record_read(&self, at: &Path, stat: &Stat, data: Vec<u8>) -> FileData {
         let stat = to_file_stat(stat);
-        self.read_tracker.record(&self.real_path(at), Some(&stat.version));
+        self.read_tracker.record_read(&self.real_path(at), &stat.version);
         FileData { data, stat }
     }
 
@@ -323,7 +323,7 @@ impl FileOperation {
                 _ => AtFlags::empty(),
             };
             rustix::fs::unlinkat(&folder, name, flags)?;
-            self.read_tracker.record(&real, None);
+            self.read_tracker.record_write(&real, None);
             Ok(())
         })
     }
@@ -361,7 +361,7 @@ impl FileOperation {
                 self.usage.count_entry().map_err(FileError::Denied)?;
             }
             let stat = to_file_stat(&replace(folder.as_fd(), name, data, old.as_ref())?);
-            self.read_tracker.record(&real, Some(&stat.version));
+            self.read_tracker.record_write(&real, Some(&stat.version));
             Ok(stat)
         })
     }

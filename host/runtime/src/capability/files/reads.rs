@@ -72,30 +72,52 @@ pub(crate) struct ReadTracker {
     /// `None`: a call without a session remembers only its own reads.
     session: Option<u64>,
     call_reads: Arc<Mutex<Versions>>,
+    /// Whether the caller does not see what the tool reads.
+    pub(super) internal_reads: bool,
 }
 
 impl ReadTracker {
     pub(crate) fn new(log: &Arc<ReadLog>, session: Option<&str>) -> Self {
         let session = session.map(|session| log.hash.hash_one(session));
-        Self { log: Arc::clone(log), session, call_reads: Arc::new(Mutex::new(RecentMap::new(MAX_FILES))) }
+        let call_reads = Arc::new(Mutex::new(RecentMap::new(MAX_FILES)));
+        Self { log: Arc::clone(log), session, call_reads, internal_reads: false }
+    }
+
+    /// The reads of a tool whose caller does not see what it reads.
+    pub(crate) fn with_internal_reads(self, internal_reads: bool) -> Self {
+        Self { internal_reads, ..self }
     }
 
     /// Whether `version` (`None`: the file does not exist) is the version read last, or the file was never read.
     pub(crate) fn is_fresh(&self, path: &Path, version: Option<&str>) -> bool {
         let key = self.log.hash.hash_one(path);
+        let version = self.version(version);
         let own = self.call_reads.lock().get(key).copied();
-        let seen = own.or_else(|| {
-            let sessions = self.log.sessions.lock();
-            sessions.get(self.session?)?.get(key).copied()
-        });
-        seen.is_none_or(|seen| seen == self.version(version))
+        if own.is_some_and(|own| own != version) {
+            return false;
+        }
+        if own.is_some() && !self.internal_reads {
+            return true;
+        }
+        let sessions = self.log.sessions.lock();
+        let seen = self.session.and_then(|session| sessions.get(session)?.get(key).copied());
+        seen.is_none_or(|seen| seen == version)
     }
 
-    /// Records a version; `None` records that the file does not exist.
-    pub(crate) fn record(&self, path: &Path, version: Option<&str>) {
+    /// Records the version that the tool read.
+    pub(crate) fn record_read(&self, path: &Path, version: &str) {
+        self.store(path, Some(version), !self.internal_reads);
+    }
+
+    /// Records the version that the tool wrote; `None` records that it removed the file.
+    pub(crate) fn record_write(&self, path: &Path, version: Option<&str>) {
+        self.store(path, version, true);
+    }
+
+    fn store(&self, path: &Path, version: Option<&str>, for_session: bool) {
         let (key, version) = (self.log.hash.hash_one(path), self.version(version));
         *self.call_reads.lock().touch(key, || version) = version;
-        if let Some(session) = self.session {
+        if let (true, Some(session)) = (for_session, self.session) {
             let mut sessions = self.log.sessions.lock();
             *sessions.touch(session, || RecentMap::new(MAX_FILES)).touch(key, || version) = version;
         }
@@ -119,13 +141,13 @@ mod tests {
     fn sessions_share_nothing() {
         let (_, reader) = readers();
         let path = Path::new("/x");
-        reader(Some("a")).record(path, Some("1"));
-        reader(None).record(path, Some("9"));
+        reader(Some("a")).record_read(path, "1");
+        reader(None).record_read(path, "9");
         assert!(!reader(Some("a")).is_fresh(path, Some("2")));
         assert!(!reader(Some("a")).is_fresh(path, None), "the file was removed");
         assert!(reader(Some("a")).is_fresh(path, Some("1")));
         assert!(reader(Some("b")).is_fresh(path, Some("2")) && reader(None).is_fresh(path, Some("2")));
-        reader(Some("a")).record(path, None);
+        reader(Some("a")).record_write(path, None);
         assert!(!reader(Some("a")).is_fresh(path, Some("1")), "another writer created it again");
     }
 
@@ -134,11 +156,30 @@ mod tests {
         let (_, reader) = readers();
         let path = Path::new("/x");
         let (one, two) = (reader(Some("a")), reader(Some("a")));
-        one.record(path, Some("1"));
-        two.record(path, Some("1"));
-        two.record(path, Some("2"));
+        one.record_read(path, "1");
+        two.record_read(path, "1");
+        two.record_read(path, "2");
         assert!(!one.is_fresh(path, Some("2")), "the other call wrote in between");
         assert!(two.is_fresh(path, Some("2")) && reader(Some("a")).is_fresh(path, Some("2")));
+    }
+
+    #[test]
+    fn an_internal_read_does_not_make_the_session_know_a_version() {
+        let (_, reader) = readers();
+        let path = Path::new("/x");
+        reader(Some("a")).record_read(path, "1");
+        let patch = reader(Some("a")).with_internal_reads(true);
+        patch.record_read(path, "2");
+        assert!(!patch.is_fresh(path, Some("2")), "the session has seen 1 only");
+        assert!(!reader(Some("a")).is_fresh(path, Some("2")));
+        let patch = reader(Some("a")).with_internal_reads(true);
+        patch.record_read(path, "1");
+        assert!(patch.is_fresh(path, Some("1")) && !patch.is_fresh(path, Some("2")));
+        patch.record_write(path, Some("2"));
+        assert!(patch.is_fresh(path, Some("2")) && reader(Some("a")).is_fresh(path, Some("2")));
+        let unseen = reader(Some("b")).with_internal_reads(true);
+        unseen.record_read(path, "2");
+        assert!(unseen.is_fresh(path, Some("2")) && !unseen.is_fresh(path, Some("3")));
     }
 
     #[test]
@@ -146,9 +187,9 @@ mod tests {
         let (log, reader) = readers();
         let flood = reader(Some("flood"));
         let quiet = reader(Some("quiet"));
-        quiet.record(Path::new("/kept"), Some("1"));
+        quiet.record_read(Path::new("/kept"), "1");
         for n in 0..3 * MAX_FILES {
-            flood.record(Path::new(&format!("/{n}")), Some("2"));
+            flood.record_read(Path::new(&format!("/{n}")), "2");
         }
         assert!(
             !reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")),
@@ -161,7 +202,7 @@ mod tests {
         };
         assert!(count(&log).1 <= MAX_FILES);
         for n in 0..3 * MAX_SESSIONS {
-            reader(Some(&n.to_string())).record(Path::new("/x"), Some("1"));
+            reader(Some(&n.to_string())).record_read(Path::new("/x"), "1");
         }
         assert!(count(&log).0 <= MAX_SESSIONS);
         assert!(reader(Some("quiet")).is_fresh(Path::new("/kept"), Some("3")), "the oldest are forgotten");
