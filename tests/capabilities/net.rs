@@ -300,6 +300,40 @@ async fn every_hop_of_a_redirect_is_judged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_exclusion_wins_over_wildcards_and_after_redirects() {
+    let server = LoopbackServer::new(|seen| match seen.path() {
+        "/vault" => redirect(302, "http://VAULT.corp.example.:8080/"),
+        "/below" => redirect(302, "http://a.b.internal.example/"),
+        _ => response(200, "", "here"),
+    })
+    .await;
+    let net = json!([server.url(""), "http://*:*", "!vault.corp.example", "!*.internal.example"]);
+    let host = host(&format!("net = {net}\nnet_private = [\"127.0.0.1\"]")).await;
+    assert_eq!(fetch(&host, json!({ "url": server.url("/") })).await["body"], "here");
+    for (url, line, excluded) in [
+        ("http://vault.corp.example/".to_owned(), "!vault.corp.example", "GET http://vault.corp.example"),
+        (server.url("/vault"), "!vault.corp.example", "GET http://vault.corp.example:8080"),
+        (server.url("/below"), "!*.internal.example", "GET http://a.b.internal.example"),
+    ] {
+        let delivered = host.call("net__fetch", json!({ "url": url })).await;
+        let said = integration_tests::structured(&delivered);
+        assert!(kind(&said) == "denied" && message(&said).contains("not granted"), "{url}: {said}");
+        let hint = format!("`{line}` in `net` of [plugins.net.grant] excludes `{excluded}`");
+        assert!(integration_tests::hints(&delivered).contains(&hint), "{delivered:?}");
+    }
+
+    // An excluded address is not reached by a name either.
+    let url = format!("http://localhost:{}/", server.port());
+    let net =
+        format!("net = [\"http://localhost:*\", \"!0x7f.1\"]\nnet_private = [\"127.0.0.0/8\", \"::1\"]");
+    let named = self::host(&net).await;
+    let delivered = named.call("net__fetch", json!({ "url": url })).await;
+    assert_eq!(kind(&integration_tests::structured(&delivered)), "denied", "{delivered:?}");
+    assert!(integration_tests::hints(&delivered).contains("`!127.0.0.1` in `net`"), "{delivered:?}");
+    assert_eq!(server.seen().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_changes_the_method_as_browsers_do() {
     let server = LoopbackServer::new(|seen| match seen.path().split_once("to/") {
         Some((_, status)) => redirect(status.parse().unwrap(), "/end"),

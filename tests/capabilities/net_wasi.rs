@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(25);
 
 async fn http(server: &LoopbackServer, more: &str) -> TestHost {
     let policy = format!(
-        "[plugins.w.grant]\nnet = [\"GET,POST {}\"]\nnet_private = [\"127.0.0.1\"]\n{more}",
+        "[plugins.w.grant]\nnet = [\"GET,POST {}\", \"http://*.example:*\", \"!vault.example\"]\nnet_private = [\"127.0.0.1\"]\n{more}",
         server.url("")
     );
     TestHost::new(&[("w", guest_artifacts::CAP_WASI_HTTP)], &policy).await
@@ -47,6 +47,8 @@ async fn wasi_http_obeys_the_policy() {
         (json!({ "authority": "10.0.0.1" }), "HttpRequestDenied"),
         (json!({ "authority": format!("localhost:{port}") }), "HttpRequestDenied"),
         (json!({ "authority": "169.254.169.254" }), "HttpRequestDenied"),
+        (json!({ "authority": "vault.example" }), "HttpRequestDenied"),
+        (json!({ "authority": "VAULT.example.:8080" }), "HttpRequestDenied"),
         (json!({ "scheme": "file" }), "HttpProtocolError"),
         (json!({ "method": "CONNECT" }), "InternalError"),
         (json!({ "authority": format!("a:b@127.0.0.1:{port}") }), ""),
@@ -261,6 +263,25 @@ async fn raw_connections_reach_only_granted_addresses() {
         (json!([format!("tcp://localhost:{port}")]), "tcp", at("localhost", port), true),
         (json!([format!("tcp://localhost:{port}")]), "tcp", at("localhost", other), false),
         (json!([format!("tcp://localhost:{port}")]), "tcp", at("127.0.0.1", port), false),
+        (json!([format!("tcp://localhost:{port}"), "!127.0.0.1"]), "tcp", at("localhost", port), false),
+        (
+            json!([format!("tcp://localhost:{port}"), "tcp://*:*", "!*.localhost"]),
+            "tcp",
+            at("localhost", port),
+            true,
+        ),
+        (
+            json!([format!("tcp://127.0.0.1:{port}"), "tcp://*:*", "!localhost"]),
+            "tcp",
+            at("localhost", port),
+            false,
+        ),
+        (
+            json!([format!("tcp://127.0.0.1:{port}"), "tcp://*:*", "!localhost"]),
+            "tcp",
+            at("127.0.0.1", port),
+            true,
+        ),
         (json!(["tcp://*:*", "udp://*:*"]), "tcp", at("127.0.0.1", port), false),
         (json!(["tcp://*:*", "udp://*:*"]), "tcp", at("localhost", port), false),
         (json!(["tcp://*:*", "udp://*:*"]), "udp", at("127.0.0.1", port), false),

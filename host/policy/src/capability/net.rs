@@ -11,21 +11,26 @@
 //! | `http://10.0.0.7:8080`, `https://[fd00::7]` | that address, if `net_private` includes it |
 //! | `https://api.example.com:*` | any port |
 //! | `tcp://db.example.com:5432`, `udp://…:53` | raw connections to that host and port |
+//! | `!vault.example.com`, `!*.internal.example.com`, `!203.0.113.7` | excludes these hosts from all lines of the list |
+//! | `https://* & !vault.example.com` | the same for one line |
 //!
 //! Hosts are compared in the canonical form of the WHATWG URL standard: lower case, punycode, every spelling of an
 //! IPv4 address (`0x7f.1`, `2130706433`) as that address. One trailing dot is dropped. [`address`] decides which
 //! addresses a name may resolve to.
 
 pub mod address;
+mod exclusion;
 mod path;
 
 use core::net::IpAddr;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use schemars::{Schema, json_schema};
 use url::Url;
 
-use crate::rule::GrantRule;
+use crate::rule::{self, GrantRule};
+pub use exclusion::excluded_address;
 use path::RequestPath;
 pub use path::{PathPattern, is_ambiguous};
 
@@ -44,6 +49,8 @@ pub struct NetRule {
     pub port: Option<u16>,
     /// The path pattern. `None` allows all paths.
     pub path: Option<PathPattern>,
+    /// Excluded hosts, for all methods, schemes, ports and paths.
+    pub except: BTreeSet<HostPattern>,
 }
 
 /// The protocol of a request or connection.
@@ -60,7 +67,7 @@ pub enum Scheme {
 }
 
 /// A set of hosts. Names are lower-case ASCII (IDNA) without a trailing dot; IPv6 addresses are in brackets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostPattern {
     /// Every host. In a policy, only at public addresses.
     Any,
@@ -152,6 +159,14 @@ impl HostPattern {
         }
     }
 
+    /// The address, if the pattern is one.
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Exact(name) => parse_host(name).ok()?.1,
+            Self::Any | Self::Subdomains(_) => None,
+        }
+    }
+
     fn matches(&self, host: &str) -> bool {
         match self {
             Self::Any => true,
@@ -219,6 +234,7 @@ fn is_token(text: &str) -> bool {
 
 impl NetRule {
     fn parse_line(text: &str) -> Result<Self, String> {
+        let (text, except) = exclusion::split_line(text)?;
         let (text, public) = match text.strip_suffix(PUBLIC_SUFFIX) {
             Some(rest) => (rest, true),
             None => (text, false),
@@ -265,7 +281,8 @@ impl NetRule {
         } else {
             AddressScope::IncludingPrivate
         };
-        Ok(Self { methods: before, scheme, host, addresses, port, path })
+        let rule = Self { methods: before, scheme, host, addresses, port, path, except: BTreeSet::new() };
+        rule.with_exclusions(&except).ok_or_else(|| "grants nothing: its exclusions cover it".to_owned())
     }
 
     /// Returns the addresses that this rule allows for a target. `None` if it does not match.
@@ -280,7 +297,7 @@ impl NetRule {
         if self.methods.as_ref().is_some_and(|methods| !method(methods)) {
             return Ok(None);
         }
-        if !self.host.matches(&target.host) {
+        if !self.host.matches(&target.host) || self.excludes_host(&target.host) {
             return Ok(None);
         }
         let Some(pattern) = &self.path else { return Ok(Some(self.addresses)) };
@@ -290,8 +307,17 @@ impl NetRule {
 }
 
 impl GrantRule for NetRule {
-    const PATTERN: &'static str =
-        r"^([^ ]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?$";
+    const PATTERN: &'static str = r"^(![^ !/]+|([^ ]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?( & ![^ !/]+)*)$";
+
+    fn list_schema() -> Schema {
+        // A list of exclusions alone grants nothing.
+        let grants = json_schema!({"contains": {"type": "string", "pattern": "^[^!]"}});
+        json_schema!({"type": "array", "items": Self::schema(), "anyOf": [{"maxItems": 0}, grants]})
+    }
+
+    fn parse_list(texts: &[String], workspace: &Path) -> Result<Vec<Self>, String> {
+        exclusion::parse_list(texts, |text| Self::parse(text, workspace))
+    }
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let shown = crate::text::one_line(text, 200);
@@ -302,7 +328,8 @@ impl GrantRule for NetRule {
     /// each may have.
     fn parse_declared(text: &str, workspace: &Path) -> Result<Self, String> {
         let declared = Self::parse(text, workspace)?;
-        let all = declared.host == HostPattern::Any && !text.ends_with(PUBLIC_SUFFIX);
+        let public = text.split(exclusion::AND).next().is_some_and(|rule| rule.ends_with(PUBLIC_SUFFIX));
+        let all = declared.host == HostPattern::Any && !public;
         Ok(if all { Self { addresses: AddressScope::IncludingPrivate, ..declared } } else { declared })
     }
 
@@ -327,10 +354,43 @@ impl GrantRule for NetRule {
             (Some(a), Some(b)) => Some(a.intersect(b)?),
         };
         let addresses = self.addresses.min(other.addresses);
-        Some(Self { methods, scheme: self.scheme, host, addresses, port, path })
+        let except = self.except.clone();
+        Self { methods, scheme: self.scheme, host, addresses, port, path, except }
+            .with_exclusions(&other.except)
+    }
+
+    fn grants(&self, declared: &Self) -> bool {
+        // An exclusion removes hosts from the declaration. Another line would not restore them.
+        rule::covers(&Self { except: BTreeSet::new(), ..self.clone() }, declared)
+    }
+
+    fn permits(&self, used: &Self) -> bool {
+        // Exclusions of other hosts do not matter.
+        self.grants(used) && used.clone().with_exclusions(&self.except).is_some()
+    }
+
+    fn show_list(rules: &[Self], _: &Path) -> Vec<String> {
+        exclusion::show_list(rules, Self::show_rule)
     }
 
     fn show(&self, _: &Path) -> String {
+        self.show_except(self.show_rule(), &BTreeSet::new())
+    }
+
+    fn proposed_line(&self, workspace: &Path) -> String {
+        // For a declaration of every host, reading at the default port is proposed first.
+        if self.host != HostPattern::Any || !self.scheme.is_http() {
+            return self.show(workspace);
+        }
+        let reads = || ["GET", "HEAD"].map(str::to_owned).into();
+        let methods = Some(self.methods.clone().unwrap_or_else(reads));
+        Self { methods, port: self.port.or(self.scheme.default_port()), ..self.clone() }.show(workspace)
+    }
+}
+
+impl NetRule {
+    /// Formats the rule without its exclusions.
+    fn show_rule(&self) -> String {
         let mut out = String::new();
         if let Some(methods) = &self.methods {
             out += &methods.iter().map(String::as_str).collect::<Vec<_>>().join(",");
@@ -349,16 +409,6 @@ impl GrantRule for NetRule {
             out += PUBLIC_SUFFIX;
         }
         out
-    }
-
-    fn proposed_line(&self, workspace: &Path) -> String {
-        // For a declaration of every host, reading at the default port is proposed first.
-        if self.host != HostPattern::Any || !self.scheme.is_http() {
-            return self.show(workspace);
-        }
-        let reads = || ["GET", "HEAD"].map(str::to_owned).into();
-        let methods = Some(self.methods.clone().unwrap_or_else(reads));
-        Self { methods, port: self.port.or(self.scheme.default_port()), ..self.clone() }.show(workspace)
     }
 }
 
@@ -481,7 +531,8 @@ pub fn match_rules(rules: &[NetRule], target: &NetTarget) -> Result<AddressScope
 pub fn lookup_scope(rules: &[NetRule], name: &str) -> Option<AddressScope> {
     let (name, _) = parse_host(name).ok()?;
     let raw = rules.iter().filter(|rule| !rule.scheme.is_http());
-    raw.filter(|rule| rule.host.matches(&name)).map(|rule| rule.addresses).max()
+    let matching = raw.filter(|rule| rule.host.matches(&name) && !rule.excludes_host(&name));
+    matching.map(|rule| rule.addresses).max()
 }
 
 /// A private network that connections may reach (`net_private`).

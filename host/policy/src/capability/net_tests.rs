@@ -42,6 +42,8 @@ fn a_rule_is_shown_in_its_canonical_form() {
         ("get https://*.x.org:*/a/* public", "GET https://*.x.org:*/a/* public"),
         ("tcp://x.org:1 public", "tcp://x.org:1 public"),
         ("https://* public", "https://*"),
+        ("https://* & !Vault.X.org. & !*.in.x.org", "https://* & !*.in.x.org & !vault.x.org"),
+        ("get https://*.x.org/a public & !0x7f.1", "GET https://*.x.org/a public & !127.0.0.1"),
         ("public https://x.org", "PUBLIC https://x.org"),
     ] {
         assert_eq!(rule(text).show(root()), shown, "{text}");
@@ -101,6 +103,19 @@ fn an_invalid_rule_is_refused() {
         "https://x public ",
         "https://xpublic/a b public",
         " public",
+        "!x.org",
+        "!x.org & https://*",
+        "https://* & x.org",
+        "https://* & https://x.org",
+        "https://* & !https://x.org",
+        "https://* & !x.org/a",
+        "https://* & !x.org:443",
+        "https://* & !*",
+        "https://* & !",
+        "https://* &!x.org",
+        "https://x.org & !x.org",
+        "https://a.x.org & !*.x.org",
+        "https://*.a.x.org & !*.x.org",
         "https://x\n",
         "GET  https://x",
         "https:/x",
@@ -161,6 +176,73 @@ fn a_request_is_matched_by_host_port_method_and_path() {
     assert!(matches!(ambiguous, Err(Some(_))), "{ambiguous:?}");
     let open = [rule("https://x.org/a/*"), rule("https://x.org")];
     assert_eq!(match_rules(&open, &request("https://x.org/a/%2f")), Ok(AddressScope::IncludingPrivate));
+}
+
+/// However wide the other lines are, and in whichever order.
+#[test]
+fn an_exclusion_wins_over_every_line() {
+    let list = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        NetRule::parse_list(&lines, root())
+    };
+    let rules = list(&[
+        "!vault.x.org",
+        "https://*:*",
+        "http://*.x.org",
+        "GET https://api.in.x.org:*/a",
+        "tcp://*:*",
+        "!*.IN.x.org.",
+        "!203.0.113.7",
+    ]);
+    let Err(covered) = rules else { panic!("a line that grants nothing") };
+    assert_eq!(
+        covered,
+        "`GET https://api.in.x.org:*/a` grants nothing: an exclusion of the same list covers it"
+    );
+    let rules =
+        list(&["!vault.x.org", "https://*:*", "http://*.x.org", "tcp://*:*", "!*.IN.x.org.", "!203.0.113.7"]);
+    let rules = rules.unwrap();
+    for (target, allowed) in [
+        ("https://x.org/", true),
+        ("https://in.x.org/", true),
+        ("https://vault.x.org.evil.org/", true),
+        ("https://vault.x.org/", false),
+        ("DELETE https://VAULT.x.org.:8443/a", false),
+        ("http://vault.x.org/", false),
+        ("https://a.in.x.org/", false),
+        ("http://b.a.in.x.org/", false),
+        ("https://203.0.113.7/", false),
+        ("https://3405803783/", false),
+    ] {
+        assert_eq!(match_rules(&rules, &request(target)).is_ok(), allowed, "{target}");
+    }
+    let raw = |name| match_rules(&rules, &NetTarget::connection(Scheme::Tcp, name, 22).unwrap()).is_ok();
+    assert!(raw("x.org") && !raw("vault.x.org") && !raw("203.0.113.7"));
+    assert_eq!((lookup_scope(&rules, "a.in.x.org"), lookup_scope(&rules, "Vault.x.org")), (None, None));
+    assert!(lookup_scope(&rules, "x.org").is_some());
+    let excluded = |ip: &str| excluded_address(&rules, ip.parse().unwrap());
+    for ip in ["203.0.113.7", "::ffff:203.0.113.7", "64:ff9b::203.0.113.7"] {
+        assert_eq!(excluded(ip).as_deref(), Some("!203.0.113.7"), "{ip}");
+    }
+    assert_eq!(excluded("203.0.113.8"), None);
+
+    assert_eq!(
+        NetRule::show_list(&rules, root()),
+        ["https://*:*", "http://*.x.org", "tcp://*:*", "!*.in.x.org", "!203.0.113.7", "!vault.x.org"]
+    );
+    // A narrower list keeps the exclusions of both.
+    let narrow = list(&["https://*.x.org", "!b.x.org"]).unwrap();
+    let both = intersect_lists(&rules, &narrow);
+    assert_eq!(
+        NetRule::show_list(&both, root()),
+        ["https://*.x.org public", "!*.in.x.org", "!203.0.113.7", "!b.x.org", "!vault.x.org"]
+    );
+    for bad in
+        [&["!x.org"][..], &["!x.org", "!y.org"], &["https://*", "!x.org/a"], &["https://x.org", "!x.org"]]
+    {
+        assert!(list(bad).is_err(), "{bad:?}");
+    }
+    assert_eq!(list(&[]), Ok(vec![]));
 }
 
 #[test]
@@ -327,10 +409,13 @@ prop_compose! {
         port in prop::sample::select(vec!["", ":443", ":80", ":8443", ":*"]),
         path in prop::option::of(prop::collection::vec(prop::sample::select(vec!["*", "x", "y", ""]), 1..4)),
         public in prop::sample::select(vec!["", "", " public"]),
+        except in prop::collection::vec(prop::sample::select(vec!["a.org", "*.b.a.org", "b.a.org", "1.2.3.4"]), 0..3),
     ) -> NetRule {
         let methods = methods.map(|m| m.into_iter().collect::<Vec<_>>().join(",") + " ").unwrap_or_default();
         let path = path.map(|p| format!("/{}", p.join("/"))).unwrap_or_default();
-        rule(&format!("{methods}{scheme}://{host}{port}{path}{public}"))
+        let rule = rule(&format!("{methods}{scheme}://{host}{port}{path}{public}"));
+        let except = except.into_iter().map(|host| HostPattern::parse(host).unwrap()).collect();
+        rule.clone().with_exclusions(&except).unwrap_or(rule)
     }
 }
 

@@ -156,7 +156,7 @@ fn a_refusal_names_the_list_that_refuses() {
         (
             None,
             "$workspace/.env",
-            "An exclusion (`!…`) in `fs_read` of [plugins.f.grant] matches `$workspace/.env`, so no further line would help.",
+            "`!**/.env` in `fs_read` of [plugins.f.grant] excludes `$workspace/.env`, so no further line would help.",
         ),
     ] {
         let of = crate::policy::AccessQuery {

@@ -18,6 +18,7 @@ fn origin(scheme: Scheme, host: HostPattern, port: u16) -> NetRule {
         addresses: AddressScope::IncludingPrivate,
         port: Some(port),
         path: None,
+        except: BTreeSet::new(),
     }
 }
 

@@ -82,8 +82,8 @@ impl Advice {
 enum ListCoverage {
     Covers,
     Needs(Vec<String>),
-    /// An exclusion in the list matches the use.
-    Excludes,
+    /// An exclusion in the list matches the use: that line.
+    Excludes(String),
 }
 
 /// A use that the policy is asked about.
@@ -170,10 +170,10 @@ impl Policy {
             match by_rule!(key, list_coverage(&list, line, workspace)) {
                 Ok(ListCoverage::Covers) => {}
                 Ok(ListCoverage::Needs(lines)) => lists.push(AdvisedList { table, key, lines }),
-                Ok(ListCoverage::Excludes) => {
+                Ok(ListCoverage::Excludes(exclusion)) => {
                     let (line, key) = (path_rule::printable_path(line), key.name());
                     return Advice::Impossible(format!(
-                        "An exclusion (`!…`) in `{key}` of {table} matches `{line}`, so no further line would help."
+                        "`{exclusion}` in `{key}` of {table} excludes `{line}`, so no further line would help."
                     ));
                 }
                 Err(problem) => {
@@ -273,7 +273,14 @@ fn list_coverage<R: GrantRule>(
         return Ok(ListCoverage::Covers);
     }
     let more: Vec<String> = list.iter().cloned().chain([line.to_owned()]).collect();
-    Ok(if covered(&more) { ListCoverage::Needs(more) } else { ListCoverage::Excludes })
+    if covered(&more) {
+        return Ok(ListCoverage::Needs(more));
+    }
+    let excludes = |exclusion: &&String| {
+        exclusion.starts_with('!') && !covered(&[line.to_owned(), (*exclusion).clone()])
+    };
+    let exclusion = list.iter().find(excludes).map_or("!…", String::as_str);
+    Ok(ListCoverage::Excludes(path_rule::printable_path(exclusion)))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::capability::CapabilityKind;
+use crate::capability::net::NetRule;
 use crate::capability::path_rule::PathRule;
 use crate::policy::Grants;
 
@@ -74,7 +75,13 @@ const KINDS: [AdviceCase; 6] = [
         kind: "net",
         key: GrantKey::Net,
         target: "https://*",
-        lines: &["GET https://a.example", "https://*.example", "https://b.example/v1"],
+        lines: &[
+            "GET https://a.example",
+            "https://*.example",
+            "https://b.example/v1",
+            "!a.example",
+            "!*.test",
+        ],
         uses: &[
             ("GET https://c.test", "GET https://d.test"),
             ("POST https://a.example", "DELETE https://c.test"),
@@ -138,7 +145,10 @@ fn covered(grants: &Grants, key: GrantKey, wish: &str) -> bool {
     match key {
         GrantKey::FsRead => reached(&grants.fs_read, wish),
         GrantKey::FsWrite => reached(&grants.fs_write, wish),
-        GrantKey::Net => any(&grants.net, wish),
+        GrantKey::Net => {
+            let wish = NetRule::parse(wish, Path::new(W)).unwrap();
+            grants.net.iter().any(|rule| rule.permits(&wish))
+        }
         GrantKey::Process => any(&grants.process, wish),
         GrantKey::Kv => any(&grants.kv, wish),
         _ => any(&grants.invoke, wish),

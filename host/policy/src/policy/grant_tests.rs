@@ -101,3 +101,23 @@ fn an_update_that_names_a_host_is_compared_by_address_scope() {
     let old = of(&web, "https://wiki.corp.example");
     assert_eq!(beyond("https://wiki.corp.example public", &old), [""; 0]);
 }
+
+#[test]
+fn a_declaration_that_an_exclusion_covers_is_missing_and_the_hint_names_the_exclusion() {
+    let text = "version = 1\n[plugins.web.grant]\nnet = [\"https://*\", \"!vault.x.org\", \"!*.in.x.org\"]";
+    let policy = Policy::parse(text, Path::new("/w"), None).unwrap();
+    let (web, tool) = (PluginId::new("web").unwrap(), ToolName::new("fetch").unwrap());
+    for (declared, exclusion) in [
+        ("https://vault.x.org/v1", "!vault.x.org"),
+        ("https://a.in.x.org", "!*.in.x.org"),
+        ("https://*.in.x.org", "!*.in.x.org"),
+    ] {
+        let grants = policy.grant(&web, &tool, &[net(declared)], None);
+        let hint = grants.decisions[0].hint.clone().unwrap();
+        assert!(hint.contains(&format!("`{exclusion}` in `net` of [plugins.web.grant] excludes")), "{hint}");
+        assert_eq!(grants.net, []);
+    }
+    for declared in ["https://*.x.org", "https://in.x.org", "https://*"] {
+        assert!(policy.grant(&web, &tool, &[net(declared)], None).missing().next().is_none(), "{declared}");
+    }
+}

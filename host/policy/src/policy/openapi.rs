@@ -198,6 +198,13 @@ impl OpenApiService {
         }
     }
 
+    /// What its requests may reach: its operations and its `net`, without the hosts that `net` excludes.
+    fn reachable(&self, operations: &[NetRule]) -> Vec<NetRule> {
+        let except = self.net.iter().flat_map(|rule| rule.except.iter().cloned()).collect();
+        let operations = operations.iter().cloned().filter_map(|rule| rule.with_exclusions(&except));
+        operations.chain(self.net.iter().cloned()).collect()
+    }
+
     /// The names of all secrets that it uses.
     pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         let of_headers = self.headers.values().filter_map(|header| match header {
@@ -316,7 +323,7 @@ impl Policy {
     ) -> Grants {
         let secrets: BTreeSet<&str> = service.secret_names().collect();
         let rules = RuleLists {
-            net: Some(reached.iter().chain(&service.net).cloned().collect()),
+            net: Some(service.reachable(reached)),
             net_private: Some(service.net_private.clone()),
             attachments: Some(vec![AttachmentRule {
                 access: AttachmentAccess::Create,

@@ -200,10 +200,7 @@ fn service_grants(
     let tool = ToolName::new("any").map_err(|e| e.to_string())?;
     let wish = |kind, target| Capability { kind, target, optional: true, reason: None };
     let nets = |rules: &[NetRule]| -> Vec<Capability> {
-        NetRule::show_list(rules, policy.workspace())
-            .into_iter()
-            .map(|t| wish(CapabilityKind::Net, t))
-            .collect()
+        rules.iter().map(|rule| wish(CapabilityKind::Net, rule.show(policy.workspace()))).collect()
     };
     let secrets: Vec<Capability> =
         section.secret_names().map(|name| wish(CapabilityKind::Secret, name.to_owned())).collect();

@@ -122,6 +122,15 @@ pub fn unmap_ipv4(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whether an address is another one, or an IPv6 address that contains it.
+pub(super) fn is_or_embeds(address: IpAddr, other: IpAddr) -> bool {
+    let (address, other) = (unmap_ipv4(address), unmap_ipv4(other));
+    match (address, other) {
+        (IpAddr::V6(v6), IpAddr::V4(v4)) => embedded_ipv4(v6).contains(&Some(v4)),
+        _ => address == other,
+    }
+}
+
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     let bits = address.to_bits();
     let block = |(net, length, _): &&(Ipv4Addr, u32, &str)| (bits ^ net.to_bits()) >> (32 - length) == 0;

@@ -222,6 +222,12 @@ impl CallNetwork {
     }
 
     fn check_address(&self, target: &NetTarget, allowed: AddressScope, ip: IpAddr) -> Result<(), NetError> {
+        if let Some(exclusion) = net::excluded_address(&self.granted.grants.net, ip) {
+            self.grantee.note(GrantKey::Net, &path_rule::printable_path(&target.to_rule()), false);
+            let text = format!("`{}` has an address that the policy excludes", target.host());
+            let hint = || format!("`{exclusion}` in `net` of the policy excludes it.");
+            return Err(NetError::Address(self.grantee.refuse_with(&text, hint)));
+        }
         let Err(problem) = address::check_address(target.host(), ip, self.private_networks(allowed)) else {
             return Ok(());
         };
@@ -353,7 +359,11 @@ impl CallNetwork {
         let names = self.counters.raw.lock().names.get(&peer.ip()).cloned().unwrap_or_default();
         let granted = names.into_iter().chain([literal]).filter_map(|host| {
             let target = NetTarget::connection(scheme, &host, peer.port()).ok()?;
-            let allowed = net::match_rules(&self.granted.grants.net, &target).ok()?;
+            let rules = &self.granted.grants.net;
+            let allowed = net::match_rules(rules, &target).ok()?;
+            if net::excluded_address(rules, peer.ip()).is_some() {
+                return None;
+            }
             address::check_address(&host, peer.ip(), self.private_networks(allowed)).ok().map(|()| target)
         });
         let Some(target) = granted.into_iter().next() else {

@@ -21,6 +21,7 @@ fn entry(name: &str, value: &str, headers: &[&str]) -> Arc<SecretEntry> {
         addresses: AddressScope::IncludingPrivate,
         port: Some(port),
         path: None,
+        except: BTreeSet::new(),
     };
     let origins = vec![
         origin(Scheme::Https, HostPattern::Exact("api.example.com".to_owned()), 443),
