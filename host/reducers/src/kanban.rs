@@ -1,7 +1,7 @@
 //! `kanban_list`: counts by status and the newest open tasks, for a JSON array of more than ten.
 //!
 //! ```text
-//! [{"id":"t1","status":"todo","title":"Write","updatedAt":"2026-01-02"}, … 12 more]
+//! [{"id":"t1","status":"todo","title":"Write","updatedAt":1767312000000}, … 12 more]
 //! ->
 //! Counts by status: todo=8, done=5. Top 5 open: t1: Write; t7: Read; …
 //! [13 tasks; the newest open ones are shown]
@@ -76,7 +76,7 @@ fn summarize(text: &str) -> Option<String> {
         }
     }
     // A stable sort keeps tasks of the same time in list order.
-    open.sort_by_key(|task| Reverse(task.updated_at.as_ref().and_then(Value::as_str).unwrap_or_default()));
+    open.sort_by_key(|task| Reverse(time_key(task.updated_at.as_ref())));
     open.truncate(TOP);
     let mut by_status: Vec<String> =
         counts.iter().take(STATUSES).map(|(status, number)| format!("{status}={number}")).collect();
@@ -95,6 +95,15 @@ fn summarize(text: &str) -> Option<String> {
         top.join("; "),
         tasks.len()
     ))
+}
+
+/// Orders times: texts, such as RFC 3339, as text, and after them Unix milliseconds as numbers.
+fn time_key(value: Option<&Value>) -> (u64, &str) {
+    match value {
+        Some(Value::Number(number)) => (number.as_u64().map_or(0, |ms| ms.saturating_add(1)), ""),
+        Some(Value::String(text)) => (0, text),
+        _ => (0, ""),
+    }
 }
 
 fn shown(value: Option<&Value>, default: &str) -> String {
@@ -137,6 +146,11 @@ mod tests {
             "{reduced}"
         );
         assert!(!reduced.contains("todo-2:"), "{reduced}");
+        let numbers: Vec<Value> = (0..12)
+            .map(|n| serde_json::json!({"id": n, "title": "t", "status": "todo", "updatedAt": 1_770_000_000_000_u64 + n % 9}))
+            .collect();
+        let reduced = kanban_list(&serde_json::to_string(&numbers).unwrap(), &CTX).unwrap();
+        assert!(reduced.contains("Top 5 open: 8: t; 7: t; 6: t; 5: t; 4: t."), "{reduced}");
         let done = kanban_list(&list(&[("done", 11)]), &CTX).unwrap();
         assert!(done.contains("Top 0 open"), "{done}");
         for text in ["no JSON", "{foo}", "{}", "[]", "null", "\"todo\""] {

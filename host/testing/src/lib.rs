@@ -23,7 +23,7 @@
 //!     let clock = FakeClock::at("2026-02-03T04:05:06Z");
 //!     let host = TestHost::of_crate().kv("plugin").clock(&clock).start();
 //!     let task = host.call("kanban_add", json!({"title": "a"}));
-//!     assert_eq!(task.structured()["updatedAt"], "2026-02-03T04:05:06Z");
+//!     assert_eq!(task.structured()["updatedAt"], 1_770_091_506_000_u64);
 //! }
 //!
 //! #[test]

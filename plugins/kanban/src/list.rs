@@ -15,7 +15,7 @@ pub struct Board {
     pub more: bool,
 }
 
-/// List the tasks on the board as a JSON array, oldest first: id, title, status, updatedAt.
+/// List the tasks on the board as a JSON array, oldest first: id, title, status, updatedAt in Unix milliseconds.
 #[tool(
     toolset = "kanban", tags = ["list"], read_only, idempotent, closed_world, untrusted_output,
     kv = "plugin", reason = "keeps the board",
@@ -52,7 +52,7 @@ pub fn kanban_list(
 
 #[cfg(test)]
 mod tests {
-    use toolbay_sdk::kv::Scope;
+    use toolbay_sdk::kv::{self, Scope};
     use toolbay_sdk::serde_json::Value;
     use toolbay_sdk::testing::{FakeHost, call};
 
@@ -90,9 +90,25 @@ mod tests {
         FakeHost::new().kv(Scope::Plugin).run(|| {
             call::<kanban_add>(json!({"title": "write", "notes": "soon"})).unwrap();
             let list: Value = serde_json::from_str(&call::<kanban_list>(json!({})).unwrap().value).unwrap();
-            for key in ["id", "title", "status", "updatedAt"] {
+            for key in ["id", "title", "status"] {
                 assert!(list[0][key].is_string(), "{key}: {list}");
             }
+            assert!(list[0]["updatedAt"].is_u64(), "{list}");
+        });
+    }
+
+    #[test]
+    fn a_task_of_an_older_version_is_read() {
+        FakeHost::new().kv(Scope::Plugin).run(|| {
+            let old = r#"{"id":"t1","title":"old","status":"todo","updatedAt":"2026-02-03T04:05:06Z"}"#;
+            kv::set(Scope::Plugin, "task/00000000000000000001", old, None).unwrap();
+            kv::set(Scope::Plugin, "next", "1", None).unwrap();
+            call::<kanban_add>(json!({"title": "new"})).unwrap();
+            let list: Value = serde_json::from_str(&call::<kanban_list>(json!({})).unwrap().value).unwrap();
+            assert_eq!(list[0]["updatedAt"], 1_770_091_506_000_u64);
+            assert_eq!(list[1]["id"], "t2");
+            call::<kanban_done>(json!({"id": "t1"})).unwrap();
+            assert_eq!(ids(json!({"status": "done"})).0, ["t1"]);
         });
     }
 }

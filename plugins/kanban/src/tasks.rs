@@ -2,6 +2,7 @@
 
 use toolbay_sdk::kv::{self, Scope};
 use toolbay_sdk::prelude::*;
+use toolbay_sdk::serde_json::Value;
 use toolbay_sdk::{config, serde_json};
 
 use crate::time;
@@ -28,9 +29,20 @@ pub struct BoardTask {
     /// The description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notes: String,
-    /// The time of the last change.
+    /// The time of the last change, in Unix milliseconds.
     #[serde(rename = "updatedAt")]
-    pub updated_at: String,
+    pub updated_at: u64,
+}
+
+impl BoardTask {
+    /// Reads a stored task, whose time may be a text.
+    fn from_stored(stored: &[u8]) -> Result<Self> {
+        let mut task: Value = serde_json::from_slice(stored)?;
+        if let Some(time) = task.get_mut("updatedAt") {
+            *time = time::from_stored(time).into();
+        }
+        Ok(serde_json::from_value(task)?)
+    }
 }
 
 /// The columns of the board, in order.
@@ -81,7 +93,7 @@ pub(crate) fn change(id: &str, change: impl Fn(&mut BoardTask)) -> Result<BoardT
     let key = key(number(id)?);
     for _ in 0..TRIES {
         let old = kv::get(Scope::Plugin, &key)?.ok_or_else(|| missing(id))?;
-        let before: BoardTask = serde_json::from_slice(&old)?;
+        let before = BoardTask::from_stored(&old)?;
         let mut task = before.clone();
         change(&mut task);
         if task == before {
@@ -102,8 +114,8 @@ pub(crate) fn each(after: Option<&str>, mut enough: impl FnMut(BoardTask) -> boo
         let keys = kv::keys(Scope::Plugin, PREFIX, Some(&last), 500)?;
         let Some(end) = keys.last().cloned() else { return Ok(()) };
         for key in keys {
-            if let Some(task) = kv::get_json(Scope::Plugin, &key)?
-                && enough(task)
+            if let Some(stored) = kv::get(Scope::Plugin, &key)?
+                && enough(BoardTask::from_stored(&stored)?)
             {
                 return Ok(());
             }
