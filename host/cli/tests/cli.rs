@@ -455,8 +455,24 @@ fn schemas_are_printed_in_each_format() {
         (&["schemas", "--format", "openai"], 2),
         (&["schemas"], 0),
         (&["schemas", "--format", "mcp", "text__nothing", "files__read_file"], 1),
+        (&["schemas", "--tag", "regx"], 2),
+        (&["schemas", "--exclude-tag", "regx"], 2),
+        (&["schemas", "--tag", "regex", "text__word_count"], 2),
     ] {
         assert_eq!(code(&cli.run(args)), expected, "{args:?}");
+    }
+    assert!(err(&cli.run(&["schemas", "--tag", "regx"])).contains("did you mean `regex`"));
+    for (args, names) in [
+        (&["--tag", "edit"][..], &["text__replace"][..]),
+        (&["--tag", "edit", "--tag", "regex", "--all-tags"], &["text__replace"]),
+        (&["--tag", "edit", "--tag", "compare"], &["text__diff", "text__replace"]),
+        (&["--tag", "edit", "--tag", "compare", "--exclude-tag", "edit"], &["text__diff"]),
+        (&["--tag", "edit", "--tag", "compare", "--all-tags"], &[]),
+    ] {
+        let tools = object(&cli.run(&[&["schemas"], args].concat()));
+        let found: Vec<&str> =
+            tools.as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+        assert_eq!(found, names, "{args:?}");
     }
     let missing = err(&cli.run(&["schemas", "--format", "mcp", "text__nothing", "files__read_file"]));
     assert!(missing.contains("there is no tool `text__nothing`") && missing.contains("fs_read"), "{missing}");

@@ -309,6 +309,15 @@ pub(crate) struct SchemasArgs {
     /// The tools. Default: all that a client is listed first.
     #[arg(value_name = "TOOL", add = ArgValueCandidates::new(completions::tools))]
     pub(crate) tools: Vec<String>,
+    /// Only tools with one of these tags. Repeatable.
+    #[arg(long, value_name = "TAG", conflicts_with = "tools")]
+    pub(crate) tag: Vec<String>,
+    /// Only tools with all tags of `--tag`.
+    #[arg(long, requires = "tag")]
+    pub(crate) all_tags: bool,
+    /// No tools with this tag. Repeatable.
+    #[arg(long, value_name = "TAG", conflicts_with = "tools")]
+    pub(crate) exclude_tag: Vec<String>,
     /// The format: `openai-chat`, `openai-responses`, `anthropic`, `gemini` or `mcp`.
     #[arg(long, value_name = "FORMAT", default_value = "mcp")]
     pub(crate) format: Vendor,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use serde_json::json;
 use toolbay::{Host, View};
-use toolbay_core::registry::ToolEntry;
+use toolbay_core::registry::{Catalog, TagSelector, ToolEntry, UnknownNameError};
 use toolbay_policy::text::one_line;
 use toolbay_vendor::{Definitions, Vendor, definitions};
 
 use crate::command::args::{SchemasArgs, SetupArgs};
 use crate::command::call_error;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::switch;
 use crate::{CommandStatus, output};
 
 pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<CommandStatus> {
@@ -21,9 +22,11 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
     }
     let host = setup::load_host(args, ReportLevel::Warnings, HostPurpose::Inspect).await?;
     let view = super::view_with_servers(args, &host).await?;
-    let Some(tools) = select_tools(args, &host, &view, &asked.tools) else {
+    check_tags(asked, &host.registry().snapshot())?;
+    let Some(mut tools) = select_tools(args, &host, &view, &asked.tools) else {
         return Ok(CommandStatus::Failed);
     };
+    tools.retain(|entry| has_selected_tags(asked, entry));
     let made = definitions(vendor, tools.iter().map(|entry| &*entry.def), asked.strict);
     if asked.report {
         let report = json!({"tools": made.tools, "lost": made.lost, "not_strict": made.non_strict});
@@ -33,6 +36,26 @@ pub(crate) async fn run(args: &SetupArgs, asked: &SchemasArgs) -> Result<Command
         report_losses(&made);
     }
     Ok(CommandStatus::Success)
+}
+
+/// Refuses tags that no tool has.
+fn check_tags(asked: &SchemasArgs, catalog: &Catalog) -> Result<()> {
+    let mut tags = asked.tag.iter().chain(&asked.exclude_tag);
+    match tags.find(|tag| !catalog.tools().any(|entry| entry.has_tag(tag))) {
+        Some(tag) => {
+            let unknown = UnknownNameError { what: "tag", name: tag.clone() };
+            bail!("{}", switch::unknown_name(&unknown, catalog));
+        }
+        None => Ok(()),
+    }
+}
+
+fn has_selected_tags(asked: &SchemasArgs, entry: &ToolEntry) -> bool {
+    let wanted = match asked.all_tags {
+        true => TagSelector::All(&asked.tag),
+        false => TagSelector::Any(&asked.tag),
+    };
+    (asked.tag.is_empty() || wanted.matches(entry)) && !TagSelector::Any(&asked.exclude_tag).matches(entry)
 }
 
 /// The named tools, or all that a client is listed first; `None`: a name is unknown.

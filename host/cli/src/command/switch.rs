@@ -77,7 +77,7 @@ async fn change(
             // Another process may have changed the switches meanwhile.
             host.registry().set_switches(switches);
             let before = host.registry().snapshot();
-            edit(&host).map_err(|unknown| unknown_name(&unknown, &before))?;
+            edit(&host).map_err(|unknown| SwitchError(unknown_name(&unknown, &before)))?;
             let after = host.registry().snapshot();
             *switches = after.settings().switches();
             Ok((before, after))
@@ -101,7 +101,7 @@ impl From<String> for SwitchError {
 }
 
 /// The error for an unknown name, with similar names.
-fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> SwitchError {
+pub(crate) fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> String {
     let known: BTreeSet<&str> = match unknown.what {
         "namespace" => catalog.namespaces(),
         "tag" => catalog.tools().flat_map(|entry| entry.tags()).map(|tag| &**tag).collect(),
@@ -113,8 +113,8 @@ fn unknown_name(unknown: &UnknownNameError, catalog: &Catalog) -> SwitchError {
         _ => unknown.to_string(),
     };
     match did_you_mean(&near) {
-        Some(suggestion) => SwitchError(format!("{said}; {suggestion}")),
-        None => SwitchError(format!("{said}; see `toolbay status --tools`")),
+        Some(suggestion) => format!("{said}; {suggestion}"),
+        None => format!("{said}; see `toolbay status --tools`"),
     }
 }
 

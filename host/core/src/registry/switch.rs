@@ -33,7 +33,9 @@ impl TagSelector<'_> {
         }
     }
 
-    fn matches(&self, entry: &ToolEntry) -> bool {
+    /// Whether a tool has the tags.
+    #[must_use]
+    pub fn matches(&self, entry: &ToolEntry) -> bool {
         match self {
             Self::Any(names) => names.iter().any(|name| entry.has_tag(name)),
             Self::All(names) => !names.is_empty() && names.iter().all(|name| entry.has_tag(name)),

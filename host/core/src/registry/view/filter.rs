@@ -38,6 +38,9 @@ pub struct Filter {
     pub allowed_plugins: Option<BTreeSet<String>>,
     /// The allowed toolsets; `None` allows all. A list allows no tool without a toolset.
     pub allowed_toolsets: Option<BTreeSet<String>>,
+    /// The allowed tags; `None` allows all. A list allows tools with at least one of them, whatever
+    /// [`ToolFlags::always_include`](crate::registry::ToolFlags) says.
+    pub allowed_tags: Option<BTreeSet<String>>,
     /// The allowed MCP servers; `None` allows all. The list does not apply to tools of other sources.
     pub allowed_mcp_servers: Option<BTreeSet<String>>,
     /// The allowed tools of MCP servers, by the server's own tool names. All tools of a server that is not in the map
@@ -45,6 +48,8 @@ pub struct Filter {
     pub allowed_mcp_tools: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Excluded qualified names. They take precedence over all lists above.
     pub exclude_tools: BTreeSet<String>,
+    /// Excluded tags: tools with one of them are excluded like `exclude_tools`.
+    pub exclude_tags: BTreeSet<String>,
     /// Whether the default list has only tools with [`ToolFlags::always_include`](crate::registry::ToolFlags). All
     /// other tools are callable, and a search finds them. A profile can also set this.
     pub lazy: bool,
@@ -107,7 +112,10 @@ impl Filter {
     /// one place.
     pub(super) fn denial(&self, entry: &ToolEntry, origin: ToolOrigin) -> Option<ToolDenial> {
         let (name, profile) = (entry.def.name.as_str(), self.profile.as_deref());
-        if self.exclude_tools.contains(name) || profile.is_some_and(|p| p.exclude_tools.contains(name)) {
+        if self.exclude_tools.contains(name)
+            || has_tag_of(entry, &self.exclude_tags)
+            || profile.is_some_and(|p| p.exclude_tools.contains(name))
+        {
             return Some(ToolDenial::Excluded);
         }
         if origin == ToolOrigin::Catalog && !self.passes_lists(entry) {
@@ -132,9 +140,14 @@ impl Filter {
     }
 }
 
+            && self.allowed_tags.as_ref().is_none_or(|tags| has_tag_of(entry, tags))
 type AllowList = Option<BTreeSet<String>>;
 
 /// Whether the lists of MCP servers and their tools allow a tool. Tools of other sources pass.
+fn has_tag_of(entry: &ToolEntry, tags: &BTreeSet<String>) -> bool {
+    tags.iter().any(|tag| entry.has_tag(tag))
+}
+
 fn passes_mcp(
     entry: &ToolEntry,
     servers: &AllowList,

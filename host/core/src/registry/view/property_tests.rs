@@ -14,6 +14,9 @@ use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
 const NAMES: [&str; 8] =
     ["n", "math__add", "p__a", "p__b", "q__a", "mcp__gh__a", "mcp__gh__b", "mcp__web__a"];
 
+/// Tags that the host derives for these tools.
+const TAGS: [&str; 3] = ["destructive", "network", "read_only"];
+
 fn tool(name: &str) -> ToolEntry {
     match name.split_once("__") {
         Some(("mcp", rest)) => rest.split_once("__").map(|(server, tool)| mcp_tool(server, tool)).unwrap(),
@@ -88,22 +91,27 @@ fn filter() -> impl Strategy<Value = Filter> {
         prop::option::weighted(0.4, (list(&NAMES), list(&["p", "q"]), list(&["web"]), some(&NAMES[..2])));
     let lists =
         (list(&NAMES), list(&["p", "q"]), list(&["web"]), list(&["gh", "web"]), mcp, some(&NAMES[4..6]));
-    (lists, profile).prop_map(|((tools, plugins, toolsets, servers, mcp_tools, exclude), profile)| Filter {
-        allowed_tools: tools,
-        allowed_plugins: plugins,
-        allowed_toolsets: toolsets,
-        allowed_mcp_servers: servers,
-        allowed_mcp_tools: mcp_tools,
-        exclude_tools: exclude,
-        lazy: false,
-        profile: profile.map(|(tools, plugins, toolsets, exclude)| {
-            let policy = Policy::parse("version = 1\n[profile.x]", Path::new("/w"), None).unwrap();
-            let mut profile = policy.profile("x").unwrap().as_ref().clone();
-            (profile.tools, profile.plugins, profile.toolsets) = (tools, plugins, toolsets);
-            profile.exclude_tools = exclude;
-            Arc::new(profile)
-        }),
-    })
+    let tags = (list(&TAGS), prop::option::weighted(0.2, some(&TAGS[..2])));
+    (lists, tags, profile).prop_map(
+        |((tools, plugins, toolsets, servers, mcp_tools, exclude), tags, profile)| Filter {
+            allowed_tools: tools,
+            allowed_plugins: plugins,
+            allowed_toolsets: toolsets,
+            allowed_tags: tags.0,
+            exclude_tags: tags.1.unwrap_or_default(),
+            allowed_mcp_servers: servers,
+            allowed_mcp_tools: mcp_tools,
+            exclude_tools: exclude,
+            lazy: false,
+            profile: profile.map(|(tools, plugins, toolsets, exclude)| {
+                let policy = Policy::parse("version = 1\n[profile.x]", Path::new("/w"), None).unwrap();
+                let mut profile = policy.profile("x").unwrap().as_ref().clone();
+                (profile.tools, profile.plugins, profile.toolsets) = (tools, plugins, toolsets);
+                profile.exclude_tools = exclude;
+                Arc::new(profile)
+            }),
+        },
+    )
 }
 
 fn view(kinds: &[ToolVariant], filter: Filter) -> View {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::registry::{Bundle, Registry};
 use crate::testing::{mcp_tool, native_tool, plugin_tool, reducer};
+use crate::tool::ToolDef;
 use std::collections::BTreeSet;
 
 fn catalog() -> Arc<Catalog> {
@@ -109,6 +110,44 @@ fn always_included_tools_pass_the_toolset_filter_and_no_other_gate() {
     }
     registry.disable("always", "").unwrap();
     assert!(View::new(registry.snapshot(), toolset).find("always").is_err());
+}
+
+#[test]
+fn tags_select_and_exclude_tools() {
+    let registry = Registry::default();
+    let tagged = |name: &str, tags: &[&str]| {
+        let mut entry = native_tool(name);
+        let mut def = ToolDef::clone(&entry.def);
+        def.keywords.tags = tags.iter().map(ToString::to_string).collect();
+        entry.flags.always_include = true;
+        ToolEntry { flags: entry.flags, ..ToolEntry::new(def, entry.invoker) }
+    };
+    registry.register(vec![tagged("a", &["x"]), tagged("b", &["x", "y"]), tagged("c", &["y"])]).unwrap();
+    for (allowed, excluded, expect) in [
+        (None, &[][..], &["a", "b", "c"][..]),
+        (Some(&["x"][..]), &[], &["a", "b"]),
+        (Some(&["x", "y"]), &[], &["a", "b", "c"]),
+        (Some(&[]), &[], &[]),
+        (Some(&["z"]), &[], &[]),
+        (None, &["y"], &["a"]),
+        (Some(&["x"]), &["y"], &["a"]),
+    ] {
+        let filter =
+            Filter { allowed_tags: allowed.map(set), exclude_tags: set(excluded), ..Filter::default() };
+        let view = View::new(registry.snapshot(), filter);
+        assert_eq!(names(&view), expect, "{allowed:?} {excluded:?}");
+        for name in ["a", "b", "c"] {
+            assert_eq!(
+                view.find(name).is_ok(),
+                expect.contains(&name),
+                "a tool that is not listed is refused"
+            );
+        }
+    }
+    let local = Filter { exclude_tags: set(&["x"]), allowed_tags: Some(set(&[])), ..Filter::default() };
+    let view = View::new(registry.snapshot(), local);
+    let view = view.with_bundle(vec![tagged("d", &["x"]), tagged("e", &["y"])], OnCollision::Throw).unwrap();
+    assert_eq!(names(&view), ["e"], "exclusions apply to local tools, allow lists do not");
 }
 
 #[test]
