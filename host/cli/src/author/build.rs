@@ -6,10 +6,11 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::install;
 use super::language::BuildProfile;
 use super::project::{BuiltComponent, Project};
+use super::{install, lint};
 use crate::author::args::BuildArgs;
+use crate::command;
 use crate::command::args::SetupArgs;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
 use crate::output::error::CommandError;
@@ -31,9 +32,12 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
     }
     let mut installed = None;
     if !args.no_install {
-        if let Err(problem) = check_loads(setup, &component).await? {
-            let text = format!("the component does not load and is not installed: {problem}");
-            return Err(CommandError::new("invalid_component", text).into());
+        match check_loads(setup, &component).await? {
+            Ok(warnings) => warnings.iter().for_each(|warning| output::print_warning(warning)),
+            Err(problem) => {
+                let text = format!("the component does not load and is not installed: {problem}");
+                return Err(CommandError::new("invalid_component", text).into());
+            }
         }
         let placed = install::install(setup, &project, &component, args.replace)?;
         output::print_note(&format!("installed as `{}`", placed.display()));
@@ -50,10 +54,12 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
     Ok(CommandStatus::Success)
 }
 
-/// Loads the component under a policy that grants nothing. Returns why that fails.
-async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Result<(), String>> {
+/// Loads the component under a policy that grants nothing. Returns warnings about its tools, or why it does not load.
+async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Result<Vec<String>, String>> {
     let nothing = PolicyFile::from_text(setup, "version = 1".to_owned())?.policy()?;
     let host = setup::host_for(setup, nothing, HostPurpose::Inspect)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;
-    Ok(loaded.map(drop).map_err(|error| error.to_string()))
+    let tools = command::tools(&host, &component.id);
+    let warnings = tools.iter().filter_map(|entry| lint::undescribed_arguments(&entry.def)).collect();
+    Ok(loaded.map(|_| warnings).map_err(|error| error.to_string()))
 }

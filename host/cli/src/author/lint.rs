@@ -6,11 +6,13 @@ pub(crate) mod reducers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::Value;
 use toolbay::{Host, PluginInfo};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::client_compat;
 use toolbay_policy::capability::{CapabilityKind, UndeclaredImport, imports_everything, undeclared_imports};
+use toolbay_policy::text::one_line;
 use toolbay_policy::unusable_target;
 
 use crate::author::component::ComponentParts;
@@ -26,6 +28,7 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
     let name = def.name.as_str();
     let mut found: Vec<String> =
         client_compat::findings(def).into_iter().map(|finding| finding.text).collect();
+    found.extend(undescribed_arguments(def));
     for wish in &def.capabilities {
         if let CapabilityKind::Unknown(kind) = &wish.kind {
             found.push(format!("`{name}` declares the unknown capability `{kind}`, which is always denied"));
@@ -41,6 +44,35 @@ pub(crate) fn tool(def: &ToolDef) -> Vec<String> {
         }
     }
     found
+}
+
+/// A finding about the arguments without a description, from which a model would learn what to pass.
+pub(crate) fn undescribed_arguments(def: &ToolDef) -> Option<String> {
+    let schema = def.input_schema.value();
+    let arguments = schema.get("properties").and_then(Value::as_object)?;
+    let names: Vec<String> = (arguments.iter())
+        .filter(|(_, argument)| !is_described(schema, argument))
+        .map(|(name, _)| format!("`{}`", one_line(name, 60)))
+        .collect();
+    let noun = match names.len() {
+        0 => return None,
+        1 => "argument",
+        _ => "arguments",
+    };
+    Some(format!(
+        "`{}` has no description of its {noun} {}, from which a model learns what to pass",
+        def.name,
+        names.join(", ")
+    ))
+}
+
+/// Whether the schema of an argument, or the definition that it refers to, has a description.
+fn is_described(schema: &Value, argument: &Value) -> bool {
+    let has_text = |schema: &Value| {
+        schema.get("description").and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty())
+    };
+    let pointer = argument.get("$ref").and_then(Value::as_str).and_then(|target| target.strip_prefix('#'));
+    has_text(argument) || pointer.and_then(|pointer| schema.pointer(pointer)).is_some_and(has_text)
 }
 
 /// Findings about the file of a plugin.
@@ -125,4 +157,37 @@ pub(crate) fn plugin(info: &PluginInfo, parts: &ComponentParts) -> Vec<String> {
         found.push(format!("{error}it imports `{import}` and no tool of it declares {kinds}; {finds}"));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use toolbay_core::registry::native;
+    use toolbay_core::tool::content::ToolOutput;
+
+    use super::*;
+
+    fn finding(properties: Value) -> Option<String> {
+        let schema = json!({
+            "type": "object",
+            "properties": properties,
+            "$defs": {"told": {"type": "string", "description": "Told."}, "untold": {"type": "string"}},
+        });
+        let tool = native::tool("t").description("Does something.").input_schema(schema);
+        undescribed_arguments(&tool.run(async |_, _| Ok(ToolOutput::default())).unwrap().def)
+    }
+
+    #[test]
+    fn arguments_without_a_description_are_named() {
+        let told = json!({"type": "string", "description": "A text."});
+        assert_eq!(finding(json!({})), None);
+        assert_eq!(finding(json!({"a": told, "b": {"$ref": "#/$defs/told"}})), None);
+        let one = finding(json!({"a": told, "b": {"type": "string", "description": " "}}));
+        assert_eq!(
+            one.as_deref(),
+            Some("`t` has no description of its argument `b`, from which a model learns what to pass")
+        );
+        let two = finding(json!({"a": {}, "b": {"$ref": "#/$defs/untold"}, "c": told}));
+        assert!(two.unwrap().contains("its arguments `a`, `b`,"));
+    }
 }
