@@ -250,6 +250,71 @@ async fn memory_keeps_lasting_notes_and_those_of_a_session_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn memory_finds_what_the_embedder_recorded_of_the_same_agent() {
+    use std::time::{Duration, UNIX_EPOCH};
+    use toolbay::ConversationTurn;
+
+    let policy = "[plugins.memory.grant]\nkv = [\"plugin\", \"agent\"]\n[plugins.memory.limits]\nkv_value_bytes = 1024\n";
+    let host = TestHost::new(&[("memory", guest_artifacts::PLUGIN_MEMORY)], policy).await;
+    let memory = toolbay::PluginId::new("memory").unwrap();
+    let context = |agent: &str, session: Session| {
+        let agent_id = Some(agent.to_owned()).filter(|id| !id.is_empty());
+        let identity = Identity { agent_id, ..Identity::default() };
+        TurnContext { identity, session: session.into(), ..TurnContext::default() }
+    };
+    let turn = |role: &str, ms: u64, text: &str| ConversationTurn {
+        role: role.to_owned(),
+        text: text.to_owned(),
+        time: UNIX_EPOCH + Duration::from_millis(ms),
+    };
+    for (agent, session, said) in [
+        ("a", "1", turn("user", 1000, "The fence needs paint")),
+        ("a", "1", turn("assistant", 1000, "Green paint?")),
+        ("a", "2", turn("user", 2000, "Nothing about it")),
+        ("b", "3", turn("user", 3000, "Our paint is a secret")),
+    ] {
+        host.host
+            .record_turn(&memory, &context(agent, Session::with_name(session)), &said, None)
+            .await
+            .unwrap();
+    }
+    let gone = turn("user", 4000, "paint of a moment");
+    host.host
+        .record_turn(&memory, &context("a", Session::with_name("1")), &gone, Some(Duration::ZERO))
+        .await
+        .unwrap();
+    let search = async |agent: &str| {
+        let args = json!({"query": "paint"}).to_string();
+        structured(
+            &host
+                .call_in("memory__conversation_search", &args, context(agent, Session::with_name("9")))
+                .await,
+        )["hits"]
+            .clone()
+    };
+    let hit =
+        |role: &str, snippet: &str| json!({"session": "1", "role": role, "at": 1000, "snippet": snippet});
+    assert_eq!(
+        search("a").await,
+        json!([hit("user", "The fence needs paint"), hit("assistant", "Green paint?")])
+    );
+    assert_eq!(search("b").await.as_array().unwrap().len(), 1, "another agent's conversations");
+    assert_eq!(search("c").await, json!([]));
+
+    for (agent, session, missing) in
+        [("", Session::with_name("1"), "agent"), ("a", Session::default(), "session has no id")]
+    {
+        let refused =
+            host.host.record_turn(&memory, &context(agent, session), &turn("user", 1, "x"), None).await;
+        assert!(refused.unwrap_err().to_string().contains(missing));
+    }
+    let long = turn("user", 1, &"x".repeat(2000));
+    assert!(
+        host.host.record_turn(&memory, &context("a", Session::with_name("1")), &long, None).await.is_err()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kanban_moves_tasks_and_its_list_fits_the_reducer() {
     let policy = "[plugins.kanban.grant]\nkv = [\"plugin\"]\nclock = true\n\
                   [plugins.reducers.grant]\nreduce = [\"kanban__kanban_list\"]\n";

@@ -4,9 +4,10 @@
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use toolbay::{CallResult, Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay::core::call::Identity;
+use toolbay::{CallResult, ConversationTurn, Filter, Host, PluginId, Policy, Session, ToolCall, TurnContext};
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -37,6 +38,13 @@ fn register_native(host: &Host) -> Done<()> {
 }
 
 #[rustfmt::skip]
+async fn record(host: &Host, context: &TurnContext, text: String) -> Done<()> {
+    let turn = ConversationTurn { role: "user".to_owned(), text, time: SystemTime::now() };
+    host.record_turn(&PluginId::new("memory")?, context, &turn, Some(Duration::from_secs(90 * 86_400))).await?;
+    Ok(())
+}
+
+#[rustfmt::skip]
 fn add_hooks(host: &Host) {
     host.registry().add_hook(|tool| tool.has_tag("privileged").then(|| "not in this program".to_owned()));
     host.events().listen(|event| println!("{event:?}"));
@@ -56,6 +64,9 @@ async fn main() -> Done<()> {
     let host = Host::builder(Policy::deny_all(Path::new("/"))).build()?;
     register_native(&host)?;
     add_hooks(&host);
+    let identity = Identity { agent_id: Some("a".into()), ..Identity::default() };
+    let session = Session::with_name("s").into();
+    record(&host, &TurnContext { identity, session, ..TurnContext::default() }, "Hello!".to_owned()).await?;
     reducer(&host)?;
     let mut args = std::env::args_os().skip(1);
     if let (Some(cache), Some(plugins)) = (args.next(), args.next()) {

@@ -33,6 +33,7 @@
 //! `examples/embed.rs` is a complete program. The host needs a tokio runtime with timers enabled, and Unix.
 
 mod capability;
+mod conversation;
 mod engine;
 mod error;
 mod explain;
@@ -67,6 +68,7 @@ pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::PROGRAM_GUARD;
+pub use conversation::ConversationTurn;
 pub use error::{HostError, LoadError};
 pub use explain::{CapabilityExplanation, Explanation, SettingExplanation};
 pub use host::running::RunningHost;

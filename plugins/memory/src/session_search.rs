@@ -8,7 +8,7 @@ use toolbay_sdk::prelude::*;
 use crate::notes::{self, MAX_NOTES, Note, NoteFile};
 
 /// The most different words of a query that count.
-const MAX_WORDS: usize = 32;
+pub(crate) const MAX_WORDS: usize = 32;
 /// The weight of a word in a note's name or tags, and the most occurrences in the text that count: a short note
 /// with the word in its name comes before a long note that repeats it.
 const NAME: usize = 5;
@@ -99,21 +99,25 @@ pub fn session_search(
 
 /// How many of the words a note has, and its score.
 fn rank(note: &Note, words: &BTreeSet<String>) -> (usize, usize) {
-    let count = |text: &str, word: &str| notes::words(text).filter(|one| one.starts_with(word)).count();
     let (mut different, mut score) = (0, 0);
     for word in words {
-        let in_tags: usize = note.tags.iter().map(|tag| count(tag, word)).sum();
-        let worth = NAME * count(&note.name, word).min(1)
+        let in_tags: usize = note.tags.iter().map(|tag| count_word(tag, word)).sum();
+        let worth = NAME * count_word(&note.name, word).min(1)
             + TAG * in_tags.min(1)
-            + count(&note.text, word).min(MOST_IN_TEXT);
+            + count_word(&note.text, word).min(MOST_IN_TEXT);
         different += usize::from(worth > 0);
         score += worth;
     }
     (different, score)
 }
 
+/// How many words of a text are a word, or begin with it.
+pub(crate) fn count_word(text: &str, word: &str) -> usize {
+    notes::words(text).filter(|one| one.starts_with(word)).count()
+}
+
 /// The text around the first of the words, on one line.
-fn snippet(text: &str, words: &BTreeSet<String>) -> String {
+pub(crate) fn snippet(text: &str, words: &BTreeSet<String>) -> String {
     let line: Vec<&str> = text.split_whitespace().collect();
     let has = |piece: &&str| notes::words(piece).any(|one| words.iter().any(|word| one.starts_with(word)));
     let first = line.iter().position(has).unwrap_or(0).saturating_sub(5);

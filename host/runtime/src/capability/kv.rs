@@ -92,7 +92,7 @@ impl Capabilities {
 }
 
 /// The owner of the bucket; empty when the caller does not identify itself.
-fn bucket_owner(scope: granted_kv::KvScope, tool: &str, turn: &TurnContext) -> String {
+pub(crate) fn bucket_owner(scope: granted_kv::KvScope, tool: &str, turn: &TurnContext) -> String {
     let named = |kind: &str, id: &Option<String>| {
         id.as_ref().filter(|id| !id.is_empty()).map(|id| format!("{kind}:{id}"))
     };

@@ -466,7 +466,6 @@ fn internal_reads(def: &ToolDef) -> bool {
     meta.is_some_and(|meta| meta.get("internal_reads") == Some(&true.into()))
 }
 
-
 /// The capability kinds that a plain component's tool needs and is not granted. No interface reports them to the tool.
 fn unmet_capabilities(granted: &ResolvedGrants) -> impl Iterator<Item = String> {
     let missing = granted.grants.missing().filter(|_| granted.foreign);
