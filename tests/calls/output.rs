@@ -6,7 +6,8 @@ use guest_artifacts::API_ECHO;
 use integration_tests::{TestHost, outcome, refusal, value};
 use serde_json::{Value, json};
 use toolbay::core::session::output_store::{MemoryOutputStore, OutputId, OutputQuota, OutputStore};
-use toolbay::{CallResult, Filter, Session, TurnContext};
+use toolbay::core::tool::content::ErrorCode;
+use toolbay::{CallResult, Filter, Session, ToolCall, TurnContext};
 
 fn turn(session: &str, budget_chars: usize) -> TurnContext {
     TurnContext { session: Arc::new(Session::with_name(session)), budget_chars, ..TurnContext::default() }
@@ -161,4 +162,50 @@ async fn the_reason_is_in_the_schema_and_never_in_the_guest() {
     assert_eq!(value(&echoed), r#"{"name":"World"}"#);
     let record = host.audit.take().pop().unwrap();
     assert_eq!(record.reason.as_deref(), Some("to greet"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedder_switches_the_reason_for_all_kinds_of_tools_with_the_view() {
+    let policy =
+        "[plugins.e.tools.long]\ntoolcall_reason = true\n[plugins.e.tools.echo]\ntoolcall_reason = false";
+    let host = TestHost::new(&[("e", API_ECHO), ("f", API_ECHO)], policy).await;
+    let native = |name: &str| {
+        let tool = toolbay::native_tool(name).description("Returns its arguments.");
+        let args = json!({"type": "object", "additionalProperties": false});
+        tool.input_schema(args)
+    };
+    let echo = async |args: std::sync::Arc<serde_json::Value>, _| {
+        Ok(toolbay::core::tool::content::ToolOutput::text(args.to_string()))
+    };
+    host.host
+        .register(vec![
+            native("follows").run(echo).unwrap(),
+            native("always").toolcall_reason(true).run(echo).unwrap(),
+            native("never").toolcall_reason(false).run(echo).unwrap(),
+        ])
+        .unwrap();
+    let asked = |toolcall_reason: Option<bool>| {
+        let view = host.host.view(Filter { toolcall_reason, ..Filter::default() });
+        let asks = |name: &str| view.find(name).unwrap().has_reason_argument();
+        ["follows", "always", "never", "f__echo", "e__long", "e__echo", "read_output"].map(asks)
+    };
+    assert_eq!(asked(None), [false, true, false, false, true, false, false]);
+    assert_eq!(asked(Some(true)), [true, true, false, true, true, false, false]);
+    assert_eq!(asked(Some(false)), [false, true, false, false, true, false, false]);
+
+    // The same host, in two turns.
+    for (asks, code) in [(true, None), (false, Some(ErrorCode::InputInvalid))] {
+        let view = host.host.view(Filter { toolcall_reason: Some(asks), ..Filter::default() });
+        let call = ToolCall::new("1", "follows", json!({"toolcall_reason": "to see"}).to_string());
+        let done = host.host.call_all(&view, vec![call], TurnContext::default()).await.remove(0);
+        let reason = host.audit.take().pop().unwrap().reason;
+        match code {
+            None => assert_eq!((value(&done), reason.as_deref()), ("{}", Some("to see"))),
+            Some(code) => assert_eq!((refusal(&done).code, reason), (code, None)),
+        }
+    }
+    // A changed policy reaches native tools.
+    let policy = integration_tests::policy("toolcall_reason = true", &host.root());
+    host.host.reload_policy(policy).await.unwrap();
+    assert_eq!(asked(None), [true, true, false, true, true, true, false]);
 }

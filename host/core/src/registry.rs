@@ -35,7 +35,7 @@ pub use self::entry::{
 pub use self::settings::{MAX_REASON, MetadataOverride, RegistrySettings, Switches};
 pub use self::status::ToolStatus;
 pub use self::switch::{TagSelector, UnknownNameError};
-pub use self::update::{PluginUpdate, Profiles, UpdateChoice, UpdateOutcome};
+pub use self::update::{PluginUpdate, Profiles, UpdateChoice, UpdateOutcome, ViewDefaults};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;

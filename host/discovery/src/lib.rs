@@ -102,7 +102,7 @@ impl<'v> ViewIndex<'v> {
             while places.next_if(|there| there.def.name < entry.def.name).is_some() {
                 of_catalog.push(None);
             }
-            match places.next_if(|there| Arc::ptr_eq(there, entry)) {
+            match places.next_if(|there| entry.is_shown_form_of(there)) {
                 Some(_) => of_catalog.push(Some(entry)),
                 None => own.push(entry),
             }

@@ -108,6 +108,8 @@ fn build_entry(meta: SearchTool) -> Option<ToolEntry> {
         ToolTraits { read_only: looks, idempotent: looks, closed_world: looks, ..ToolTraits::default() };
     let mut entry = ToolEntry::new(def, Arc::new(BoundTool { meta, view: None }));
     entry.flags.always_include = true;
+    // The tool that it calls asks for the reason.
+    entry.call.toolcall_reason = Some(false);
     if meta == SearchTool::Call {
         entry.call.args_bytes = CALL_BYTES;
     }

@@ -394,15 +394,18 @@ impl Policy {
         narrow.or(own.section.results)
     }
 
-    /// Whether callers of a tool are asked for a reason. `None` stands for native tools.
+    /// Whether callers are asked for a reason, for tools and views without a setting of their own.
     #[must_use]
-    pub fn asks_reason(&self, tool: Option<(&PluginId, &ToolName)>) -> bool {
-        let section = tool.and_then(|(plugin, tool)| Some((self.plugins.get(plugin)?, tool)));
-        let own = section.and_then(|(plugin, tool)| {
-            let of_tool = plugin.tools.get(tool).and_then(|tool| tool.section.toolcall_reason);
-            of_tool.or(plugin.section.toolcall_reason)
-        });
-        own.or(self.toolcall_reason).unwrap_or(false)
+    pub fn asks_reason(&self) -> bool {
+        self.toolcall_reason.unwrap_or(false)
+    }
+
+    /// Whether callers of a tool are asked for a reason: the setting of its section, or of its plugin's.
+    #[must_use]
+    pub fn tool_asks_reason(&self, plugin: &PluginId, tool: &ToolName) -> Option<bool> {
+        let plugin = self.plugins.get(plugin)?;
+        let of_tool = plugin.tools.get(tool).and_then(|tool| tool.section.toolcall_reason);
+        of_tool.or(plugin.section.toolcall_reason)
     }
 
     /// The tools of other plugins whose results a plugin's reducers receive.

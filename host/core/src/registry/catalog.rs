@@ -9,7 +9,7 @@ use toolbay_policy::Profile;
 
 use super::entry::{Bundle, ReducerEntry, ToolEntry};
 use super::settings::RegistrySettings;
-use super::update::Profiles;
+use super::update::ViewDefaults;
 
 /// The tools that a filter lists, computed once.
 pub(crate) type ToolListing = Arc<[Arc<ToolEntry>]>;
@@ -24,7 +24,7 @@ pub struct Catalog {
     pub(super) tools: BTreeMap<Arc<str>, Arc<ToolEntry>>,
     pub(super) reducers: BTreeMap<String, Arc<ReducerEntry>>,
     pub(super) settings: Arc<RegistrySettings>,
-    pub(super) profiles: Profiles,
+    pub(super) view_defaults: ViewDefaults,
     listings: ListingCache,
     derived_values: DerivedValues,
 }
@@ -68,7 +68,7 @@ impl Catalog {
     /// A profile of the policy that granted the capabilities of these tools.
     #[must_use]
     pub fn profile(&self, name: &str) -> Option<&Arc<Profile>> {
-        self.profiles.get(name)
+        self.view_defaults.profiles.get(name)
     }
 
     /// Whether a tool has this qualified name.

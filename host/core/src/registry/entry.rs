@@ -108,6 +108,9 @@ pub struct CallSettings {
     pub cache: Option<Duration>,
     /// The output settings of the tool. The host's settings apply where these have `None`.
     pub output: OutputSettings,
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]); `None` follows the view's
+    /// [`Filter`](crate::registry::view::Filter), then the policy.
+    pub toolcall_reason: Option<bool>,
 }
 
 impl Default for CallSettings {
@@ -119,6 +122,7 @@ impl Default for CallSettings {
             serial: None,
             cache: None,
             output: OutputSettings::default(),
+            toolcall_reason: None,
         }
     }
 }
@@ -134,6 +138,7 @@ pub struct DerivedFields {
     /// The definition and flags of the source, before the settings.
     pub(super) source_definition: Option<(Arc<ToolDef>, ToolFlags)>,
     form: CachedForm,
+    with_reason: CachedVariant,
     result_sizes: Arc<ResultSizes>,
 }
 
@@ -176,6 +181,23 @@ impl Clone for CachedForm {
 impl fmt::Debug for CachedForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Form")
+    }
+}
+
+/// The variant of an entry with the argument for the caller's reason, made on first use; `None` inside if the schema
+/// already uses the name. A copy of the entry starts without it, since the copy may change.
+#[derive(Default)]
+struct CachedVariant(OnceLock<Option<Arc<ToolEntry>>>);
+
+impl Clone for CachedVariant {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for CachedVariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CachedVariant")
     }
 }
 
@@ -232,16 +254,28 @@ impl ToolEntry {
         update_expectation(&sizes.total, sizes.total.load(Ordering::Relaxed), whole);
     }
 
-    /// Adds the argument for the caller's reason ([`crate::tool::toolcall_reason`]), unless the tool's schema already
-    /// uses that name.
-    #[must_use]
-    pub fn with_reason_argument(mut self) -> Self {
-        if let Some(shown) = toolcall_reason::schema_with_reason(&self.def.input_schema) {
-            let def = Arc::make_mut(&mut self.def);
-            let plain = std::mem::replace(&mut def.input_schema, shown);
-            self.original_schema.get_or_insert(plain);
+    /// The entry as callers see it: if they are asked for a reason, with the argument for it
+    /// ([`crate::tool::toolcall_reason`]), unless the tool's schema already uses that name.
+    pub(super) fn with_reason_argument(entry: &Arc<Self>, asks: bool) -> &Arc<Self> {
+        if !asks {
+            return entry;
         }
-        self
+        let variant = entry.derived.with_reason.0.get_or_init(|| {
+            let shown = toolcall_reason::schema_with_reason(&entry.def.input_schema)?;
+            let mut variant = Self::clone(entry);
+            let def = Arc::make_mut(&mut variant.def);
+            let plain = std::mem::replace(&mut def.input_schema, shown);
+            variant.original_schema.get_or_insert(plain);
+            Some(Arc::new(variant))
+        });
+        variant.as_ref().unwrap_or(entry)
+    }
+
+    /// Whether this is the registered entry, or its variant with the argument for the caller's reason.
+    #[must_use]
+    pub fn is_shown_form_of(&self, registered: &Arc<Self>) -> bool {
+        let variant = registered.derived.with_reason.0.get().and_then(Option::as_ref);
+        std::ptr::eq(self, &**registered) || variant.is_some_and(|variant| std::ptr::eq(self, &**variant))
     }
 
     /// Whether the host added the argument for the caller's reason.

@@ -83,6 +83,7 @@ pub struct NativeTool {
     max_result_chars: Option<u32>,
     serial: Option<Arc<str>>,
     cache: Option<Duration>,
+    toolcall_reason: Option<bool>,
     on_collision: Option<OnCollision>,
     check: Option<Arc<dyn crate::registry::AvailabilityCheck>>,
 }
@@ -118,6 +119,7 @@ pub fn tool(name: impl Into<String>) -> NativeTool {
         max_result_chars: None,
         serial: None,
         cache: None,
+        toolcall_reason: None,
         on_collision: None,
         check: None,
     }
@@ -219,6 +221,13 @@ impl NativeTool {
         Self { cache: Some(age), ..self }
     }
 
+    /// Sets whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), whatever the view and the policy
+    /// say.
+    #[must_use]
+    pub fn toolcall_reason(self, asks: bool) -> Self {
+        Self { toolcall_reason: Some(asks), ..self }
+    }
+
     /// Sets the policy for a taken name, which overrides that of the registration.
     #[must_use]
     pub fn on_collision(self, policy: OnCollision) -> Self {
@@ -269,6 +278,7 @@ impl NativeTool {
             result_chars: self.max_result_chars.map(u64::from),
             serial: self.serial,
             cache: self.cache,
+            toolcall_reason: self.toolcall_reason,
             ..CallSettings::default()
         };
         let flags = ToolFlags { deferred, ..self.flags };

@@ -46,10 +46,10 @@ pub fn entry(store: Arc<dyn OutputStore>) -> Result<ToolEntry, String> {
     def.traits =
         ToolTraits { read_only: true, idempotent: true, closed_world: true, ..ToolTraits::default() };
     let flags = ToolFlags { always_include: true, ..ToolFlags::default() };
-    Ok(ToolEntry {
-        flags,
-        ..ToolEntry::new(def, Arc::new(ReadOutput { store, reads: Semaphore::new(MAX_READS) }))
-    })
+    let mut entry = ToolEntry::new(def, Arc::new(ReadOutput { store, reads: Semaphore::new(MAX_READS) }));
+    // It continues a call that has its reason.
+    entry.call.toolcall_reason = Some(false);
+    Ok(ToolEntry { flags, ..entry })
 }
 
 fn schema() -> Value {

@@ -20,6 +20,16 @@ use crate::registry::event::HostEvent;
 /// The profiles of a policy by name.
 pub type Profiles = Arc<BTreeMap<Arc<str>, Arc<Profile>>>;
 
+/// What a policy says about all views.
+#[derive(Debug, Clone, Default)]
+pub struct ViewDefaults {
+    /// Its profiles.
+    pub profiles: Profiles,
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), where neither the tool nor the view
+    /// says it.
+    pub toolcall_reason: bool,
+}
+
 /// The update of one plugin.
 #[derive(Debug)]
 pub struct PluginUpdate {
@@ -66,22 +76,22 @@ impl From<Bundle> for PluginContents {
 
 impl Registry {
     /// Removes the plugins in `gone` and applies the updates in order, as one atomic change. All other entries stay and
-    /// keep their names. `profiles` replaces the profiles of the policy, if given. An update without effect keeps the
-    /// snapshot.
+    /// keep their names. `defaults` replaces what the policy says about views, if given. An update without effect keeps
+    /// the snapshot.
     ///
     /// The events wait for [`Registry::flush_events`], so that the caller can release its locks first.
     pub fn update(
         &self,
         gone: &[PluginId],
         mut steps: Vec<PluginUpdate>,
-        profiles: Option<Profiles>,
+        defaults: Option<ViewDefaults>,
     ) -> Vec<UpdateOutcome> {
         for choice in steps.iter_mut().flat_map(|step| &mut step.choices) {
             if let UpdateChoice::Put(bundle) = choice {
                 self.run_hooks(bundle);
             }
         }
-        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(gone, steps, profiles)));
+        let Ok(placed) = self.commit(|draft| Ok::<_, Infallible>(draft.update(gone, steps, defaults)));
         placed
     }
 }
@@ -91,7 +101,7 @@ impl Draft {
         &mut self,
         gone: &[PluginId],
         steps: Vec<PluginUpdate>,
-        profiles: Option<Profiles>,
+        defaults: Option<ViewDefaults>,
     ) -> Vec<UpdateOutcome> {
         let named: BTreeSet<PluginId> =
             gone.iter().chain(steps.iter().map(|step| &step.plugin)).cloned().collect();
@@ -112,9 +122,9 @@ impl Draft {
             }
             all.push(placed);
         }
-        if let Some(profiles) = profiles {
+        if let Some(defaults) = defaults {
             self.changed = true;
-            self.catalog.profiles = profiles;
+            self.catalog.view_defaults = defaults;
         }
         all
     }

@@ -151,7 +151,8 @@ impl View {
                     self.catalog.settings().apply(&mut entry);
                     own.reducers.remove(&*name);
                     let filter = Arc::clone(&self.filter);
-                    let added = LocalTool { entry: Arc::new(entry), filter, origin: ToolOrigin::Ephemeral };
+                    let entry = Arc::clone(self.shown_entry(&Arc::new(entry)));
+                    let added = LocalTool { entry, filter, origin: ToolOrigin::Ephemeral };
                     own.tools.insert(name, added);
                 }
             }
@@ -326,7 +327,14 @@ impl View {
     }
 
     fn found_in_catalog<'v>(&'v self, entry: &'v Arc<ToolEntry>) -> FoundTool<'v> {
-        FoundTool { entry, filter: &self.filter, origin: ToolOrigin::Catalog }
+        FoundTool { entry: self.shown_entry(entry), filter: &self.filter, origin: ToolOrigin::Catalog }
+    }
+
+    /// The entry as the callers of this view see it.
+    fn shown_entry<'v>(&self, entry: &'v Arc<ToolEntry>) -> &'v Arc<ToolEntry> {
+        let by_default = || self.catalog.view_defaults.toolcall_reason;
+        let asks = entry.call.toolcall_reason.or(self.filter.toolcall_reason).unwrap_or_else(by_default);
+        ToolEntry::with_reason_argument(entry, asks)
     }
 
     /// All tools, sorted by name: a merge of two sorted sequences. A local tool shadows a tool of the catalog.

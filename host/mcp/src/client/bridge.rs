@@ -113,14 +113,13 @@ impl Bridge {
 
     /// Does the same as [`Bridge::apply`], with only the servers that are `wanted`.
     pub fn apply_to(&self, policy: &Policy, wanted: impl Fn(&McpServer) -> bool) {
-        let asks_reason = policy.asks_reason(None);
         let mut running = self.servers.lock();
         let mut before = std::mem::take(&mut *running);
         let mut gone = Vec::new();
         for server in policy.mcp_servers().filter(|server| wanted(server)) {
             let name = server.name.to_string();
             match before.remove(&name) {
-                Some(same) if same.supervisor.is_configured_as(server, asks_reason) => {
+                Some(same) if same.supervisor.is_configured_as(server) => {
                     running.insert(name, same);
                 }
                 other => {
@@ -129,7 +128,7 @@ impl Bridge {
                         old.supervisor.shut_down();
                         gone.push(old);
                     }
-                    running.insert(name, self.start(server, asks_reason));
+                    running.insert(name, self.start(server));
                 }
             }
         }
@@ -155,8 +154,8 @@ impl Bridge {
         }
     }
 
-    fn start(&self, server: &Arc<McpServer>, asks_reason: bool) -> BridgedServer {
-        let supervisor = Arc::new(Supervisor::new(Arc::clone(server), asks_reason, self.context.clone()));
+    fn start(&self, server: &Arc<McpServer>) -> BridgedServer {
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(server), self.context.clone()));
         let mut task = JoinSet::new();
         // The `BridgedServer` owns the task. It ends with the bridge or with the section of its server.
         task.spawn(Arc::clone(&supervisor).run());

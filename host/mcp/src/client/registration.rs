@@ -132,7 +132,7 @@ impl Supervisor {
         let tool = RemoteTool { supervisor: Arc::clone(self), remote_name: own_name, mirror, timeout };
         let entry = ToolEntry::new(def, Arc::new(tool)).with_effects(tools::server_effects(&self.server));
         let entry = tools::with_settings(entry, &rules);
-        bundle.tools.push(if self.asks_reason { entry.with_reason_argument() } else { entry });
+        bundle.tools.push(entry);
         let Some(wanted) = rules.reduce else { return Ok(()) };
         let found = self.context.reducer.as_ref().and_then(|find| find(&wanted));
         let reducer =

@@ -67,7 +67,6 @@ impl std::fmt::Debug for BridgeContext {
 #[derive(Debug)]
 pub(super) struct Supervisor {
     pub(super) server: Arc<McpServer>,
-    pub(super) asks_reason: bool,
     pub(super) context: BridgeContext,
     /// The tokens of a server at a URL. They outlive a connection.
     authenticator: Option<Arc<Authenticator>>,
@@ -93,14 +92,13 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(server: Arc<McpServer>, asks_reason: bool, ports: BridgeContext) -> Self {
+    pub(super) fn new(server: Arc<McpServer>, ports: BridgeContext) -> Self {
         let status = ServerStatus { name: server.name.to_string(), ..ServerStatus::default() };
         let (connector, handler) = (Arc::clone(&ports.connector), ports.authorization_handler.clone());
         Self {
             authenticator: Authenticator::for_server(&server, connector, handler).map(Arc::new),
             start_fingerprint: start_fingerprint(&server, &*ports.connector),
             server,
-            asks_reason,
             context: ports,
             status: Mutex::new(status),
             state: watch::Sender::new((ServerState::Connecting, None)),
@@ -120,9 +118,8 @@ impl Supervisor {
     }
 
     /// Whether the section of the server and all its other inputs are unchanged.
-    pub(super) fn is_configured_as(&self, server: &McpServer, asks_reason: bool) -> bool {
+    pub(super) fn is_configured_as(&self, server: &McpServer) -> bool {
         *self.server == *server
-            && self.asks_reason == asks_reason
             && self.start_fingerprint == start_fingerprint(server, &*self.context.connector)
     }
 

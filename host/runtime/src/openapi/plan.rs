@@ -259,8 +259,7 @@ fn tool_entry(
     operation.def.traits.needs_approval = section.needs_approval(&tool, operation.may_change_data());
     let reducer = section.reducer(&tool).map(|name| reducers::native(operation.def.name.as_str(), name));
     let entry = toolbay_openapi::tool_entry(operation, Arc::clone(exchange)).with_effects(effects);
-    let asks = section.asks_reason(&tool).unwrap_or_else(|| policy.asks_reason(None));
-    let entry = ToolEntry {
+    Ok(ToolEntry {
         availability: ToolAvailability {
             unavailable,
             by_profile: Some(Arc::new(under_profiles)),
@@ -273,11 +272,11 @@ fn tool_entry(
             serial: section.serial_queue(&tool),
             cache: section.cache(&tool),
             output: section.results(&tool).or(policy.results()),
+            toolcall_reason: section.asks_reason(&tool),
         },
         reducer: reducer.transpose().map_err(|e| format!("`reduce`: {e}"))?.map(Arc::new),
         ..entry
-    };
-    Ok(if asks { entry.with_reason_argument() } else { entry })
+    })
 }
 
 /// The effects that the section gives a tool, whatever its document says. A tool with a secret or access to a private

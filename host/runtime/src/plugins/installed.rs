@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
-use toolbay_core::registry::Registry;
 use toolbay_core::registry::event::HostEvent;
+use toolbay_core::registry::{Registry, ViewDefaults};
+use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 
 use crate::capability::Services;
@@ -110,6 +111,10 @@ impl PluginFiles {
     }
 }
 
+fn view_defaults(policy: &Policy) -> ViewDefaults {
+    ViewDefaults { profiles: policy.profiles_by_name(), toolcall_reason: policy.asks_reason() }
+}
+
 impl InstalledPlugins {
     pub(crate) fn new(
         shared: Arc<HostResources>,
@@ -118,7 +123,7 @@ impl InstalledPlugins {
         registry: Registry,
     ) -> Self {
         let registry = Arc::new(registry);
-        registry.update(&[], Vec::new(), Some(services.policy.profiles_by_name()));
+        registry.update(&[], Vec::new(), Some(view_defaults(&services.policy)));
         Self {
             shared,
             consent_gate,
@@ -335,9 +340,9 @@ impl InstalledPlugins {
     /// be held while they are emitted. Availability checks of new plugins run here, except after an unload, which may
     /// run on an async thread.
     fn apply_plan(&self, files: &mut PluginFiles, why: &ReplanReason) -> (LoadReport, Vec<HostEvent>) {
-        let mut profiles = None;
+        let mut defaults = None;
         if let ReplanReason::PolicyChanged(services) = why {
-            profiles = Some(services.policy.profiles_by_name());
+            defaults = Some(view_defaults(&services.policy));
             self.services.store(Arc::clone(services));
         }
         let (before, mut loader) = (self.snapshot(), self.loader());
@@ -351,7 +356,7 @@ impl InstalledPlugins {
         let removed = plan.removed_plugins();
         let RegistryPlan { steps, choices, mut problems, .. } = plan;
         let old = self.registry.snapshot();
-        let all_placed = self.registry.update(&removed, steps, profiles);
+        let all_placed = self.registry.update(&removed, steps, defaults);
         let new = self.registry.snapshot();
         let mut after = PluginSnapshot::default();
         for (placed, (file, choices)) in all_placed.into_iter().zip(choices) {

@@ -267,7 +267,6 @@ impl Loader {
                 reuse,
                 memory_estimate: MemoryEstimate::default(),
             };
-            let asks = policy.asks_reason(Some((id, &invoker.name)));
             let entry = ToolEntry::new(def, Arc::new(invoker)).with_effects(effects);
             let entry = ToolEntry {
                 availability: ToolAvailability {
@@ -283,7 +282,7 @@ impl Loader {
                 original_schema: described.checked_schema.clone(),
                 ..entry
             };
-            bundle.tools.push(if asks { entry.with_reason_argument() } else { entry });
+            bundle.tools.push(entry);
         }
         problems.iter().for_each(|(problem, tools)| warn(tools_message(tools, problem)));
         // A held plugin does not reduce results either.
@@ -460,6 +459,7 @@ fn tools_message(tools: &[ToolName], problem: &str) -> String {
     let noun = if tools.len() == 1 { "tool" } else { "tools" };
     format!("{noun} {}{more}: {problem}", names.join(", "))
 }
+
 /// Whether the caller of a tool does not see what the tool reads, as the tool's metadata says.
 fn internal_reads(def: &ToolDef) -> bool {
     let meta = def.meta.as_ref().and_then(|meta| serde_json::from_str::<serde_json::Value>(meta.get()).ok());
@@ -505,6 +505,7 @@ fn call_settings(
         cache: policy.cache(id, name),
         // Taken from the current policy, which may differ from the policy at the start of the host.
         output: policy.tool_results(id, name).or(policy.results()),
+        toolcall_reason: policy.tool_asks_reason(id, name),
     }
 }
 

@@ -408,10 +408,12 @@ async fn the_callers_reason_is_removed_from_the_arguments_and_recorded() {
     let strict = r#"{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}"#;
     let mut def = (*entry.def).clone();
     def.input_schema = crate::tool::schema::Schema::input(strict).unwrap();
-    let entry = ToolEntry { def: Arc::new(def), ..entry }.with_reason_argument();
+    let mut entry = ToolEntry { def: Arc::new(def), ..entry };
+    entry.call.toolcall_reason = Some(true);
     fixture.registry.register(Bundle { tools: vec![entry], reducers: vec![] }).unwrap();
     let catalog = fixture.registry.snapshot();
-    let shown = catalog.get("q__t").unwrap().def.input_schema.value().clone();
+    let view = View::new(catalog, Filter::default());
+    let shown = view.get("q__t").unwrap().def.input_schema.value().clone();
     assert_eq!(shown["properties"]["toolcall_reason"]["type"], "string");
     let secret = crate::output::redact::Redactor::new([("KEY", "hunter2hunter2")]).unwrap();
     fixture.pipeline = fixture.pipeline.clone().with_redactor(secret);

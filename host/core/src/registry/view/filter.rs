@@ -53,6 +53,9 @@ pub struct Filter {
     /// Whether the default list has only tools with [`ToolFlags::always_include`](crate::registry::ToolFlags). All
     /// other tools are callable, and a search finds them. A profile can also set this.
     pub lazy: bool,
+    /// Whether callers are asked for a reason ([`crate::tool::toolcall_reason`]), for tools without a setting of their
+    /// own ([`CallSettings::toolcall_reason`](crate::registry::CallSettings)). `None` follows the policy.
+    pub toolcall_reason: Option<bool>,
     /// The profile. It restricts the tools and their grants further. If the registry has a newer profile of this name
     /// after a policy reload, the newer one applies.
     pub profile: Option<Arc<Profile>>,
@@ -137,17 +140,17 @@ impl Filter {
     fn passes_lists(&self, entry: &ToolEntry) -> bool {
         passes(entry, &self.allowed_tools, &self.allowed_plugins, &self.allowed_toolsets)
             && passes_mcp(entry, &self.allowed_mcp_servers, &self.allowed_mcp_tools)
+            && self.allowed_tags.as_ref().is_none_or(|tags| has_tag_of(entry, tags))
     }
 }
 
-            && self.allowed_tags.as_ref().is_none_or(|tags| has_tag_of(entry, tags))
-type AllowList = Option<BTreeSet<String>>;
-
-/// Whether the lists of MCP servers and their tools allow a tool. Tools of other sources pass.
 fn has_tag_of(entry: &ToolEntry, tags: &BTreeSet<String>) -> bool {
     tags.iter().any(|tag| entry.has_tag(tag))
 }
 
+type AllowList = Option<BTreeSet<String>>;
+
+/// Whether the lists of MCP servers and their tools allow a tool. Tools of other sources pass.
 fn passes_mcp(
     entry: &ToolEntry,
     servers: &AllowList,

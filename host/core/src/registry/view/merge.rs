@@ -69,5 +69,7 @@ impl View {
 }
 
 fn is_same(there: FoundTool<'_>, incoming: FoundTool<'_>) -> bool {
-    Arc::ptr_eq(there.entry, incoming.entry) && there.filter.profile_name() == incoming.filter.profile_name()
+    // The views may show it in different forms.
+    let entry = there.entry.is_shown_form_of(incoming.entry) || incoming.entry.is_shown_form_of(there.entry);
+    entry && there.filter.profile_name() == incoming.filter.profile_name()
 }

@@ -103,6 +103,7 @@ fn filter() -> impl Strategy<Value = Filter> {
             allowed_mcp_tools: mcp_tools,
             exclude_tools: exclude,
             lazy: false,
+            toolcall_reason: None,
             profile: profile.map(|(tools, plugins, toolsets, exclude)| {
                 let policy = Policy::parse("version = 1\n[profile.x]", Path::new("/w"), None).unwrap();
                 let mut profile = policy.profile("x").unwrap().as_ref().clone();

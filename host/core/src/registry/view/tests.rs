@@ -232,3 +232,16 @@ fn the_same_tool_in_two_merged_views_is_no_collision() {
     assert_eq!(error.to_string(), "a tool `n` is already registered by the host");
     assert_eq!(names(&View::merge([], OnCollision::Throw).unwrap()), Vec::<&str>::new());
 }
+
+#[test]
+fn a_tool_that_two_merged_views_show_in_different_forms_is_no_collision() {
+    let catalog = catalog();
+    let view = |asks| {
+        let filter = Filter { toolcall_reason: Some(asks), ..Filter::default() };
+        View::new(Arc::clone(&catalog), filter)
+    };
+    for first in [true, false] {
+        let merged = View::merge([&view(first), &view(!first)], OnCollision::Throw).unwrap();
+        assert_eq!(merged.find("p__a").unwrap().has_reason_argument(), first, "the first view decides");
+    }
+}
