@@ -184,6 +184,7 @@ async fn a_plugin_of_the_contract_may_export_asynchronous_tools() {
     for _ in 0..2 {
         assert_eq!(value(&host.call("a__wait", json!({"milliseconds": 3})).await), "waited in 1");
     }
+    assert_eq!(value(&host.call("a__echo", json!({"text": "here"})).await), "here");
     let refused = host.call("a__wait", json!({})).await;
     assert_eq!(refusal(&refused).message, "wait: how long?");
     let view = host.host.view(Filter::default());

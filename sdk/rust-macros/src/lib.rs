@@ -84,7 +84,8 @@ pub fn data(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Exports tools and reducers from the component, with the metadata of `Cargo.toml`.
 ///
 /// `plugin! { tools: [word_count, grep], reducers: [head] }`. Leave out an empty list; the component then lacks that
-/// export. `available: check` names a function that decides which tools are available.
+/// export. `async_tools` instead of `tools` lets `async` tools await imports of WASI 0.3.
+/// `available: check` names a function that decides which tools are available.
 /// `config: Settings` names the type of the operator's settings, which the host checks when it loads the plugin. The
 /// type of `#[tools]` need not be named. `offers: "offers.json"` embeds prompts, resources and icons; the path is relative to `Cargo.toml`.
 /// `reusable: true` declares that one instance may serve several calls, one after the other. The operator can then

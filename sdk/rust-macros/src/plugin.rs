@@ -11,12 +11,13 @@ use crate::capability::list;
 use crate::offers;
 
 /// The keys of `plugin!`.
-const KEYS: [&str; 6] = ["tools", "reducers", "available", "offers", "config", "reusable"];
+const KEYS: [&str; 7] = ["tools", "async_tools", "reducers", "available", "offers", "config", "reusable"];
 
 /// The content of `plugin! { … }`.
 #[derive(Debug, Default)]
 struct PluginLists {
     tools: Vec<Path>,
+    async_tools: Vec<Path>,
     reducers: Vec<Path>,
     available: Option<Path>,
     offers: Option<LitStr>,
@@ -32,6 +33,7 @@ impl Parse for PluginLists {
             input.parse::<Token![:]>()?;
             match key.to_string().as_str() {
                 "tools" => lists.tools = list(input)?,
+                "async_tools" => lists.async_tools = list(input)?,
                 "reducers" => lists.reducers = list(input)?,
                 "available" => lists.available = Some(input.parse()?),
                 "offers" => lists.offers = Some(input.parse()?),
@@ -39,8 +41,8 @@ impl Parse for PluginLists {
                 "reusable" => lists.reusable = input.parse::<LitBool>()?.value,
                 _ => {
                     let message = format!(
-                        "unknown list `{key}`{}; known are `tools: […]`, `reducers: […]`, `available: function`, \
-                         `offers: \"FILE\"`, `config: TYPE` and `reusable: true`",
+                        "unknown list `{key}`{}; known are `tools: […]`, `async_tools: […]`, `reducers: […]`, \
+                         `available: function`, `offers: \"FILE\"`, `config: TYPE` and `reusable: true`",
                         suggestion::of(&key.to_string(), KEYS)
                     );
                     return Err(syn::Error::new(key.span(), message));
@@ -55,7 +57,22 @@ impl Parse for PluginLists {
 }
 
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let PluginLists { tools, reducers, available, offers, config, reusable } = syn::parse2(input)?;
+    let PluginLists { tools, async_tools, reducers, available, offers, config, reusable } =
+        syn::parse2(input)?;
+    let (tools, export) = match (tools.is_empty(), async_tools.is_empty()) {
+        (_, true) => {
+            (tools, quote!(export_tools!(Tools with_types_in ::toolbay_sdk::__private::tools_world)))
+        }
+        (true, false) => (
+            async_tools,
+            quote!(export_async_tools!(Tools with_types_in ::toolbay_sdk::__private::async_tools_world)),
+        ),
+        (false, false) => {
+            let message =
+                "a plugin has `tools` or `async_tools`, not both: `async_tools` takes all functions";
+            return Err(syn::Error::new(Span::call_site(), message));
+        }
+    };
     if tools.is_empty() && reducers.is_empty() {
         let message = "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`";
         return Err(syn::Error::new(Span::call_site(), message));
@@ -75,7 +92,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             #[cfg(target_family = "wasm")]
             type Tools = ::toolbay_sdk::__private::ExportedTools<ToolbayPlugin>;
             #[cfg(target_family = "wasm")]
-            ::toolbay_sdk::__private::export_tools!(Tools with_types_in ::toolbay_sdk::__private::tools_world);
+            ::toolbay_sdk::__private::#export;
         }
     });
     let reducers_export = (!reducers.is_empty()).then(|| {
@@ -146,6 +163,15 @@ mod tests {
         let tokens = expand(quote!(reducers: [head,],)).unwrap().to_string();
         assert!(tokens.contains("export_reducers") && tokens.contains("export_about"), "{tokens}");
         assert!(!tokens.contains("export_tools"), "{tokens}");
+    }
+
+    #[test]
+    fn asynchronous_tools_have_an_export_of_their_own() {
+        let tokens = expand(quote!(async_tools: [a])).unwrap().to_string();
+        assert!(tokens.contains("export_async_tools") && tokens.contains("ToolPlugin"), "{tokens}");
+        assert!(!tokens.contains("export_tools"), "{tokens}");
+        let message = expand(quote!(tools: [a], async_tools: [b])).unwrap_err().to_string();
+        assert!(message.contains("not both"), "{message}");
     }
 
     #[test]

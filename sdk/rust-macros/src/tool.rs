@@ -60,10 +60,17 @@ pub(crate) fn spec(
             (Some(before), quote!(<#ty>::#ident(&__settings, #(#reads),*)))
         }
     };
-    let finish = if is_async {
-        quote!(::toolbay_sdk::__private::finish)
+    let read = quote! {
+        let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
+        #before
+    };
+    let function = if is_async {
+        quote!(Async(|__args| ::std::boxed::Box::pin(async move {
+            #read
+            ::toolbay_sdk::IntoOutput::into_output(#call.await)
+        })))
     } else {
-        quote!(::toolbay_sdk::IntoOutput::into_output)
+        quote!(Blocking(|__args| { #read ::toolbay_sdk::IntoOutput::into_output(#call) }))
     };
     Ok(quote! {
         ::toolbay_sdk::__private::ToolSpec {
@@ -72,11 +79,7 @@ pub(crate) fn spec(
             #option_fields
             arguments: &[#(#fields),*],
             output_schema: ::toolbay_sdk::__private::output_schema::<#output>,
-            call: |__args| {
-                let __members = ::toolbay_sdk::__private::Members::of_call(__args, &[#(#names),*])?;
-                #before
-                #finish(#call)
-            },
+            call: ::toolbay_sdk::__private::ToolFunction::#function,
         }
     })
 }

@@ -18,6 +18,9 @@
 
 #[rustfmt::skip]
 pub mod about_world;
+#[cfg(feature = "async-tools")]
+#[rustfmt::skip]
+pub mod async_tools_world;
 #[rustfmt::skip]
 pub mod availability_world;
 #[rustfmt::skip]

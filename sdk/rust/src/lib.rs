@@ -109,6 +109,22 @@
 //! # }
 //! ```
 //!
+//! Tools may be `async`. Those in `async_tools: […]` instead of `tools: […]` may also await imports of WASI 0.3, such
+//! as a clock. This needs the feature `async-tools`:
+//!
+//! ```
+//! # use toolbay_sdk::prelude::*;
+//! # async fn wait_for(nanoseconds: u64) {}
+//! /// Wait a second.
+//! #[tool(read_only)]
+//! async fn pause() {
+//!     wait_for(1_000_000_000).await;
+//! }
+//!
+//! plugin! { async_tools: [pause] }
+//! # fn main() {}
+//! ```
+//!
 //! A component imports the modules that its code uses. The host compares the imports with the grants:
 //!
 //! | module | purpose | capability |
@@ -169,13 +185,27 @@ pub mod __private {
     pub use crate::argument::{Members, UnknownMembers, read_by_serde, read_choice};
     pub use crate::available::{AvailabilityPlugin, ExportedAvailability};
     pub use crate::bindings::about_world::{self, export_about};
+    #[cfg(feature = "async-tools")]
+    pub use crate::bindings::async_tools_world::{self, export_async_tools};
     pub use crate::bindings::availability_world::{self, export_availability};
     pub use crate::bindings::reducers_world::{self, export_reducers};
     pub use crate::bindings::tools_world::{self, export_tools};
+    #[cfg(not(feature = "async-tools"))]
+    pub use crate::export_async_tools;
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};
     pub use crate::tool::{
-        CapabilitySpec, ExportedTools, Tool, ToolPlugin, ToolSpec, Toolset, check_names, default_json,
-        finish, output_schema,
+        CapabilitySpec, ExportedTools, Tool, ToolFunction, ToolPlugin, ToolSpec, Toolset, check_names,
+        default_json, output_schema,
     };
     pub use crate::types::ToolTraits;
+}
+
+/// Takes the place of the export.
+#[cfg(not(feature = "async-tools"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! export_async_tools {
+    ($($tokens:tt)*) => {
+        ::core::compile_error!("`async_tools` needs the feature `async-tools` of `toolbay-sdk`");
+    };
 }

@@ -300,7 +300,7 @@ impl fmt::Debug for FakeHost {
 pub fn call<T: Tool>(args: impl Serialize) -> Result<Output> {
     let internal_reads = T::SPEC.meta.is_some_and(|meta| meta.contains(r#""internal_reads":true"#));
     with_fake(|fake| fake.files.internal_reads = internal_reads);
-    (T::SPEC.call)(&json_text(&args))
+    T::SPEC.call.call(&json_text(&args))
 }
 
 /// Calls a tool of a type with `#[tools]` by its name.

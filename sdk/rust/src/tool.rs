@@ -1,12 +1,14 @@
 //! The metadata that `#[tool]` generates for a function, and the export made of it.
 
 use std::marker::PhantomData;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::bindings::tools_world::exports::toolbay::plugin::tools::Guest;
+#[cfg(feature = "async-tools")]
+use crate::bindings::async_tools_world::exports::toolbay::plugin::tools_async;
+use crate::bindings::tools_world::exports::toolbay::plugin::tools;
 use crate::error::into_record;
 use crate::schema::{Field, SchemaOf, input_schema};
 use crate::types::{Capability, ToolDef, ToolError, ToolOutput, ToolTraits};
@@ -29,7 +31,38 @@ pub struct ToolSpec {
     pub meta: Option<&'static str>,
     pub arguments: &'static [Field],
     pub output_schema: fn() -> Option<String>,
-    pub call: fn(&str) -> Result<Output, Error>,
+    pub call: ToolFunction,
+}
+
+/// The code of a tool. Its argument is the JSON of a call.
+#[derive(Debug, Clone, Copy)]
+#[doc(hidden)]
+pub enum ToolFunction {
+    Blocking(fn(&str) -> Result<Output, Error>),
+    Async(for<'a> fn(&'a str) -> ToolFuture<'a>),
+}
+
+/// A running `async` tool.
+#[doc(hidden)]
+pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = Result<Output, Error>> + 'a>>;
+
+impl ToolFunction {
+    /// Calls the tool and runs it to its end.
+    pub(crate) fn call(self, args: &str) -> Result<Output, Error> {
+        match self {
+            Self::Blocking(call) => call(args),
+            Self::Async(call) => finish(call(args)),
+        }
+    }
+
+    /// Calls the tool, which may await imports of WASI 0.3.
+    #[cfg(feature = "async-tools")]
+    async fn call_async(self, args: &str) -> Result<Output, Error> {
+        match self {
+            Self::Blocking(call) => call(args),
+            Self::Async(call) => call(args).await,
+        }
+    }
 }
 
 /// One capability of a [`ToolSpec`].
@@ -149,10 +182,12 @@ pub(crate) fn definition(spec: &ToolSpec) -> ToolDef {
 
 /// Calls one of the tools by name.
 pub(crate) fn call(tools: &[&[ToolSpec]], name: &str, args: &str) -> Result<Output, Error> {
-    match tools.iter().copied().flatten().find(|spec| spec.name == name) {
-        Some(spec) => (spec.call)(args),
-        None => Err(Error::not_available(format!("no tool `{name}` in this plugin")).at("unknown-tool")),
-    }
+    find(tools, name)?.call.call(args)
+}
+
+fn find<'t>(tools: &[&'t [ToolSpec]], name: &str) -> Result<&'t ToolSpec, Error> {
+    let unknown = || Error::not_available(format!("no tool `{name}` in this plugin")).at("unknown-tool");
+    tools.iter().copied().flatten().find(|spec| spec.name == name).ok_or_else(unknown)
 }
 
 /// Returns the output schema of a return type, if it has one.
@@ -165,8 +200,7 @@ pub fn output_schema<T: IntoOutput>() -> Option<String> {
 ///
 /// Nothing but the call itself runs in its instance: a future that waits and was not woken waits for ever, and is an
 /// error instead.
-#[doc(hidden)]
-pub fn finish<F: Future<Output: IntoOutput>>(future: F) -> Result<Output, Error> {
+fn finish(mut future: ToolFuture<'_>) -> Result<Output, Error> {
     /// Whether somebody said that it is worth asking again.
     struct WakeFlag(AtomicBool);
     impl Wake for WakeFlag {
@@ -176,10 +210,9 @@ pub fn finish<F: Future<Output: IntoOutput>>(future: F) -> Result<Output, Error>
     }
     let woken = Arc::new(WakeFlag(AtomicBool::new(false)));
     let waker = Waker::from(Arc::clone(&woken));
-    let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output.into_output(),
+            Poll::Ready(output) => return output,
             Poll::Pending if woken.0.swap(false, Ordering::Relaxed) => {}
             Poll::Pending => {
                 return Err(Error::failed("the tool waits for something that nobody will tell it of"));
@@ -194,17 +227,33 @@ pub fn default_json(value: &impl serde::Serialize) -> Option<String> {
     serde_json::to_string(value).ok()
 }
 
-/// The export `tools` of a plugin.
+/// The export `tools` or `tools-async` of a plugin.
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ExportedTools<P>(PhantomData<P>);
 
-impl<P: ToolPlugin> Guest for ExportedTools<P> {
+fn definitions<P: ToolPlugin>() -> Vec<ToolDef> {
+    P::TOOLS.iter().copied().flatten().map(definition).collect()
+}
+
+impl<P: ToolPlugin> tools::Guest for ExportedTools<P> {
     fn list_tools() -> Vec<ToolDef> {
-        P::TOOLS.iter().copied().flatten().map(definition).collect()
+        definitions::<P>()
     }
 
     fn call(name: String, args: String) -> Result<ToolOutput, ToolError> {
         call(P::TOOLS, &name, &args).map_err(into_record)
+    }
+}
+
+#[cfg(feature = "async-tools")]
+impl<P: ToolPlugin> tools_async::Guest for ExportedTools<P> {
+    fn list_tools() -> Vec<ToolDef> {
+        definitions::<P>()
+    }
+
+    async fn call(name: String, args: String) -> Result<ToolOutput, ToolError> {
+        let spec = find(P::TOOLS, &name).map_err(into_record)?;
+        spec.call.call_async(&args).await.map_err(into_record)
     }
 }

@@ -13,7 +13,7 @@ const TYPES: &str = "crate::bindings::imports::toolbay::plugin::types";
 const HEAD: &str = "// Written by wit-bindgen from `wit/`. A test compares; see `tests/bindings` for how to write it anew.\n\n";
 
 /// The file, its world, and the options of the generator.
-fn worlds() -> [(&'static str, &'static str, Opts); 5] {
+fn worlds() -> [(&'static str, &'static str, Opts); 6] {
     let export = |macro_name: &str| Opts {
         with: vec![("toolbay:plugin/types@0.1.0".to_owned(), WithOption::Path(TYPES.to_owned()))],
         pub_export_macro: true,
@@ -31,6 +31,7 @@ fn worlds() -> [(&'static str, &'static str, Opts); 5] {
     [
         ("imports", "imports-of-callers", imports),
         ("tools_world", "exports-tools", export("export_tools")),
+        ("async_tools_world", "exports-tools-async", export("export_async_tools")),
         ("reducers_world", "exports-reducers", export("export_reducers")),
         ("about_world", "exports-about", export("export_about")),
         (
@@ -43,7 +44,7 @@ fn worlds() -> [(&'static str, &'static str, Opts); 5] {
 
 fn generated(wit: &Path, world: &str, options: Opts) -> String {
     let mut resolve = Resolve::default();
-    resolve.features.insert("tool-invoke".to_owned());
+    resolve.features.extend(["tool-invoke", "async-tools"].map(str::to_owned));
     let (package, _) = resolve.push_path(wit).unwrap();
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut files = Files::default();
