@@ -3,13 +3,12 @@
 //! The host reads the same document, with one difference: instead of a text or bytes, a `"file"` may name a path
 //! relative to the document. The host checks the rest when it loads the plugin.
 
-mod document;
-
 use std::path::Path;
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use syn::{Error, LitStr, Result};
+use toolbay_sdk_syntax::offers;
 
 /// The section of the component that the host reads.
 const SECTION: &str = "toolbay:offers";
@@ -19,7 +18,7 @@ pub(crate) fn expand(file: &LitStr) -> Result<TokenStream> {
     let Some(crate_dir) = std::env::var_os("CARGO_MANIFEST_DIR") else {
         return Err(Error::new(file.span(), "`CARGO_MANIFEST_DIR` is not set: build with cargo"));
     };
-    let (document, files) = document::embedded(Path::new(&crate_dir), &file.value())
+    let (document, files) = offers::embed(Path::new(&crate_dir), &file.value())
         .map_err(|problem| Error::new(file.span(), problem))?;
     let bytes = Literal::byte_string(&document);
     let length = document.len();

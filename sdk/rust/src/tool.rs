@@ -215,7 +215,7 @@ fn finish(mut future: ToolFuture<'_>) -> Result<Output, Error> {
             Poll::Ready(output) => return output,
             Poll::Pending if woken.0.swap(false, Ordering::Relaxed) => {}
             Poll::Pending => {
-                return Err(Error::failed("the tool waits for something that nobody will tell it of"));
+                return Err(Error::failed("the tool is pending, and nothing will wake it"));
             }
         }
     }

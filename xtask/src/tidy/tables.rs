@@ -42,10 +42,11 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-mcp",
             "toolbay-openapi",
             "toolbay-policy",
+            "toolbay-sdk-syntax",
             "toolbay-vendor",
         ],
     ),
-    // The syntax of tools in Rust is that of plugins; the host's macros read it, too.
+    // What a plugin's author writes; the host's macros and `toolbay build` read it, too.
     ("sdk/rust-syntax", &[]),
     ("sdk/rust-macros", &["toolbay-sdk-syntax"]),
     ("sdk/rust", &["toolbay-sdk-macros"]),

@@ -1,14 +1,11 @@
 //! Embeds the prompts, resources and icons of a plugin that is not in Rust, where `plugin!` embeds them: the document
 //! `offers.json` of the project becomes a section of its component.
 
-// The macros cannot export it, and the SDK must not depend on the host.
-#[path = "../../../../sdk/rust-macros/src/offers/document.rs"]
-mod document;
-
 use std::fs;
 
 use anyhow::{Context, Error, Result};
 use toolbay_core::tool::prompts_and_resources::SECTION;
+use toolbay_sdk_syntax::offers;
 
 use super::component::with_sections;
 use super::project::{BuiltComponent, Project};
@@ -21,7 +18,7 @@ pub(super) fn embed(project: &Project, component: &BuiltComponent) -> Result<()>
     if !project.folder.join(DOCUMENT).is_file() {
         return Ok(());
     }
-    let (document, _files) = document::embedded(&project.folder, DOCUMENT).map_err(Error::msg)?;
+    let (document, _files) = offers::embed(&project.folder, DOCUMENT).map_err(Error::msg)?;
     let shown = component.file.display();
     let bytes = fs::read(&component.file).with_context(|| format!("`{shown}` cannot be read"))?;
     let bytes = with_sections(&bytes, &[(SECTION, document)])?;

@@ -1,5 +1,5 @@
-//! The document of prompts, resources and icons, with the files that it names. `toolbay build` includes this module, too, for
-//! plugins in other languages.
+//! The document of prompts, resources and icons. Instead of a text or bytes, a `"file"` may name a path relative to the
+//! document. `plugin!` and, for other languages, `toolbay build` embed the files.
 
 use std::path::{Path, PathBuf};
 
@@ -25,33 +25,36 @@ const KINDS: [(&str, &str); 14] = [
     ("webp", "image/webp"),
 ];
 
-/// The document with its files included, and the files.
-pub(crate) fn embedded(folder: &Path, file: &str) -> Result<(Vec<u8>, Vec<PathBuf>), String> {
+/// Reads a document, and returns it with its files embedded, and the paths of all files read.
+///
+/// # Errors
+/// A file cannot be read, or is of the wrong kind for its place.
+pub fn embed(folder: &Path, file: &str) -> Result<(Vec<u8>, Vec<PathBuf>), String> {
     let path = folder.join(file);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
     let mut document: Value = serde_json::from_str(&text).map_err(|error| format!("`{file}`: {error}"))?;
-    let mut reader = AttributeReader {
+    let mut embedder = FileEmbedder {
         dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf),
         files: vec![path],
     };
     for key in ["resources", "templates"] {
         for one in each(&mut document, key) {
-            reader.take(one, OfferForm::TextOrBlob)?;
+            embedder.embed(one, OfferForm::TextOrBlob)?;
         }
     }
     for prompt in each(&mut document, "prompts") {
         for message in each(prompt, "messages") {
             if let Some(content) = message.get_mut("content") {
-                reader.take(content, OfferForm::of(content))?;
+                embedder.embed(content, OfferForm::of(content))?;
             }
         }
     }
     for icons in document.get_mut("icons").and_then(Value::as_object_mut).into_iter().flatten() {
         for icon in icons.1.as_array_mut().into_iter().flatten() {
-            reader.take(icon, OfferForm::DataUri)?;
+            embedder.embed(icon, OfferForm::DataUri)?;
         }
     }
-    Ok((document.to_string().into_bytes(), reader.files))
+    Ok((document.to_string().into_bytes(), embedder.files))
 }
 
 fn each<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
@@ -79,15 +82,15 @@ impl OfferForm {
     }
 }
 
-/// Reads files relative to the document.
-struct AttributeReader {
+/// Embeds files relative to the document.
+struct FileEmbedder {
     dir: PathBuf,
     files: Vec<PathBuf>,
 }
 
-impl AttributeReader {
+impl FileEmbedder {
     /// Replaces the name of a file by its bytes.
-    fn take(&mut self, holder: &mut Value, form: OfferForm) -> Result<(), String> {
+    fn embed(&mut self, holder: &mut Value, form: OfferForm) -> Result<(), String> {
         let Some(holder) = holder.as_object_mut() else { return Ok(()) };
         let Some(file) = holder.remove("file") else { return Ok(()) };
         let Some(file) = file.as_str() else { return Err("`file` is a path".to_owned()) };
@@ -99,25 +102,25 @@ impl AttributeReader {
         let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
         let (key, value) = match (form, String::from_utf8(bytes)) {
             (OfferForm::TextOrBlob | OfferForm::Text, Ok(text)) => ("text", text),
-            (OfferForm::Text, Err(_)) => return Err(format!("`{file}` is no text of UTF-8")),
+            (OfferForm::Text, Err(_)) => return Err(format!("`{file}` is not UTF-8 text")),
             (OfferForm::TextOrBlob, Err(error)) => ("blob", base64(error.as_bytes())),
             (OfferForm::Data, text) => ("data", base64(&bytes_of(text))),
             (OfferForm::DataUri, text) => {
                 let Some(kind) = kind else {
-                    return Err(format!("of what kind `{file}` is, its name does not say"));
+                    return Err(format!("`{file}` has no known file extension"));
                 };
                 ("src", format!("data:{kind};base64,{}", base64(&bytes_of(text))))
             }
         };
         if let (OfferForm::TextOrBlob | OfferForm::Data, Some(kind)) = (form, kind) {
-            say_kind(holder, kind);
+            add_kind(holder, kind);
         }
         holder.insert(key.to_owned(), Value::String(value));
         Ok(())
     }
 }
 
-fn say_kind(holder: &mut Map<String, Value>, kind: &str) {
+fn add_kind(holder: &mut Map<String, Value>, kind: &str) {
     if !holder.contains_key("mime_type") {
         holder.insert("mime_type".to_owned(), Value::from(kind));
     }
@@ -148,7 +151,7 @@ mod tests {
                 {"role": "user", "content": {"type": "image", "file": "b.png"}}]}],
             "icons": {"t": [{"file": "b.png"}]},
         }));
-        let (document, files) = embedded(&dir, "offers.json").unwrap();
+        let (document, files) = embed(&dir, "offers.json").unwrap();
         let document: Value = serde_json::from_slice(&document).unwrap();
         assert_eq!(files.len(), 6);
         assert_eq!(
@@ -164,9 +167,9 @@ mod tests {
         );
         assert_eq!(document["icons"]["t"][0], json!({"src": "data:image/png;base64,iVBORw=="}));
         write(&json!({"prompts": [{"messages": [{"content": {"type": "text", "file": "c"}}]}]}));
-        assert!(embedded(&dir, "offers.json").unwrap_err().contains("UTF-8"));
+        assert!(embed(&dir, "offers.json").unwrap_err().contains("UTF-8"));
         write(&json!({"resources": [{"file": "absent"}]}));
-        assert!(embedded(&dir, "offers.json").unwrap_err().contains("absent"));
+        assert!(embed(&dir, "offers.json").unwrap_err().contains("absent"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
