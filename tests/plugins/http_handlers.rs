@@ -39,71 +39,92 @@ args.lang = { type = "string" }
 http = { path = "/headers", headers = { accept-language = "{lang}" } }
 "#;
 
-fn service(manifest: &str) -> (TempDir, String) {
+/// Handlers of WASI 0.2 and 0.3.
+const HANDLERS: [&str; 2] = [guest_artifacts::FOREIGN_HTTP, guest_artifacts::FOREIGN_ASYNC_HANDLER];
+
+fn service(handler: &str, manifest: &str) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let component = folder.path().join("service.wasm");
-    std::fs::copy(guest_artifacts::FOREIGN_HTTP, &component).unwrap();
+    std::fs::copy(handler, &component).unwrap();
     std::fs::write(folder.path().join("service.plugin.toml"), manifest).unwrap();
     (folder, component.to_str().unwrap().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_the_manifest_is_a_tool() {
-    let (_folder, component) = service(MANIFEST);
-    let host = TestHost::new(&[("s", component.as_str())], "").await;
-    let call = async |tool: &str, args: Value| host.call(&format!("s__{tool}"), args).await;
-    let said = call("echo", json!({"id": "a b", "text": "hello & co"})).await;
-    assert_eq!(value(&said), "Method::Post id=a%20b&more=hello%20%26%20co hello & co");
-    assert_eq!(value(&call("echo", json!({"id": "1"})).await), "Method::Post id=1 ");
-    let said = call("json", json!({"a": 1, "b": ["x"]})).await;
-    assert_eq!(structured(&said), json!({"got": {"a": 1, "b": ["x"]}}));
-    let said = call("headers", json!({"lang": "de"})).await;
-    assert!(value(&said).contains("accept-language: de") && !value(&said).contains("host"), "{said:?}");
-    let host_said = call("at", json!({"path": "host"})).await;
-    assert!(value(&host_said).contains("localhost"), "{host_said:?}");
+    for handler in HANDLERS {
+        let (_folder, component) = service(handler, MANIFEST);
+        let host = TestHost::new(&[("s", component.as_str())], "").await;
+        let call = async |tool: &str, args: Value| host.call(&format!("s__{tool}"), args).await;
+        let said = call("echo", json!({"id": "a b", "text": "hello & co"})).await;
+        assert_eq!(value(&said), "Method::Post id=a%20b&more=hello%20%26%20co hello & co");
+        assert_eq!(value(&call("echo", json!({"id": "1"})).await), "Method::Post id=1 ");
+        let said = call("json", json!({"a": 1, "b": ["x"]})).await;
+        assert_eq!(structured(&said), json!({"got": {"a": 1, "b": ["x"]}}));
+        let said = call("headers", json!({"lang": "de"})).await;
+        assert!(value(&said).contains("accept-language: de") && !value(&said).contains("host"), "{said:?}");
+        let host_said = call("at", json!({"path": "host"})).await;
+        assert!(value(&host_said).contains("localhost"), "{host_said:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_response_is_an_error_of_the_tool() {
-    let (_folder, component) = service(MANIFEST);
-    let host = TestHost::new(&[("s", component.as_str())], "").await;
-    let failed = host.call("s__at", json!({"path": "nowhere"})).await;
-    assert_eq!(refusal(&failed).code, ErrorCode::ExecutionFailed);
-    assert_eq!(refusal(&failed).subject.as_deref(), Some("http-status-404"));
-    assert!(
-        refusal(&failed).message.contains("status 404: nothing is at /nowhere"),
-        "{:?}",
-        refusal(&failed)
-    );
-    // An argument cannot leave its part of the path.
-    let failed = host.call("s__at", json!({"path": "../echo?x=y"})).await;
-    assert!(refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"), "{:?}", refusal(&failed));
-    for (path, said) in [
-        ("silent", "sent no response"),
-        ("forgotten", "ended before its response was complete"),
-        ("unfinished", "ended before its response was complete"),
+    for handler in HANDLERS {
+        let (_folder, component) = service(handler, MANIFEST);
+        let host = TestHost::new(&[("s", component.as_str())], "").await;
+        let failed = host.call("s__at", json!({"path": "nowhere"})).await;
+        assert_eq!(refusal(&failed).code, ErrorCode::ExecutionFailed);
+        assert_eq!(refusal(&failed).subject.as_deref(), Some("http-status-404"));
+        assert!(
+            refusal(&failed).message.contains("status 404: nothing is at /nowhere"),
+            "{:?}",
+            refusal(&failed)
+        );
+        // An argument cannot leave its part of the path.
+        let failed = host.call("s__at", json!({"path": "../echo?x=y"})).await;
+        assert!(refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"), "{:?}", refusal(&failed));
+        let refused = host.call("s__headers", json!({"lang": "a\r\nx: b"})).await;
+        assert_eq!(refusal(&refused).code, ErrorCode::InputInvalid);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_does_not_come_is_an_error_of_the_tool() {
+    for (handler, path, said) in [
+        (guest_artifacts::FOREIGN_HTTP, "silent", "sent no response"),
+        (guest_artifacts::FOREIGN_HTTP, "forgotten", "ended before its response was complete"),
+        (guest_artifacts::FOREIGN_HTTP, "unfinished", "ended before its response was complete"),
+        (guest_artifacts::FOREIGN_ASYNC_HANDLER, "silent", "the handler failed: ErrorCode::InternalError"),
     ] {
+        let (_folder, component) = service(handler, MANIFEST);
+        let host = TestHost::new(&[("s", component.as_str())], "").await;
         let failed = host.call("s__at", json!({"path": path})).await;
         assert!(refusal(&failed).message.contains(said), "{path}: {:?}", refusal(&failed));
     }
-    let refused = host.call("s__headers", json!({"lang": "a\r\nx: b"})).await;
-    assert_eq!(refusal(&refused).code, ErrorCode::InputInvalid);
+    // Its task may still write: the host waits until the deadline.
+    let (_folder, component) = service(guest_artifacts::FOREIGN_ASYNC_HANDLER, MANIFEST);
+    let host = TestHost::new(&[("s", component.as_str())], "[plugins.s.limits]\ntimeout = \"1s\"").await;
+    let delivered = host.provoke("s__at", json!({"path": "unfinished"}), SOON).await;
+    assert_eq!(fault(&delivered).kind, FaultKind::Deadline);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_runs_under_the_same_limits() {
     let manifest =
         MANIFEST.replace("path = \"/flood\", query = { }", "path = \"/flood\", query = { 200000 = \"\" }");
-    let (_folder, component) = service(&manifest);
     let policy = "[plugins.s.limits]\nfuel = 500_000_000\ntimeout = \"10s\"\nhost_call_bytes = \"64KiB\"";
-    let host = TestHost::new(&[("s", component.as_str())], policy).await;
-    for (tool, args, kind) in [
-        ("at", json!({"path": "trap"}), FaultKind::Trap),
-        ("at", json!({"path": "spin"}), FaultKind::OutOfFuel),
-        ("flood", json!({}), FaultKind::OutputTooLarge),
-    ] {
-        let delivered = host.provoke(&format!("s__{tool}"), args, SOON).await;
-        assert_eq!(fault(&delivered).kind, kind, "{tool}");
+    for handler in HANDLERS {
+        let (_folder, component) = service(handler, &manifest);
+        let host = TestHost::new(&[("s", component.as_str())], policy).await;
+        for (tool, args, kind) in [
+            ("at", json!({"path": "trap"}), FaultKind::Trap),
+            ("at", json!({"path": "spin"}), FaultKind::OutOfFuel),
+            ("flood", json!({}), FaultKind::OutputTooLarge),
+        ] {
+            let delivered = host.provoke(&format!("s__{tool}"), args, SOON).await;
+            assert_eq!(fault(&delivered).kind, kind, "{tool}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Plain components, which do not know Toolbay. Each exported function whose types have a JSON form is a tool. A
-//! program (`wasi:cli/run`) and an HTTP handler (`wasi:http/incoming-handler`) become the tools that the `plugin.toml`
-//! declares ([`toolbay_core::tool::manifest`]).
+//! program (`wasi:cli/run`) and an HTTP handler (`wasi:http/incoming-handler`, `wasi:http/handler`) become the tools that
+//! the `plugin.toml` declares ([`toolbay_core::tool::manifest`]).
 //!
 //! The tools are derived from the component's types, without running it. From then on they are treated like those of a
 //! plugin that answered `list-tools`. A plain component declares no capabilities, so its imports imply them: a

@@ -95,7 +95,8 @@ fn declare_by_manifest(
         if let Some(template) = manifest_tool.request().map_err(bad)? {
             if !component.is_handler() {
                 return Err(bad(
-                    "the component does not handle HTTP: it does not export `wasi:http/incoming-handler@0.2`"
+                    "the component does not handle HTTP: it exports neither `wasi:http/incoming-handler@0.2` nor \
+                     `wasi:http/handler@0.3`"
                         .to_owned(),
                 ));
             }
