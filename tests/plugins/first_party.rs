@@ -2,6 +2,7 @@
 
 use integration_tests::{TestHost, hints, outcome, refusal, structured, words as value};
 use serde_json::json;
+use toolbay::core::call::Identity;
 use toolbay::core::tool::content::ErrorCode;
 use toolbay::{Filter, Session, ToolCall, TurnContext};
 

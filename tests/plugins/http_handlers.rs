@@ -83,7 +83,11 @@ async fn a_failed_response_is_an_error_of_the_tool() {
         );
         // An argument cannot leave its part of the path.
         let failed = host.call("s__at", json!({"path": "../echo?x=y"})).await;
-        assert!(refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"), "{:?}", refusal(&failed));
+        assert!(
+            refusal(&failed).message.contains("nothing is at /..%2Fecho%3Fx%3Dy"),
+            "{:?}",
+            refusal(&failed)
+        );
         let refused = host.call("s__headers", json!({"lang": "a\r\nx: b"})).await;
         assert_eq!(refusal(&refused).code, ErrorCode::InputInvalid);
     }

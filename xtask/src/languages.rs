@@ -197,7 +197,8 @@ impl Toolchains {
             }
             let said =
                 self.toolbay(&self.folder, &["build", &project.to_string_lossy(), "--no-install", "--json"])?;
-            let file = serde_json::from_str::<serde_json::Value>(&said)?["file"].as_str().map(PathBuf::from);
+            let said: serde_json::Value = serde_json::from_str(&said)?;
+            let file = said.get("file").and_then(serde_json::Value::as_str);
             fs::copy(file.context("`toolbay build` named no file")?, &built)?;
             Ok(())
         })

@@ -7,7 +7,7 @@ use toolbay_sdk::prelude::*;
 
 use crate::notes;
 use crate::session_search::{MAX_WORDS, count_word, snippet};
-use crate::turns::{self, MAX_TURNS, RecordedTurn};
+use crate::turns::{self, MAX_TURNS};
 
 /// A matching turn.
 #[data]
@@ -92,6 +92,7 @@ mod tests {
     use toolbay_sdk::types::ErrorCode;
 
     use super::*;
+    use crate::turns::RecordedTurn;
 
     fn record(session: &str, role: &str, at: u64, text: &str) {
         let turn =

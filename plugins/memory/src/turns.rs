@@ -15,15 +15,15 @@ const PAGE: u32 = 500;
 /// One turn of a conversation.
 #[data]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedTurn {
+pub(crate) struct RecordedTurn {
     /// The id of its session.
-    pub session: String,
+    pub(crate) session: String,
     /// Its speaker: `user`, `assistant` or another word of the host.
-    pub role: String,
+    pub(crate) role: String,
     /// Its time, in Unix milliseconds.
-    pub at: u64,
+    pub(crate) at: u64,
     /// Its text.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// Calls `visit` with the turns, newest first, until it returns false. Returns whether turns were left out.

@@ -24,7 +24,7 @@ impl Parse for Example {
             inner.parse::<Token![=]>()?;
             let text: LitStr = inner.parse()?;
             let value = match key.to_string().as_str() {
-                "args" | "structured" => object(&text)?,
+                "args" | "structured" => Value::Object(object(&text)?),
                 "value" | "contains" => Value::String(text.value()),
                 "error" => code(&text)?,
                 _ => {
@@ -56,9 +56,9 @@ impl Parse for Example {
 }
 
 /// A JSON object in a string.
-pub(crate) fn object(text: &LitStr) -> Result<Value> {
+pub(crate) fn object(text: &LitStr) -> Result<Map<String, Value>> {
     match serde_json::from_str(&text.value()) {
-        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(Value::Object(members)) => Ok(members),
         Ok(_) => Err(syn::Error::new(text.span(), "this is to be a JSON object, `{…}`")),
         Err(error) => Err(syn::Error::new(text.span(), format!("this is not JSON: {error}"))),
     }

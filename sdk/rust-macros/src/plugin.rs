@@ -56,27 +56,33 @@ impl Parse for PluginLists {
     }
 }
 
+impl PluginLists {
+    /// Refuses a plugin without a list, or with two lists of tools.
+    fn check(&self) -> Result<()> {
+        let message = match (self.tools.is_empty(), self.async_tools.is_empty(), self.reducers.is_empty()) {
+            (true, true, true) => {
+                "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`"
+            }
+            (false, false, _) => {
+                "a plugin has `tools` or `async_tools`, not both: `async_tools` takes all functions"
+            }
+            _ => return Ok(()),
+        };
+        Err(syn::Error::new(Span::call_site(), message))
+    }
+}
+
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
-    let PluginLists { tools, async_tools, reducers, available, offers, config, reusable } =
-        syn::parse2(input)?;
-    let (tools, export) = match (tools.is_empty(), async_tools.is_empty()) {
-        (_, true) => {
-            (tools, quote!(export_tools!(Tools with_types_in ::toolbay_sdk::__private::tools_world)))
-        }
-        (true, false) => (
+    let lists: PluginLists = syn::parse2(input)?;
+    lists.check()?;
+    let PluginLists { tools, async_tools, reducers, available, offers, config, reusable } = lists;
+    let (tools, export) = match async_tools.is_empty() {
+        true => (tools, quote!(export_tools!(Tools with_types_in ::toolbay_sdk::__private::tools_world))),
+        false => (
             async_tools,
             quote!(export_async_tools!(Tools with_types_in ::toolbay_sdk::__private::async_tools_world)),
         ),
-        (false, false) => {
-            let message =
-                "a plugin has `tools` or `async_tools`, not both: `async_tools` takes all functions";
-            return Err(syn::Error::new(Span::call_site(), message));
-        }
     };
-    if tools.is_empty() && reducers.is_empty() {
-        let message = "a plugin has tools or reducers: write `plugin! { tools: [first, second] }`";
-        return Err(syn::Error::new(Span::call_site(), message));
-    }
     let config = option(config.map(|ty| quote!(::toolbay_sdk::schema::of::<#ty>)));
     let (names, of_tools) = (&tools, &tools);
     let offers = offers.as_ref().map(offers::expand).transpose()?;
@@ -95,31 +101,8 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             ::toolbay_sdk::__private::#export;
         }
     });
-    let reducers_export = (!reducers.is_empty()).then(|| {
-        quote! {
-            impl ::toolbay_sdk::__private::ReducerPlugin for ToolbayPlugin {
-                const REDUCERS: &'static [::toolbay_sdk::__private::ReducerSpec] =
-                    &[#(<#reducers as ::toolbay_sdk::__private::Reducer>::SPEC),*];
-            }
-            #[cfg(target_family = "wasm")]
-            type Reducers = ::toolbay_sdk::__private::ExportedReducers<ToolbayPlugin>;
-            #[cfg(target_family = "wasm")]
-            ::toolbay_sdk::__private::export_reducers!(Reducers with_types_in ::toolbay_sdk::__private::reducers_world);
-        }
-    });
-    let availability_export = available.map(|check| {
-        quote! {
-            impl ::toolbay_sdk::__private::AvailabilityPlugin for ToolbayPlugin {
-                const CHECK: fn(&str) -> ::core::result::Result<(), ::std::string::String> = #check;
-            }
-            #[cfg(target_family = "wasm")]
-            type Availability = ::toolbay_sdk::__private::ExportedAvailability<ToolbayPlugin>;
-            #[cfg(target_family = "wasm")]
-            ::toolbay_sdk::__private::export_availability!(
-                Availability with_types_in ::toolbay_sdk::__private::availability_world
-            );
-        }
-    });
+    let reducers_export = (!reducers.is_empty()).then(|| reducers_export(&reducers));
+    let availability_export = available.as_ref().map(availability_export);
 
     Ok(quote! {
         #[doc(hidden)]
@@ -152,6 +135,33 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             #offers
         };
     })
+}
+
+fn reducers_export(reducers: &[Path]) -> TokenStream {
+    quote! {
+        impl ::toolbay_sdk::__private::ReducerPlugin for ToolbayPlugin {
+            const REDUCERS: &'static [::toolbay_sdk::__private::ReducerSpec] =
+                &[#(<#reducers as ::toolbay_sdk::__private::Reducer>::SPEC),*];
+        }
+        #[cfg(target_family = "wasm")]
+        type Reducers = ::toolbay_sdk::__private::ExportedReducers<ToolbayPlugin>;
+        #[cfg(target_family = "wasm")]
+        ::toolbay_sdk::__private::export_reducers!(Reducers with_types_in ::toolbay_sdk::__private::reducers_world);
+    }
+}
+
+fn availability_export(check: &Path) -> TokenStream {
+    quote! {
+        impl ::toolbay_sdk::__private::AvailabilityPlugin for ToolbayPlugin {
+            const CHECK: fn(&str) -> ::core::result::Result<(), ::std::string::String> = #check;
+        }
+        #[cfg(target_family = "wasm")]
+        type Availability = ::toolbay_sdk::__private::ExportedAvailability<ToolbayPlugin>;
+        #[cfg(target_family = "wasm")]
+        ::toolbay_sdk::__private::export_availability!(
+            Availability with_types_in ::toolbay_sdk::__private::availability_world
+        );
+    }
 }
 
 #[cfg(test)]

@@ -61,12 +61,11 @@ impl ToolOptions {
         let traits = traits.iter().map(|word| format_ident!("{}", word.to_string().to_uppercase()));
         let capabilities = capabilities.tokens();
         // Checked when it was parsed.
-        let mut meta: Value =
-            meta.as_ref().map_or(Value::Null, |text| example::object(text).unwrap_or_default());
+        let mut meta = meta.as_ref().and_then(|text| example::object(text).ok()).unwrap_or_default();
         if !examples.is_empty() {
-            meta["examples"] = Value::from(examples.clone());
+            meta.insert("examples".to_owned(), Value::from(examples.clone()));
         }
-        let meta = option((!meta.is_null()).then(|| meta.to_string()));
+        let meta = option((!meta.is_empty()).then(|| Value::Object(meta).to_string()));
         quote! {
             title: #title,
             toolset: #toolset,

@@ -33,10 +33,8 @@ pub fn embed(folder: &Path, file: &str) -> Result<(Vec<u8>, Vec<PathBuf>), Strin
     let path = folder.join(file);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
     let mut document: Value = serde_json::from_str(&text).map_err(|error| format!("`{file}`: {error}"))?;
-    let mut embedder = FileEmbedder {
-        dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf),
-        files: vec![path],
-    };
+    let mut embedder =
+        FileEmbedder { dir: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: vec![path] };
     for key in ["resources", "templates"] {
         for one in each(&mut document, key) {
             embedder.embed(one, OfferForm::TextOrBlob)?;

@@ -194,8 +194,8 @@ pub mod __private {
     pub use crate::export_async_tools;
     pub use crate::reduce::{ExportedReducers, Reducer, ReducerPlugin, ReducerSpec};
     pub use crate::tool::{
-        CapabilitySpec, ExportedTools, Tool, ToolFunction, ToolPlugin, ToolSpec, Toolset, check_names,
-        default_json, output_schema,
+        CapabilitySpec, ExportedTools, Tool, ToolFunction, ToolFuture, ToolPlugin, ToolSpec, Toolset,
+        check_names, default_json, output_schema,
     };
     pub use crate::types::ToolTraits;
 }

@@ -12,7 +12,6 @@ use core::net::IpAddr;
 use std::collections::BTreeSet;
 
 use super::{HostPattern, NetRule, address};
-use crate::rule::GrantRule;
 
 /// Separates a rule from its exclusions.
 pub(super) const AND: &str = " & ";

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
+
 use secrecy::SecretString;
 use toolbay_policy::capability::net::{AddressScope, HostPattern, NetRule, Scheme};
 use toolbay_policy::capability::secret::{Secret, SecretSource};

@@ -80,7 +80,9 @@ impl HttpHandler {
         };
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let answer = match self.interface {
-            HandlerInterface::IncomingHandler => self.call_incoming_handler(store, &instance, request).await?,
+            HandlerInterface::IncomingHandler => {
+                self.call_incoming_handler(store, &instance, request).await?
+            }
             HandlerInterface::Handler => self.call_handler(store, &instance, request).await?,
         };
         Ok(match answer {
