@@ -125,7 +125,8 @@ fn prompts_and_resources_beside_a_plugin_are_embedded() {
     fs::write(&document, resource).unwrap();
     author.run(0, &["build", "notes", "--no-install"]);
     let shown = author.run(0, &["inspect", "notes/target/notes.wasm", "--json"]);
-    assert!(shown.contains("A plugin of Toolbay, in C"), "{shown}");
+    let size = fs::metadata(author.path("notes/README.md")).unwrap().len();
+    assert!(shown.contains(&format!("\"bytes\": {size}")) && shown.contains("text/markdown"), "{shown}");
     fs::write(&document, "{").unwrap();
     assert!(author.run(2, &["build", "notes", "--no-install"]).contains("`offers.json`: EOF"));
 }

@@ -217,6 +217,9 @@ fn canonical_host<S: AsRef<str>>(host: &url::Host<S>) -> Option<(String, Option<
 }
 
 fn parse_methods(text: &str) -> Result<BTreeSet<String>, String> {
+    if text.contains('!') {
+        return Err("methods cannot be excluded: list those that are allowed".to_owned());
+    }
     let methods: BTreeSet<String> = text.split(',').map(str::to_ascii_uppercase).collect();
     if methods.len() > MAX_METHODS || !methods.iter().all(|method| is_token(method)) {
         return Err("separate methods by commas without spaces: `GET,HEAD https://…`".to_owned());
@@ -307,7 +310,7 @@ impl NetRule {
 }
 
 impl GrantRule for NetRule {
-    const PATTERN: &'static str = r"^(![^ !/]+|([^ ]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?( & ![^ !/]+)*)$";
+    const PATTERN: &'static str = r"^(![^ !/]+|([^ !]+ )?([hH][tT][tT][pP][sS]?|[tT][cC][pP]|[uU][dD][pP])://[^ /?#]+[^ ]*( public)?( & ![^ !/]+)*)$";
 
     fn list_schema() -> Schema {
         // A list of exclusions alone grants nothing.

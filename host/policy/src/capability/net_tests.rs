@@ -105,6 +105,7 @@ fn an_invalid_rule_is_refused() {
         " public",
         "!x.org",
         "!x.org & https://*",
+        "GET,!HEAD https://x.org",
         "https://* & x.org",
         "https://* & https://x.org",
         "https://* & !https://x.org",
