@@ -171,7 +171,7 @@ impl Toolchains {
         if copy.is_file() { copy } else { source.to_path_buf() }
     }
 
-    /// Builds a plugin of the contract suite with `toolbay build`, in a project that links to the SDK and the toolchain.
+    /// Builds the release of a plugin of the contract suite, in a project that links to the SDK and the toolchain.
     fn contract(&self, name: &str, source: &str, language: Language, files: &[&str]) -> Result<()> {
         let built = self.folder.join(name).with_extension("wasm");
         let sources = self.node.folder().join("contract");
@@ -195,8 +195,8 @@ impl Toolchains {
             for (from, link) in links {
                 std::os::unix::fs::symlink(from, project.join(link))?;
             }
-            let said =
-                self.toolbay(&self.folder, &["build", &project.to_string_lossy(), "--no-install", "--json"])?;
+            let folder = project.to_string_lossy();
+            let said = self.toolbay(&self.folder, &["build", &folder, "-r", "--no-install", "--json"])?;
             let said: serde_json::Value = serde_json::from_str(&said)?;
             let file = said.get("file").and_then(serde_json::Value::as_str);
             fs::copy(file.context("`toolbay build` named no file")?, &built)?;
@@ -277,9 +277,27 @@ impl Toolchains {
             let call = format!("{named}__hello");
             let said = self.toolbay(&folder, &["call", &call, r#"{"name": "world", "marks": 2}"#])?;
             ensure!(said == "Hello, world!!\n", "`{call}` said {said}");
+            if lang == "python" {
+                self.edit_python(&folder, named)?;
+            }
             self.toolbay(&folder, &["test", named])?;
         }
         Ok(())
+    }
+
+    /// Changes a message, imports more of the standard library, and builds again, which must not build the interpreter
+    /// again.
+    fn edit_python(&self, folder: &Path, named: &str) -> Result<()> {
+        let interpreter = folder.join(named).join("target/python/interpreter.wasm");
+        let built = fs::metadata(&interpreter)?.modified()?;
+        let source = folder.join(named).join("plugin.py");
+        let text = fs::read_to_string(&source)?;
+        fs::write(&source, format!("import graphlib\n{}", text.replace("f\"Hello", "f\"Bye")))?;
+        self.toolbay(folder, &["build", named])?;
+        let said = self.toolbay(folder, &["call", &format!("{named}__hello"), r#"{"name": "world"}"#])?;
+        ensure!(said == "Bye, world!\n", "the changed plugin said {said}");
+        ensure!(fs::metadata(&interpreter)?.modified()? == built, "the interpreter was built again");
+        Ok(fs::write(&source, text)?)
     }
 
     /// Runs the built command and returns its stdout.

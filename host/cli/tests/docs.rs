@@ -212,7 +212,7 @@ fn messages(folder: &Path) -> String {
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() {
             text += &messages(&path);
-        } else if name.ends_with(".rs") && !name.contains("tests") {
+        } else if (name.ends_with(".rs") || name.ends_with(".py")) && !name.contains("tests") {
             let source = std::fs::read_to_string(path).unwrap();
             let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
             // A string that continues on the next line ends with a backslash.
@@ -265,7 +265,7 @@ fn each_message_of_troubleshooting_exists_in_the_code() {
     let page = read("docs/how-to/troubleshooting.md");
     let crates = ["policy", "core", "discovery", "runtime", "mcp", "openapi", "cli"];
     let folders = crates.map(|name| format!("host/{name}/src"));
-    let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src"];
+    let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src", "sdk/python/toolbay"];
     let sources: String =
         folders.iter().map(String::as_str).chain(sdk).map(|folder| messages(&root().join(folder))).collect();
     let mut seen = 0;

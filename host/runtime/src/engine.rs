@@ -30,7 +30,7 @@ use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
-use wasmtime::{Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::engine::cpu_limiter::CpuLimiter;
 use crate::error::HostError;
@@ -200,10 +200,27 @@ impl Engine {
 
     /// An engine that only compiles, with the same code generation: it has no pool and its epoch does not change.
     pub(crate) fn for_compiling(kind: EngineKind) -> Result<Self, HostError> {
+        Ok(Self::without_guests(on_demand_engine(kind)?, kind))
+    }
+
+    /// As [`Self::for_compiling`]. It takes functions that are compiled already from `functions`, and offers it the
+    /// others.
+    pub(crate) fn for_compiling_with(
+        kind: EngineKind,
+        functions: Arc<dyn CacheStore>,
+    ) -> Result<Self, HostError> {
+        let mut config = engine_config(kind);
+        let wasmtime = config
+            .enable_incremental_compilation(functions)
+            .and_then(|config| wasmtime::Engine::new(config))
+            .map_err(|e| HostError::Engine(e.to_string()))?;
+        Ok(Self::without_guests(wasmtime, kind))
+    }
+
+    fn without_guests(wasmtime: wasmtime::Engine, kind: EngineKind) -> Self {
         // Nothing runs in this engine, so the budget is never used.
         let memory = MemoryBudget::new("guest_memory", MAX_MEMORY_BYTES);
-        let wasmtime = on_demand_engine(kind)?;
-        Ok(Self { wasmtime, kind, memory, ticker: Ticker::stopped() })
+        Self { wasmtime, kind, memory, ticker: Ticker::stopped() }
     }
 
     /// The limiter of guests that compute.

@@ -3,6 +3,7 @@
 pub(crate) mod availability;
 pub(crate) mod cache;
 pub(crate) mod code;
+pub(crate) mod compiled_functions;
 pub(crate) mod compiler;
 pub(crate) mod complexity;
 pub(crate) mod descriptor;

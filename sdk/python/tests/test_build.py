@@ -1,12 +1,18 @@
 """Errors of the build for bad input."""
 
+import ast
+import importlib
+import json
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
-from toolbay import build
+from toolbay import _bundle, build
 
 GOOD = '''
 from toolbay import tool
@@ -50,9 +56,122 @@ class Build(unittest.TestCase):
         try:
             build.has_componentize = lambda: False
             with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(build.Failed, "pip install componentize-py=="):
-                build.componentize(Path(folder), Path("plugin.py"), Path("x.wasm"), [], ["tools"], {})
+                build.componentize("", "", Path(folder) / "x.wasm", [])
         finally:
             build.has_componentize = found
+
+    def test_imports_outside_of_functions_belong_to_the_interpreter(self) -> None:
+        text = """
+import one, two.three as three
+from four import five
+from . import own
+try:
+    import six
+except ImportError:
+    import seven
+class Of:
+    if True:
+        import eight
+def late():
+    import nine
+"""
+        expected = {"one", "two.three", "four", "four.five", "six", "seven", "eight"}
+        self.assertEqual(build.imported(ast.parse(text).body), expected)
+
+    def test_a_development_build_imports_the_plugin_from_memory(self) -> None:
+        modules = {"bundled": ("bundled/__init__.py", True, "from .inner import answer"),
+                   "bundled.inner": ("bundled/inner.py", False, "answer = 42\ndef fail(): raise ValueError")}
+        data = _bundle.packed({"plugin": "bundled", "about": {"name": "n"}, "modules": modules})
+        before, finders = bytes(_bundle.SPACE), list(sys.meta_path)
+        _bundle.SPACE[: len(data)] = data
+        try:
+            self.assertEqual(_bundle.load(), {"name": "n"})
+            module = sys.modules["bundled"]
+            self.assertEqual((module.answer, module.inner.__file__), (42, "bundled/inner.py"))
+        finally:
+            _bundle.SPACE[:] = before
+        self.assertEqual(sys.meta_path, finders)
+        self.assertEqual(before, _bundle.MARK * (_bundle.SIZE // len(_bundle.MARK)), "the build finds the place")
+
+    def test_an_edit_can_import_the_standard_library_at_the_top_and_nothing_later(self) -> None:
+        text = "import only_held\ntry:\n    import nowhere_held\nexcept ImportError:\n    missing = True"
+        data = _bundle.packed({"plugin": "edited", "about": {}, "modules": {"edited": ("edited.py", False, text)}})
+        before = bytes(_bundle.SPACE)
+        _bundle.SPACE[: len(data)] = data
+        held = {"only_held": ("only_held.py", False, zlib.compress(b"x = 1")),
+                "late_held": ("late_held.py", False, zlib.compress(b""))}
+        try:
+            with mock.patch.dict(_bundle.LIBRARY, held):
+                _bundle.load()
+                self.assertEqual((sys.modules["edited"].only_held.x, sys.modules["edited"].missing), (1, True))
+                with self.assertRaises(ModuleNotFoundError):
+                    importlib.import_module("late_held")
+        finally:
+            _bundle.SPACE[:] = before
+
+    def test_an_interpreter_holds_the_standard_library(self) -> None:
+        library = _bundle.library()
+        self.assertTrue(library["json"][1])
+        self.assertEqual(zlib.decompress(library["json.decoder"][2]), Path(json.decoder.__file__).read_bytes())
+        self.assertIn("toolbay.testing", library)
+        self.assertFalse(any(name.startswith("test.") for name in library))
+
+    def test_an_interpreter_is_built_again_only_for_packages_and_another_world(self) -> None:
+        entries = []
+
+        def componentize(entry: str, wit: str, output: Path, paths: list[Path]) -> None:
+            entries.append(entry)
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_bytes(b"code" + bytes(_bundle.SPACE))
+
+        def edit(text: str, wit: str) -> int:
+            plugin.write_text(text)
+            build.build_dev(folder / "dev", plugin, folder / "x.wasm", [], ["tools"], {}, wit)
+            self.assertTrue((folder / "x.wasm").read_bytes().startswith(b"code"))
+            return len(entries)
+
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary).resolve()
+            plugin = folder / "edited_plugin.py"
+            module = SimpleNamespace(__spec__=SimpleNamespace(origin=str(plugin)))
+            with mock.patch.dict(sys.modules, {"edited_plugin": module}), mock.patch.object(build, "componentize", componentize):
+                self.assertEqual(edit("import csv", "a"), 1)
+                self.assertEqual(edit("import csv, graphlib\nfrom toolbay import kv, tool", "a"), 1)
+                self.assertEqual(edit("import csv, absent", "a"), 2)
+                self.assertEqual(edit("import csv, absent", "b"), 3)
+        self.assertIn("['absent', 'csv']", entries[1])
+
+    def test_names_in_modules_are_not_modules(self) -> None:
+        names = {"json": True, "json.decoder": True, "json.loads": False, "toolbay.tool": False, "absent": True, "json.absent": True}
+        self.assertEqual({name: build.is_module(name) for name in names}, names)
+
+    def test_a_module_of_the_sdk_behind_a_link_is_not_the_authors(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            project = Path(folder).resolve()
+            (project / "vendor").mkdir()
+            (project / "vendor/toolbay").symlink_to(build.SDK)
+            found = {}
+            for file in ("vendor/toolbay/kv.py", "helper.py"):
+                module = SimpleNamespace(__spec__=SimpleNamespace(origin=str(project / file)))
+                found[file] = build.is_own(module, project, [build.SDK])
+        self.assertEqual(found, {"vendor/toolbay/kv.py": False, "helper.py": True})
+
+    def test_a_folder_without_init_is_a_package(self) -> None:
+        module = SimpleNamespace(__spec__=SimpleNamespace(origin="/project/parts/deep/one.py"))
+        expected = {"parts": ("parts", True, ""), "parts.deep": ("parts/deep", True, ""),
+                    "parts.deep.one": ("parts/deep/one.py", False, "x = 1")}
+        name = "parts.deep.one"
+        self.assertEqual(build.bundled({name: module}, {name: "x = 1"}, Path("/project")), expected)
+
+    def test_a_changed_source_changes_what_an_interpreter_is_made_of(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "package.py"
+            source.write_text("x = 1")
+            before = build.digest("entry", [Path(folder)])
+            self.assertEqual(build.digest("entry", [Path(folder)]), before)
+            self.assertNotEqual(build.digest("other", [Path(folder)]), before)
+            source.write_text("x = 2")
+            self.assertNotEqual(build.digest("entry", [Path(folder)]), before)
 
     def test_what_only_reduces_imports_nothing(self) -> None:
         self.assertNotIn("imports", build.world(["about", "reducers"], True))

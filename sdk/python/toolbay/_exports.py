@@ -1,6 +1,7 @@
 """The exports of the contract. The imports of this module exist only in a component."""
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from componentize_py_types import Err, Ok
@@ -11,6 +12,17 @@ from . import _json
 from ._output import Block, Output, output_of
 from ._tool import PLUGIN
 from .errors import ToolError, of_exception
+
+
+# What a development build imports before an instance is used.
+LOAD: list[Callable[[], dict[str, str | None]]] = []
+
+
+def _plugin() -> Any:
+    """The plugin, imported."""
+    if LOAD:
+        About.info = LOAD.pop()()
+    return PLUGIN
 
 
 def _code(name: str) -> Any:
@@ -83,11 +95,11 @@ class Tools:
     """Interface ``tools``."""
 
     def list_tools(self) -> list[Any]:
-        return [_definition(tool) for tool in PLUGIN.tools.values()]
+        return [_definition(tool) for tool in _plugin().tools.values()]
 
     def call(self, name: str, args: str) -> Any:
         try:
-            return _output(PLUGIN.call(name, args))
+            return _output(_plugin().call(name, args))
         except MemoryError:
             # Ends the instance. The host names the limit.
             raise
@@ -102,7 +114,8 @@ class Availability:
     """Interface ``availability``."""
 
     def check(self, tool: str) -> None:
-        reason = PLUGIN.available(tool) if PLUGIN.available else None
+        plugin = _plugin()
+        reason = plugin.available(tool) if plugin.available else None
         if reason:
             raise Err(reason)
 
@@ -112,11 +125,11 @@ class Reducers:
 
     def list_reducers(self) -> list[Any]:
         of = exports.reducers.ReducerDef
-        return [of(reducer.tool_name, reducer.description) for reducer in PLUGIN.reducers.values()]
+        return [of(reducer.tool_name, reducer.description) for reducer in _plugin().reducers.values()]
 
     def reduce(self, input: Any, ctx: Any) -> Any:
         result = _from_output(input.value) if isinstance(input, Ok) else _from_error(input.value)
-        shorter = PLUGIN.reducers[ctx.tool_name].function(result, ctx)
+        shorter = _plugin().reducers[ctx.tool_name].function(result, ctx)
         if shorter is None:
             return None
         if isinstance(shorter, ToolError):
@@ -147,4 +160,5 @@ class About:
     info: dict[str, str | None] = {}
 
     def describe(self) -> Any:
+        _plugin()
         return exports.about.PluginInfo(**self.info)

@@ -1,10 +1,13 @@
 """Builds the component of a plugin: ``python -m toolbay.build plugin.py -o plugin.wasm``.
 
 The module is run once here, so that what is wrong with it is said now; then it is put into a CPython that has already
-imported it when a call comes.
+imported it when a call comes. With ``--dev FOLDER``, the CPython is built once, with the packages that the plugin
+imports; the plugin's own modules are written into it and are imported in each instance.
 """
 
 import argparse
+import ast
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -15,8 +18,6 @@ import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
-
-from ._tool import PLUGIN
 
 SDK = Path(__file__).resolve().parent
 COMPONENTIZE = "componentize-py==0.25.1"
@@ -32,6 +33,22 @@ from toolbay._exports import {classes}
 About.info = {info!r}
 """
 
+# A development build: an import that fails here fails again in the plugin, which says where.
+INTERPRETER = """\
+import importlib
+import toolbay._preload
+import toolbay._bundle
+from toolbay._exports import {classes}, LOAD
+
+for name in {imports!r}:
+    try:
+        importlib.import_module(name)
+    except Exception:
+        pass
+toolbay._bundle.LIBRARY.update(toolbay._bundle.library())
+LOAD.append(toolbay._bundle.load)
+"""
+
 
 def main() -> int:
     """Runs the command line and returns its exit code."""
@@ -39,9 +56,11 @@ def main() -> int:
     parser.add_argument("plugin", type=Path, help="the plugin's module, PLUGIN.py")
     parser.add_argument("-o", "--output", type=Path, required=True, help="where to put the component")
     parser.add_argument("-p", "--path", type=Path, action="append", default=[], help="a folder with packages it imports")
+    parser.add_argument("--dev", type=Path, help="build quickly, with the interpreter in this folder")
     options = parser.parse_args()
     try:
-        build(options.plugin.resolve(), options.output.resolve(), [path.resolve() for path in options.path])
+        dev = options.dev.resolve() if options.dev else None
+        build(options.plugin.resolve(), options.output.resolve(), [path.resolve() for path in options.path], dev)
     except Failed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -53,7 +72,7 @@ class Failed(Exception):
     """A mistake of the author."""
 
 
-def build(plugin: Path, output: Path, paths: list[Path]) -> None:
+def build(plugin: Path, output: Path, paths: list[Path], dev: Path | None = None) -> None:
     """Builds one component."""
     if not plugin.is_file():
         raise Failed(f"`{plugin}` does not exist")
@@ -66,8 +85,114 @@ def build(plugin: Path, output: Path, paths: list[Path]) -> None:
     names += ["availability"] if made.available and made.tools else []
     if len(names) == 1:
         raise Failed(f"`{plugin.name}` has no tools: decorate a function with `@tool`")
-    with tempfile.TemporaryDirectory(prefix="toolbay-py-") as folder:
-        componentize(Path(folder), plugin, output, paths, sorted(names), about_of(plugin))
+    names, about = sorted(names), about_of(plugin)
+    calls = any(need.kind == "invoke" for tool in made.tools.values() for need in tool.needs)
+    wit = world(names, "tools" not in names, calls)
+    if dev:
+        build_dev(dev, plugin, output, paths, names, about, wit)
+        return
+    entry = ENTRY.format(module=plugin.stem, classes=classes(names), info=about)
+    componentize(entry, wit, output, [plugin.parent, *paths])
+
+
+def build_dev(
+    dev: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], about: dict[str, str | None], wit: str
+) -> None:
+    """Writes the plugin's modules into an interpreter, which is built if the plugin needs another one than before."""
+    from toolbay import _bundle
+
+    loaded = list(sys.modules.items())
+    own = {name: module for name, module in loaded if is_own(module, plugin.parent, [SDK, *paths])}
+    texts = {name: Path(module.__spec__.origin).read_text(encoding="utf-8") for name, module in own.items()}
+    statements = (name for text in texts.values() for name in imported(ast.parse(text).body))
+    others = {name for name in statements if name not in own and is_module(name)}
+    # A new import of these needs no other interpreter, which holds their sources.
+    library = {name for name in others if name.partition(".")[0] in {*sys.stdlib_module_names, SDK.name}}
+    # A package may import modules by other means than statements, which this Python has done, too.
+    packages = others - library | {name for name, module in loaded if is_below(module, paths)}
+    entry = INTERPRETER.format(classes=classes(names), imports=sorted(packages | library))
+    stamp, interpreter = dev / "made-of.txt", dev / "interpreter.wasm"
+    made_of = digest("\n".join([wit, *sorted(packages)]), [SDK, *paths])
+    if not interpreter.is_file() or not stamp.is_file() or stamp.read_text() != made_of:
+        # Without a stamp, a half-written interpreter is built again.
+        stamp.unlink(missing_ok=True)
+        componentize(entry, wit, interpreter, paths)
+        stamp.write_text(made_of)
+    modules = bundled(own, texts, plugin.parent)
+    data = _bundle.packed({"plugin": plugin.stem, "about": about, "modules": modules})
+    component = bytearray(interpreter.read_bytes())
+    at = component.find(_bundle.MARK * (_bundle.SIZE // len(_bundle.MARK)))
+    if at < 0:
+        raise Failed(f"`{interpreter}` has no place for the plugin: remove the file")
+    if len(data) > _bundle.SIZE:
+        raise Failed(f"the sources have {len(data)} bytes, compressed, and a development build holds {_bundle.SIZE}: build the release")
+    component[at : at + len(data)] = data
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(component)
+
+
+def source(module: Any) -> Path:
+    """The file of a module in Python; `/` for others."""
+    origin = Path(getattr(getattr(module, "__spec__", None), "origin", None) or "/")
+    return origin if origin.suffix == ".py" else Path("/")
+
+
+def is_below(module: Any, folders: list[Path]) -> bool:
+    """Whether a module is in one of the folders, even by a link to it."""
+    files = (source(module), source(module).resolve())
+    return any(file.is_relative_to(folder) for file in files for folder in folders)
+
+
+def is_own(module: Any, folder: Path, others: list[Path]) -> bool:
+    """Whether a module is the author's: in the plugin's folder, and not in one of the others."""
+    file = source(module)
+    return file.is_relative_to(folder) and "site-packages" not in file.parts and not is_below(module, others)
+
+
+def is_module(name: str) -> bool:
+    """Whether an imported name is a module, which this Python may lack, and not a part of one."""
+    parent, _, part = name.rpartition(".")
+    return name in sys.modules or not hasattr(sys.modules.get(parent), part)
+
+
+def bundled(own: dict[str, Any], texts: dict[str, str], folder: Path) -> dict[str, tuple[str, bool, str]]:
+    """The path of each module, whether it is a package, and its text, by name."""
+    parents = {name.rsplit(".", depth)[0] for name in own for depth in range(1, name.count(".") + 1)}
+    # A folder without `__init__.py` is a package, too.
+    modules = {name: (name.replace(".", "/"), True, "") for name in parents - set(own)}
+    for name, module in own.items():
+        path = Path(module.__spec__.origin).relative_to(folder).as_posix()
+        modules[name] = (path, hasattr(module, "__path__"), texts[name])
+    return modules
+
+
+def imported(body: list[ast.AST]) -> set[str]:
+    """The modules that statements import when they run, not those in functions."""
+    names: set[str] = set()
+    for statement in body:
+        if isinstance(statement, ast.Import):
+            names |= {alias.name for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names |= {statement.module, *(f"{statement.module}.{alias.name}" for alias in statement.names)}
+        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            # The branches of `if`, `try`, `with`, `for`, `match` and classes.
+            inner = [one for part in ("body", "orelse", "handlers", "finalbody", "cases") for one in getattr(statement, part, [])]
+            names |= imported(inner)
+    return names
+
+
+def digest(text: str, folders: list[Path]) -> str:
+    """A digest of everything that an interpreter is made of: a text, and files."""
+    sums = hashlib.sha256(f"{COMPONENTIZE}\n{text}".encode())
+    files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
+    for file in sorted(file for file in files if file.suffix != ".pyc"):
+        sums.update(f"{file}\0".encode() + file.read_bytes())
+    return sums.hexdigest()
+
+
+def classes(names: list[str]) -> str:
+    """The classes with the exports."""
+    return ", ".join(name.capitalize() for name in names)
 
 
 def evaluated(plugin: Path, paths: list[Path]) -> Any:
@@ -85,27 +210,25 @@ def evaluated(plugin: Path, paths: list[Path]) -> Any:
     return _tool.PLUGIN
 
 
-def componentize(
-    folder: Path, plugin: Path, output: Path, paths: list[Path], names: list[str], info: dict[str, str | None]
-) -> None:
-    """Runs componentize-py on an entry module, in a world with exactly the exports of the plugin."""
+def componentize(entry: str, wit: str, output: Path, paths: list[Path]) -> None:
+    """Runs componentize-py on an entry module, in this world."""
     if not has_componentize():
         raise Failed(f"componentize-py is missing: install it with `{Path(sys.executable).name} -m pip install {COMPONENTIZE}`")
-    sealed = "tools" not in names
-    calls = any(need.kind == "invoke" for tool in PLUGIN.tools.values() for need in tool.needs)
-    wit = folder / "wit"
-    shutil.copytree(SDK / "wit", wit / "deps/toolbay")
-    (wit / "built.wit").write_text(world(names, sealed, calls))
-    classes = ", ".join(name.capitalize() for name in names)
-    code = folder / "code"
-    code.mkdir()
-    (code / "toolbay_entry.py").write_text(ENTRY.format(module=plugin.stem, classes=classes, info=info))
-    command = [sys.executable, "-c", RUN, "--quiet", "--features", "tool-invoke", "--wit-path", str(wit), "--world", "built", "componentize"]
-    command += ["--stub-wasi"] if sealed else []
-    for path in (code, plugin.parent, SDK.parent, *paths):
-        command += ["--python-path", str(path)]
     output.parent.mkdir(parents=True, exist_ok=True)
-    run([*command, "toolbay_entry", "--output", str(output)])
+    with tempfile.TemporaryDirectory(prefix="toolbay-py-") as temporary:
+        folder = Path(temporary)
+        shutil.copytree(SDK / "wit", folder / "wit/deps/toolbay")
+        (folder / "wit/built.wit").write_text(wit)
+        code = folder / "code"
+        code.mkdir()
+        (code / "toolbay_entry.py").write_text(entry)
+        command = [sys.executable, "-c", RUN, "--quiet", "--features", "tool-invoke", "--wit-path", str(folder / "wit")]
+        command += ["--world", "built", "componentize"]
+        # A world without imports has none of WASI either.
+        command += [] if " include " in wit else ["--stub-wasi"]
+        for path in (code, SDK.parent, *paths):
+            command += ["--python-path", str(path)]
+        run([*command, "toolbay_entry", "--output", str(output)])
 
 
 def run(command: list[str]) -> None:

@@ -12,7 +12,7 @@ use super::{install, lint};
 use crate::author::args::BuildArgs;
 use crate::command;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose, PolicyFile};
+use crate::command::setup::PolicyFile;
 use crate::output::error::CommandError;
 use crate::output::format;
 use crate::output::{self, HEADING};
@@ -57,7 +57,7 @@ pub(crate) async fn run(setup: &SetupArgs, args: &BuildArgs) -> Result<CommandSt
 /// Loads the component under a policy that grants nothing. Returns warnings about its tools, or why it does not load.
 async fn check_loads(setup: &SetupArgs, component: &BuiltComponent) -> Result<Result<Vec<String>, String>> {
     let nothing = PolicyFile::from_text(setup, "version = 1".to_owned())?.policy()?;
-    let host = setup::host_for(setup, nothing, HostPurpose::Inspect)?;
+    let host = component.host(setup, nothing)?;
     let loaded = host.load_file(component.id.clone(), &component.file).await;
     let tools = command::tools(&host, &component.id);
     let warnings = tools.iter().filter_map(|entry| lint::undescribed_arguments(&entry.def)).collect();

@@ -27,7 +27,7 @@ use toolbay_policy::text::escape_hidden;
 use super::project::{BuiltComponent, Project};
 use crate::command::approval;
 use crate::command::args::SetupArgs;
-use crate::command::setup::{self, HostPurpose};
+use crate::command::setup;
 use crate::command::{self as cmd, policy_for_declared};
 use crate::output::error::CommandError;
 use crate::output::{self, FAILURE, SUCCESS};
@@ -147,7 +147,7 @@ async fn load(setup: &SetupArgs, component: &BuiltComponent) -> Result<Host> {
 }
 
 async fn load_component(setup: &SetupArgs, policy: Policy, component: &BuiltComponent) -> Result<Host> {
-    let host = setup::host_for(setup, policy, HostPurpose::Inspect)?;
+    let host = component.host(setup, policy)?;
     match host.load_file(component.id.clone(), &component.file).await {
         Ok(_) => Ok(host),
         Err(error) => {

@@ -39,10 +39,11 @@ const FILES: [(&[&str], &str, u64); 3] = [
 
 pub(crate) fn run(args: &PackArgs) -> Result<CommandStatus> {
     let project = Project::find(args.project.as_deref())?;
-    let metadata = project.language.metadata(&project)?;
     let Some(built) = project.language.build(&project, BuildProfile::Release)? else {
         return Err(CommandError::new("build_failed", "the build failed; nothing was packed").into());
     };
+    // After the build, which vendors the dependencies of a Python project.
+    let metadata = project.language.metadata(&project)?;
     let mut sections = metadata_sections(&metadata);
     let packed =
         dependencies(&metadata.dependencies).context("the list of dependencies").map_err(host_failure)?;

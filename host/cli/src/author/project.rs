@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use toolbay::PluginId;
+use toolbay::{Host, PluginId, Policy};
 
 use super::language::PluginLanguage;
+use crate::command::args::SetupArgs;
+use crate::command::setup::{self, HostPurpose};
+use crate::host_failure;
 
 /// A folder with the sources of one plugin.
 #[derive(Debug)]
@@ -23,6 +26,17 @@ pub(crate) struct BuiltComponent {
     pub(crate) id: PluginId,
     /// The file.
     pub(crate) file: PathBuf,
+    /// A component with the same functions and other data, from an earlier build.
+    pub(crate) base: Option<PathBuf>,
+}
+
+impl BuiltComponent {
+    /// A host for the component, without it. It compiles the functions of the base once.
+    pub(crate) fn host(&self, setup: &SetupArgs, policy: Policy) -> Result<Host> {
+        let builder = setup::builder(setup, policy, HostPurpose::Inspect)?;
+        let builder = self.base.iter().fold(builder, |builder, base| builder.compile_base(base));
+        builder.build().map_err(host_failure)
+    }
 }
 
 /// The metadata of a project's manifest; empty texts where it has none.

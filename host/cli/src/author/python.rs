@@ -1,13 +1,13 @@
 //! Plugins in Python: a module, componentize-py, and the SDK in `vendor/`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use toml_edit::{DocumentMut, Item};
 
 use super::embedded;
-use super::language::PluginLanguage;
+use super::language::{BuildProfile, PluginLanguage};
 use super::program;
 use super::project::{BuiltComponent, Dependency, Project, ProjectMetadata};
 use super::script;
@@ -17,6 +17,12 @@ use super::template::{TemplateFile, TemplatePlan};
 const MARKER: &str = PluginLanguage::Python.marker();
 /// The plugin's module.
 const SOURCE: &str = "plugin.py";
+/// A list of packages, which replaces the dependencies of the project file.
+const REQUIREMENTS: &str = "requirements.txt";
+/// The folder of the vendored packages.
+const PACKAGES: &str = "target/packages";
+/// The folder of the interpreter that development builds share, and its file.
+const INTERPRETER: [&str; 2] = ["target/python", "interpreter.wasm"];
 
 /// The files of a new project, including the SDK.
 pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
@@ -43,16 +49,43 @@ pub(super) fn template(plan: &TemplatePlan<'_>) -> Vec<TemplateFile> {
     files
 }
 
-/// Builds the component.
-pub(super) fn build(project: &Project) -> Result<Option<BuiltComponent>> {
+/// Builds the component. A development build writes the modules into an interpreter that was built before.
+pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<BuiltComponent>> {
     let manifest = manifest(project)?;
     let id = script::id(&project.folder.join(MARKER), text(&manifest, "name"))?;
-    script::build(project, id, python(project)?.args(["-m", "toolbay.build", SOURCE]))
+    if !vendor_packages(project, &manifest)? {
+        return Ok(None);
+    }
+    let mut command = python(project)?;
+    command.args(["-m", "toolbay.build", SOURCE, "--path", PACKAGES]);
+    let [folder, file] = INTERPRETER;
+    let base = match profile {
+        BuildProfile::Dev => Some(project.folder.join(folder).join(file)),
+        BuildProfile::Release => None,
+    };
+    if base.is_some() {
+        command.args(["--dev", folder]);
+    }
+    let built = script::build(project, id, &mut command)?;
+    Ok(built.map(|built| BuiltComponent { base, ..built }))
 }
 
 /// Runs the project's tests.
 pub(super) fn test(project: &Project) -> Result<bool> {
-    script::run(project, python(project)?.args(["-m", "unittest", "discover"]))
+    let tested = || script::run(project, python(project)?.args(["-m", "unittest", "discover"]));
+    Ok(vendor_packages(project, &manifest(project)?)? && tested()?)
+}
+
+/// Puts the packages that the project needs into their folder. Returns `false` after an error of the SDK's script.
+fn vendor_packages(project: &Project, manifest: &DocumentMut) -> Result<bool> {
+    let listed = project.folder.join(REQUIREMENTS).is_file();
+    let dependencies = manifest.get("project").and_then(|table| table.get("dependencies"));
+    let folder = project.folder.join(PACKAGES);
+    if !listed && dependencies.is_none() && !folder.exists() {
+        return Ok(true);
+    }
+    let list = if listed { REQUIREMENTS } else { MARKER };
+    script::run(project, python(project)?.args(["-m", "toolbay.packages", list, PACKAGES]))
 }
 
 /// The metadata of the manifest.
@@ -62,8 +95,13 @@ pub(super) fn metadata(project: &Project) -> Result<ProjectMetadata> {
     let authors = manifest.get("project").and_then(|table| table.get("authors")).and_then(Item::as_array);
     let authors =
         authors.into_iter().flatten().filter_map(|one| one.as_inline_table()?.get("name")?.as_str());
-    let own =
-        Dependency { name: owned("name"), version: owned("version"), source: "local", dependencies: vec![] };
+    let packages = packages(&project.folder.join(PACKAGES));
+    let own = Dependency {
+        name: owned("name"),
+        version: owned("version"),
+        source: "local",
+        dependencies: (1..=packages.len()).collect(),
+    };
     Ok(ProjectMetadata {
         version: owned("version"),
         description: owned("description"),
@@ -71,8 +109,24 @@ pub(super) fn metadata(project: &Project) -> Result<ProjectMetadata> {
         licenses: owned("license"),
         homepage: String::new(),
         source: String::new(),
-        dependencies: vec![own],
+        dependencies: std::iter::once(own).chain(packages).collect(),
     })
+}
+
+/// The vendored packages, by their `NAME-VERSION.dist-info`. Which of them needs which is not known.
+fn packages(folder: &Path) -> Vec<Dependency> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    let parts = names.iter().filter_map(|name| name.strip_suffix(".dist-info")?.split_once('-'));
+    let package = |(name, version): (&str, &str)| Dependency {
+        name: name.to_owned(),
+        version: version.to_owned(),
+        source: "pypi",
+        dependencies: vec![],
+    };
+    parts.map(package).collect()
 }
 
 fn manifest(project: &Project) -> Result<DocumentMut> {
@@ -84,14 +138,16 @@ fn text<'a>(manifest: &'a DocumentMut, key: &str) -> Option<&'a str> {
     manifest.get("project")?.get(key)?.as_str()
 }
 
-/// Python with the SDK on its path: that of the project's `.venv`, or the system's.
+/// Python with the SDK and the packages on its path: that of the project's `.venv`, or the system's.
 pub(super) fn python(project: &Project) -> Result<Command> {
     let own: PathBuf = project.folder.join(".venv/bin");
     let found =
         Some(own.join("python")).filter(|file| file.exists()).or_else(|| program::find("python3", &[]));
     let python = found
         .context("there is no `python3` on `PATH`; install Python 3.11 or later from https://python.org")?;
+    let modules = [project.folder.join("vendor"), project.folder.join(PACKAGES)];
     let mut command = Command::new(python);
-    command.env("PYTHONPATH", project.folder.join("vendor")).env("PYTHONDONTWRITEBYTECODE", "1");
+    let path = std::env::join_paths(modules).context("the path of the project contains `:`")?;
+    command.env("PYTHONPATH", path).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)
 }

@@ -73,7 +73,7 @@ pub(super) fn build(project: &Project, profile: BuildProfile) -> Result<Option<B
     let package = toolchain.package()?;
     let id = package.id()?;
     toolchain.ensure_target()?;
-    Ok(toolchain.build(&package, profile)?.map(|file| BuiltComponent { id, file }))
+    Ok(toolchain.build(&package, profile)?.map(|file| BuiltComponent { id, file, base: None }))
 }
 
 /// The metadata of the manifest.

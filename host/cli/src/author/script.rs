@@ -28,7 +28,7 @@ pub(super) fn build(
     if !run(project, command)? {
         return Ok(None);
     }
-    let component = BuiltComponent { id, file };
+    let component = BuiltComponent { id, file, base: None };
     offers::embed(project, &component)?;
     Ok(Some(component))
 }

@@ -31,9 +31,9 @@ impl PluginLanguage {
     pub(crate) fn build(self, project: &Project, profile: BuildProfile) -> Result<Option<BuiltComponent>> {
         match self {
             Self::Rust => rust::build(project, profile),
+            Self::Python => python::build(project, profile),
             // These builds have one profile.
             Self::Js | Self::Ts => javascript::build(project),
-            Self::Python => python::build(project),
             Self::C => c::build(project),
         }
     }

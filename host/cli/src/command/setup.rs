@@ -51,6 +51,11 @@ pub(crate) fn host(args: &SetupArgs, purpose: HostPurpose) -> Result<Host> {
 
 /// Builds the host under a given policy.
 pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -> Result<Host> {
+    builder(args, policy, purpose)?.build().map_err(host_failure)
+}
+
+/// The settings of the host under a given policy.
+pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -> Result<HostBuilder> {
     let (kept, audit_policy) = (credential_files(&policy), policy.audit().clone());
     let mut builder = Host::builder(policy).on_load(progress::load_listener()).with_workers();
     if let Some(dir) = cache_dir(args) {
@@ -72,7 +77,7 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
     {
         builder = builder.audit(sink);
     }
-    builder.build().map_err(host_failure)
+    Ok(builder)
 }
 
 /// The files with the credentials of HTTP clients. A plugin that reads or writes them could connect as a client.

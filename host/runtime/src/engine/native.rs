@@ -19,7 +19,8 @@ pub(crate) fn map(engine: &Engine, file: &Path) -> wasmtime::Result<Component> {
     // the file. Files of the cache are never changed in place: the host writes a new file and renames it.
     // `compiler::map_code` has just written the file itself, into a new folder that only this user can enter, and
     // removes both afterwards. Its content came over a private pipe from a process that runs the program which the
-    // embedder named as its compile worker, and its SHA-256 is the one which that process sent. Only this user could
-    // interfere, and this user could replace the host program as well.
+    // embedder named as its compile worker, and its SHA-256 is the one which that process sent; or this process
+    // compiled it, with functions from the cache whose SHA-256 is the one recorded when this host wrote them. Only this
+    // user could interfere, and this user could replace the host program as well.
     unsafe { Component::deserialize_file(&engine.wasmtime, file) }
 }

@@ -65,6 +65,7 @@ pub struct HostBuilder {
     credentials: Option<PathBuf>,
     state_wait: Duration,
     pub(super) worker: Option<PathBuf>,
+    base: Option<PathBuf>,
     pub(super) guard: Option<PathBuf>,
     protected_paths: ProtectedPaths,
     tls_roots: Option<Vec<u8>>,
@@ -106,6 +107,7 @@ impl HostBuilder {
             environment_overrides: EnvironmentOverrides::default(),
             kv: None,
             worker: None,
+            base: None,
             guard: None,
             protected_paths,
             tls_roots: None,
@@ -170,6 +172,15 @@ impl HostBuilder {
     #[must_use]
     pub fn compile_worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = Some(program.into());
+        self
+    }
+
+    /// Compiles components with the machine code of this component, for functions that both have. The base is compiled
+    /// once, and its functions are cached. Components are then compiled in this process, so name a base only to build
+    /// your own plugins: versions of one interpreter with different scripts.
+    #[must_use]
+    pub fn compile_base(mut self, component: impl Into<PathBuf>) -> Self {
+        self.base = Some(component.into());
         self
     }
 
@@ -370,7 +381,7 @@ impl HostBuilder {
         }
         let shared = HostResources {
             engines,
-            compiler: Compiler::new(policy.host(), self.worker),
+            compiler: Compiler::new(policy.host(), self.worker, self.base),
             listener: self.listener,
             descriptors: DescriptorCache::default(),
             resident_code: ResidentCode::new(policy.host().code_bytes),

@@ -7,7 +7,8 @@
 //! Entries that were not used for long are removed, then the least recently used ones until the rest fits. A mapped
 //! file stays mapped after its removal, and a removed entry is compiled again, so removal is always safe.
 //!
-//! The cache also stores the file digests of each plugin directory ([`DirectoryIndex`]).
+//! The cache also stores the file digests of each plugin directory ([`DirectoryIndex`]), and the functions of
+//! interpreters for builds ([`crate::plugins::compiled_functions`]).
 
 mod index;
 
@@ -24,7 +25,7 @@ use wasmtime::component::Component;
 use crate::engine::Engine;
 use crate::engine::native;
 use crate::plugins::descriptor::Descriptor;
-use crate::plugins::digest::{Digest, sha256};
+use crate::plugins::digest::{Digest, RawDigest, raw_sha256, sha256};
 use crate::storage::private::{self, make_dir};
 use crate::storage::regular::open_regular;
 use index::MAX_INDEX;
@@ -226,6 +227,31 @@ impl Cache {
         Ok(())
     }
 
+    /// The compiled functions of a component; `None` if there are none that can be used.
+    pub(crate) fn functions(&self, component: &Digest) -> Option<Vec<u8>> {
+        let file = self.file(component, "functions");
+        let mut bytes = read_trusted(&file, u64::MAX)?;
+        let digest = bytes.split_off(bytes.len().checked_sub(size_of::<RawDigest>())?);
+        if raw_sha256(&bytes).as_slice() != digest {
+            tracing::warn!(file = %file.display(), "compiled functions in the cache are damaged; compiling again");
+            return None;
+        }
+        self.touch(&file);
+        Some(bytes)
+    }
+
+    /// Stores the compiled functions of a component.
+    ///
+    /// # Errors
+    /// The disk is full or the folder is gone.
+    pub(crate) fn put_functions(&self, component: &Digest, functions: &[u8]) -> Result<(), String> {
+        let file = self.file(component, "functions");
+        let digest = raw_sha256(functions);
+        private::replace_unsynced(&file, &[functions, &digest]).map_err(|e| e.to_string())?;
+        self.sweep();
+        Ok(())
+    }
+
     /// The index of a directory. If it cannot be used, logs a warning and returns an empty one, which the next write
     /// replaces.
     pub(crate) fn index(&self, dir: &Path) -> DirectoryIndex {
@@ -291,7 +317,7 @@ fn engine_key(engine: &Engine) -> String {
 fn is_cache_file(stem: &str, kind: &str) -> bool {
     let hex = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
     let parts = stem.split_once('-');
-    matches!(kind, "json" | "cwasm" | "index")
+    matches!(kind, "json" | "cwasm" | "index" | "functions")
         && parts.is_some_and(|(digest, key)| digest.len() == 64 && key.len() == 16 && hex(digest) && hex(key))
 }
 

@@ -7,7 +7,9 @@
 //! only if its digest matches, and is mapped from a folder that only this user can enter.
 //!
 //! Without a worker, a thread compiles. After its time-out the thread continues, because nothing can stop it, and keeps
-//! its permit. Once such threads hold all permits, nothing more is compiled.
+//! its permit. Once such threads hold all permits, nothing more is compiled. With a base
+//! ([`crate::HostBuilder::compile_base`]), one thread reads or compiles the functions of the base, and another compiles
+//! the component with them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,8 +26,10 @@ use wasmtime::component::Component;
 
 use crate::capability::process::sandbox::Confinement;
 use crate::engine::Engine;
+use crate::engine::engines::LinkedEngine;
 use crate::engine::native;
 use crate::error::LoadError;
+use crate::plugins::compiled_functions::CompiledFunctions;
 use crate::plugins::{code, complexity, worker};
 
 /// Stack size of a compile thread: the default of spawned threads, independent of the embedder's settings.
@@ -36,6 +40,8 @@ const STACK: usize = 8 << 20;
 pub(crate) struct Compiler {
     timeout: Duration,
     worker: Option<PathBuf>,
+    /// The component whose functions others reuse.
+    base: Option<PathBuf>,
     /// Whether a missing sandbox was logged.
     warned: Once,
     permits: Arc<Semaphore>,
@@ -73,13 +79,15 @@ impl Drop for CompilePermit {
 }
 
 impl Compiler {
-    /// Creates a compiler. With `worker`, each component is compiled in a process of this program.
-    pub(crate) fn new(limits: &HostLimits, worker: Option<PathBuf>) -> Self {
+    /// Creates a compiler. With `worker`, each component is compiled in a process of this program; with `base`, in a
+    /// thread, with the functions of this component.
+    pub(crate) fn new(limits: &HostLimits, worker: Option<PathBuf>, base: Option<PathBuf>) -> Self {
         // Half of the cores: a compilation uses several threads, and calls must continue.
         let at_once = std::thread::available_parallelism().map_or(1, |cores| usize::from(cores).div_ceil(2));
         Self {
             timeout: limits.compile_timeout,
             worker,
+            base,
             warned: Once::new(),
             permits: Arc::new(Semaphore::new(at_once)),
             completed: Arc::default(),
@@ -92,13 +100,30 @@ impl Compiler {
     /// It is invalid, or it takes too much time or memory.
     pub(crate) async fn compile(
         &self,
-        engine: &Engine,
+        linked: &Arc<LinkedEngine>,
         bytes: Vec<u8>,
     ) -> Result<CompiledComponent, LoadError> {
+        let engine = &linked.engine;
         let permit = self.acquire_permit().await?;
-        match &self.worker {
-            Some(program) => self.compile_in_process(engine, program, bytes, permit).await,
-            None => self.compile_in_thread(engine, bytes, permit).await,
+        match (&self.base, &self.worker) {
+            (Some(base), _) => {
+                let (this, base) = (Arc::clone(linked), base.clone());
+                let read = move || CompiledFunctions::from_base(&this, &base);
+                let functions = self.compile_in_thread(permit, read).await?;
+                let (this, permit) = (Arc::clone(linked), self.acquire_permit().await?);
+                let work = move || functions.precompile(&this, &bytes);
+                map_component(engine, self.compile_in_thread(permit, work).await?).await
+            }
+            (None, Some(program)) => {
+                let code = self.compile_in_process(engine, program, bytes, permit).await?;
+                map_component(engine, code).await
+            }
+            (None, None) => {
+                let this = engine.clone();
+                let work = move || code::compile(&this, &bytes);
+                let component = self.compile_in_thread(permit, work).await?;
+                Ok(CompiledComponent { component, code: None })
+            }
         }
     }
 
@@ -131,16 +156,14 @@ impl Compiler {
         }
     }
 
-    async fn compile_in_thread(
+    async fn compile_in_thread<T: Send + 'static>(
         &self,
-        engine: &Engine,
-        bytes: Vec<u8>,
         permit: CompilePermit,
-    ) -> Result<CompiledComponent, LoadError> {
+        compile: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+    ) -> Result<T, LoadError> {
         let (sender, receiver) = oneshot::channel();
-        let engine = engine.clone();
         let run = move || {
-            let compiled = code::compile(&engine, &bytes);
+            let compiled = compile();
             drop(permit);
             // The receiver may be gone.
             sender.send(compiled).ok();
@@ -152,7 +175,7 @@ impl Compiler {
             .spawn(run)
             .map_err(|e| LoadError::Host(format!("the compile thread could not be started: {e}")))?;
         match tokio::time::timeout(self.timeout, receiver).await {
-            Ok(Ok(component)) => Ok(CompiledComponent { component: component?, code: None }),
+            Ok(Ok(compiled)) => compiled,
             Ok(Err(_)) => Err(LoadError::CompileFailed("the compiler failed; see the log".to_owned())),
             Err(_) => Err(self.timeout_error()),
         }
@@ -164,17 +187,11 @@ impl Compiler {
         program: &std::path::Path,
         bytes: Vec<u8>,
         permit: CompilePermit,
-    ) -> Result<CompiledComponent, LoadError> {
+    ) -> Result<Vec<u8>, LoadError> {
         let work = worker::compile_in_worker(program, (bytes, engine.kind), self.timeout, &self.warned);
         let code = tokio::time::timeout(self.timeout, work).await.map_err(|_| self.timeout_error())??;
         drop(permit);
-        let engine = engine.clone();
-        run_blocking(move || {
-            let component = map_code(&engine, &code)
-                .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
-            Ok(CompiledComponent { component, code: Some(code) })
-        })
-        .await
+        Ok(code)
     }
 
     fn timeout_error(&self) -> LoadError {
@@ -202,7 +219,18 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| Err(LoadError::Host(e.to_string())))
 }
 
-/// Maps code from the worker, whose digest was verified.
+/// Maps the compiled code of a component.
+async fn map_component(engine: &Engine, code: Vec<u8>) -> Result<CompiledComponent, LoadError> {
+    let engine = engine.clone();
+    run_blocking(move || {
+        let component = map_code(&engine, &code)
+            .map_err(|e| LoadError::Host(format!("its compiled code cannot be mapped: {e}")))?;
+        Ok(CompiledComponent { component, code: Some(code) })
+    })
+    .await
+}
+
+/// Maps code from the worker, whose digest was verified, or from this process.
 fn map_code(engine: &Engine, code: &[u8]) -> Result<Component, String> {
     // A new folder that only this user can enter.
     let mut folder = tempfile::Builder::new();

@@ -182,7 +182,7 @@ impl Loader {
             Ok((bytes, offers, sections, Arc::clone(host.engine(kind)?)))
         });
         let (bytes, offers, sections, linked) = read.await?;
-        let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
+        let compiled = shared.compiler.compile(&linked, bytes).await?;
         let component = compiled.component.clone();
         let code = Arc::new(run_blocking(move || Code::link(&linked, &component)).await?);
         let limits = self.services.policy.limits(&origin.id, None);

@@ -178,7 +178,7 @@ impl Plugin {
         let (shared, bytes) = (&self.shared, read.await?);
         let linked = Arc::clone(shared.engine(self.engine_kind(metering))?);
         let progress = CompileProgress::start(shared.listener.as_ref(), &self.id, self.bytes);
-        let compiled = shared.compiler.compile(&linked.engine, bytes).await?;
+        let compiled = shared.compiler.compile(&linked, bytes).await?;
         drop(progress);
         let plugin = Arc::clone(self);
         let store = run_blocking(move || {
