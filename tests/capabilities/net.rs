@@ -324,9 +324,8 @@ async fn an_exclusion_wins_over_wildcards_and_after_redirects() {
 
     // An excluded address is not reached by a name either.
     let url = format!("http://localhost:{}/", server.port());
-    let net =
-        format!("net = [\"http://localhost:*\", \"!0x7f.1\"]\nnet_private = [\"127.0.0.0/8\", \"::1\"]");
-    let named = self::host(&net).await;
+    let net = "net = [\"http://localhost:*\", \"!0x7f.1\"]\nnet_private = [\"127.0.0.0/8\", \"::1\"]";
+    let named = self::host(net).await;
     let delivered = named.call("net__fetch", json!({ "url": url })).await;
     assert_eq!(kind(&integration_tests::structured(&delivered)), "denied", "{delivered:?}");
     assert!(integration_tests::hints(&delivered).contains("`!127.0.0.1` in `net`"), "{delivered:?}");

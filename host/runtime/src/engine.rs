@@ -30,7 +30,9 @@ use toolbay_core::call::invoke::nested::MAX_DEPTH;
 use toolbay_core::pipeline::memory::MemoryBudget;
 use toolbay_policy::limits::{CallLimits, HostLimits, MAX_MEMORY_BYTES};
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
-use wasmtime::{CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{
+    CacheStore, Config, Enabled, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig,
+};
 
 use crate::engine::cpu_limiter::CpuLimiter;
 use crate::error::HostError;

@@ -50,7 +50,7 @@ impl From<HunkPlace> for AppliedHunk {
 #[tool(
     toolset = "file", tags = ["write", "edit"], closed_world, meta = r#"{"internal_reads": true}"#,
     fs_write = "**", reason = "writes the file you name",
-    fs_read = "**", reason = "finds the lines to change, and compares the file with what was read",
+    fs_read = "**", reason = "reads the file you patch",
 )]
 pub fn patch_file(
     /// Path of the file.

@@ -137,7 +137,10 @@ fn the_narrowest_table_decides_how_results_are_delivered() {
     );
     assert_eq!((of("web", "fetch").untrusted, of("web", "fetch").strip_blobs), (Some(false), Some(true)));
     let asks = |plugin: &str, name: &str| policy.tool_asks_reason(&id(plugin), &tool(name));
-    assert_eq!((asks("other", "x"), asks("web", "search"), asks("web", "fetch")), (None, Some(false), None));
+    assert_eq!(
+        (asks("other", "x"), asks("web", "search"), asks("web", "fetch")),
+        (None, Some(false), Some(true))
+    );
     assert!(policy.asks_reason());
 }
 
