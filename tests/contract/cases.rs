@@ -220,7 +220,8 @@ fn tools(host: &TestHost) -> Value {
     let view = host.host.view(Filter::default());
     let own =
         view.catalog().tools().filter(|entry| entry.def.source.plugin().is_some_and(|id| id.as_str() == ID));
-    own.map(|entry| (entry.def.name.as_str().to_owned(), outcome::definition(&entry.def)))
+    let prefix = format!("{ID}__");
+    own.map(|entry| (entry.def.name.as_str().replacen(&prefix, "", 1), outcome::definition(&entry.def)))
         .collect::<serde_json::Map<_, _>>()
         .into()
 }

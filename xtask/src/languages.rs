@@ -334,7 +334,7 @@ impl Toolchains {
             self.workspace.join(sdk),
             self.workspace.join("tests/contract/requirements.txt"),
             self.workspace.join("tests/contract/package-lock.json"),
-            self.workspace.join("sdk/rust-macros/src/offers/document.rs"),
+            self.workspace.join("sdk/rust-syntax/src/offers.rs"),
         ] {
             collect(&path, &mut all)?;
         }

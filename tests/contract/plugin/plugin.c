@@ -324,5 +324,6 @@ static const char *check(tb_str tool) {
 }
 TB_AVAILABLE(check)
 TB_ABOUT(.name = "contract", .version = "0.1.0", .description = "What the contract suite is run against", .reusable = true,
-         .config_schema = TB_JSON({"type": "object", "properties": {
-           "greeting": {"type": ["string", "null"], "description": "Said first."}}}))
+         .config_schema = TB_JSON({"type": "object", "description": "The settings of the operator.",
+           "additionalProperties": false, "properties": {
+             "greeting": {"type": ["string", "null"], "description": "Said first."}}}))
