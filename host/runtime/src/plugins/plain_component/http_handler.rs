@@ -48,7 +48,7 @@ pub(super) struct HttpHandler {
 enum HandlerInterface {
     /// Of WASI 0.2. The function sets the response while it runs.
     IncomingHandler,
-    /// Of WASI 0.3. The asynchronous function returns the response; its task goes on to write the body.
+    /// Of WASI 0.3. The asynchronous function returns the response; its task then writes the body.
     Handler,
 }
 
