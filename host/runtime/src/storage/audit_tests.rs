@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::time::Duration;
 
 use serde_json::Value;
 use toolbay_core::audit::refusals::LISTED_PER_CLIENT;
@@ -82,15 +83,25 @@ fn several_writers_rotate_one_audit_and_lose_nothing() {
             });
         }
     });
-    archive::maintain(&path, retention(1 << 30, 2000)).unwrap();
+    let unpacked = || {
+        let files = FileAudit::files(&path);
+        files.iter().filter(|file| file.extension().is_none_or(|e| e != "gz")).count()
+    };
+    // A process that another test starts has a copy of every open file, and its lock, until it runs its program.
+    for _ in 0..100 {
+        archive::maintain(&path, retention(1 << 30, 2000)).unwrap();
+        if unpacked() == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let (found, bad) = all(&path);
     let expect: BTreeSet<String> = (0..4).flat_map(|w| (0..200).map(move |n| format!("{w}-{n}"))).collect();
     assert_eq!((found.len(), bad), (800, 0));
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expect);
     let files = FileAudit::files(&path);
     assert!(files.len() > 10, "{files:?}");
-    let packed = files.iter().filter(|file| file.extension().is_some_and(|e| e == "gz")).count();
-    assert_eq!(packed, files.len() - 1, "all files except the current one are packed: {files:?}");
+    assert_eq!(unpacked(), 1, "all files except the current one are packed: {files:?}");
     let modes: BTreeSet<u32> = files.iter().map(|file| fs::metadata(file).unwrap().mode() & 0o777).collect();
     assert_eq!(modes, [0o600].into());
 }
