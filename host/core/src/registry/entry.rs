@@ -137,8 +137,10 @@ pub struct DerivedFields {
     pub(super) last_check: Option<CheckResult>,
     /// The definition and flags of the source, before the settings.
     pub(super) source_definition: Option<(Arc<ToolDef>, ToolFlags)>,
-    form: CachedForm,
-    with_reason: CachedVariant,
+    /// A value that another crate derives and caches.
+    form: CachedValue<Box<dyn Any + Send + Sync>>,
+    /// The entry with the argument for the caller's reason; `None` inside if the schema already uses the name.
+    with_reason: CachedValue<Option<Arc<ToolEntry>>>,
     result_sizes: Arc<ResultSizes>,
 }
 
@@ -167,37 +169,24 @@ fn update_expectation(expected: &AtomicU64, known: u64, bytes: u64) {
     }
 }
 
-/// A value that another crate derived from an entry and caches in it. A copy of the entry starts without it, since the
-/// copy may change.
-#[derive(Default)]
-struct CachedForm(OnceLock<Box<dyn Any + Send + Sync>>);
+/// A value that is derived from an entry on first use. A copy of the entry starts without it, since the copy may change.
+struct CachedValue<T>(OnceLock<T>);
 
-impl Clone for CachedForm {
+impl<T> Default for CachedValue<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> Clone for CachedValue<T> {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for CachedForm {
+impl<T> fmt::Debug for CachedValue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Form")
-    }
-}
-
-/// The variant of an entry with the argument for the caller's reason, made on first use; `None` inside if the schema
-/// already uses the name. A copy of the entry starts without it, since the copy may change.
-#[derive(Default)]
-struct CachedVariant(OnceLock<Option<Arc<ToolEntry>>>);
-
-impl Clone for CachedVariant {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl fmt::Debug for CachedVariant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CachedVariant")
+        f.write_str("CachedValue")
     }
 }
 
