@@ -16,7 +16,7 @@ pub(crate) struct LibraryBench {
 }
 
 impl LibraryBench {
-    /// The guest is a file. The policy text follows its version line.
+    /// The guest is a file, of WebAssembly or of its text format. The policy text follows its version line.
     pub(crate) fn new(runtime: &Runtime, guest: &str, policy: &str) -> Self {
         runtime.block_on(Self::of(guest, policy, Path::new("/"), |builder| builder))
     }
@@ -30,7 +30,7 @@ impl LibraryBench {
     ) -> Self {
         let policy = Policy::parse(&format!("version = 1\n{policy}"), workspace, None).unwrap();
         let host = with(Host::builder(policy).audit(Arc::new(CountedCall::default()))).build().unwrap();
-        let bytes = std::fs::read(guest).unwrap();
+        let bytes = wat::parse_file(guest).unwrap();
         host.load_bytes(PluginId::new("bench").unwrap(), bytes).await.unwrap();
         let view = host.view(Filter::default());
         Self { host, view }

@@ -122,7 +122,7 @@ async fn a_disconnect_cancels_without_a_session_and_a_notification_within_one() 
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
     assert_eq!(desk.post(&cancel).session(&id).send().await.status, 202);
     desk.until_running(0, places).await;
-    let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
+    let outcomes: Vec<_> = desk.records(2).await.iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
 
@@ -378,7 +378,7 @@ async fn a_drain_waits_for_and_records_disconnected_calls() {
         desk.until("the connection is gone", |desk| desk.http.counts().connections == 0).await;
         desk.ends.drain.cancel();
         tokio::time::timeout(HANGS, &mut desk.task).await.unwrap().unwrap();
-        let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
+        let outcomes: Vec<_> = desk.records(1).await.iter().map(|record| record.outcome).collect();
         assert_eq!(outcomes, [outcome], "{grace}");
         assert_eq!(desk.host.host.available_call_permits(), places);
     }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolbay::Filter;
+use toolbay::core::audit::AuditRecord;
 use toolbay::policy::serve::ServePolicy;
 use toolbay_mcp::http::{McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Options, Server};
@@ -125,6 +126,17 @@ impl HttpFixture {
             assert!(tries < 3000, "never: {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// The records of this many calls, in order. A cancelled call frees its permit before it is recorded.
+    pub(crate) async fn records(&self, calls: usize) -> Vec<AuditRecord> {
+        let mut records = Vec::new();
+        let recorded = |desk: &Self| {
+            records.extend(desk.host.audit.take());
+            records.len() >= calls
+        };
+        self.until("calls that are recorded", recorded).await;
+        records
     }
 
     /// Waits until this many guests run.

@@ -36,7 +36,7 @@ async fn a_resumed_stream_has_earlier_and_later_responses() {
     early.until("\r\n\r\n").await;
     drop(early);
     desk.until_running(0, places).await;
-    desk.until("the call is recorded", |desk| !desk.host.audit.take().is_empty()).await;
+    desk.records(1).await;
     let answer = resume(&desk, &session, &event).send().await;
     assert_eq!((answer.status, text(&answer)), (200, vec![json!("slept")]), "{answer:?}");
     assert_eq!(answer.json()["id"], 1);
@@ -62,12 +62,7 @@ async fn the_resume_buffer_is_bounded() {
         events.push(left(&desk, &session, &call, usize::try_from(id).unwrap(), places).await);
     }
     desk.until_running(0, places).await;
-    let mut recorded = 0;
-    desk.until("all are recorded", |desk| {
-        recorded += desk.host.audit.take().len();
-        recorded == 5
-    })
-    .await;
+    desk.records(5).await;
     let mut answers = Vec::new();
     for event in &events {
         answers.extend(text(&resume(&desk, &session, event).send().await));
@@ -81,7 +76,7 @@ async fn a_response_without_buffer_space_becomes_an_error() {
     let (session, places) = (desk.begin().await, desk.host.host.available_call_permits());
     let event = left(&desk, &session, &call(9, "s__sleep", &json!({"ms": 800})), 1, places).await;
     desk.until_running(0, places).await;
-    desk.until("the call is recorded", |desk| !desk.host.audit.take().is_empty()).await;
+    desk.records(1).await;
     let answer = resume(&desk, &session, &event).send().await;
     assert_eq!((answer.code(), &answer.json()["id"]), (-32603, &json!(9)), "{answer:?}");
     assert!(answer.body.contains("resume_buffer_bytes_per_client"), "{}", answer.body);

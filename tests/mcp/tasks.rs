@@ -60,7 +60,7 @@ async fn a_cancelled_task_ends_its_guest() {
         assert_eq!(answer["result"]["status"], "cancelled", "{answer}");
         desk.until_running(0, places).await;
     }
-    let outcomes: Vec<_> = desk.host.audit.take().iter().map(|record| record.outcome).collect();
+    let outcomes: Vec<_> = desk.records(4).await.iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, ["cancelled"; 4]);
 }
 
