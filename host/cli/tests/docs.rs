@@ -263,7 +263,7 @@ fn files_named_by_developer_pages_exist() {
 #[test]
 fn each_message_of_troubleshooting_exists_in_the_code() {
     let page = read("docs/how-to/troubleshooting.md");
-    let crates = ["policy", "core", "discovery", "runtime", "mcp", "openapi", "cli"];
+    let crates = ["policy", "core", "discovery", "distribution", "runtime", "mcp", "openapi", "cli"];
     let folders = crates.map(|name| format!("host/{name}/src"));
     let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src", "sdk/python/toolbay"];
     let sources: String =
@@ -351,6 +351,7 @@ fn every_key_of_the_policy_has_its_row() {
         ("[mcp.x]", "mcp.NAME"),
         ("[mcp.x.oauth]", "mcp.NAME.oauth"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
+        ("[registry.\"a.b\"]", "registry.HOST"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
         ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
     ] {

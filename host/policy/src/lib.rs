@@ -17,6 +17,7 @@ pub mod permission;
 mod policy;
 pub mod quantity;
 pub mod refusal;
+pub mod registry;
 pub mod rule;
 mod schema;
 pub mod serve;

@@ -14,6 +14,7 @@ mod grant;
 mod names;
 mod openapi;
 mod problem;
+mod registries;
 mod rules;
 mod schema;
 mod server_oauth;
@@ -50,6 +51,7 @@ use crate::mcp_server::McpServer;
 use crate::name::{self, PluginId, ToolName};
 use crate::output::OutputSettings;
 use crate::permission::Permissions;
+use crate::registry::{RegistryHost, RegistryPolicy};
 use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
 
@@ -77,6 +79,7 @@ pub struct Policy {
     plugins: BTreeMap<PluginId, PluginPolicy>,
     servers: BTreeMap<PluginId, Arc<McpServer>>,
     openapi: BTreeMap<PluginId, Arc<OpenApiService>>,
+    registries: BTreeMap<RegistryHost, RegistryPolicy>,
     source: PolicySource,
 }
 
@@ -220,6 +223,12 @@ impl Policy {
     #[must_use]
     pub fn audit(&self) -> &AuditPolicy {
         &self.audit
+    }
+
+    /// The settings of a registry; the default ones without a section.
+    #[must_use]
+    pub fn registry(&self, host: &RegistryHost) -> RegistryPolicy {
+        self.registries.get(host).cloned().unwrap_or_default()
     }
 
     /// The absolute folder that `$workspace` stands for. Relative paths from guests are resolved against it.

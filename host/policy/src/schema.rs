@@ -47,6 +47,8 @@ texts! {
     SecretName: "^[A-Za-z0-9_.:@+-]+(/[A-Za-z0-9_.:@+-]+)*$";
     /// The name of a service: the part before `__` in the names of its tools.
     ServiceName: "^[A-Za-z](_?[A-Za-z0-9-]){0,23}$";
+    /// The host of a registry.
+    RegistryKey: "^(localhost|[^/?#@A-Z ]*[.:][^/?#@A-Z ]*)$";
     /// A JSON pointer.
     JsonPointer: "^(/.*)?$";
     /// An absolute path.

@@ -23,6 +23,9 @@ pub enum HostError {
         /// The system's error.
         error: std::io::Error,
     },
+    /// A registry cannot be reached as the policy says.
+    #[error("{0}")]
+    Registry(String),
     /// The redactor cannot be built from the policy's secrets.
     #[error("the secrets of the policy cannot be used: {0}")]
     Secrets(String),

@@ -66,6 +66,7 @@ mod pages {
 
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
+pub use capability::http::registry::RegistryHttp;
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::PROGRAM_GUARD;
 pub use conversation::ConversationTurn;
@@ -110,6 +111,7 @@ pub use toolbay_core::registry::{Bundle, OnCollision, ToolEntry};
 pub use toolbay_core::session::Session;
 pub use toolbay_core::tool::content::{ErrorCode, ToolError, ToolOutput};
 pub use toolbay_discovery as discovery;
+pub use toolbay_distribution as distribution;
 pub use toolbay_macros::{data, tool, tools};
 pub use toolbay_mcp as mcp;
 pub use toolbay_policy as policy;

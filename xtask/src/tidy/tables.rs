@@ -14,11 +14,13 @@ pub(super) const PACKAGES: Table = &[
     ("host/discovery", &["toolbay-core", "toolbay-policy"]),
     ("host/vendor", &["toolbay-core", "toolbay-policy"]),
     ("host/reducers", &[]),
+    ("host/distribution", &["toolbay-core", "toolbay-policy"]),
     (
         "host/runtime",
         &[
             "toolbay-core",
             "toolbay-discovery",
+            "toolbay-distribution",
             "toolbay-macros",
             "toolbay-mcp",
             "toolbay-openapi",

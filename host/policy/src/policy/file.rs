@@ -27,7 +27,9 @@ use crate::output::OutputSettings;
 use crate::permission::{self, Action, Permissions};
 use crate::quantity::unit::{OptionalQuantity, Size, Time, Timeout};
 use crate::rule::GrantRule as _;
-use crate::schema::{AbsolutePath, PluginKey, ProgramName, SecretName, ServerName, ServiceName, ToolKey};
+use crate::schema::{
+    AbsolutePath, PluginKey, ProgramName, RegistryKey, SecretName, ServerName, ServiceName, ToolKey,
+};
 use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
 
@@ -117,6 +119,10 @@ pub(super) struct PolicyFile {
     #[serde(default)]
     #[schemars(with = "BTreeMap<ServiceName, super::openapi::OpenApiSection>")]
     openapi: BTreeMap<String, super::openapi::OpenApiSection>,
+    /// Registries that plugins come from, by host.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<RegistryKey, super::registries::RegistrySection>")]
+    registry: BTreeMap<String, super::registries::RegistrySection>,
 }
 
 /// What happens to calls that no rule matches.
@@ -364,6 +370,7 @@ pub(super) fn read(
     }
     policy.add_servers(file.mcp)?;
     policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
+    policy.registries = super::registries::resolve_all(file.registry, base)?;
     policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;

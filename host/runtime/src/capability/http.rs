@@ -18,6 +18,7 @@ mod oauth;
 mod operator_target;
 mod outbound_limiter;
 pub(crate) mod recorded;
+pub(crate) mod registry;
 mod resolve;
 mod secret_injection;
 pub(crate) mod service;

@@ -18,7 +18,7 @@ use super::dispatch::{USER_AGENT_VALUE, build_request};
 use super::operator_target::OperatorTarget;
 
 /// The name that its lookups count for; a plugin with this name shares them.
-const LOOKUP_NAME: &str = "host";
+pub(super) const LOOKUP_NAME: &str = "host";
 
 /// Returns the body of a response with status 200. `private` lists the private networks that the host may resolve to.
 /// The caller bounds the time.

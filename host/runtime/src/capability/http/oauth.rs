@@ -41,7 +41,7 @@ impl HttpClient {
         let target = NetTarget::request(request.method, &url).map_err(bad)?;
         let own = Url::parse(&endpoint.url).map_err(|e| bad(format!("`url`: {e}")))?;
         let own = NetTarget::request(request.method, &own).map_err(bad)?;
-        let mut headers = protocol_headers(&request).map_err(bad)?;
+        let mut headers = protocol_headers(&request.headers).map_err(bad)?;
         let mut body = Zeroizing::new(request.body);
         if let Some(client) = &request.client_secret {
             insert_secret(client, &target, secrets, &mut headers, &mut body).map_err(bad)?;
@@ -62,9 +62,10 @@ impl HttpClient {
     }
 }
 
-fn protocol_headers(request: &OAuthRequest) -> Result<HeaderMap, String> {
+/// The headers of a request, with those of the host.
+pub(super) fn protocol_headers(headers: &[(String, String)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
-    for (name, value) in &request.headers {
+    for (name, value) in headers {
         let bad = || format!("the header `{}` cannot be sent", one_line(name, MAX_SHOWN));
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
         let mut value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad())?;

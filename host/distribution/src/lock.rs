@@ -1,0 +1,256 @@
+//! `toolbay.lock`: which plugins of registries run, each pinned to a manifest and a component. It belongs in version
+//! control beside the policy. What an operator consented to is not in it.
+//!
+//! A command replaces the file as a whole, so a reader sees the old or the new one. Writers exclude each other by a lock
+//! on the folder. Unknown keys and versions are refused: a newer program may have written a restriction.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toolbay_policy::name::PluginId;
+use toolbay_policy::quantity::show_duration;
+
+use crate::digest::BlobDigest;
+use crate::reference::Reference;
+use crate::regular::open_regular;
+
+/// The name of the file, in the folder of the policy.
+pub const FILE_NAME: &str = "toolbay.lock";
+/// Begins the names of files that are still being written, in the same folder.
+const TEMPORARY: &str = ".toolbay.lock.";
+/// The version of the format.
+const VERSION: i64 = 1;
+/// Largest lock in bytes: ten thousand plugins.
+const MAX_BYTES: u64 = 4 << 20;
+/// Pause between two attempts to lock the folder.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The first lines of the file.
+const HEAD: &str = "# Written by `toolbay add`. Commit this file; `toolbay fetch` downloads what it names.\n";
+
+/// A plugin of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LockedPlugin {
+    /// The repository: `oci://HOST/REPOSITORY`.
+    pub source: String,
+    /// The tag that the operator named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// The manifest.
+    pub manifest: BlobDigest,
+    /// The component.
+    pub layer: BlobDigest,
+    /// The size of the component in bytes.
+    pub size: u64,
+    /// Who signed it.
+    pub signer: Signer,
+}
+
+impl LockedPlugin {
+    /// The reference to exactly this manifest.
+    ///
+    /// # Errors
+    /// The source is no repository.
+    pub fn reference(&self) -> Result<Reference, String> {
+        let text = format!("{}@{}", self.source, self.manifest);
+        text.parse().map_err(|error: String| format!("`source`: {error}"))
+    }
+}
+
+/// Who signed a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Signer {
+    /// Nobody, or nobody whose signature was checked. The operator agreed to that.
+    None,
+}
+
+/// The plugins of a lock, by id.
+pub type LockedPlugins = BTreeMap<PluginId, LockedPlugin>;
+
+/// Why a lock cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", at_line(.path, *.line, .message))]
+pub struct LockError {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+struct VersionLine {
+    version: Spanned<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadLock {
+    #[serde(rename = "version")]
+    _version: i64,
+    #[serde(default)]
+    plugin: Vec<Spanned<ReadEntry>>,
+}
+
+/// A plugin with its id. `serde(flatten)` would lose the refusal of unknown keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadEntry {
+    id: String,
+    source: String,
+    tag: Option<String>,
+    manifest: BlobDigest,
+    layer: BlobDigest,
+    size: u64,
+    signer: Signer,
+}
+
+#[derive(Serialize)]
+struct WrittenLock<'a> {
+    version: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    plugin: Vec<WrittenEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct WrittenEntry<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    plugin: &'a LockedPlugin,
+}
+
+/// Reads a lock. A lock that does not exist is empty. Blocks.
+///
+/// # Errors
+/// The file cannot be read, has conflict markers, an unknown version or key, or names a plugin twice.
+pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
+    let failed = |line, message: String| LockError { path: path.to_path_buf(), line, message };
+    match read_text(path) {
+        Ok(text) => parse(&text).map_err(|(line, message)| failed(line, message)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(LockedPlugins::new()),
+        Err(error) => Err(failed(None, error.to_string())),
+    }
+}
+
+/// Replaces a lock by an edited one, and returns what `edit` returns. Waits up to `wait` for other writers. A lock that
+/// `edit` does not change is left. Blocks.
+///
+/// # Errors
+/// The error of `edit`, for which nothing is written; or the file cannot be read, locked or written.
+pub fn update<T, E: From<LockError>>(
+    path: &Path,
+    wait: Duration,
+    edit: impl FnOnce(&mut LockedPlugins) -> Result<T, E>,
+) -> Result<T, E> {
+    let failed = |message: String| LockError { path: path.to_path_buf(), line: None, message };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let guard =
+        lock_folder(folder, wait).map_err(|error| failed(format!("its folder cannot be locked: {error}")))?;
+    remove_abandoned(folder);
+    let before = read(path)?;
+    let mut plugins = before.clone();
+    let result = edit(&mut plugins)?;
+    if plugins == before {
+        return Ok(result);
+    }
+    let entries = plugins.iter().map(|(id, plugin)| WrittenEntry { id: id.as_str(), plugin });
+    let text = toml::to_string(&WrittenLock { version: VERSION, plugin: entries.collect() });
+    let text = text.map_err(|error| failed(error.to_string()))?;
+    replace(path, folder, &format!("{HEAD}{text}"))
+        .map_err(|error| failed(format!("it cannot be written: {error}")))?;
+    drop(guard);
+    Ok(result)
+}
+
+fn at_line(path: &Path, line: Option<usize>, message: &str) -> String {
+    let line = line.map(|line| format!(", line {line}")).unwrap_or_default();
+    format!("`{}`{line}: {message}", path.display())
+}
+
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    if open_regular(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// Parses a lock. The error has the line, if it is known.
+fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
+    let is_marker =
+        |line: &str| ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|marker| line.starts_with(marker));
+    if let Some(at) = text.lines().position(is_marker) {
+        let message = "it has a merge conflict: keep whole `[[plugin]]` tables, and remove the markers";
+        return Err((Some(at + 1), message.to_owned()));
+    }
+    let line = |at: usize| Some(1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count());
+    let of_toml =
+        |error: toml::de::Error| (error.span().and_then(|span| line(span.start)), error.message().to_owned());
+    let version = toml::from_str::<VersionLine>(text).map_err(of_toml)?.version;
+    if *version.get_ref() != VERSION {
+        let message = format!("`version = {}`: this program reads version {VERSION}", version.get_ref());
+        return Err((line(version.span().start), message));
+    }
+    let mut plugins = LockedPlugins::new();
+    for entry in toml::from_str::<ReadLock>(text).map_err(of_toml)?.plugin {
+        let at = line(entry.span().start);
+        let ReadEntry { id, source, tag, manifest, layer, size, signer } = entry.into_inner();
+        let id = PluginId::new(&id).map_err(|error| (at, error.to_string()))?;
+        let plugin = LockedPlugin { source, tag, manifest, layer, size, signer };
+        plugin.reference().map_err(|error| (at, error))?;
+        if plugins.insert(id.clone(), plugin).is_some() {
+            return Err((at, format!("the plugin `{id}` is there twice: remove one of the tables")));
+        }
+    }
+    Ok(plugins)
+}
+
+/// Locks a folder against other writers of its lock, until the returned handle is dropped. A lock on the file itself
+/// would end when the file is replaced.
+fn lock_folder(folder: &Path, wait: Duration) -> io::Result<File> {
+    let (handle, end) = (File::open(folder)?, Instant::now() + wait);
+    loop {
+        match handle.try_lock() {
+            Ok(()) => return Ok(handle),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() >= end => {
+                let held = format!("another process has held it for {}", show_duration(wait));
+                return Err(io::Error::new(ErrorKind::TimedOut, held));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Removes what killed writers left. The caller holds the lock on the folder, so no writer runs.
+fn remove_abandoned(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+            std::fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+/// Replaces a file atomically, also across a crash of the system.
+fn replace(path: &Path, folder: &Path, text: &str) -> io::Result<()> {
+    let mut file = tempfile::Builder::new().prefix(TEMPORARY).permissions(readable()).tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+/// The mode of the file: it is committed, and holds nothing secret.
+fn readable() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o644)
+}
+
+#[cfg(test)]
+#[path = "lock_tests.rs"]
+mod tests;

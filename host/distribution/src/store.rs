@@ -1,0 +1,217 @@
+//! Blobs on disk under their digests, shared by all projects of a user.
+//!
+//! | path | holds |
+//! |---|---|
+//! | `blobs/sha256/HEX` | a blob with this digest |
+//! | `incoming/` | transfers that are not complete |
+//!
+//! A blob gets its name only when its size and digest are right, in one step. So a killed process leaves no half blob
+//! under a name. The names are no proof for a reader: who runs a blob hashes it.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::digest::BlobDigest;
+
+/// Age from which an incomplete transfer is removed. A transfer ends after a quarter of an hour.
+const ABANDONED_AGE: Duration = Duration::from_secs(24 * 3600);
+/// Bytes that are hashed at once.
+const BUFFER: usize = 128 << 10;
+
+/// A store of blobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobStore {
+    root: PathBuf,
+}
+
+/// Why a blob was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The content is not what its digest and size promise.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The disk is full, or the folder cannot be written.
+    #[error("`{path}` cannot be written: {error}", path = .path.display())]
+    Io {
+        /// The folder of the store.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+impl BlobStore {
+    /// The store in a folder, which is created with the first blob.
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder with the blobs.
+    #[must_use]
+    pub fn blob_folder(&self) -> PathBuf {
+        self.root.join("blobs/sha256")
+    }
+
+    /// The path of a blob, which may not exist.
+    #[must_use]
+    pub fn path(&self, digest: &BlobDigest) -> PathBuf {
+        self.blob_folder().join(digest.hex())
+    }
+
+    /// Whether the store has a blob with its right content. Reads it whole; blocks.
+    #[must_use]
+    pub fn verify(&self, digest: &BlobDigest, size: u64) -> bool {
+        let hash = || -> io::Result<BlobDigest> {
+            let (mut hasher, mut buffer) = (Sha256::new(), vec![0; BUFFER]);
+            let mut file = File::open(self.path(digest))?.take(size.saturating_add(1));
+            loop {
+                match file.read(&mut buffer)? {
+                    0 => return Ok(BlobDigest::from_hash(&hasher.finalize())),
+                    read => hasher.update(buffer.get(..read).unwrap_or_default()),
+                }
+            }
+        };
+        hash().is_ok_and(|found| found == *digest)
+    }
+
+    /// Stores a blob that is in memory. Blocks.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn put(&self, bytes: &[u8]) -> Result<BlobDigest, StoreError> {
+        let (digest, mut writer) = (BlobDigest::of(bytes), self.writer(bytes.len() as u64)?);
+        writer.write(bytes)?;
+        writer.commit(&digest)?;
+        Ok(digest)
+    }
+
+    /// Starts to store a blob of `size` bytes. Blocks.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn writer(&self, size: u64) -> Result<BlobWriter, StoreError> {
+        let incoming = self.root.join("incoming");
+        let make = |dir: &Path| DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let file = make(&incoming).and_then(|()| make(&self.blob_folder())).and_then(|()| {
+            remove_abandoned(&incoming);
+            NamedTempFile::new_in(&incoming)
+        });
+        let file = file.map_err(|error| self.failed(error))?;
+        Ok(BlobWriter { store: self.clone(), file, hasher: Sha256::new(), written: 0, size })
+    }
+
+    fn failed(&self, error: io::Error) -> StoreError {
+        StoreError::Io { path: self.root.clone(), error }
+    }
+}
+
+/// Removes what killed processes left.
+fn remove_abandoned(incoming: &Path) {
+    for entry in std::fs::read_dir(incoming).into_iter().flatten().flatten() {
+        let modified = entry.metadata().and_then(|meta| meta.modified());
+        let age = modified.ok().and_then(|time| time.elapsed().ok());
+        if age.is_some_and(|age| age > ABANDONED_AGE) {
+            std::fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+/// A blob that is being written. Dropping it removes what was written.
+#[derive(Debug)]
+pub struct BlobWriter {
+    store: BlobStore,
+    file: NamedTempFile,
+    hasher: Sha256,
+    written: u64,
+    size: u64,
+}
+
+impl BlobWriter {
+    /// Appends bytes. Blocks.
+    ///
+    /// # Errors
+    /// The blob becomes larger than its size, or the store cannot be written.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.written = self.written.saturating_add(bytes.len() as u64);
+        if self.written > self.size {
+            return Err(StoreError::Mismatch(format!(
+                "it has more than the {} bytes of its descriptor",
+                self.size
+            )));
+        }
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).map_err(|error| self.store.failed(error))
+    }
+
+    /// Gives the blob its name, if size and digest are right. Blocks.
+    ///
+    /// # Errors
+    /// They are not, or the store cannot be written.
+    pub fn commit(self, digest: &BlobDigest) -> Result<(), StoreError> {
+        if self.written != self.size {
+            let (written, size) = (self.written, self.size);
+            return Err(StoreError::Mismatch(format!("it ended after {written} of {size} bytes")));
+        }
+        let found = BlobDigest::from_hash(&self.hasher.finalize());
+        if found != *digest {
+            return Err(StoreError::Mismatch(format!("its digest is {found}")));
+        }
+        let (store, file) = (self.store, self.file);
+        let synced = file.as_file().sync_all();
+        let stored = synced.and_then(|()| file.persist(store.path(digest)).map_err(|error| error.error));
+        let stored = stored.and_then(|_| File::open(store.blob_folder())?.sync_all());
+        stored.map_err(|error| store.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_gets_its_name_only_with_the_right_size_and_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::new(dir.path().join("store"));
+        let digest = BlobDigest::of(b"abc");
+        let entries =
+            |folder: &str| std::fs::read_dir(dir.path().join("store").join(folder)).unwrap().count();
+        for (bytes, size, part) in
+            [(&b"ab"[..], 3, "after 2 of 3"), (b"abcd", 3, "more than"), (b"abd", 3, "digest")]
+        {
+            let mut writer = store.writer(size).unwrap();
+            let stored = writer.write(bytes).and_then(|()| writer.commit(&digest));
+            let error = stored.unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            assert_eq!((entries("blobs/sha256"), entries("incoming")), (0, 0));
+        }
+        assert!(!store.verify(&digest, 3));
+        assert_eq!(store.put(b"abc").unwrap(), digest);
+        assert!(store.verify(&digest, 3));
+        // A blob that was changed on disk is replaced by the next transfer.
+        std::fs::write(store.path(&digest), "abx").unwrap();
+        assert!(!store.verify(&digest, 3));
+        store.put(b"abc").unwrap();
+        assert!(store.verify(&digest, 3));
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::new(dir.path());
+        store.put(b"a").unwrap();
+        let left = dir.path().join("incoming/.tmpleft");
+        let file = File::create(&left).unwrap();
+        store.put(b"b").unwrap();
+        assert!(left.exists(), "its process may be running");
+        file.set_modified(std::time::SystemTime::now() - 2 * ABANDONED_AGE).unwrap();
+        store.put(b"c").unwrap();
+        assert!(!left.exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! The format of `[registry."HOST"]`, and its conversion into [`RegistryPolicy`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use url::Url;
+
+use super::MAX_SHOWN;
+use super::problem::{PolicyProblem, nest_under};
+use crate::capability::list::RuleList;
+use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryPolicy};
+use crate::text::one_line;
+
+/// Most entries of `realm`. Registries have one.
+const MAX_REALMS: usize = 8;
+
+/// A registry that plugins come from or go to.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RegistrySection {
+    /// Origins besides the registry's own that may receive its credentials: `https://auth.example`.
+    #[serde(default)]
+    #[schemars(length(max = MAX_REALMS), inner(regex(pattern = "^https://[^/?#@]+$")))]
+    realm: Vec<String>,
+    /// A file with certificates (PEM) that are trusted besides the system's, relative to the policy's folder.
+    ca: Option<String>,
+    /// Private networks that its host name, and those that it names, may resolve to.
+    #[serde(default)]
+    net_private: RuleList<IpNet>,
+    /// Whether it is reached without TLS, on this machine only. Default: false.
+    #[serde(default)]
+    plain_http: bool,
+}
+
+/// Converts all sections. Relative paths start from `base`.
+pub(super) fn resolve_all(
+    sections: BTreeMap<String, RegistrySection>,
+    base: &Path,
+) -> Result<BTreeMap<RegistryHost, RegistryPolicy>, PolicyProblem> {
+    if sections.len() > MAX_REGISTRIES {
+        let message = format!("a policy can have at most {MAX_REGISTRIES} registries");
+        return Err(PolicyProblem::at_keys(["registry"], message));
+    }
+    let mut registries = BTreeMap::new();
+    for (name, section) in sections {
+        let (host, settings) =
+            section.resolve(&name, base).map_err(nest_under(["registry", name.as_str()]))?;
+        registries.insert(host, settings);
+    }
+    Ok(registries)
+}
+
+impl RegistrySection {
+    fn resolve(self, name: &str, base: &Path) -> Result<(RegistryHost, RegistryPolicy), String> {
+        let host = RegistryHost::parse(name)?;
+        if self.plain_http && !host.is_loopback() {
+            let why = "`plain_http` holds on this machine only: a network could read and change what it carries; \
+                       give the registry a certificate, and name it with `ca`";
+            return Err(why.to_owned());
+        }
+        if self.plain_http && self.ca.is_some() {
+            return Err("`ca` has no effect with `plain_http`: remove one of them".to_owned());
+        }
+        if self.realm.len() > MAX_REALMS {
+            return Err(format!("`realm` has more than {MAX_REALMS} entries"));
+        }
+        let is_origin = |text: &String| {
+            let origin = Url::parse(text).map(|url| url.origin().ascii_serialization());
+            text.starts_with("https://") && origin.is_ok_and(|origin| origin == *text)
+        };
+        if let Some(text) = self.realm.iter().find(|text| !is_origin(text)) {
+            let shown = one_line(text, MAX_SHOWN);
+            return Err(format!("`realm`: `{shown}` is no origin: write `https://HOST`, without a path"));
+        }
+        let settings = RegistryPolicy {
+            realm: self.realm,
+            ca: self.ca.map(|file| base.join(file)),
+            net_private: self.net_private.rules_or_empty("net_private", Path::new("/"))?,
+            plain_http: self.plain_http,
+        };
+        Ok((host, settings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use crate::Policy;
+    use crate::registry::{RegistryHost, RegistryPolicy};
+
+    #[test]
+    fn a_registry_section_is_read_and_its_mistakes_are_refused() {
+        let parse = |text: &str| Policy::parse(&format!("version = 1\n{text}"), Path::new("/srv"), None);
+        let policy = parse(
+            "[registry.\"registry.example:5000\"]\nrealm = [\"https://auth.example\"]\nca = \"ca.pem\"\n\
+             net_private = [\"10.0.0.0/8\"]",
+        )
+        .unwrap();
+        let host = |name: &str| RegistryHost::parse(name).unwrap();
+        let settings = policy.registry(&host("registry.example:5000"));
+        assert_eq!(settings.realm, ["https://auth.example"]);
+        assert_eq!(settings.ca, Some(PathBuf::from("/srv/ca.pem")));
+        assert_eq!(settings.net_private, ["10.0.0.0/8".parse::<ipnet::IpNet>().unwrap()]);
+        assert_eq!(policy.registry(&host("registry.example")), RegistryPolicy::default());
+        for (section, part) in [
+            ("[registry.acme]", "is no registry"),
+            ("[registry.\"a.example\"]\nplain_http = true", "this machine only"),
+            ("[registry.\"localhost:1\"]\nplain_http = true\nca = \"x\"", "remove one"),
+            ("[registry.\"a.example\"]\nrealm = [\"https://a.example/token\"]", "without a path"),
+            ("[registry.\"a.example\"]\nrealm = [\"http://a.example\"]", "is no origin"),
+            ("[registry.\"a.example\"]\nmirrors = 1", "mirrors"),
+        ] {
+            let error = parse(section).unwrap_err().to_string();
+            assert!(error.contains(part), "{section}: {error}");
+        }
+    }
+}
