@@ -4,10 +4,12 @@ pub(crate) mod approval;
 pub(crate) mod args;
 pub(crate) mod completions;
 pub(crate) mod load_report;
+pub(crate) mod locked;
 pub(crate) mod policy_file;
 pub(crate) mod servers;
 pub(crate) mod setup;
 
+mod add;
 mod attachments;
 mod batch;
 mod bench;
@@ -18,6 +20,7 @@ mod client_setup;
 mod diff;
 mod docs;
 mod explain;
+mod fetch;
 mod grant;
 mod inspect;
 mod kv;
@@ -85,6 +88,8 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
         Command::Serve { lazy, http } => serve::run(setup, lazy, &http, hangup).await,
+        Command::Add(asked) => add::run(setup, &asked).await,
+        Command::Fetch(asked) => fetch::run(setup, &asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,

@@ -464,6 +464,8 @@ fn every_error_and_every_flag_has_its_row() {
         "policy check",
         "policy schema",
         "serve",
+        "add",
+        "fetch",
         "mcp",
         "setup",
         "kv",

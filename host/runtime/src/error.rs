@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use toolbay_core::registry::Collision;
 use toolbay_core::tool::schema::SchemaError;
+use toolbay_distribution::lock::LockError;
 use toolbay_policy::name::{NameError, PluginId, ToolName};
 
 /// The host itself failed.
@@ -23,6 +24,9 @@ pub enum HostError {
         /// The system's error.
         error: std::io::Error,
     },
+    /// The lock cannot be used.
+    #[error("the lock {0}")]
+    Lock(LockError),
     /// A registry cannot be reached as the policy says.
     #[error("{0}")]
     Registry(String),
@@ -102,6 +106,17 @@ pub enum LoadError {
         found: String,
         /// The digest in the policy.
         pinned: String,
+    },
+    /// The lock names a component that the store does not have.
+    #[error("is locked, but its component is not on this machine; `toolbay fetch` downloads it")]
+    MissingBlob,
+    /// A component of the store has another content than the lock says.
+    #[error("has SHA-256 {found}, but the lock pins {locked}; `toolbay fetch` downloads it again")]
+    CorruptBlob {
+        /// The digest of the file.
+        found: String,
+        /// The digest in the lock.
+        locked: String,
     },
     /// The policy has a section for a tool that the plugin does not have.
     #[error("has no tool `{tool}`, for which the policy has a section ([plugins.{plugin}.tools.{tool}])")]

@@ -17,6 +17,8 @@ use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, RegistrationResult, Registry};
 use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
+use toolbay_distribution::lock;
+use toolbay_distribution::store::BlobStore;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
@@ -28,7 +30,7 @@ use crate::explain::{self, Explanation};
 use crate::openapi::OpenApiServices;
 use crate::plugins::compiler::run_blocking;
 use crate::plugins::descriptor::PluginAbout;
-use crate::plugins::directory::ScanMode;
+use crate::plugins::directory::{PluginLocation, ScanMode};
 use crate::plugins::installed::{InstalledPlugins, ReplanReason};
 use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
@@ -146,23 +148,46 @@ impl Host {
         })?;
         // A plugin that could write there could install plugins.
         self.installed.shared.folders.protect(dir, Protection::WriteOnly);
-        self.add_directory(dir).await;
+        self.add_location(PluginLocation::Folder(dir.to_path_buf())).await;
+        Ok(self.scan_location(dir).await)
+    }
+
+    /// Loads the plugins of a lock from a store. A plugin whose component is missing or damaged is reported and does not
+    /// affect the others. Nothing is downloaded. A lock that was loaded before is updated.
+    ///
+    /// # Errors
+    /// The lock cannot be read, or is not understood.
+    pub async fn load_lock(&self, lock: &Path, store: &BlobStore) -> Result<LoadReport, HostError> {
+        let file = lock.to_path_buf();
+        let checked = tokio::task::spawn_blocking(move || lock::read(&file)).await;
+        checked.map_err(|error| HostError::Engine(error.to_string()))?.map_err(HostError::Lock)?;
+        let blobs = store.blob_folder();
+        // A plugin that could write there could install plugins.
+        for path in [lock, &blobs] {
+            self.installed.shared.folders.protect(path, Protection::WriteOnly);
+        }
+        self.add_location(PluginLocation::Lock { file: lock.to_path_buf(), store: store.clone() }).await;
+        Ok(self.scan_location(&blobs).await)
+    }
+
+    /// Scans all locations. The report has the plugins of those in one folder.
+    async fn scan_location(&self, folder: &Path) -> LoadReport {
         self.installed.restore_unloaded();
         let (report, _) = self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged).await;
-        let here = |file: &Path| file.parent() == Some(dir);
+        let here = |file: &Path| file.parent() == Some(folder);
         let snapshot = self.installed.snapshot();
         let from = |id: &PluginId| snapshot.plugins.get(id).and_then(|one| one.plugin.file.as_deref());
-        Ok(LoadReport {
+        LoadReport {
             loaded: report.loaded.into_iter().filter(|id| from(id).is_some_and(here)).collect(),
             problems: report.problems.into_iter().filter(|problem| here(&problem.file)).collect(),
             ..report
-        })
+        }
     }
 
-    pub(crate) async fn add_directory(&self, dir: &Path) {
-        let (installed, dir) = (Arc::clone(&self.installed), dir.to_path_buf());
+    pub(crate) async fn add_location(&self, location: PluginLocation) {
+        let installed = Arc::clone(&self.installed);
         // On a blocking thread: it waits for a pass that reads folders.
-        tokio::task::spawn_blocking(move || installed.add_directory(&dir)).await.ok();
+        tokio::task::spawn_blocking(move || installed.add_location(location)).await.ok();
     }
 
     /// Loads one file under an id and replaces the plugin that has the id. It takes precedence over the plugins of

@@ -41,6 +41,7 @@ pub(super) const PACKAGES: Table = &[
             "toolbay",
             "toolbay-core",
             "toolbay-discovery",
+            "toolbay-distribution",
             "toolbay-mcp",
             "toolbay-openapi",
             "toolbay-policy",

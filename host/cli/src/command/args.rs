@@ -5,6 +5,7 @@ mod kv;
 mod mcp;
 mod openapi;
 mod policy;
+mod registry;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,7 @@ pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
+pub(crate) use registry::{AddPluginArgs, FetchArgs};
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
@@ -250,6 +252,10 @@ pub(crate) enum Command {
         #[arg(long)]
         lazy: bool,
     },
+    /// Add a plugin of a registry to the lock, without grants.
+    Add(AddPluginArgs),
+    /// Download the plugins that the lock names and this machine does not have.
+    Fetch(FetchArgs),
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
+use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -16,6 +17,7 @@ use toolbay_policy::{GrantDecision, GrantKey};
 use crate::CommandStatus;
 use crate::author::component::ComponentParts;
 use crate::command::args::SetupArgs;
+use crate::command::locked::LockPaths;
 use crate::command::readiness::ToolReadiness;
 use crate::command::setup;
 use crate::output::format;
@@ -28,10 +30,13 @@ const INDENT: usize = 2;
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let parts = parts(&info);
+    let locked = LockPaths::find(args).ok().and_then(|paths| paths.entry(&info));
     if json {
-        output::print_json(&as_json(&host, &info, &parts))?;
+        let mut report = as_json(&host, &info, &parts);
+        put(&mut report, "locked", json!(locked));
+        output::print_json(&report)?;
     } else {
-        show(args, &host, &info, &parts)?;
+        show(args, &host, &info, &parts, locked.as_ref())?;
     }
     Ok(CommandStatus::Success)
 }
@@ -62,15 +67,29 @@ fn tool_json(host: &Host, info: &PluginInfo, entry: &ToolEntry) -> Value {
         let Capability { kind, target, optional, .. } = decision.capability;
         json!({"kind": kind.as_str(), "target": target, "optional": optional, "granted": decision.granted})
     });
-    if let Some(members) = tool.as_object_mut() {
-        members.insert("grants".to_owned(), granted.collect());
-    }
+    put(&mut tool, "grants", granted.collect());
     tool
 }
 
-fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Result<()> {
+fn put(object: &mut Value, key: &str, value: Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(key.to_owned(), value);
+    }
+}
+
+fn show(
+    args: &SetupArgs,
+    host: &Host,
+    info: &PluginInfo,
+    parts: &ComponentParts,
+    locked: Option<&LockedPlugin>,
+) -> Result<()> {
     print_head(info)?;
-    facts(host, info, parts).print_section()?;
+    let mut about = facts(host, info, parts);
+    for (key, value) in locked.into_iter().flat_map(super::add::origin_facts) {
+        about.push([Cell::styled(DIM, key), value.into()]);
+    }
+    about.print_section()?;
     let (mut tools, mut capabilities) = (tool_table(), capability_table());
     let view = super::view(args, host)?;
     for entry in super::tools(host, &info.id) {

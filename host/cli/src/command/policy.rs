@@ -75,7 +75,7 @@ async fn check_all(
 async fn load_names(args: &SetupArgs, host: &toolbay::Host) -> Result<Option<String>> {
     let dir = setup::plugin_folder(args)?;
     match host.load_dir(&dir).await {
-        Ok(_) => Ok(None),
+        Ok(_) => super::locked::load(args, host).await.map(|_| None),
         Err(error) => Ok(Some(format!("{error}; name the plugin directory with --plugins DIR"))),
     }
 }

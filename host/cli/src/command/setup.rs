@@ -17,6 +17,7 @@ use toolbay::{
 use crate::command::args::SetupArgs;
 use crate::command::completions::names;
 use crate::command::load_report::{self, ReportedWarnings};
+use crate::command::locked::{self, LockPaths};
 use crate::host_failure;
 use crate::output::error::CommandError;
 use crate::output::findings::{FileFindings, read_policy};
@@ -95,7 +96,8 @@ fn protect_host_paths(mut builder: HostBuilder, args: &SetupArgs) -> Result<Host
         [("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")];
     let own = places.iter().filter_map(|(variable, below_home)| user_dir(variable, below_home));
     let given = [&args.config, &args.plugins].into_iter().flatten().map(|path| absolute(path));
-    for place in own.chain(given) {
+    let lock = LockPaths::find(args).ok().map(|paths| absolute(&paths.lock));
+    for place in own.chain(given).chain(lock) {
         builder = builder.protect_path(place, Protection::WriteOnly);
     }
     for place in [absolute(&state_dir(args)?), absolute(&audit_file(args)?)] {
@@ -263,11 +265,17 @@ pub(crate) async fn load_with_reported(
     for OpenApiInfo { name, warnings, .. } in services.iter().filter(|_| tell == ReportLevel::Warnings) {
         warnings.iter().for_each(|warning| output::print_warning(&format!("[openapi.{name}]: {warning}")));
     }
-    if let Some(dir) = plugin_dir(args, host.policy().openapi_services().next().is_some())? {
-        let report = host.load_dir(&dir).await.map_err(host_failure)?;
-        if let Some(cache) = cache_dir(args) {
-            names::record(&cache, &dir, host);
-        }
+    let others = host.policy().openapi_services().next().is_some() || locked::has_plugins(args)?;
+    let mut reports = Vec::new();
+    if let Some(dir) = plugin_dir(args, others)? {
+        reports.push(host.load_dir(&dir).await.map_err(host_failure)?);
+    }
+    // After the directory, whose plugins take precedence.
+    reports.extend(locked::load(args, host).await?);
+    if let (Some(cache), Ok(dir)) = (cache_dir(args), plugin_folder(args)) {
+        names::record(&cache, &dir, host);
+    }
+    for report in reports {
         if tell != ReportLevel::Quiet {
             load_report::report_problems(&report.problems);
         }
@@ -283,9 +291,14 @@ pub(crate) async fn load_with_reported(
     Ok(())
 }
 
+/// The user's data directory of this program.
+pub(crate) fn data_dir() -> Option<PathBuf> {
+    user_dir("XDG_DATA_HOME", ".local/share")
+}
+
 /// The plugin directory, which may not exist.
 pub(crate) fn plugin_folder(args: &SetupArgs) -> Result<PathBuf> {
-    let default = || user_dir("XDG_DATA_HOME", ".local/share").map(|dir| dir.join("plugins"));
+    let default = || data_dir().map(|dir| dir.join("plugins"));
     let place = args.plugins.clone().or_else(default);
     place.context("no plugin directory: give one with --plugins DIR")
 }
@@ -434,7 +447,7 @@ pub(crate) fn token_findings(policy: &Policy) -> Option<FileFindings> {
     Some(FileFindings { file: file.clone(), text: None, findings })
 }
 
-fn current_dir() -> Result<PathBuf> {
+pub(crate) fn current_dir() -> Result<PathBuf> {
     std::env::current_dir().context("the current directory is gone").map_err(host_failure)
 }
 

@@ -124,6 +124,47 @@ fn call_line(event: &ProgressEvent, width: usize) -> String {
     format!("     {SUCCESS}Running{SUCCESS:#} {}", cut(&text, room))
 }
 
+/// The progress of a transfer, on a terminal. Dropping it clears the line.
+#[derive(Debug)]
+pub(crate) struct TransferProgress {
+    name: String,
+    size: u64,
+    /// Columns of the terminal; `None`: stderr is none.
+    width: Option<usize>,
+    updated: Mutex<Option<Instant>>,
+}
+
+impl TransferProgress {
+    /// The transfer of `size` bytes.
+    pub(crate) fn new(name: &str, size: u64) -> Self {
+        Self { name: name.to_owned(), size, width: output::stderr_width(), updated: Mutex::new(None) }
+    }
+
+    /// Shows that `done` bytes came.
+    pub(crate) fn update(&self, done: u64) {
+        let Some(width) = self.width else { return };
+        let mut updated = self.updated.lock();
+        if updated.is_some_and(|updated| updated.elapsed() < UPDATE_INTERVAL) {
+            return;
+        }
+        *updated = Some(Instant::now());
+        let head = " Downloading ";
+        let text = format!("{}: {} of {}", self.name, format::size(done), format::size(self.size));
+        let text = cut(&text, width.saturating_sub(head.len() + 1));
+        stderr::write_progress(&output::style_for_stderr(&format!(
+            " {SUCCESS}Downloading{SUCCESS:#} {text}"
+        )));
+    }
+}
+
+impl Drop for TransferProgress {
+    fn drop(&mut self) {
+        if self.width.is_some() {
+            stderr::clear_progress();
+        }
+    }
+}
+
 fn report_end(session: &CompileSession, terminal: bool) {
     stderr::clear_progress();
     let elapsed = session.start.map(|start| start.elapsed()).unwrap_or_default();

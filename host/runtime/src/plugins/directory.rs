@@ -3,21 +3,25 @@
 //!
 //! A directory makes no decisions: [`crate::plugins::installed`] plans from its files and the policy.
 
+mod location;
 mod reading;
 
+pub(crate) use location::PluginLocation;
 pub(crate) use reading::{FileReader, ReadFile};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use toolbay_distribution::digest::BlobDigest;
 
 use crate::error::{HostError, LoadError};
 use crate::plugins::cache::{DirectoryIndex, FileDigest};
 use crate::plugins::digest::Digest;
 use crate::plugins::file::{PendingChange, Stamp};
-use crate::plugins::loader::{Candidate, Loader, candidates};
+use crate::plugins::loader::{Candidate, Loader};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
 
 /// How a directory is scanned.
@@ -44,10 +48,10 @@ pub(crate) struct ScanResult {
     pub(crate) tasks: Vec<ReadTask>,
 }
 
-/// A plugin directory.
+/// A plugin directory, or a lock.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    pub(crate) path: PathBuf,
+    pub(crate) location: PluginLocation,
     pub(crate) files: Vec<PluginFile>,
     /// Whether the directory was listed.
     pub(crate) is_listed: bool,
@@ -65,6 +69,13 @@ pub(crate) struct ListedFile {
     hashed: Option<FileDigest>,
 }
 
+/// What a listing says of the content of a file.
+struct ListedContent {
+    stamp: Option<Stamp>,
+    hashed: Option<FileDigest>,
+    locked: Option<BlobDigest>,
+}
+
 /// A file to be read.
 #[derive(Debug)]
 pub(crate) struct ReadTask {
@@ -77,12 +88,14 @@ pub(crate) struct ReadTask {
     known_digest: Option<Digest>,
     /// The digest that another process recorded for the unchanged file.
     hashed: Option<FileDigest>,
+    /// The only content that is accepted.
+    locked: Option<BlobDigest>,
 }
 
 /// Lists a directory, with the stamps of its files. If no file was read yet (`is_new`), also with the digests in the
 /// index. A pinned file is hashed at each start. Blocks.
 pub(crate) fn list(
-    dir: &Path,
+    location: &PluginLocation,
     is_new: bool,
     loader: &Loader,
     mode: ScanMode,
@@ -90,7 +103,7 @@ pub(crate) fn list(
     let (policy, reads) = (&loader.services.policy, mode != ScanMode::ListOnly);
     let indexed = is_new && !matches!(mode, ScanMode::ListOnly | ScanMode::Full);
     let cache = loader.shared.engines.cache().filter(|_| indexed);
-    let index = cache.map(|cache| cache.index(dir)).unwrap_or_default();
+    let index = cache.map(|cache| cache.index(location.path())).unwrap_or_default();
     let of = |candidate: Candidate| {
         let stamp =
             reads.then(|| Stamp::from_component(&candidate.file, candidate.may_have_manifest)).flatten();
@@ -99,12 +112,13 @@ pub(crate) fn list(
         let hashed = name.and_then(|name| index.get(name, stamp)).cloned();
         ListedFile { candidate, stamp, hashed }
     };
-    Ok(candidates(dir, policy)?.into_iter().map(of).collect())
+    Ok(location.candidates(policy)?.into_iter().map(of).collect())
 }
 
 impl Directory {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, files: Vec::new(), is_listed: false, changing: BTreeMap::new(), index_is_stale: false }
+    pub(crate) fn new(location: PluginLocation) -> Self {
+        let (files, changing) = (Vec::new(), BTreeMap::new());
+        Self { location, files, is_listed: false, changing, index_is_stale: false }
     }
 
     /// Whether none of the files was ever read.
@@ -122,10 +136,11 @@ impl Directory {
         let before = before.into_iter().enumerate();
         let mut old: HashMap<_, _> =
             before.map(|(at, file)| (file.listing_key(), (Some(at), file))).collect();
-        for ListedFile { candidate: Candidate { file, id, .. }, stamp, hashed } in listed {
+        for ListedFile { candidate: Candidate { file, id, locked, .. }, stamp, hashed } in listed {
             let new = PluginFile::found(file, id);
             let (at, file) = old.remove(&new.listing_key()).unwrap_or((None, new));
-            result.tasks.extend(self.task(&file, stamp, hashed, mode, now, &mut result.pending));
+            let content = ListedContent { stamp, hashed, locked };
+            result.tasks.extend(self.task(&file, content, mode, now, &mut result.pending));
             order.push((at, file));
         }
         result.pending |= self.retain_changing(old.into_values(), &mut order, mode, now);
@@ -146,12 +161,12 @@ impl Directory {
     fn task(
         &mut self,
         file: &PluginFile,
-        stamp: Option<Stamp>,
-        hashed: Option<FileDigest>,
+        listed: ListedContent,
         mode: ScanMode,
         now: Instant,
         pending: &mut bool,
     ) -> Option<ReadTask> {
+        let ListedContent { stamp, hashed, locked } = listed;
         let key = file.key()?;
         let record = file.record.as_ref();
         let same = record.is_some_and(|record| {
@@ -183,6 +198,7 @@ impl Directory {
             must_be_stable: matches!(mode, ScanMode::Settled(_)),
             known_digest: known_digest.and_then(|record| record.digest.clone()),
             hashed,
+            locked,
         })
     }
 
@@ -195,7 +211,7 @@ impl Directory {
         now: Instant,
     ) -> bool {
         let mut gone = gone.filter(|(_, file)| file.record.is_some()).peekable();
-        if gone.peek().is_none() {
+        if gone.peek().is_none() || !self.location.changes_slowly() {
             return false;
         }
         let listed: BTreeSet<Arc<Path>> = order.iter().filter_map(|(_, file)| file.path.clone()).collect();
@@ -227,7 +243,7 @@ impl Directory {
             return false;
         }
         let error = LoadError::DirectoryGone(error.to_string());
-        let note = PluginFile::found(self.path.as_path().into(), Err(error));
+        let note = PluginFile::found(self.location.path().into(), Err(error));
         if self.files.iter().any(|file| file.listing_key() == note.listing_key()) {
             return false;
         }

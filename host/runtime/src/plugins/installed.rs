@@ -26,7 +26,7 @@ use toolbay_policy::name::PluginId;
 use crate::capability::Services;
 use crate::error::LoadError;
 use crate::plugins::cache::DirectoryIndex;
-use crate::plugins::directory::{Directory, ReadFile, ReadTask, ScanMode, list};
+use crate::plugins::directory::{Directory, PluginLocation, ReadFile, ReadTask, ScanMode, list};
 use crate::plugins::loader::Loader;
 use crate::plugins::plugin::{HostResources, Plugin};
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
@@ -157,16 +157,16 @@ impl InstalledPlugins {
         }
     }
 
-    /// Adds a directory, unless it is known. The next pass lists it.
-    pub(crate) fn add_directory(&self, dir: &Path) {
+    /// Adds a directory or lock, unless it is known. The next pass lists it.
+    pub(crate) fn add_location(&self, location: PluginLocation) {
         let mut files = self.files.lock();
-        if !files.directories.iter().any(|known| known.path == dir) {
-            files.directories.push(Directory::new(dir.to_path_buf()));
+        if !files.directories.iter().any(|known| known.location == location) {
+            files.directories.push(Directory::new(location));
         }
     }
 
-    pub(crate) fn directory_paths(&self) -> Vec<PathBuf> {
-        self.files.lock().directories.iter().map(|one| one.path.clone()).collect()
+    pub(crate) fn locations(&self) -> Vec<PluginLocation> {
+        self.files.lock().directories.iter().map(|one| one.location.clone()).collect()
     }
 
     /// Lists all directories, and plans again if their files or the policy changed. Blocks on folders and consents.
@@ -177,10 +177,10 @@ impl InstalledPlugins {
             _ => self.loader(),
         };
         let directories =
-            self.files.lock().directories.iter().map(|one| (one.path.clone(), one.is_new())).collect();
-        let directories: Vec<(PathBuf, bool)> = directories;
+            self.files.lock().directories.iter().map(|one| (one.location.clone(), one.is_new())).collect();
+        let directories: Vec<(PluginLocation, bool)> = directories;
         let is_first = directories.iter().all(|(_, is_new)| *is_new);
-        let listed = directories.iter().map(|(path, is_new)| list(path, *is_new, &loader, mode));
+        let listed = directories.iter().map(|(location, is_new)| list(location, *is_new, &loader, mode));
         let listed: Vec<_> = listed.collect();
         let mut result = PassResult { is_first, ..PassResult::default() };
         let mut changed = why.forces_replan();
@@ -221,10 +221,10 @@ impl InstalledPlugins {
         for file in read {
             by_directory.entry(file.directory).or_default().push(file);
         }
-        let paths = self.directory_paths();
+        let locations = self.locations();
         let relist = |index: &usize| {
-            let path = paths.get(*index).filter(|_| !(immediate && same_policy))?;
-            Some(list(path, false, &now, ScanMode::ListOnly))
+            let location = locations.get(*index).filter(|_| !(immediate && same_policy))?;
+            Some(list(location, false, &now, ScanMode::ListOnly))
         };
         let listed: Vec<_> = by_directory.keys().map(relist).collect();
         let mut all_stable = true;
@@ -256,7 +256,7 @@ impl InstalledPlugins {
 
     /// The indexes of directories whose files were read since the last call.
     pub(crate) fn take_indexes(&self) -> Vec<(PathBuf, DirectoryIndex)> {
-        let index = |one: &mut Directory| Some((one.path.clone(), one.take_index()?));
+        let index = |one: &mut Directory| Some((one.location.path().to_path_buf(), one.take_index()?));
         self.files.lock().directories.iter_mut().filter_map(index).collect()
     }
 

@@ -18,7 +18,7 @@ use toolbay_policy::Policy;
 use toolbay_policy::capability::protected_paths::Protection;
 
 use crate::host::Host;
-use crate::plugins::directory::ScanMode;
+use crate::plugins::directory::{PluginLocation, ScanMode};
 use crate::plugins::file::{PendingChange, Stamp};
 use crate::plugins::inotify::{ChangeHints, WatchedFolder};
 use crate::plugins::installed::ReplanReason;
@@ -157,7 +157,7 @@ impl Host {
     /// ```
     pub async fn watch(&self, dir: &Path, options: WatchOptions) -> WatchHandle {
         self.installed.shared.folders.protect(dir, Protection::WriteOnly);
-        self.add_directory(dir).await;
+        self.add_location(PluginLocation::Folder(dir.to_path_buf())).await;
         let forced = Arc::new(Notify::new());
         // The task scans and sleeps until its handle is dropped.
         let task = tokio::spawn(Watcher::new(self.clone(), options).run(Arc::clone(&forced)));
@@ -319,8 +319,9 @@ impl Watcher {
             // A file behind a link changes in its target folder, or when the link is replaced.
             let behind = files.iter().filter_map(|file| file.canonicalize().ok());
             let named: BTreeSet<PathBuf> = installed
-                .directory_paths()
+                .locations()
                 .into_iter()
+                .flat_map(|location| location.watched_folders())
                 .chain(files.iter().chain(&consents).filter_map(above))
                 .chain(behind.filter_map(|file| above(&file)))
                 .collect();

@@ -28,6 +28,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("schemas", "toolbay schemas --format anthropic text__word_count"),
     ("diff", "toolbay diff notes-0.1.wasm notes-0.2.wasm"),
     ("serve", "toolbay serve --http 127.0.0.1:8080"),
+    ("add", "toolbay add registry.example/acme/hash:1.4.2 --unsigned"),
+    ("fetch", "toolbay fetch --dry-run"),
     ("mcp", "toolbay mcp check github"),
     ("mcp add", "toolbay mcp add time -- uvx mcp-server-time"),
     ("mcp list", "toolbay mcp list"),

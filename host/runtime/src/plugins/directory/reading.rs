@@ -1,11 +1,13 @@
 //! Reads files and loads their plugins. Cached components come first and together. The others are compiled, smallest
 //! first, and returned as they become ready, so that fast plugins do not wait for slow ones.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use toolbay_distribution::digest::BlobDigest;
 
 use super::ReadTask;
 use crate::error::LoadError;
@@ -192,6 +194,9 @@ fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRe
 /// Loads a plugin by the digest in the index, if it is cached.
 fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> Option<FileContent> {
     let hashed = task.hashed.clone()?;
+    if task.locked.as_ref().is_some_and(|locked| locked.hex() != hashed.digest.as_str()) {
+        return None;
+    }
     let (file, id) = task.key.clone();
     let origin = ComponentOrigin {
         id,
@@ -234,10 +239,14 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
 /// Reads a file. The error is the final result: `None` if the file is being written, or that it is unreadable or
 /// unchanged.
 fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Option<Box<FileContent>>> {
-    let ReadTask { key: (path, id), stamp: listed, must_be_stable, known_digest, .. } = task;
+    let ReadTask { key: (path, id), stamp: listed, must_be_stable, known_digest, locked, .. } = task;
     let began = SystemTime::now();
     let (contents, stamp) = Loader::read(id.clone(), path)
-        .map_err(|error| Some(Box::new(file_content(failed_record(*listed), Err(error)))))?;
+        .and_then(|read| check_locked(read, locked.as_ref()))
+        .map_err(|error| {
+            let error = missing_blob(error, locked.is_some());
+            Some(Box::new(file_content(failed_record(*listed), Err(error))))
+        })?;
     if *must_be_stable && stamp != *listed {
         return Err(None);
     }
@@ -253,6 +262,30 @@ fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Optio
         })));
     }
     Ok((contents, record))
+}
+
+/// Refuses a component whose content is not the locked one.
+fn check_locked(
+    read: (ComponentSource, Option<Stamp>),
+    locked: Option<&BlobDigest>,
+) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
+    let found = &read.0.origin.digest;
+    match locked.filter(|locked| locked.hex() != found.as_str()) {
+        Some(locked) => {
+            Err(LoadError::CorruptBlob { found: found.to_string(), locked: locked.hex().to_owned() })
+        }
+        None => Ok(read),
+    }
+}
+
+/// Says what to do about a locked component that is not in the store.
+fn missing_blob(error: LoadError, is_locked: bool) -> LoadError {
+    match error {
+        LoadError::Unreadable(error) if is_locked && error.kind() == ErrorKind::NotFound => {
+            LoadError::MissingBlob
+        }
+        other => other,
+    }
 }
 
 /// The record of a file that could not be read.

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
+use toolbay_distribution::digest::BlobDigest;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 
@@ -23,6 +24,8 @@ pub(crate) struct Candidate {
     pub(crate) id: Result<PluginId, LoadError>,
     /// Whether a `plugin.toml` may exist for it.
     pub(crate) may_have_manifest: bool,
+    /// The only content that is accepted, for a file of a lock.
+    pub(crate) locked: Option<BlobDigest>,
 }
 
 /// The relevant names in a directory.
@@ -62,7 +65,7 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
                 id.and_then(
                     |id| if taken.insert(id.clone()) { Ok(id) } else { Err(LoadError::DuplicateId(id)) },
                 );
-            found.push(Candidate { file: Arc::clone(&file), id, may_have_manifest });
+            found.push(Candidate { file: Arc::clone(&file), id, may_have_manifest, locked: None });
         }
     }
     let is_whole = named.is_empty();
@@ -71,6 +74,7 @@ pub(crate) fn candidates(dir: &Path, policy: &Policy) -> Result<Vec<Candidate>, 
             file: dir.join(name).into(),
             id: Err(LoadError::MissingFile(id.clone())),
             may_have_manifest: false,
+            locked: None,
         }));
     }
     if !is_whole {

@@ -1,0 +1,124 @@
+//! `toolbay fetch`: downloads the components that the lock names and the store does not have. What a tag leads to now
+//! does not matter: the lock has digests.
+
+use anyhow::Result;
+use serde_json::json;
+use toolbay::{PluginId, Policy};
+use toolbay_distribution::lock::LockedPlugin;
+use toolbay_distribution::registry::{RegistryAccess, RegistryError};
+use toolbay_distribution::store::BlobStore;
+
+use crate::CommandStatus;
+use crate::command::args::{FetchArgs, SetupArgs};
+use crate::command::locked::{self, LockPaths};
+use crate::command::setup;
+use crate::host_failure;
+use crate::output::format;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, FAILURE, NAME, SUCCESS};
+
+/// What became of one plugin.
+enum FetchStatus {
+    Present,
+    Missing,
+    Fetched,
+    Failed(String),
+}
+
+impl FetchStatus {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Present => "present",
+            Self::Missing => "missing",
+            Self::Fetched => "fetched",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Present | Self::Missing | Self::Fetched => None,
+        }
+    }
+}
+
+pub(crate) async fn run(args: &SetupArgs, asked: &FetchArgs) -> Result<CommandStatus> {
+    let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
+    let mut rows = Vec::new();
+    for (id, plugin) in paths.read()? {
+        let status = fetch(&policy, &paths.store, &id, &plugin, asked.dry_run).await?;
+        rows.push((id, plugin, status));
+    }
+    if asked.json {
+        let rows = rows.iter().map(|(id, plugin, status)| {
+            json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
+        });
+        output::print_json(&rows.collect::<Vec<_>>())?;
+    } else {
+        print(&rows, &paths)?;
+    }
+    let is_good = |status: &FetchStatus| matches!(status, FetchStatus::Present | FetchStatus::Fetched);
+    let all_good = rows.iter().all(|(.., status)| is_good(status));
+    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+}
+
+fn print(rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> Result<()> {
+    let mut table = TextTable::new(["PLUGIN", "STATUS", "SIZE", "SOURCE"]);
+    for (id, plugin, status) in rows {
+        let style = match status {
+            FetchStatus::Present | FetchStatus::Fetched => SUCCESS,
+            FetchStatus::Missing | FetchStatus::Failed(_) => FAILURE,
+        };
+        table.push([
+            Cell::styled(NAME, id.as_str()),
+            Cell::styled(style, status.word()),
+            format::size(plugin.size).into(),
+            plugin.source.as_str().into(),
+        ]);
+    }
+    table.print()?;
+    for (id, _, status) in rows {
+        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
+    }
+    if rows.is_empty() {
+        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
+    }
+    Ok(())
+}
+
+async fn fetch(
+    policy: &Policy,
+    store: &BlobStore,
+    id: &PluginId,
+    plugin: &LockedPlugin,
+    dry_run: bool,
+) -> Result<FetchStatus> {
+    let (here, layer, size) = (store.clone(), plugin.layer.clone(), plugin.size);
+    let verified = tokio::task::spawn_blocking(move || here.verify(&layer, size)).await;
+    if verified.map_err(host_failure)? {
+        return Ok(FetchStatus::Present);
+    }
+    if dry_run {
+        return Ok(FetchStatus::Missing);
+    }
+    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+    let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
+    let fetched = async {
+        let found = client.resolve().await?;
+        if (&found.manifest.layer, found.manifest.size) != (&plugin.layer, plugin.size) {
+            let why = "the lock names another component than its manifest; add the plugin again";
+            return Err(RegistryError::Refused(why.to_owned()));
+        }
+        locked::fetch_layer(&client, (id.as_str(), plugin), store).await?;
+        Ok(found.bytes)
+    };
+    match fetched.await {
+        Ok(manifest) => {
+            locked::store_bytes(store, manifest).await?;
+            Ok(FetchStatus::Fetched)
+        }
+        Err(error @ RegistryError::Storage(_)) => Err(host_failure(error)),
+        Err(error) => Ok(FetchStatus::Failed(error.to_string())),
+    }
+}

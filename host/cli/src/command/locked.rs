@@ -1,0 +1,136 @@
+//! The plugins of the lock: where the lock and its store are, and the clients of their registries.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow};
+use toolbay::{Host, HostError, LoadReport, PluginInfo, Policy, RegistryHttp, read_regular};
+use toolbay_distribution::credentials::CredentialFiles;
+use toolbay_distribution::lock::{self, LockError, LockedPlugin, LockedPlugins};
+use toolbay_distribution::reference::Reference;
+use toolbay_distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
+use toolbay_distribution::store::BlobStore;
+
+use crate::command::args::SetupArgs;
+use crate::command::setup::{self, PolicyFile};
+use crate::host_failure;
+use crate::output::error::CommandError;
+
+/// Largest file with certificates, in bytes.
+const MAX_CA: u64 = 1 << 20;
+
+/// The lock, beside the policy, and the store of this user.
+#[derive(Debug, Clone)]
+pub(crate) struct LockPaths {
+    pub(crate) lock: PathBuf,
+    pub(crate) store: BlobStore,
+}
+
+impl LockPaths {
+    /// Finds both. They may not exist.
+    pub(crate) fn find(args: &SetupArgs) -> Result<Self> {
+        let policy = setup::current_dir()?.join(PolicyFile::locate(args)?);
+        let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
+        let store = BlobStore::new(data.join("store"));
+        Ok(Self { lock: policy.with_file_name(lock::FILE_NAME), store })
+    }
+
+    /// Reads the lock.
+    pub(crate) fn read(&self) -> Result<LockedPlugins> {
+        lock::read(&self.lock).map_err(lock_error)
+    }
+
+    /// The entry of a loaded plugin, if it comes from the lock.
+    pub(crate) fn entry(&self, info: &PluginInfo) -> Option<LockedPlugin> {
+        let entry = lock::read(&self.lock).ok()?.remove(&info.id)?;
+        (info.file.as_deref() == Some(&*self.store.path(&entry.layer))).then_some(entry)
+    }
+}
+
+/// A lock that is wrong: exit code 2.
+pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
+    anyhow!(error).context("the lock cannot be used")
+}
+
+/// Whether a lock names plugins.
+pub(crate) fn has_plugins(args: &SetupArgs) -> Result<bool> {
+    match LockPaths::find(args) {
+        Ok(paths) => Ok(!paths.read()?.is_empty()),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Loads the plugins of the lock into a host; `None`: there is no place for a lock.
+pub(crate) async fn load(args: &SetupArgs, host: &Host) -> Result<Option<LoadReport>> {
+    let Ok(paths) = LockPaths::find(args) else { return Ok(None) };
+    match host.load_lock(&paths.lock, &paths.store).await {
+        Ok(report) => Ok(Some(report)),
+        Err(HostError::Lock(error)) => Err(lock_error(error)),
+        Err(error) => Err(host_failure(error)),
+    }
+}
+
+/// A client for the registry of a reference, as the policy says.
+pub(crate) fn client(
+    policy: &Policy,
+    reference: &Reference,
+    access: RegistryAccess,
+) -> Result<RegistryClient> {
+    let settings = policy.registry(&reference.host);
+    let read = |file: &PathBuf| {
+        let bytes = read_regular(file, MAX_CA);
+        bytes.with_context(|| format!("`ca` of [registry.\"{}\"]: `{}`", reference.host, file.display()))
+    };
+    let ca = settings.ca.as_ref().map(read).transpose()?;
+    let http = RegistryHttp::new(policy, &reference.host, ca.as_deref())?;
+    let client =
+        RegistryClient::new(reference, access, settings, Arc::new(http), Arc::new(credential_files()));
+    client.map_err(registry_error)
+}
+
+/// The files that `docker login` and `podman login` write.
+fn credential_files() -> CredentialFiles {
+    let set =
+        |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = |below: &str| std::env::home_dir().map(|home| home.join(below));
+    let containers = |dir: PathBuf| dir.join("containers/auth.json");
+    let docker = set("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));
+    let configured = set("XDG_CONFIG_HOME").or_else(|| home(".config")).map(containers);
+    let all = [docker, set("REGISTRY_AUTH_FILE"), set("XDG_RUNTIME_DIR").map(containers), configured];
+    CredentialFiles(all.into_iter().flatten().collect())
+}
+
+/// What a registry did not give: exit code 1, or 3 if the store cannot be written.
+pub(crate) fn registry_error(error: RegistryError) -> anyhow::Error {
+    let code = match &error {
+        RegistryError::NotFound(_) => "not_found",
+        RegistryError::Unauthorized(_) => "unauthorized",
+        RegistryError::Refused(_) => "refused",
+        RegistryError::Failed(_) => "registry_failed",
+        RegistryError::Storage(_) => return host_failure(error),
+    };
+    CommandError::new(code, error.to_string()).into()
+}
+
+/// Downloads a component, with its progress on a terminal.
+pub(crate) async fn fetch_layer(
+    client: &RegistryClient,
+    (name, plugin): (&str, &LockedPlugin),
+    store: &BlobStore,
+) -> Result<(), RegistryError> {
+    let progress = crate::output::progress::TransferProgress::new(name, plugin.size);
+    client.fetch_layer(&plugin.layer, plugin.size, store, &|done| progress.update(done)).await
+}
+
+/// Stores a small blob, such as a manifest.
+pub(crate) async fn store_bytes(store: &BlobStore, bytes: Vec<u8>) -> Result<()> {
+    let store = store.clone();
+    let stored = tokio::task::spawn_blocking(move || store.put(&bytes)).await;
+    stored.map_err(host_failure)?.map(drop).map_err(host_failure)
+}
+
+/// The folder of a lock, which must exist.
+pub(crate) fn make_lock_folder(lock: &Path) -> Result<()> {
+    let folder = lock.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder).with_context(|| format!("`{}`", folder.display())).map_err(host_failure)
+}

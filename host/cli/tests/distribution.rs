@@ -1,0 +1,353 @@
+//! Plugins of a registry: `add`, `fetch`, and what runs from the lock. The registry is a small server on this machine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+mod fixture;
+
+use fixture::{HostFolder, ServerProcess, wait_until};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const ARGS: &str = r#"{"text": "a b c"}"#;
+
+/// A registry: the media type and content of each path.
+struct TestRegistry {
+    address: String,
+    content: Arc<Mutex<BTreeMap<String, (String, Vec<u8>)>>>,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex: Vec<String> = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{}", hex.concat())
+}
+
+impl TestRegistry {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let registry = Self { address, content: Arc::default(), requests: Arc::default() };
+        let (content, requests) = (Arc::clone(&registry.content), Arc::clone(&registry.requests));
+        // The thread ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (content, requests) = (Arc::clone(&content), Arc::clone(&requests));
+                std::thread::spawn(move || answer(stream.unwrap(), &content, &requests));
+            }
+        });
+        registry
+    }
+
+    /// Publishes a component under a repository and tag.
+    fn push(&self, name: &str, tag: &str, guest: &str) -> String {
+        let layer = fs::read(guest).unwrap();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": "application/vnd.wasm.config.v0+json", "digest": digest(b"{}"), "size": 2},
+            "layers": [{"mediaType": "application/wasm", "digest": digest(&layer), "size": layer.len()}],
+        });
+        let manifest = manifest.to_string().into_bytes();
+        let pinned = digest(&manifest);
+        let mut content = self.content.lock().unwrap();
+        content
+            .insert(format!("/v2/{name}/blobs/{}", digest(&layer)), ("application/wasm".to_owned(), layer));
+        for tag in [tag, &pinned] {
+            content.insert(format!("/v2/{name}/manifests/{tag}"), (MANIFEST.to_owned(), manifest.clone()));
+        }
+        pinned
+    }
+
+    fn reference(&self, name: &str) -> String {
+        format!("{}/{name}", self.address)
+    }
+
+    /// A folder whose policy knows this registry.
+    fn folder(&self) -> HostFolder {
+        HostFolder::new(&format!("[registry.\"{}\"]\nplain_http = true\n", self.address))
+    }
+}
+
+fn answer(
+    stream: TcpStream,
+    content: &Mutex<BTreeMap<String, (String, Vec<u8>)>>,
+    requests: &Mutex<Vec<String>>,
+) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if line.trim_end().is_empty() {
+                break;
+            }
+            lines.push(line.trim_end().to_owned());
+        }
+        let (method, path) = lines[0].rsplit_once(' ').unwrap().0.split_once(' ').unwrap();
+        let header = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        let sent = header("content-length: ").map_or(0, |length| length.parse().unwrap());
+        let mut sent = vec![0; sent];
+        reader.read_exact(&mut sent).unwrap();
+        requests.lock().unwrap().push(path.to_owned());
+        let kind = header("content-type: ").unwrap_or_default();
+        let (status, (kind, body)) = respond(method, path, (kind, sent), &mut content.lock().unwrap());
+        let length = body.len();
+        let path = path.split_once("/v2/").map_or("", |_| path);
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nlocation: {path}1\r\ncontent-length: {length}\r\n\r\n"
+        );
+        let body = if method == "HEAD" { Vec::new() } else { body };
+        let stream = reader.get_mut();
+        // A client that was killed reads no further.
+        if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Stores uploads, and finds everything else.
+fn respond(
+    method: &str,
+    path: &str,
+    sent: (String, Vec<u8>),
+    content: &mut BTreeMap<String, (String, Vec<u8>)>,
+) -> (&'static str, (String, Vec<u8>)) {
+    match (method, path.split_once("uploads/")) {
+        ("POST", _) => ("202 Accepted", Default::default()),
+        ("PUT", Some((before, upload))) => {
+            let digest = upload.split_once("digest=").unwrap().1.replace("%3A", ":");
+            content.insert(format!("{before}{digest}"), sent);
+            ("201 Created", Default::default())
+        }
+        ("PUT", None) => {
+            let by_digest = format!("{}/{}", path.rsplit_once('/').unwrap().0, digest(&sent.1));
+            content.insert(by_digest, sent.clone());
+            content.insert(path.to_owned(), sent);
+            ("201 Created", Default::default())
+        }
+        _ => match content.get(path) {
+            Some(found) => ("200 OK", found.clone()),
+            None => ("404 Not Found", Default::default()),
+        },
+    }
+}
+
+/// The blobs in the store of a folder.
+fn blobs(folder: &HostFolder) -> Vec<PathBuf> {
+    let dir = folder.path(".local/share/toolbay/store/blobs/sha256");
+    fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// The largest blob: a component, and no manifest.
+fn component(folder: &HostFolder) -> PathBuf {
+    blobs(folder).into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+}
+
+#[test]
+fn an_added_plugin_runs_from_the_lock_and_the_registry_is_not_asked_again() {
+    let registry = TestRegistry::start();
+    let pinned = registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let folder = registry.folder();
+    let reference = registry.reference("acme/text:1.0");
+    folder.run(&["add", &reference]).says(1, &["counts as unsigned", "--unsigned"]);
+    assert!(registry.requests.lock().unwrap().is_empty() && !folder.path("toolbay.lock").exists());
+    let preview = folder.run(&["add", &reference, "--unsigned", "--dry-run", "--json"]).says(0, &[]).json();
+    assert_eq!((&preview["added"], &preview["plugin"]), (&json!(false), &json!("text")));
+    assert!(!folder.path("toolbay.lock").exists());
+    folder
+        .run(&["add", &reference, "--unsigned"])
+        .says(0, &[&pinned, "text__word_count", "not checked", "granted nothing"]);
+    let asked = registry.requests.lock().unwrap().len();
+    folder.run(&["list"]).says(0, &["text__word_count"]);
+    folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+    folder.run(&["inspect", "text"]).says(0, &[&format!("oci://{reference}"), &pinned]);
+    let inspected: Value = folder.run(&["inspect", "text", "--json"]).json();
+    assert_eq!(inspected["locked"]["manifest"], pinned);
+    assert_eq!(registry.requests.lock().unwrap().len(), asked, "only `add` and `fetch` send requests");
+    // The same again changes nothing.
+    let lock = folder.read("toolbay.lock");
+    folder.run(&["add", &reference, "--unsigned"]).says(0, &[]);
+    assert_eq!(folder.read("toolbay.lock"), lock);
+}
+
+#[test]
+fn a_missing_component_names_fetch_and_a_damaged_one_is_not_loaded() {
+    let registry = TestRegistry::start();
+    registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let folder = registry.folder();
+    folder.run(&["add", &registry.reference("acme/text:1.0"), "--unsigned"]).says(0, &[]);
+    // The tag moves; the lock does not.
+    registry.push("acme/text", "1.0", guest_artifacts::API_ECHO);
+    let file = component(&folder);
+    fs::remove_file(&file).unwrap();
+    folder.run(&["call", "text__word_count", ARGS]).says(1, &["`toolbay fetch` downloads it"]);
+    folder.run(&["fetch", "--dry-run"]).says(1, &["missing"]);
+    folder.run(&["fetch"]).says(0, &["fetched"]);
+    folder.run(&["fetch"]).says(0, &["present"]);
+    folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+    let mut bytes = fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&file, bytes).unwrap();
+    folder.run(&["call", "text__word_count", ARGS]).says(1, &["but the lock pins"]);
+    folder.run(&["fetch"]).says(0, &["fetched"]);
+    folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+    // A registry that has it no longer.
+    fs::remove_file(&file).unwrap();
+    registry.content.lock().unwrap().clear();
+    folder.run(&["fetch"]).says(1, &["failed", "has no `sha256:"]);
+}
+
+#[test]
+fn a_refused_plugin_leaves_neither_a_component_nor_a_lock() {
+    let registry = TestRegistry::start();
+    registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let folder = registry.folder();
+    let reference = registry.reference("acme/text:1.0");
+    let add = |more: &[&str]| folder.run(&[&["add", &reference, "--unsigned"], more].concat());
+    registry.content.lock().unwrap().retain(|path, (_, body)| {
+        if path.contains("/blobs/") {
+            *body.last_mut().unwrap() ^= 1;
+        }
+        true
+    });
+    add(&[]).says(1, &["is refused: its digest is"]);
+    assert!(blobs(&folder).is_empty() && !folder.path("toolbay.lock").exists());
+    folder.run(&["add", &registry.reference("acme/text:2"), "--unsigned"]).says(1, &["has no `2`"]);
+    folder.run(&["add", "acme/text:1", "--unsigned"]).says(2, &["is no registry"]);
+    let error =
+        folder.run(&["add", &registry.reference("acme/absent:1"), "--unsigned", "--json"]).says(1, &[]);
+    assert_eq!(error.json()["error"]["code"], "not_found");
+    // What is no component is not locked.
+    fs::write(folder.path("text.txt"), "not WebAssembly").unwrap();
+    registry.push("acme/text", "1.0", folder.path("text.txt").to_str().unwrap());
+    add(&[]).says(1, &["component"]);
+    assert!(!folder.path("toolbay.lock").exists());
+    // Without a section, the registry is reached over TLS only, which this one does not speak.
+    folder.write_policy("");
+    add(&[]).says(1, &["no connection"]);
+}
+
+#[test]
+fn an_id_belongs_to_one_plugin() {
+    let registry = TestRegistry::start();
+    let old = registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let folder = registry.folder().with_plugin("echo", guest_artifacts::API_ECHO);
+    let reference = registry.reference("acme/text:1.0");
+    folder.run(&["add", &reference, "--unsigned", "--as", "echo"]).says(1, &["the plugin directory has"]);
+    folder.run(&["add", &reference, "--unsigned"]).says(0, &[]);
+    let new = registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_HASH);
+    folder.run(&["add", &reference, "--unsigned"]).says(1, &[&old, "--replace"]);
+    assert!(folder.read("toolbay.lock").contains(&old));
+    folder.run(&["add", &reference, "--unsigned", "--as", "other"]).says(0, &[&new]);
+    folder.run(&["add", &reference, "--unsigned", "--replace"]).says(0, &[&new]);
+    assert!(!folder.read("toolbay.lock").contains(&old));
+}
+
+#[test]
+fn a_lock_with_conflict_markers_is_refused_with_its_line() {
+    let folder = HostFolder::new("");
+    fs::write(folder.path("toolbay.lock"), "version = 1\n<<<<<<< ours\n").unwrap();
+    for command in [&["list"][..], &["fetch"], &["serve"]] {
+        folder.run(command).says(2, &["toolbay.lock`, line 2", "merge conflict"]);
+    }
+}
+
+#[test]
+fn concurrent_adds_all_reach_the_lock() {
+    let registry = TestRegistry::start();
+    registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let (folder, reference) = (registry.folder(), registry.reference("acme/text:1.0"));
+    let start = |id: &&str| {
+        let mut command = folder.command(&["add", &reference, "--unsigned", "--as", id]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let ids = ["a", "b", "c", "d"];
+    let all: Vec<_> = ids.iter().map(start).collect();
+    all.into_iter().for_each(|mut one| assert!(one.wait().unwrap().success()));
+    let lock = folder.read("toolbay.lock");
+    ids.iter().for_each(|id| assert!(lock.contains(&format!("id = \"{id}\"")), "{lock}"));
+}
+
+#[test]
+fn an_add_that_is_killed_leaves_a_whole_store_and_lock() {
+    const MOMENTS: u32 = 100;
+    let registry = TestRegistry::start();
+    registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    registry.push("acme/hash", "1.0", guest_artifacts::PLUGIN_HASH);
+    let folder = registry.folder();
+    folder.run(&["add", &registry.reference("acme/text:1.0"), "--unsigned"]).says(0, &[]);
+    let before = folder.read("toolbay.lock");
+    let kept = blobs(&folder);
+    let reference = registry.reference("acme/hash:1.0");
+    let begin = std::time::Instant::now();
+    folder.run(&["add", &reference, "--unsigned"]).says(0, &[]);
+    let (whole, after) = (begin.elapsed(), folder.read("toolbay.lock"));
+    let reset = || {
+        fs::write(folder.path("toolbay.lock"), &before).unwrap();
+        blobs(&folder)
+            .iter()
+            .filter(|blob| !kept.contains(blob))
+            .for_each(|blob| fs::remove_file(blob).unwrap());
+    };
+    for moment in 0..MOMENTS {
+        reset();
+        let mut command = folder.command(&["add", &reference, "--unsigned"]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // The moments are spread over the time of a whole run.
+        std::thread::sleep(whole.mul_f64(f64::from(moment) / f64::from(MOMENTS)).min(Duration::from_secs(5)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lock = folder.read("toolbay.lock");
+        assert!(lock == before || lock == after, "{lock}");
+        for blob in blobs(&folder) {
+            let name = blob.file_name().unwrap().to_str().unwrap().to_owned();
+            assert_eq!(digest(&fs::read(&blob).unwrap()), format!("sha256:{name}"));
+        }
+    }
+    folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+}
+
+#[test]
+fn a_server_follows_the_lock() {
+    let registry = TestRegistry::start();
+    registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);
+    let folder = registry.folder();
+    let mut server = ServerProcess::serve(&folder);
+    server.initialize();
+    let mut id = 0;
+    let mut lists = |name: &str| {
+        id += 1;
+        server.send(id, "tools/list", &json!({}));
+        let tools = server.result(id)["tools"].clone();
+        tools.as_array().unwrap().iter().any(|tool| tool["name"] == name)
+    };
+    assert!(!lists("text__word_count"));
+    folder.run(&["add", &registry.reference("acme/text:1.0"), "--unsigned"]).says(0, &[]);
+    wait_until("the server has the added plugin", || lists("text__word_count"));
+    // A lock that is not understood leaves what runs.
+    let lock = folder.read("toolbay.lock");
+    fs::write(folder.path("toolbay.lock"), "version = 2\n").unwrap();
+    assert!(lists("text__word_count"));
+    fs::write(folder.path("toolbay.lock"), lock.split("[[plugin]]").next().unwrap()).unwrap();
+    wait_until("the server drops the removed plugin", || !lists("text__word_count"));
+}

@@ -1,0 +1,66 @@
+//! Where plugin files come from: a folder, or a lock with its store. Both list files; a lock also says what is in them.
+
+use std::path::{Path, PathBuf};
+
+use toolbay_distribution::lock;
+use toolbay_distribution::store::BlobStore;
+use toolbay_policy::Policy;
+
+use crate::error::HostError;
+use crate::plugins::loader::{Candidate, candidates};
+
+/// A source of plugin files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PluginLocation {
+    /// The `.wasm` files of a folder.
+    Folder(PathBuf),
+    /// The components that a lock names.
+    Lock {
+        /// The lock.
+        file: PathBuf,
+        /// The store with the components.
+        store: BlobStore,
+    },
+}
+
+impl PluginLocation {
+    /// The folder or the lock.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Folder(path) | Self::Lock { file: path, .. } => path,
+        }
+    }
+
+    /// The folders that change when the list of files or a file does.
+    pub(crate) fn watched_folders(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Folder(path) => vec![path.clone()],
+            Self::Lock { file, store } => {
+                let beside = file.parent().unwrap_or(Path::new("/"));
+                vec![beside.to_path_buf(), store.blob_folder()]
+            }
+        }
+    }
+
+    /// Whether a file that is gone from the list may be about to come back. A lock is replaced at once.
+    pub(crate) fn changes_slowly(&self) -> bool {
+        matches!(self, Self::Folder(_))
+    }
+
+    /// Lists the files with their ids. Blocks.
+    pub(crate) fn candidates(&self, policy: &Policy) -> Result<Vec<Candidate>, HostError> {
+        match self {
+            Self::Folder(path) => candidates(path, policy),
+            Self::Lock { file, store } => {
+                let plugins = lock::read(file).map_err(HostError::Lock)?;
+                let candidate = |(id, plugin): (_, lock::LockedPlugin)| Candidate {
+                    file: store.path(&plugin.layer).into(),
+                    id: Ok(id),
+                    may_have_manifest: false,
+                    locked: Some(plugin.layer),
+                };
+                Ok(plugins.into_iter().map(candidate).collect())
+            }
+        }
+    }
+}
