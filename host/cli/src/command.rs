@@ -33,6 +33,7 @@ mod openapi;
 mod output;
 mod policy;
 mod prompts_and_resources;
+mod push;
 mod readiness;
 mod revoke;
 mod schemas;
@@ -99,6 +100,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Test(args) => author::test::run(setup, &args).await,
         Command::Dev(args) => author::dev::run(setup, &args).await,
         Command::Pack(args) => author::pack::run(&args),
+        Command::Push(asked) => push::run(setup, &asked).await,
         Command::Docs { plugin, out, json } => docs::run(setup, &plugin, out.as_deref(), json).await,
         Command::Completions { shell } => completions::run(shell),
     }

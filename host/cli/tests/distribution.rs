@@ -264,6 +264,24 @@ fn an_id_belongs_to_one_plugin() {
 }
 
 #[test]
+fn a_pushed_component_is_added_elsewhere_and_its_tag_is_not_moved() {
+    let registry = TestRegistry::start();
+    let (author, operator) = (registry.folder(), registry.folder());
+    let reference = registry.reference("acme/text:1.0");
+    let push = |guest: &str| author.run(&["push", &reference, guest, "--json"]);
+    let preview =
+        author.run(&["push", &reference, guest_artifacts::PLUGIN_TEXT, "--dry-run", "--json"]).json();
+    assert!(registry.requests.lock().unwrap().is_empty());
+    let pushed = push(guest_artifacts::PLUGIN_TEXT).says(0, &[]).json();
+    assert_eq!((&pushed["status"], &pushed["manifest"]), (&json!("pushed"), &preview["manifest"]));
+    assert_eq!(push(guest_artifacts::PLUGIN_TEXT).says(0, &[]).json()["status"], "unchanged");
+    push(guest_artifacts::PLUGIN_HASH).says(1, &["choose another tag"]);
+    operator.run(&["add", &reference, "--unsigned"]).says(0, &[pushed["manifest"].as_str().unwrap()]);
+    operator.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
+    author.run(&["push", &reference, "toolbay.lock"]).says(1, &["toolbay.lock"]);
+}
+
+#[test]
 fn a_lock_with_conflict_markers_is_refused_with_its_line() {
     let folder = HostFolder::new("");
     fs::write(folder.path("toolbay.lock"), "version = 1\n<<<<<<< ours\n").unwrap();

@@ -478,6 +478,7 @@ fn every_error_and_every_flag_has_its_row() {
         "test",
         "dev",
         "pack",
+        "push",
         "docs",
         "completions",
     ] {

@@ -8,6 +8,7 @@
 pub mod credentials;
 pub mod digest;
 pub mod lock;
+pub mod pack;
 pub mod reference;
 pub mod registry;
 pub mod store;

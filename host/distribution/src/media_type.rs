@@ -4,6 +4,8 @@
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// An index of manifests.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// The configuration of a component's manifest.
+pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 /// A component.
 pub(crate) const COMPONENT: &str = "application/wasm";
 /// A component, as older tools name it.

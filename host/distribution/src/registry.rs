@@ -6,6 +6,7 @@
 
 mod challenge;
 mod manifest;
+mod push;
 mod token;
 mod transport;
 
@@ -24,6 +25,7 @@ use url::Url;
 use self::challenge::Challenge;
 use self::manifest::Manifest;
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
+pub use self::push::PushOutcome;
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, RegistryCredentials, SecretText};
 use crate::digest::BlobDigest;

@@ -21,6 +21,8 @@ pub(crate) struct ComponentParts {
     pub(crate) custom: BTreeMap<String, u64>,
     /// Bytes of everything else: types, imports, exports, tables.
     pub(crate) rest: u64,
+    /// Names of the imported interfaces.
+    pub(crate) imports: Vec<String>,
     /// Names of the exported interfaces.
     pub(crate) exports: Vec<String>,
 }
@@ -38,6 +40,11 @@ impl ComponentParts {
                 Payload::DataSection(section) => parts.data += length(&section.range()),
                 Payload::CustomSection(section) => {
                     *parts.custom.entry(section.name().to_owned()).or_default() += length(&section.range());
+                }
+                Payload::ComponentImportSection(section) if depth == 0 => {
+                    for import in section {
+                        parts.imports.push(import?.name.name.to_owned());
+                    }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {

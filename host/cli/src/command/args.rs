@@ -14,7 +14,7 @@ pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
-pub(crate) use registry::{AddPluginArgs, FetchArgs};
+pub(crate) use registry::{AddPluginArgs, FetchArgs, PushArgs};
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
@@ -290,6 +290,8 @@ pub(crate) enum Command {
     Dev(DevArgs),
     /// Build the release of a project with its metadata, licence, dependencies, README and icon inside.
     Pack(PackArgs),
+    /// Upload a component to a registry. A tag is never moved to another component.
+    Push(PushArgs),
     /// Write a Markdown page for each tool of a plugin.
     Docs {
         /// A plugin's id, or a `.wasm` file.

@@ -8,6 +8,7 @@ use toolbay_core::call::invoke::BoxFuture;
 
 use super::*;
 use crate::credentials::{CredentialResult, UserPassword};
+use crate::pack::{ComponentArtifact, ComponentFacts};
 
 const LAYER: &[u8] = b"\0asm component";
 const HOST: &str = "https://registry.example";
@@ -395,4 +396,55 @@ async fn a_token_server_is_bounded_and_its_redirects_are_not_followed() {
     assert!(exchange.method == "POST" && exchange.url.query().is_none());
     assert!(std::str::from_utf8(&exchange.body).unwrap().contains("refresh_token=secret"));
     assert!(!format!("{exchange:?}").contains("secret"));
+}
+
+/// Pushes a small component as `acme/hash:2.0`.
+async fn push(registry: FakeRegistry, tag: &str) -> (Arc<FakeRegistry>, Result<PushOutcome, String>) {
+    let registry = Arc::new(registry);
+    let transport = Arc::clone(&registry) as Arc<dyn RegistryTransport>;
+    let reference = format!("registry.example/acme/hash{tag}").parse().unwrap();
+    let credentials = Arc::new(FakeCredentials(Some(password())));
+    let client = RegistryClient::new(
+        &reference,
+        RegistryAccess::Push,
+        RegistryPolicy::default(),
+        transport,
+        credentials,
+    );
+    let pushed = client.unwrap().push(&artifact()).await.map_err(|error| error.to_string());
+    (registry, pushed)
+}
+
+fn artifact() -> ComponentArtifact {
+    ComponentArtifact::new(Bytes::from_static(LAYER), &ComponentFacts::default())
+}
+
+#[tokio::test]
+async fn a_tag_is_never_moved_and_an_equal_one_is_left() {
+    let (registry, pushed) = push(FakeRegistry::new(), ":1.0").await;
+    assert!(pushed.unwrap_err().contains("already"));
+    assert!(registry.requests.lock().iter().all(|request| request.method == "GET"));
+    let mut same = FakeRegistry::new();
+    same.put_manifest("2.0", std::str::from_utf8(&artifact().manifest).unwrap(), MANIFEST);
+    let (registry, pushed) = push(same, ":2.0").await;
+    assert_eq!(pushed, Ok(PushOutcome::Unchanged));
+    assert_eq!(registry.requests.lock().len(), 1);
+    assert!(push(FakeRegistry::new(), "").await.1.unwrap_err().contains("no name for an upload"));
+}
+
+#[tokio::test]
+async fn an_upload_goes_to_the_registry_only() {
+    for (location, part) in [
+        (Some("https://evil.example/upload"), "wants the upload at `https://evil.example`"),
+        (Some("http://registry.example/upload"), "wants the upload at"),
+        (None, "names no place"),
+    ] {
+        let mut registry = FakeRegistry::new();
+        let location = location.map(|location| headers(&[("location", location)])).unwrap_or_default();
+        registry.put(&format!("{HOST}/v2/acme/hash/blobs/uploads/"), (202, location, Vec::new()));
+        let (registry, pushed) = push(registry, ":2.0").await;
+        let error = pushed.unwrap_err();
+        assert!(error.contains(part), "{error}");
+        assert!(registry.requests.lock().iter().all(|request| request.body.is_empty()), "{part}");
+    }
 }

@@ -30,6 +30,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("serve", "toolbay serve --http 127.0.0.1:8080"),
     ("add", "toolbay add registry.example/acme/hash:1.4.2 --unsigned"),
     ("fetch", "toolbay fetch --dry-run"),
+    ("push", "toolbay push registry.example/acme/hash:1.4.2 hash.wasm"),
     ("mcp", "toolbay mcp check github"),
     ("mcp add", "toolbay mcp add time -- uvx mcp-server-time"),
     ("mcp list", "toolbay mcp list"),

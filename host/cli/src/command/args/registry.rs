@@ -1,5 +1,8 @@
 //! The arguments of the commands that use registries.
 
+use std::path::PathBuf;
+
+use clap::ValueHint;
 use toolbay_policy::name::PluginId;
 
 /// The arguments of `toolbay add`.
@@ -18,6 +21,23 @@ pub(crate) struct AddPluginArgs {
     #[arg(long)]
     pub(crate) replace: bool,
     /// Download and check the plugin, and lock nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The arguments of `toolbay push`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PushArgs {
+    /// Where it goes: `HOST/REPOSITORY:TAG`.
+    #[arg(value_name = "REF")]
+    pub(crate) reference: String,
+    /// The `.wasm` file that `toolbay pack` wrote.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Check the component and show its digest, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print JSON.

@@ -1,0 +1,99 @@
+//! `toolbay push`: a component into a registry, as the artifact that WebAssembly tools expect. The same file gives the same
+//! digest. A tag that leads to another component is not moved.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use toolbay::{MAX_COMPONENT_BYTES, PluginAbout, read_regular};
+use toolbay_distribution::digest::BlobDigest;
+use toolbay_distribution::pack::{ComponentArtifact, ComponentFacts};
+use toolbay_distribution::reference::Reference;
+use toolbay_distribution::registry::{PushOutcome, RegistryAccess};
+
+use crate::CommandStatus;
+use crate::author::component::ComponentParts;
+use crate::command::args::{PushArgs, SetupArgs};
+use crate::command::locked;
+use crate::command::setup;
+use crate::output;
+use crate::output::error::CommandError;
+use crate::output::format;
+
+pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandStatus> {
+    let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
+    let file = asked.file.as_path();
+    let policy = setup::policy(args)?;
+    let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
+    let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
+    let (_, info) =
+        loaded.map_err(|problem| CommandError::new("not_loadable", format!("`{plugin}`: {problem}")))?;
+    let path = info.file.as_deref().unwrap_or(file);
+    let bytes = read_regular(path, MAX_COMPONENT_BYTES).with_context(|| format!("`{}`", path.display()))?;
+    if BlobDigest::of(&bytes).hex() != &*info.digest {
+        let why =
+            format!("`{plugin}`: the `plugin.toml` beside it is not part of the file, and would be missing");
+        return Err(CommandError::new("not_packed", why).into());
+    }
+    let parts = ComponentParts::parse(&bytes)?;
+    let size = bytes.len() as u64;
+    let artifact = ComponentArtifact::new(bytes.into(), &facts(path, info.about.as_ref(), parts)?);
+    let outcome = if asked.dry_run {
+        None
+    } else {
+        let client = locked::client(&policy, &reference, RegistryAccess::Push)?;
+        Some(client.push(&artifact).await.map_err(locked::registry_error)?)
+    };
+    let status = match outcome {
+        None => "not pushed",
+        Some(PushOutcome::Pushed) => "pushed",
+        Some(PushOutcome::Unchanged) => "unchanged",
+    };
+    if asked.json {
+        let digest = &artifact.digest;
+        output::print_json(
+            &json!({"reference": reference.to_string(), "manifest": digest, "bytes": size, "status": status}),
+        )?;
+        return Ok(CommandStatus::Success);
+    }
+    output::print_note(&format!("{status}: {}", format::size(size)));
+    writeln!(output::stdout(), "{reference}@{}", artifact.digest)?;
+    Ok(CommandStatus::Success)
+}
+
+/// What the artifact says about the component: what its own metadata say.
+fn facts(path: &Path, about: Option<&PluginAbout>, parts: ComponentParts) -> Result<ComponentFacts> {
+    let title = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut annotations = BTreeMap::new();
+    let mut annotate = |key: &str, value: Option<&String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            annotations.insert(format!("org.opencontainers.image.{key}"), value.clone());
+        }
+    };
+    annotate("version", about.map(|about| &about.version));
+    annotate("description", about.and_then(|about| about.description.as_ref()));
+    annotate("licenses", about.and_then(|about| about.license.as_ref()));
+    annotate("authors", about.and_then(|about| about.authors.as_ref()));
+    annotate("url", about.and_then(|about| about.homepage.as_ref()));
+    annotate("source", about.and_then(|about| about.source.as_ref()));
+    Ok(ComponentFacts {
+        title,
+        created: created()?,
+        author: about.and_then(|about| about.authors.clone()),
+        imports: parts.imports,
+        exports: parts.exports,
+        annotations,
+    })
+}
+
+/// The time of the artifact: `SOURCE_DATE_EPOCH` (reproducible-builds.org), or 1970.
+fn created() -> Result<String> {
+    let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse::<i64>().context("SOURCE_DATE_EPOCH is no number of seconds")?,
+        Err(_) => 0,
+    };
+    let time = chrono::DateTime::from_timestamp(seconds, 0).context("SOURCE_DATE_EPOCH is too large")?;
+    Ok(time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true))
+}
