@@ -225,6 +225,11 @@ impl Policy {
         &self.audit
     }
 
+    /// The registries with a section.
+    pub fn registries(&self) -> impl Iterator<Item = (&RegistryHost, &RegistryPolicy)> {
+        self.registries.iter()
+    }
+
     /// The settings of a registry; the default ones without a section.
     #[must_use]
     pub fn registry(&self, host: &RegistryHost) -> RegistryPolicy {

@@ -52,6 +52,11 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
             );
         }
     }
+    for (host, registry) in policy.registries() {
+        if let Some(ca) = &registry.ca {
+            found.check(ca, ExpectedKind::File, at_table(["registry", host.as_str()], &["ca"]));
+        }
+    }
     if let Some(tokens) = &policy.serve().tokens {
         found.check(tokens, ExpectedKind::File, PolicyProblem::at_keys(["serve", "tokens"], String::new()));
     }
