@@ -1,8 +1,9 @@
 //! A client of OCI registries (OCI distribution specification 1.1), for one repository.
 //!
 //! What a registry sends is bounded and proven by digests. Where it leads is checked, too: redirects of blobs, and the
-//! realm of a challenge. Credentials go to the registry itself, and to a realm on another host only if the policy lists
-//! it; they never follow a redirect.
+//! realm of a challenge. Other redirects are not followed: only the registry itself says what a tag leads to.
+//! Credentials go to the registry, and to a realm on another host only if the policy lists it; they never follow a
+//! redirect.
 
 mod challenge;
 mod manifest;
@@ -95,6 +96,15 @@ pub enum RegistryAccess {
     Push,
 }
 
+/// What happens to a redirect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RedirectRule {
+    /// It is followed, to places that are checked.
+    Follow,
+    /// It is the response.
+    Return,
+}
+
 /// A client for one repository.
 #[derive(Debug)]
 pub struct RegistryClient {
@@ -170,7 +180,8 @@ impl RegistryClient {
         if run_blocking(move || Ok(here.verify(&wanted, size))).await? {
             return Ok(());
         }
-        let response = self.get(&format!("blobs/{layer}"), None).await?;
+        let url = self.url(&format!("blobs/{layer}"))?;
+        let response = self.exchange("GET", url, Vec::new(), Bytes::new(), RedirectRule::Follow).await?;
         let response = self.expect_success(response, &layer.to_string())?;
         let transfer = store_body(response, layer, size, store.clone(), progress);
         let stored = tokio::time::timeout(TRANSFER_TIMEOUT, transfer).await.unwrap_or_else(|_| {
@@ -195,7 +206,7 @@ impl RegistryClient {
         name: &str,
         expected: Option<&BlobDigest>,
     ) -> Result<(BlobDigest, Vec<u8>, Manifest), RegistryError> {
-        let response = self.get(&format!("manifests/{name}"), Some(&format!("{MANIFEST}, {INDEX}"))).await?;
+        let response = self.get_manifest(name).await?;
         let response = self.expect_success(response, name)?;
         let header = |name| response.header(name).map(str::to_owned);
         let (said, content_type) = (header("docker-content-digest"), header("content-type"));
@@ -217,10 +228,11 @@ impl RegistryClient {
         Ok((digest, bytes, manifest))
     }
 
-    /// Sends a GET below the repository.
-    async fn get(&self, path: &str, accept: Option<&str>) -> Result<ConnectorResponse, RegistryError> {
-        let accept = accept.map(|types| ("accept".to_owned(), types.to_owned()));
-        self.exchange("GET", self.url(path)?, accept.into_iter().collect(), Bytes::new()).await
+    /// Asks for a manifest by a tag or digest.
+    async fn get_manifest(&self, name: &str) -> Result<ConnectorResponse, RegistryError> {
+        let accept = vec![("accept".to_owned(), format!("{MANIFEST}, {INDEX}"))];
+        let url = self.url(&format!("manifests/{name}"))?;
+        self.exchange("GET", url, accept, Bytes::new(), RedirectRule::Return).await
     }
 
     /// A URL below the repository.
@@ -228,13 +240,14 @@ impl RegistryClient {
         self.base.join(path).map_err(|error| RegistryError::Refused(error.to_string()))
     }
 
-    /// Sends a request. Answers one challenge, and follows the redirects of a GET.
+    /// Sends a request, and answers one challenge.
     async fn exchange(
         &self,
         method: &'static str,
         mut url: Url,
         headers: Vec<(String, String)>,
         body: Bytes,
+        rule: RedirectRule,
     ) -> Result<ConnectorResponse, RegistryError> {
         let (mut redirects, mut is_challenged) = (0, false);
         loop {
@@ -252,7 +265,7 @@ impl RegistryClient {
                     drop(response);
                     self.answer_challenge(&challenges).await?;
                 }
-                301 | 302 | 303 | 307 | 308 if method == "GET" => {
+                301 | 302 | 303 | 307 | 308 if rule == RedirectRule::Follow => {
                     redirects += 1;
                     url = self.redirect_target(&url, &response, redirects)?;
                 }
@@ -348,6 +361,9 @@ impl RegistryClient {
             200 => Ok(response),
             401 | 403 => Err(self.unauthorized()),
             404 => Err(RegistryError::NotFound(format!("`{host}` has no `{name}` in `{repository}`"))),
+            301 | 302 | 303 | 307 | 308 => Err(RegistryError::Refused(format!(
+                "`{host}` redirects `{name}`, and only components may be elsewhere: name the registry that has it"
+            ))),
             status => {
                 Err(RegistryError::Failed(format!("`{host}` answered with status {status} for `{name}`")))
             }

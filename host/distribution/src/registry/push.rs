@@ -6,9 +6,9 @@ use toolbay_core::call::server_connector::ConnectorResponse;
 use toolbay_policy::text::one_line;
 use url::Url;
 
-use super::{MAX_MANIFEST, MAX_SHOWN, RegistryClient, RegistryError, read_body};
+use super::{MAX_MANIFEST, MAX_SHOWN, RedirectRule, RegistryClient, RegistryError, read_body};
 use crate::digest::BlobDigest;
-use crate::media_type::{INDEX, MANIFEST};
+use crate::media_type::MANIFEST;
 use crate::pack::ComponentArtifact;
 
 /// What an upload did.
@@ -46,7 +46,7 @@ impl RegistryClient {
         }
         let headers = vec![("content-type".to_owned(), MANIFEST.to_owned())];
         let url = self.url(&format!("manifests/{tag}"))?;
-        let response = self.exchange("PUT", url, headers, artifact.manifest.clone()).await?;
+        let response = self.send_upload("PUT", url, headers, artifact.manifest.clone()).await?;
         self.expect(&response, &[201], "the manifest")?;
         // The registry may have rewritten what it got; the tag shows it.
         match self.tagged(tag).await? {
@@ -60,9 +60,7 @@ impl RegistryClient {
 
     /// The digest of what a tag leads to now; `None` if there is no such tag.
     async fn tagged(&self, tag: &str) -> Result<Option<BlobDigest>, RegistryError> {
-        let accept = vec![("accept".to_owned(), format!("{MANIFEST}, {INDEX}"))];
-        let response =
-            self.exchange("GET", self.url(&format!("manifests/{tag}"))?, accept, Bytes::new()).await?;
+        let response = self.get_manifest(tag).await?;
         if response.status == 404 {
             return Ok(None);
         }
@@ -73,16 +71,28 @@ impl RegistryClient {
     /// Uploads a blob, unless the registry has it.
     async fn push_blob(&self, digest: &BlobDigest, bytes: &Bytes) -> Result<(), RegistryError> {
         let url = self.url(&format!("blobs/{digest}"))?;
-        if self.exchange("HEAD", url, Vec::new(), Bytes::new()).await?.status == 200 {
+        // A registry that redirects gets the blob once more.
+        if self.send_upload("HEAD", url, Vec::new(), Bytes::new()).await?.status == 200 {
             return Ok(());
         }
-        let started = self.exchange("POST", self.url("blobs/uploads/")?, Vec::new(), Bytes::new()).await?;
+        let started = self.send_upload("POST", self.url("blobs/uploads/")?, Vec::new(), Bytes::new()).await?;
         self.expect(&started, &[202], "an upload")?;
         let mut url = self.upload_url(&started)?;
         url.query_pairs_mut().append_pair("digest", &digest.to_string());
         let headers = vec![("content-type".to_owned(), "application/octet-stream".to_owned())];
-        let response = self.exchange("PUT", url, headers, bytes.clone()).await?;
+        let response = self.send_upload("PUT", url, headers, bytes.clone()).await?;
         self.expect(&response, &[201], "an upload")
+    }
+
+    /// Sends a request of an upload, whose redirects are not followed.
+    async fn send_upload(
+        &self,
+        method: &'static str,
+        url: Url,
+        headers: Vec<(String, String)>,
+        body: Bytes,
+    ) -> Result<ConnectorResponse, RegistryError> {
+        self.exchange(method, url, headers, body, RedirectRule::Return).await
     }
 
     /// Where a registry wants a blob: at its own origin, because the upload carries the credentials.

@@ -310,6 +310,12 @@ async fn a_blob_redirect_is_followed_without_credentials_and_only_over_https() {
         let error = pull(registry).await.unwrap_err();
         assert!(error.contains(part), "{location}: {error}");
     }
+    // A manifest is not looked for elsewhere.
+    let mut registry = FakeRegistry::new();
+    registry.put(&format!("{HOST}/v2/acme/hash/manifests/1.0"), to("https://storage.example/x"));
+    let (registry, pulled) = pull_as(registry, None, RegistryPolicy::default()).await;
+    assert!(pulled.unwrap_err().contains("redirects `1.0`"));
+    assert_eq!(registry.requests.lock().len(), 1);
     // A challenge of another host is not answered.
     let mut registry = FakeRegistry::new();
     registry.put(&blob, to("https://storage.example/x"));
