@@ -251,7 +251,8 @@ impl RegistryClient {
     ) -> Result<ConnectorResponse, RegistryError> {
         let (mut redirects, mut is_challenged) = (0, false);
         loop {
-            let (is_own, author) = (self.is_own(&url), self.author(&url));
+            let is_own = self.is_own(&url);
+            let author = if is_own { UrlAuthor::Operator } else { UrlAuthor::Registry };
             let authorization = self.authorization.lock().clone().filter(|_| is_own);
             let authorization =
                 authorization.map(|value| ("authorization".to_owned(), value.expose().to_owned()));
@@ -289,13 +290,6 @@ impl RegistryClient {
 
     fn is_own(&self, url: &Url) -> bool {
         url.origin() == self.base.origin()
-    }
-
-    /// Who wrote the origin of a URL.
-    fn author(&self, url: &Url) -> UrlAuthor {
-        let origin = url.origin().ascii_serialization();
-        let is_listed = self.is_own(url) || self.settings.realm.contains(&origin);
-        if is_listed { UrlAuthor::Operator } else { UrlAuthor::Registry }
     }
 
     fn redirect_target(

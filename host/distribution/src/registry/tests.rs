@@ -289,7 +289,10 @@ async fn a_blob_redirect_is_followed_without_credentials_and_only_over_https() {
     registry.challenge = Some(challenge.clone());
     registry.put(&blob, to("https://storage.example/x"));
     registry.put("https://storage.example/x", (200, Vec::new(), LAYER.to_vec()));
-    let (registry, pulled) = pull_as(registry, Some(password()), RegistryPolicy::default()).await;
+    // A realm is listed for tokens: the registry, not the operator, wrote a redirect to it.
+    let realm = vec!["https://storage.example".to_owned()];
+    let settings = RegistryPolicy { realm, ..RegistryPolicy::default() };
+    let (registry, pulled) = pull_as(registry, Some(password()), settings).await;
     assert_eq!(pulled, Ok(()));
     let basic = "Basic dTpw".to_owned();
     assert!(
@@ -330,7 +333,10 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
         let mut registry = FakeRegistry::new();
         let value = format!("Bearer realm=\"{realm}\",service=\"s\",scope=\"repository:other:delete\"");
         registry.challenge = Some((401, headers(&[("www-authenticate", &value)]), Vec::new()));
-        registry.put(realm, (200, Vec::new(), br#"{"token": "t"}"#.to_vec()));
+        if let Ok(mut url) = Url::parse(realm) {
+            url.set_query(None);
+            registry.put(url.as_str(), (200, Vec::new(), br#"{"token": "t"}"#.to_vec()));
+        }
         registry
     };
     let listed =
@@ -338,6 +344,7 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
     let sent = |host: &str, value: &str| (host.to_owned(), value.to_owned());
     for (realm, settings) in [
         ("https://registry.example/token", RegistryPolicy::default()),
+        ("https://registry.example:443/token?account=u", RegistryPolicy::default()),
         ("https://auth.example/token", listed()),
     ] {
         let (registry, pulled) = pull_as(challenged(realm), Some(password()), settings).await;
@@ -347,13 +354,17 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
         assert_eq!(authorizations[0], sent(&host, "Basic dTpw"));
         assert!(authorizations[1..].iter().all(|one| *one == sent("registry.example", "Bearer t")));
         // The client asks for what it needs, and not for what the challenge says.
-        let token = registry.requests.lock()[1].url.to_string();
-        assert!(token.ends_with("?service=s&scope=repository%3Aacme%2Fhash%3Apull"), "{token}");
+        let request = registry.requests.lock()[1].clone();
+        assert_eq!(request.author, UrlAuthor::Operator, "{realm}");
+        let query = request.url.query().unwrap().trim_start_matches("account=u&");
+        assert_eq!(query, "service=s&scope=repository%3Aacme%2Fhash%3Apull");
     }
     for (realm, part) in [
         ("https://evil.example/token", "realm = [\"https://evil.example\"]"),
         ("https://registry.example.evil.example/token", "on another host"),
         ("https://registry.example:444/token", "on another host"),
+        ("https://registry.example./token", "on another host"),
+        ("https://[::1]/token", "on another host"),
         ("http://registry.example/token", "https"),
         ("http://169.254.169.254/token", "https"),
         ("https://u@registry.example/token", "user name"),

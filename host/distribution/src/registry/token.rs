@@ -6,7 +6,9 @@ use toolbay_policy::text::one_line;
 use url::{Url, form_urlencoded};
 
 use super::challenge::Challenge;
-use super::{MAX_SHOWN, RegistryAccess, RegistryClient, RegistryError, RegistryRequest, read_body};
+use super::{
+    MAX_SHOWN, RegistryAccess, RegistryClient, RegistryError, RegistryRequest, UrlAuthor, read_body,
+};
 use crate::credentials::RegistryCredentials;
 
 /// Largest response of a token server, and of an error, in bytes.
@@ -42,7 +44,7 @@ impl RegistryClient {
             RegistryAccess::Push => "pull,push",
         };
         let scope = format!("repository:{}:{actions}", self.reference.repository);
-        let author = self.author(&url);
+        let author = if self.is_listed_realm(&url) { UrlAuthor::Operator } else { UrlAuthor::Registry };
         let request = match credentials {
             Some(RegistryCredentials::IdentityToken(token)) => {
                 let form = form_urlencoded::Serializer::new(String::new())
@@ -83,14 +85,20 @@ impl RegistryClient {
         if url.scheme() != "https" && !self.is_own(&url) {
             return refused("does not use https");
         }
-        let origin = url.origin().ascii_serialization();
-        if has_credentials && !self.is_own(&url) && !self.settings.realm.contains(&origin) {
+        if has_credentials && !self.is_listed_realm(&url) {
+            let origin = url.origin().ascii_serialization();
             return refused(&format!(
                 "is on another host, which gets no credentials; to allow it, write in the policy: [registry.\"{host}\"] \
                  realm = [\"{origin}\"]"
             ));
         }
         Ok(url)
+    }
+
+    /// Whether the operator wrote the origin of a realm: as the registry, or in the policy. A trailing dot makes another
+    /// origin.
+    fn is_listed_realm(&self, url: &Url) -> bool {
+        self.is_own(url) || self.settings.realm.contains(&url.origin().ascii_serialization())
     }
 }
 
