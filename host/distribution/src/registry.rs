@@ -154,14 +154,23 @@ impl RegistryClient {
         let (found, bytes, manifest) = self.fetch_manifest(&name, digest.as_ref()).await?;
         match manifest {
             Manifest::Component(manifest) => Ok(ResolvedComponent { digest: found, bytes, manifest }),
-            Manifest::Index(inner) => match self.fetch_manifest(&inner.to_string(), Some(&inner)).await? {
-                (digest, bytes, Manifest::Component(manifest)) => {
-                    Ok(ResolvedComponent { digest, bytes, manifest })
-                }
-                (_, _, Manifest::Index(_)) => {
-                    Err(RegistryError::Refused("the index leads to another index".to_owned()))
-                }
-            },
+            Manifest::Index { digest, size } => self.resolve_inner(&digest, size).await,
+        }
+    }
+
+    /// Fetches the manifest that an index names.
+    async fn resolve_inner(&self, inner: &BlobDigest, size: u64) -> Result<ResolvedComponent, RegistryError> {
+        let (digest, bytes, manifest) = self.fetch_manifest(&inner.to_string(), Some(inner)).await?;
+        if bytes.len() as u64 != size {
+            let found = bytes.len();
+            let why = format!("the manifest {inner} has {found} bytes, and its index says {size}");
+            return Err(RegistryError::Refused(why));
+        }
+        match manifest {
+            Manifest::Component(manifest) => Ok(ResolvedComponent { digest, bytes, manifest }),
+            Manifest::Index { .. } => {
+                Err(RegistryError::Refused("the index leads to another index".to_owned()))
+            }
         }
     }
 

@@ -21,8 +21,8 @@ const MAX_ENTRIES: usize = 64;
 pub(super) enum Manifest {
     /// Of one component.
     Component(ComponentManifest),
-    /// An index: the manifest for WebAssembly.
-    Index(BlobDigest),
+    /// An index: the manifest for WebAssembly, and its size in bytes.
+    Index { digest: BlobDigest, size: u64 },
 }
 
 /// A manifest of one component.
@@ -85,7 +85,7 @@ impl Manifest {
         };
         match (media_type, document.layers, document.manifests) {
             (MANIFEST, Some(layers), None) => component(&layers).map(Self::Component),
-            (INDEX, None, Some(manifests)) => wasm_manifest(&manifests).map(Self::Index),
+            (INDEX, None, Some(manifests)) => wasm_manifest(&manifests),
             (MANIFEST | INDEX, ..) => Err("it is both a manifest and an index, or neither".to_owned()),
             (other, ..) => Err(format!("`{}` is no OCI manifest", one_line(other, 100))),
         }
@@ -109,7 +109,7 @@ fn component(layers: &[Descriptor]) -> Result<ComponentManifest, String> {
 }
 
 /// The only manifest of an index, or the only one for WebAssembly.
-fn wasm_manifest(manifests: &[Descriptor]) -> Result<BlobDigest, String> {
+fn wasm_manifest(manifests: &[Descriptor]) -> Result<Manifest, String> {
     check_count(manifests.len())?;
     let is_wasm = |one: &&Descriptor| one.platform.as_ref().is_some_and(|it| it.architecture == "wasm");
     let wasm: Vec<&Descriptor> = manifests.iter().filter(is_wasm).collect();
@@ -124,7 +124,7 @@ fn wasm_manifest(manifests: &[Descriptor]) -> Result<BlobDigest, String> {
         }
     };
     match found.media_type.as_str() {
-        MANIFEST => found.digest.parse(),
+        MANIFEST => Ok(Manifest::Index { digest: found.digest.parse()?, size: found.size }),
         other => Err(format!("the index leads to `{}`, which is no manifest", one_line(other, 100))),
     }
 }

@@ -257,6 +257,8 @@ async fn an_index_is_followed_once_to_the_manifest_for_webassembly() {
     let index =
         |entries: Value| json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
     let nested = index(json!([entry("wasm", MANIFEST, &inner)]));
+    let mut longer = entry("wasm", MANIFEST, &inner);
+    longer["size"] = json!(inner.len() + 1);
     let other = manifest(&json!([])).to_string();
     for (entries, expected) in [
         (json!([entry("amd64", MANIFEST, &other), entry("wasm", MANIFEST, &inner)]), Ok(())),
@@ -264,6 +266,7 @@ async fn an_index_is_followed_once_to_the_manifest_for_webassembly() {
         (json!([]), Err("0 manifests")),
         (json!([entry("wasm", MANIFEST, &inner), entry("wasm", MANIFEST, &other)]), Err("2 of them")),
         (json!([entry("wasm", INDEX, &nested)]), Err("no manifest")),
+        (json!([longer]), Err("its index says")),
         // An index that is declared as a manifest.
         (json!([entry("wasm", MANIFEST, &nested)]), Err("another index")),
     ] {
