@@ -73,8 +73,11 @@ pub struct RegistryPolicy {
     pub realm: Vec<String>,
     /// A file with certificates (PEM) that are trusted besides the system's.
     pub ca: Option<PathBuf>,
-    /// Private networks that its host name, and those that it names, may resolve to.
+    /// Private networks that its host name, and those of `realm`, may resolve to.
     pub net_private: Vec<IpNet>,
+    /// Private networks that hosts which the registry itself names may be in: of redirects, and of realms that are not
+    /// listed.
+    pub redirect_private: Vec<IpNet>,
     /// Whether it is reached without TLS. Only on this machine.
     pub plain_http: bool,
 }

@@ -17,9 +17,9 @@ pub trait RegistryTransport: Send + Sync + fmt::Debug {
 /// Who wrote the origin of a URL. It decides which addresses are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlAuthor {
-    /// The operator: an IP address in it is granted.
+    /// The operator: an IP address in it is granted, and the networks of `net_private` are.
     Operator,
-    /// A registry, in a redirect or a challenge: only public addresses, and those of `net_private`.
+    /// A registry, in a redirect or a challenge: only public addresses, and the networks of `redirect_private`.
     Registry,
 }
 

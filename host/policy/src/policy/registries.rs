@@ -27,9 +27,12 @@ pub(super) struct RegistrySection {
     realm: Vec<String>,
     /// A file with certificates (PEM) that are trusted besides the system's, relative to the policy's folder.
     ca: Option<String>,
-    /// Private networks that its host name, and those that it names, may resolve to.
+    /// Private networks that its host name, and those of `realm`, may resolve to.
     #[serde(default)]
     net_private: RuleList<IpNet>,
+    /// Private networks that it may redirect to, such as that of its storage.
+    #[serde(default)]
+    redirect_private: RuleList<IpNet>,
     /// Whether it is reached without TLS, on this machine only. Default: false.
     #[serde(default)]
     plain_http: bool,
@@ -79,6 +82,7 @@ impl RegistrySection {
             realm: self.realm,
             ca: self.ca.map(|file| base.join(file)),
             net_private: self.net_private.rules_or_empty("net_private", Path::new("/"))?,
+            redirect_private: self.redirect_private.rules_or_empty("redirect_private", Path::new("/"))?,
             plain_http: self.plain_http,
         };
         Ok((host, settings))
@@ -97,7 +101,7 @@ mod tests {
         let parse = |text: &str| Policy::parse(&format!("version = 1\n{text}"), Path::new("/srv"), None);
         let policy = parse(
             "[registry.\"registry.example:5000\"]\nrealm = [\"https://auth.example\"]\nca = \"ca.pem\"\n\
-             net_private = [\"10.0.0.0/8\"]",
+             net_private = [\"10.0.0.0/8\"]\nredirect_private = [\"10.1.0.0/16\"]",
         )
         .unwrap();
         let host = |name: &str| RegistryHost::parse(name).unwrap();
@@ -105,6 +109,7 @@ mod tests {
         assert_eq!(settings.realm, ["https://auth.example"]);
         assert_eq!(settings.ca, Some(PathBuf::from("/srv/ca.pem")));
         assert_eq!(settings.net_private, ["10.0.0.0/8".parse::<ipnet::IpNet>().unwrap()]);
+        assert_eq!(settings.redirect_private, ["10.1.0.0/16".parse::<ipnet::IpNet>().unwrap()]);
         assert_eq!(policy.registry(&host("registry.example")), RegistryPolicy::default());
         for (section, part) in [
             ("[registry.acme]", "is no registry"),

@@ -1,6 +1,7 @@
 //! Requests to OCI registries: over the same client as MCP servers, with the checks of [`OperatorTarget`]. The operator
-//! wrote the host of the registry; a host that it names in a redirect or a challenge needs public addresses, or the
-//! section's `net_private`.
+//! wrote the host of the registry, which may be in the networks of `net_private`. A host that the registry names in a
+//! redirect or a challenge needs public addresses, or those of `redirect_private`: otherwise an internal registry could
+//! make the operator's machine send requests to any internal host.
 
 use http_body_util::{BodyExt as _, Full};
 use ipnet::IpNet;
@@ -10,7 +11,7 @@ use toolbay_distribution::registry::{RegistryRequest, RegistryTransport, UrlAuth
 use toolbay_policy::Policy;
 use toolbay_policy::capability::net::NetTarget;
 use toolbay_policy::name::PluginId;
-use toolbay_policy::registry::RegistryHost;
+use toolbay_policy::registry::{RegistryHost, RegistryPolicy};
 
 use super::HttpClient;
 use super::connect::{ConnectionUser, OutboundBody};
@@ -26,7 +27,8 @@ use crate::error::HostError;
 pub struct RegistryHttp {
     client: HttpClient,
     host: RegistryHost,
-    private: Vec<IpNet>,
+    net_private: Vec<IpNet>,
+    redirect_private: Vec<IpNet>,
     /// The name that lookups count for.
     looks_up: PluginId,
 }
@@ -43,7 +45,8 @@ impl RegistryHttp {
             client.add_tls_roots(pem).map_err(HostError::Tls)?;
         }
         let looks_up = PluginId::new(LOOKUP_NAME).map_err(|error| HostError::Registry(error.to_string()))?;
-        Ok(Self { client, host: host.clone(), private: policy.registry(host).net_private, looks_up })
+        let RegistryPolicy { net_private, redirect_private, .. } = policy.registry(host);
+        Ok(Self { client, host: host.clone(), net_private, redirect_private, looks_up })
     }
 
     async fn send_checked(&self, request: RegistryRequest) -> Result<ConnectorResponse, ConnectorError> {
@@ -54,11 +57,14 @@ impl RegistryHttp {
         let body: OutboundBody = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let request = build_request(&target, &url, headers, body).map_err(to_connector_error)?;
         let host = &self.host;
-        let hint =
-            |net: IpNet| format!("write in the policy: [registry.\"{host}\"] net_private = [\"{net}\"]");
+        let (key, private) = match author {
+            UrlAuthor::Operator => ("net_private", &self.net_private),
+            UrlAuthor::Registry => ("redirect_private", &self.redirect_private),
+        };
+        let hint = |net: IpNet| format!("write in the policy: [registry.\"{host}\"] {key} = [\"{net}\"]");
         let named = OperatorTarget {
             target: &target,
-            private: &self.private,
+            private,
             grants_written: author == UrlAuthor::Operator,
             hint: &hint,
         };
@@ -80,11 +86,19 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn an_address_that_a_registry_names_is_not_reached_unless_it_is_public() {
-        let policy = Policy::deny_all(Path::new("/srv"));
+    /// Sends a request as the client of a registry with these settings.
+    async fn send(settings: &str, author: UrlAuthor, url: &str) -> ConnectorError {
+        let text = format!("version = 1\n[registry.\"registry.example\"]\n{settings}");
+        let policy = Policy::parse(&text, Path::new("/srv"), None).unwrap();
         let host = RegistryHost::parse("registry.example").unwrap();
         let registry = RegistryHttp::new(&policy, &host, None).unwrap();
+        let (method, url) = ("GET", url.parse().unwrap());
+        let request = RegistryRequest { method, url, author, headers: Vec::new(), body: bytes::Bytes::new() };
+        registry.send(request).await.err().unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_address_that_a_registry_names_is_not_reached_unless_it_is_public() {
         for url in [
             "https://127.0.0.1:1/",
             "https://10.0.0.1/",
@@ -92,13 +106,27 @@ mod tests {
             "https://[::1]/",
             "https://localhost/",
         ] {
-            let (method, author) = ("GET", UrlAuthor::Registry);
-            let url = url.parse().unwrap();
-            let request =
-                RegistryRequest { method, url, author, headers: Vec::new(), body: bytes::Bytes::new() };
-            let error = registry.send(request.clone()).await.unwrap_err();
-            assert!(matches!(&error, ConnectorError::Denied(why) if why.contains("[registry.")), "{error}");
+            // What the operator granted for the registry holds for no other host.
+            for settings in ["", "net_private = [\"0.0.0.0/0\", \"::/0\"]"] {
+                let error = send(settings, UrlAuthor::Registry, url).await;
+                let is_refused =
+                    matches!(&error, ConnectorError::Denied(why) if why.contains("] redirect_private = ["));
+                assert!(is_refused, "{url}: {error}");
+            }
         }
+        // Port 1 has no server, so the request fails after the check.
+        let local = "https://127.0.0.1:1/";
+        let granted = "redirect_private = [\"127.0.0.0/8\"]";
+        for (settings, author) in [(granted, UrlAuthor::Registry), ("", UrlAuthor::Operator)] {
+            let error = send(settings, author, local).await;
+            assert!(matches!(error, ConnectorError::Failed(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn certificates_that_are_none_are_refused() {
+        let host = RegistryHost::parse("registry.example").unwrap();
+        let policy = Policy::deny_all(Path::new("/srv"));
         assert!(RegistryHttp::new(&policy, &host, Some(b"nonsense")).is_err());
     }
 }
