@@ -12,6 +12,7 @@
 
 pub mod audit;
 pub mod call;
+pub mod http_challenge;
 pub mod output;
 pub mod pipeline;
 pub mod registry;

@@ -5,7 +5,6 @@
 //! Credentials go to the registry, and to a realm on another host only if the policy lists it; they never follow a
 //! redirect.
 
-mod challenge;
 mod manifest;
 mod push;
 mod token;
@@ -18,12 +17,12 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use toolbay_core::call::server_connector::{ConnectorError, ConnectorResponse};
+use toolbay_core::http_challenge::HttpChallenge;
 use toolbay_policy::quantity::show_duration;
 use toolbay_policy::registry::RegistryPolicy;
 use toolbay_policy::text::one_line;
 use url::Url;
 
-use self::challenge::Challenge;
 use self::manifest::Manifest;
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
 pub use self::push::PushOutcome;
@@ -271,7 +270,7 @@ impl RegistryClient {
             match response.status {
                 401 if is_own && !is_challenged => {
                     is_challenged = true;
-                    let challenges = Challenge::from_headers(&response.headers);
+                    let challenges = HttpChallenge::from_headers(&response.headers);
                     drop(response);
                     self.answer_challenge(&challenges).await?;
                 }
@@ -323,7 +322,7 @@ impl RegistryClient {
     }
 
     /// Gets the value of `authorization` that a registry asks for.
-    async fn answer_challenge(&self, challenges: &[Challenge]) -> Result<(), RegistryError> {
+    async fn answer_challenge(&self, challenges: &[HttpChallenge]) -> Result<(), RegistryError> {
         let credentials =
             self.credentials.find(&self.reference).await.map_err(RegistryError::Unauthorized)?;
         let token = challenges.iter().find(|one| one.is("bearer"));

@@ -2,10 +2,10 @@
 //! names the server that issues them, so that is checked before credentials are sent.
 
 use serde::Deserialize;
+use toolbay_core::http_challenge::HttpChallenge;
 use toolbay_policy::text::one_line;
 use url::{Url, form_urlencoded};
 
-use super::challenge::Challenge;
 use super::{
     MAX_SHOWN, RegistryAccess, RegistryClient, RegistryError, RegistryRequest, UrlAuthor, read_body,
 };
@@ -30,7 +30,7 @@ impl RegistryClient {
     /// Gets a token for this repository.
     pub(super) async fn request_token(
         &self,
-        challenge: &Challenge,
+        challenge: &HttpChallenge,
         credentials: Option<&RegistryCredentials>,
     ) -> Result<String, RegistryError> {
         let mut url = self.realm(challenge, credentials.is_some())?;
@@ -71,7 +71,7 @@ impl RegistryClient {
     }
 
     /// The URL of the token server. Credentials go to the registry's own origin, or to one that the policy lists.
-    fn realm(&self, challenge: &Challenge, has_credentials: bool) -> Result<Url, RegistryError> {
+    fn realm(&self, challenge: &HttpChallenge, has_credentials: bool) -> Result<Url, RegistryError> {
         let (host, text) = (&self.reference.host, challenge.parameter("realm").unwrap_or_default());
         let shown = one_line(text, MAX_SHOWN);
         let refused =

@@ -1,10 +1,10 @@
-//! Reads `WWW-Authenticate` (RFC 9110, section 11.6.1; RFC 6750, section 3; RFC 9728, section 5.1). Only a `Bearer`
-//! challenge counts. The parameters are the server's claims; the caller checks them.
+//! What `WWW-Authenticate` of an MCP server says (RFC 6750, section 3; RFC 9728, section 5.1). Only a `Bearer` challenge
+//! counts. The parameters are the server's claims; the caller checks them.
 
 use std::collections::BTreeSet;
 
-/// Longest header that is read, in bytes.
-const MAX_HEADER: usize = 8 << 10;
+use toolbay_core::http_challenge::HttpChallenge;
+
 /// Longest value of a parameter that is kept, in bytes.
 const MAX_VALUE: usize = 2048;
 /// Most scopes of one list.
@@ -26,45 +26,14 @@ pub(in super::super) struct Challenge {
 impl Challenge {
     /// Reads the headers of a response with status 401 or 403. `None` if no `Bearer` challenge is among them.
     pub(in super::super) fn from_headers(headers: &[(String, String)]) -> Option<Self> {
-        let values = headers.iter().filter(|(name, _)| name == "www-authenticate");
-        values.filter(|(_, value)| value.len() <= MAX_HEADER).find_map(|(_, value)| Self::parse(value))
-    }
-
-    fn parse(header: &str) -> Option<Self> {
-        let mut found = None::<Self>;
-        for part in split_outside_quotes(header) {
-            let part = part.trim();
-            let (scheme, rest) = match part.split_once(' ') {
-                // `Bearer realm="a"`: a word before the first parameter starts a challenge.
-                Some((scheme, rest)) if !scheme.contains(['=', '"']) => (Some(scheme), rest.trim_start()),
-                None if !part.contains('=') => (Some(part), ""),
-                _ => (None, part),
-            };
-            match (scheme, &found) {
-                (Some(scheme), None) if scheme.eq_ignore_ascii_case("bearer") => {
-                    found = Some(Self::default());
-                }
-                // The next challenge.
-                (Some(_), Some(_)) => break,
-                (Some(_) | None, _) => {}
-            }
-            if let (Some(challenge), Some((key, value))) = (&mut found, rest.split_once('=')) {
-                challenge.set(key.trim(), &unquote(value.trim()));
-            }
-        }
-        found
-    }
-
-    fn set(&mut self, key: &str, value: &str) {
-        if value.len() > MAX_VALUE {
-            return;
-        }
-        match key.to_ascii_lowercase().as_str() {
-            "resource_metadata" => self.resource_metadata = Some(value.to_owned()),
-            "scope" => self.scopes = parse_scopes(value),
-            "error" => self.insufficient_scope = value == "insufficient_scope",
-            _ => {}
-        }
+        let all = HttpChallenge::from_headers(headers);
+        let bearer = all.iter().find(|challenge| challenge.is("bearer"))?;
+        let parameter = |name: &str| bearer.parameter(name).filter(|value| value.len() <= MAX_VALUE);
+        Some(Self {
+            resource_metadata: parameter("resource_metadata").map(str::to_owned),
+            scopes: parameter("scope").map(parse_scopes).unwrap_or_default(),
+            insufficient_scope: parameter("error") == Some("insufficient_scope"),
+        })
     }
 }
 
@@ -80,37 +49,6 @@ pub(super) fn collect_scopes<'a>(texts: impl Iterator<Item = &'a str>) -> BTreeS
             && scope.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'))
     };
     texts.filter(sound).take(MAX_SCOPES).map(ToOwned::to_owned).collect()
-}
-
-/// The parts between commas that are not in quotes.
-fn split_outside_quotes(text: &str) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.split(|c| {
-        let splits = c == ',' && !quoted;
-        if c == '"' && !escaped {
-            quoted = !quoted;
-        }
-        escaped = quoted && c == '\\' && !escaped;
-        splits
-    })
-    .collect()
-}
-
-/// The value of a quoted string, or a token as it is.
-fn unquote(text: &str) -> String {
-    let Some(inner) = text.strip_prefix('"') else { return text.to_owned() };
-    let (mut value, mut escaped) = (String::new(), false);
-    for c in inner.chars() {
-        match c {
-            '\\' if !escaped => escaped = true,
-            '"' if !escaped => break,
-            _ => {
-                value.push(c);
-                escaped = false;
-            }
-        }
-    }
-    value
 }
 
 #[cfg(test)]
@@ -159,7 +97,7 @@ mod tests {
         assert_eq!(parse_scopes(&scopes.join(" ")).len(), MAX_SCOPES);
         assert_eq!(parse_scopes("a\"b c\\d \u{e9} ok"), ["ok".to_owned()].into());
         assert_eq!(parse_scopes(&"x".repeat(MAX_SCOPE + 1)), BTreeSet::new());
-        assert_eq!(parse(&[&format!("Bearer scope=\"{}\"", "x ".repeat(MAX_HEADER))]), None);
+        assert_eq!(parse(&[&format!("Bearer scope=\"{}\"", "x ".repeat(8 << 10))]), None);
         let long = format!("Bearer resource_metadata=\"https://a.example/{}\"", "x".repeat(MAX_VALUE));
         assert_eq!(parse(&[&long]), Some(Challenge::default()));
     }

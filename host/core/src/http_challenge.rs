@@ -1,34 +1,42 @@
-//! `WWW-Authenticate` (RFC 9110, section 11.6.1), as far as registries use it:
+//! `WWW-Authenticate` (RFC 9110, section 11.6.1):
 //!
 //! ```text
 //! SCHEME [KEY="VALUE" *( "," KEY=VALUE )] *( "," SCHEME … )
 //! ```
+//!
+//! The parameters are claims of a server; the caller checks them. Values without quotes may contain any character but
+//! commas and spaces, because servers write URLs like that.
 
 use std::collections::BTreeMap;
 
-/// Longest header that is parsed, in bytes.
+/// Longest header that is read, in bytes. A longer one counts as absent.
 const MAX_HEADER: usize = 8 << 10;
 
-/// A challenge of a registry.
+/// A challenge of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Challenge {
+pub struct HttpChallenge {
     /// In lower case.
     scheme: String,
     /// With names in lower case.
     parameters: BTreeMap<String, String>,
 }
 
-impl Challenge {
-    pub(super) fn is(&self, scheme: &str) -> bool {
+impl HttpChallenge {
+    /// Whether the challenge has a scheme, which is in lower case.
+    #[must_use]
+    pub fn is(&self, scheme: &str) -> bool {
         self.scheme == scheme
     }
 
-    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+    /// The value of a parameter, whose name is in lower case.
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str)
     }
 
-    /// The challenges of a response.
-    pub(super) fn from_headers(headers: &[(String, String)]) -> Vec<Self> {
+    /// The challenges of a response, whose header names are in lower case.
+    #[must_use]
+    pub fn from_headers(headers: &[(String, String)]) -> Vec<Self> {
         let values = headers.iter().filter(|(name, _)| name == "www-authenticate");
         values.flat_map(|(_, value)| Self::parse_all(value)).collect()
     }
@@ -36,7 +44,10 @@ impl Challenge {
     /// The challenges of a header. What is not understood ends the list.
     fn parse_all(header: &str) -> Vec<Self> {
         let mut challenges: Vec<Self> = Vec::new();
-        let mut rest = header.get(..MAX_HEADER).unwrap_or(header).trim_start();
+        if header.len() > MAX_HEADER {
+            return challenges;
+        }
+        let mut rest = header.trim_start_matches([',', ' ', '\t']);
         while !rest.is_empty() {
             let (word, after) = split_token(rest);
             if word.is_empty() {
@@ -64,11 +75,11 @@ fn split_token(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c| !is_token(c)).unwrap_or(text.len()))
 }
 
-/// A token, or a quoted text without its escapes.
+/// The text up to a comma or space, or a quoted text without its escapes.
 fn split_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
-        let (token, rest) = split_token(text);
-        return Some((token.to_owned(), rest));
+        let (value, rest) = text.split_at(text.find([',', ' ', '\t']).unwrap_or(text.len()));
+        return Some((value.to_owned(), rest));
     };
     let (mut value, mut chars) = (String::new(), quoted.chars());
     loop {
@@ -85,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_of_registries_are_parsed() {
+    fn challenges_are_parsed() {
         let shown = |header: &str| {
-            let all = Challenge::parse_all(header).into_iter().map(|one| {
+            let all = HttpChallenge::parse_all(header).into_iter().map(|one| {
                 let parameters = one.parameters.iter().map(|(key, value)| format!(" {key}={value}"));
                 format!("{}{}", one.scheme, parameters.collect::<String>())
             });
@@ -100,14 +111,20 @@ mod tests {
                 "bearer realm=https://a/t scope=x,y service=s",
             ),
             (r#"Basic realm=x, BEARER realm="y""#, "basic realm=x; bearer realm=y"),
+            ("Bearer realm=https://a/t, service=s", "bearer realm=https://a/t service=s"),
             (r#"Bearer realm="a", realm="b""#, "bearer realm=a"),
             (r#"Bearer realm="a\"b""#, "bearer realm=a\"b"),
             (r#"Bearer realm="a"#, "bearer"),
+            ("Negotiate, Bearer", "negotiate; bearer"),
             ("realm=x", ""),
             ("", ""),
             (",,", ""),
         ] {
             assert_eq!(shown(header), expected, "{header}");
         }
+        // A character at the limit is not cut in two.
+        let long = format!("Bearer realm=\"{}\u{e9}\"", "x".repeat(MAX_HEADER - 15));
+        assert_eq!(shown(&long), "");
+        assert!(!shown(long.trim_end_matches('"').get(..MAX_HEADER - 2).unwrap()).is_empty());
     }
 }
