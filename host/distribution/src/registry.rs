@@ -427,7 +427,7 @@ async fn run_blocking<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| RegistryError::Failed(error.to_string()))?.map_err(|error| match error {
         StoreError::Mismatch(why) => RegistryError::Refused(why),
-        error @ StoreError::Io { .. } => RegistryError::Storage(error),
+        error @ (StoreError::Io { .. } | StoreError::Untrusted { .. }) => RegistryError::Storage(error),
     })
 }
 

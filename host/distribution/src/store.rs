@@ -6,11 +6,12 @@
 //! | `incoming/` | transfers that are not complete |
 //!
 //! A blob gets its name only when its size and digest are right, in one step. So a killed process leaves no half blob
-//! under a name. The names are no proof for a reader: who runs a blob hashes it.
+//! under a name. The names are no proof for a reader: who runs a blob hashes it. Even so, the folders must be the user's
+//! alone: somebody else could remove blobs, or fill the disk with them.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,6 +44,14 @@ pub enum StoreError {
         path: PathBuf,
         /// The system's error.
         error: io::Error,
+    },
+    /// Another user can write a folder of the store.
+    #[error("`{path}` {problem}: only its owner may write to it (mode 0700)", path = .path.display())]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
     },
 }
 
@@ -97,14 +106,30 @@ impl BlobStore {
     /// # Errors
     /// The store cannot be written.
     pub fn writer(&self, size: u64) -> Result<BlobWriter, StoreError> {
-        let incoming = self.root.join("incoming");
-        let make = |dir: &Path| DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        let file = make(&incoming).and_then(|()| make(&self.blob_folder())).and_then(|()| {
-            remove_abandoned(&incoming);
-            NamedTempFile::new_in(&incoming)
-        });
-        let file = file.map_err(|error| self.failed(error))?;
+        let (blobs, incoming) = (self.blob_folder(), self.root.join("incoming"));
+        for folder in [&blobs, &incoming] {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(|error| self.failed(error))?;
+        }
+        for folder in [&self.root, &self.root.join("blobs"), &blobs, &incoming] {
+            self.check_folder(folder)?;
+        }
+        remove_abandoned(&incoming);
+        let file = NamedTempFile::new_in(&incoming).map_err(|error| self.failed(error))?;
         Ok(BlobWriter { store: self.clone(), file, hasher: Sha256::new(), written: 0, size })
+    }
+
+    /// Checks that this user owns a folder, and nobody else can write it.
+    fn check_folder(&self, folder: &Path) -> Result<(), StoreError> {
+        let meta = std::fs::metadata(folder).map_err(|error| self.failed(error))?;
+        let problem = if meta.uid() != rustix::process::geteuid().as_raw() {
+            "belongs to another user"
+        } else if meta.mode() & 0o022 != 0 {
+            "can be written by others"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::Untrusted { path: folder.to_path_buf(), problem })
     }
 
     fn failed(&self, error: io::Error) -> StoreError {
@@ -199,6 +224,24 @@ mod tests {
         assert!(!store.verify(&digest, 3));
         store.put(b"abc").unwrap();
         assert!(store.verify(&digest, 3));
+    }
+
+    #[test]
+    fn a_store_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::new(dir.path().join("store"));
+        store.put(b"a").unwrap();
+        for folder in ["", "blobs", "blobs/sha256", "incoming"] {
+            let folder = dir.path().join("store").join(folder);
+            let set = |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+            set(0o770);
+            let error = store.put(b"b").unwrap_err().to_string();
+            assert!(error.contains("can be written by others"), "{error}");
+            set(0o755);
+            store.put(b"c").unwrap();
+        }
+        assert!(!store.verify(&BlobDigest::of(b"b"), 1));
     }
 
     #[test]
