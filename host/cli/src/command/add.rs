@@ -4,6 +4,8 @@
 //! shown. Then the lock pins it.
 
 use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
@@ -17,6 +19,7 @@ use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup::{self, HostPurpose};
+use crate::host_failure;
 use crate::output::error::CommandError;
 use crate::output::format;
 use crate::output::table::{Cell, TextTable};
@@ -40,7 +43,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         return Err(CommandError::new("unsigned", why).with_help(help).into());
     }
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    check_free(args, &id, &paths.read()?, None, asked.replace)?;
+    let plugins = setup::plugin_folder(args)?;
+    check_free(&plugins, &id, &paths.read()?, None, asked.replace)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = client.resolve().await.map_err(locked::registry_error)?;
     let plugin = LockedPlugin {
@@ -51,7 +55,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         size: found.manifest.size,
         signer: Signer::None,
     };
-    check_free(args, &id, &paths.read()?, Some(&plugin), asked.replace)?;
+    check_free(&plugins, &id, &paths.read()?, Some(&plugin), asked.replace)?;
     locked::fetch_layer(&client, (id.as_str(), &plugin), &paths.store)
         .await
         .map_err(locked::registry_error)?;
@@ -65,17 +69,30 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
     if !asked.dry_run {
-        locked::make_lock_folder(&paths.lock)?;
-        let (new, replace) = (plugin.clone(), asked.replace);
-        lock::update(&paths.lock, args.state_wait, |plugins| -> Result<(), UpdateError> {
-            check_free(args, &id, plugins, Some(&new), replace)?;
-            plugins.insert(id.clone(), new);
-            Ok(())
-        })
-        .map_err(|UpdateError(error)| error)?;
+        let (file, wait, replace) = (paths.lock.clone(), args.state_wait, asked.replace);
+        let new = (id, plugin.clone());
+        let written = tokio::task::spawn_blocking(move || write_lock(&file, wait, &plugins, new, replace));
+        written.await.map_err(host_failure)??;
     }
     report(asked, &host, &info, &plugin, &paths)?;
     Ok(CommandStatus::Success)
+}
+
+/// Writes a plugin into the lock, if its id is still free. Blocks, also on other writers.
+fn write_lock(
+    file: &Path,
+    wait: Duration,
+    plugin_folder: &Path,
+    (id, plugin): (PluginId, LockedPlugin),
+    replace: bool,
+) -> Result<()> {
+    locked::make_lock_folder(file)?;
+    let edited = lock::update(file, wait, |plugins| -> Result<(), UpdateError> {
+        check_free(plugin_folder, &id, plugins, Some(&plugin), replace)?;
+        plugins.insert(id, plugin);
+        Ok(())
+    });
+    edited.map_err(|UpdateError(error)| error)
 }
 
 /// Why the lock was not updated.
@@ -95,14 +112,14 @@ impl From<anyhow::Error> for UpdateError {
 
 /// Checks that no other plugin has the id. `new` is the plugin, once it is known.
 fn check_free(
-    args: &SetupArgs,
+    plugin_folder: &Path,
     id: &PluginId,
     locked: &LockedPlugins,
     new: Option<&LockedPlugin>,
     replace: bool,
 ) -> Result<()> {
     let taken = |why: String, help: &str| Err(CommandError::new("id_taken", why).with_help(help).into());
-    let file = setup::plugin_folder(args)?.join(format!("{id}.wasm"));
+    let file = plugin_folder.join(format!("{id}.wasm"));
     if file.symlink_metadata().is_ok() {
         let why = format!("the plugin directory has a plugin `{id}`: `{}`", file.display());
         return taken(why, "give the new one another id with `--as ID`, or remove the file");
