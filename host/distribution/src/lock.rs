@@ -130,10 +130,18 @@ struct WrittenEntry<'a> {
 /// # Errors
 /// The file cannot be read, has conflict markers, an unknown version or key, or names a plugin twice.
 pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
+    Ok(read_existing(path)?.unwrap_or_default())
+}
+
+/// Reads a lock; `None` if it does not exist. Blocks.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
     let failed = |line, message: String| LockError { path: path.to_path_buf(), line, message };
     match read_text(path) {
-        Ok(text) => parse(&text).map_err(|(line, message)| failed(line, message)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(LockedPlugins::new()),
+        Ok(text) => parse(&text).map(Some).map_err(|(line, message)| failed(line, message)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(None, error.to_string())),
     }
 }

@@ -27,6 +27,9 @@ pub enum HostError {
     /// The lock cannot be used.
     #[error("the lock {0}")]
     Lock(LockError),
+    /// The lock does not exist.
+    #[error("the lock `{path}` does not exist", path = .0.display())]
+    LockGone(PathBuf),
     /// A registry cannot be reached as the policy says.
     #[error("{0}")]
     Registry(String),

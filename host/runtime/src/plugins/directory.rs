@@ -236,10 +236,11 @@ impl Directory {
     /// Records that the directory cannot be listed. Its files stay. Returns `false` if the error was already recorded.
     pub(crate) fn set_unreadable(&mut self, error: &HostError) -> bool {
         self.is_listed = true;
-        let absent =
+        let is_no_folder =
             matches!(error, HostError::Directory { error, .. } if error.kind() == ErrorKind::NotFound);
+        let absent = is_no_folder || matches!(error, HostError::LockGone(_));
         if absent && self.files.is_empty() {
-            // The directory does not exist yet.
+            // The directory or lock does not exist yet.
             return false;
         }
         let error = LoadError::DirectoryGone(error.to_string());

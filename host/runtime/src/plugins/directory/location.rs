@@ -47,12 +47,14 @@ impl PluginLocation {
         matches!(self, Self::Folder(_))
     }
 
-    /// Lists the files with their ids. Blocks.
+    /// Lists the files with their ids. A lock that does not exist is an error, as for a folder: version control removes
+    /// and writes it again, and its plugins stay loaded meanwhile. Blocks.
     pub(crate) fn candidates(&self, policy: &Policy) -> Result<Vec<Candidate>, HostError> {
         match self {
             Self::Folder(path) => candidates(path, policy),
             Self::Lock { file, store } => {
-                let plugins = lock::read(file).map_err(HostError::Lock)?;
+                let plugins = lock::read_existing(file).map_err(HostError::Lock)?;
+                let plugins = plugins.ok_or_else(|| HostError::LockGone(file.clone()))?;
                 let candidate = |(id, plugin): (_, lock::LockedPlugin)| Candidate {
                     file: store.path(&plugin.layer).into(),
                     id: Ok(id),
@@ -62,5 +64,21 @@ impl PluginLocation {
                 Ok(plugins.into_iter().map(candidate).collect())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_gone_is_not_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, store) = (dir.path().join(lock::FILE_NAME), BlobStore::new(dir.path().join("store")));
+        let location = PluginLocation::Lock { file: file.clone(), store };
+        let policy = Policy::deny_all(dir.path());
+        assert!(matches!(location.candidates(&policy), Err(HostError::LockGone(gone)) if gone == file));
+        std::fs::write(&file, "version = 1\n").unwrap();
+        assert!(location.candidates(&policy).is_ok_and(|found| found.is_empty()));
     }
 }
