@@ -22,6 +22,7 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use toolbay_core::call::invoke::BoxFuture;
+use toolbay_policy::text::one_line;
 use zeroize::Zeroize as _;
 
 use crate::regular::open_regular;
@@ -35,6 +36,11 @@ const MAX_REPLY: u64 = 64 << 10;
 const HELPER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The user name with which a helper marks an identity token.
 const TOKEN_USER: &str = "<token>";
+/// The beginning of what a helper without credentials prints (docker/docker-credential-helpers, `credentials/error.go`),
+/// in lower case.
+const NOT_FOUND: &str = "credentials not found";
+/// Longest text of a helper in a message, in characters.
+const MAX_SHOWN: usize = 200;
 
 /// The credentials for a repository; `None` if there are none. The error is a message without credentials.
 pub type CredentialResult = Result<Option<RegistryCredentials>, String>;
@@ -213,7 +219,7 @@ impl AuthEntry {
     }
 }
 
-/// Asks a helper. One that has no credentials fails, so a failure is no error.
+/// Asks a helper.
 async fn run_helper(name: &str, host: &str) -> CredentialResult {
     let is_sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     if !is_sound {
@@ -244,10 +250,21 @@ async fn run_helper(name: &str, host: &str) -> CredentialResult {
     let run = tokio::time::timeout(HELPER_TIMEOUT, run).await;
     let (is_found, answer) =
         run.map_err(|_| failed(&"it did not answer in time"))?.map_err(|e| failed(&e))?;
+    parse_reply(is_found, &answer).map_err(|problem| failed(&problem))
+}
+
+/// Reads what a helper answered. One that has no credentials fails with a fixed text on stdout; any other failure is one
+/// of the helper, such as a locked key ring.
+fn parse_reply(is_found: bool, answer: &[u8]) -> CredentialResult {
     if !is_found {
-        return Ok(None);
+        let text = String::from_utf8_lossy(answer);
+        return match text.trim().to_ascii_lowercase().starts_with(NOT_FOUND) {
+            true => Ok(None),
+            false if text.trim().is_empty() => Err("it failed without a reason".to_owned()),
+            false => Err(format!("it failed: {}", one_line(&text, MAX_SHOWN))),
+        };
     }
-    let reply: HelperReply = serde_json::from_slice(&answer).map_err(|_| failed(&"its reply is not JSON"))?;
+    let reply: HelperReply = serde_json::from_slice(answer).map_err(|_| "its reply is not JSON".to_owned())?;
     let secret = SecretText(reply.secret);
     Ok(Some(match reply.username.as_str() {
         TOKEN_USER => RegistryCredentials::IdentityToken(secret),
@@ -309,5 +326,23 @@ mod tests {
         let error = find(dir.path(), text, "a.example/x:1").await.unwrap_err();
         assert!(error.contains("docker-credential-toolbay-absent"), "{error}");
         assert_eq!(find(dir.path(), text, "b.example/x:1").await, Ok(None));
+    }
+
+    #[test]
+    fn a_helper_that_fails_for_another_reason_is_an_error() {
+        let found = br#"{"ServerURL": "a.example", "Username": "u", "Secret": "p"}"#;
+        assert_eq!(parse_reply(true, found), Ok(password("u", "p")));
+        let token = br#"{"Username": "<token>", "Secret": "t"}"#;
+        let expected = Some(RegistryCredentials::IdentityToken("t".to_owned().into()));
+        assert_eq!(parse_reply(true, token), Ok(expected));
+        assert_eq!(parse_reply(false, b"credentials not found in native keychain\n"), Ok(None));
+        for (success, answer, part) in [
+            (false, &b"the keychain is\nlocked"[..], "it failed: the keychain is"),
+            (false, b" \n", "without a reason"),
+            (true, b"p", "not JSON"),
+        ] {
+            let error = parse_reply(success, answer).unwrap_err();
+            assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        }
     }
 }
