@@ -2,6 +2,7 @@
 //! does not matter: the lock has digests.
 
 use anyhow::Result;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 use toolbay::{PluginId, Policy};
 use toolbay_distribution::lock::LockedPlugin;
@@ -16,6 +17,9 @@ use crate::host_failure;
 use crate::output::format;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, NAME, SUCCESS};
+
+/// Most plugins that are fetched at once. Registries limit the requests of a client.
+const MAX_PARALLEL: usize = 8;
 
 /// What became of one plugin.
 enum FetchStatus {
@@ -45,11 +49,13 @@ impl FetchStatus {
 
 pub(crate) async fn run(args: &SetupArgs, asked: &FetchArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let mut rows = Vec::new();
-    for (id, plugin) in paths.read()? {
-        let status = fetch(&policy, &paths.store, &id, &plugin, asked.dry_run).await?;
-        rows.push((id, plugin, status));
-    }
+    let (policy, store, dry_run) = (&policy, &paths.store, asked.dry_run);
+    let fetch_one = |(id, plugin): (PluginId, LockedPlugin)| async move {
+        let status = fetch(policy, store, &id, &plugin, dry_run).await?;
+        Ok::<_, anyhow::Error>((id, plugin, status))
+    };
+    // In the order of the lock.
+    let rows: Vec<_> = stream::iter(paths.read()?).map(fetch_one).buffered(MAX_PARALLEL).try_collect().await?;
     if asked.json {
         let rows = rows.iter().map(|(id, plugin, status)| {
             json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})
