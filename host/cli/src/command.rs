@@ -41,6 +41,7 @@ mod search;
 mod serve;
 mod status;
 mod switch;
+mod version_diff;
 
 pub(crate) use grant::policy_for_declared;
 pub(crate) use log::LiveCalls;

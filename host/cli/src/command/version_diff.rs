@@ -1,0 +1,195 @@
+//! The differences between two versions of a plugin: for callers of its tools, and for the operator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::Arc;
+
+use serde::Serialize;
+use toolbay::{Host, PluginInfo};
+use toolbay_core::tool::ToolDef;
+use toolbay_core::tool::diff::{Difference, Impact, compare};
+use toolbay_policy::text::one_line;
+
+use crate::CommandStatus;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
+
+/// Most characters of a path or target in a row.
+const MAX_SHOWN: usize = 120;
+
+/// The compared parts of one version.
+#[derive(Debug)]
+pub(super) struct PluginVersion {
+    tools: BTreeMap<String, Arc<ToolDef>>,
+    reducers: BTreeSet<String>,
+    imports: BTreeSet<String>,
+    /// Kind and target of each declared capability, with the tools that declare it.
+    wishes: BTreeMap<(String, String), BTreeSet<String>>,
+}
+
+/// The differences between two versions.
+#[derive(Debug, Serialize)]
+pub(super) struct DiffReport {
+    impact: Impact,
+    added: Vec<String>,
+    removed: Vec<String>,
+    changed: Vec<ChangedTool>,
+    reducers_added: Vec<String>,
+    reducers_removed: Vec<String>,
+    capabilities_added: Vec<DeclaredCapability>,
+    capabilities_removed: Vec<DeclaredCapability>,
+    imports_added: Vec<String>,
+    imports_removed: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangedTool {
+    tool: String,
+    impact: Impact,
+    differences: Vec<Difference>,
+}
+
+#[derive(Debug, Serialize)]
+struct DeclaredCapability {
+    kind: String,
+    target: String,
+    tools: Vec<String>,
+}
+
+impl PluginVersion {
+    /// The version that a host has loaded.
+    pub(super) fn of(host: &Host, info: &PluginInfo) -> Self {
+        let mut wishes: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+        let mut tools = BTreeMap::new();
+        for entry in super::tools(host, &info.id) {
+            // Without the plugin's id, which comes from the file's name and may differ.
+            let name = entry.def.bare().to_owned();
+            for wish in &entry.def.capabilities {
+                let key = (wish.kind.as_str().to_owned(), wish.target.clone());
+                wishes.entry(key).or_default().insert(name.clone());
+            }
+            tools.insert(name, Arc::clone(&entry.def));
+        }
+        let (reducers, imports) =
+            (info.reducers.iter().cloned().collect(), info.imports.iter().cloned().collect());
+        Self { tools, reducers, imports, wishes }
+    }
+}
+
+impl DiffReport {
+    pub(super) fn compare(old: &PluginVersion, new: &PluginVersion) -> Self {
+        let tools = |version: &PluginVersion| version.tools.keys().cloned().collect::<BTreeSet<String>>();
+        let (before, after) = (tools(old), tools(new));
+        let change = |name: &String| {
+            let diff = compare(old.tools.get(name)?, new.tools.get(name)?);
+            let impact = diff.impact();
+            (!diff.differences.is_empty()).then(|| ChangedTool {
+                tool: name.clone(),
+                impact,
+                differences: diff.differences,
+            })
+        };
+        let changed: Vec<ChangedTool> = before.iter().filter_map(change).collect();
+        let removed = minus(&before, &after);
+        let gone = if removed.is_empty() { Impact::Compatible } else { Impact::Breaking };
+        let impact = changed.iter().map(|one| one.impact).max().unwrap_or(gone).max(gone);
+        Self {
+            impact,
+            added: minus(&after, &before),
+            removed,
+            changed,
+            reducers_added: minus(&new.reducers, &old.reducers),
+            reducers_removed: minus(&old.reducers, &new.reducers),
+            capabilities_added: wishes(new, old),
+            capabilities_removed: wishes(old, new),
+            imports_added: minus(&new.imports, &old.imports),
+            imports_removed: minus(&old.imports, &new.imports),
+        }
+    }
+
+    /// Success if every caller of the old version can call the new one and the operator has nothing more to grant.
+    pub(super) fn verdict(&self) -> CommandStatus {
+        let more = !self.capabilities_added.is_empty();
+        if self.impact == Impact::Compatible && !more {
+            CommandStatus::Success
+        } else {
+            CommandStatus::Failed
+        }
+    }
+
+    /// Whether the new version asks for more, or says something else to a model.
+    pub(super) fn needs_agreement(&self) -> bool {
+        let lists = [&self.added, &self.reducers_added];
+        !self.capabilities_added.is_empty()
+            || !self.changed.is_empty()
+            || lists.iter().any(|names| !names.is_empty())
+    }
+
+    pub(super) fn show(&self) -> std::io::Result<()> {
+        let mut table = TextTable::new(["CHANGE", "WHAT", "DETAIL"]);
+        let mut row = |change: &str, what: &str, detail: String| {
+            table.push([
+                Cell::styled(DIM, change),
+                Cell::styled(NAME, one_line(what, MAX_SHOWN)),
+                detail.into(),
+            ]);
+        };
+        let lists = [
+            ("tool added", &self.added),
+            ("tool removed", &self.removed),
+            ("reducer added", &self.reducers_added),
+            ("reducer removed", &self.reducers_removed),
+            ("import added", &self.imports_added),
+            ("import removed", &self.imports_removed),
+        ];
+        for (change, names) in lists {
+            names.iter().for_each(|name| row(change, name, String::new()));
+        }
+        let capabilities = [
+            ("capability added", &self.capabilities_added),
+            ("capability removed", &self.capabilities_removed),
+        ];
+        for (change, declared) in capabilities {
+            for DeclaredCapability { kind, target, tools } in declared {
+                row(change, &format!("{kind} of {target}"), tools.join(", "));
+            }
+        }
+        for ChangedTool { tool, impact, differences } in &self.changed {
+            row("tool changed", tool, impact.to_string());
+            for one in differences {
+                let at = if one.at.is_empty() { "arguments" } else { &one.at };
+                let change = serde_json::to_value(one.change).unwrap_or_default();
+                let change = change.as_str().unwrap_or_default().replace('_', " ");
+                row("", &format!("  {at}"), format!("{change}, {}", one.impact));
+            }
+        }
+        table.print()?;
+        let (style, more) = match (self.verdict(), self.capabilities_added.is_empty()) {
+            (CommandStatus::Success, _) => (SUCCESS, ""),
+            (CommandStatus::Failed | CommandStatus::InvalidFile, true) => (FAILURE, ""),
+            (CommandStatus::Failed | CommandStatus::InvalidFile, false) => {
+                (FAILURE, ", and it asks for more")
+            }
+        };
+        let mut out = output::stdout();
+        if output::stdout_is_terminal() {
+            return writeln!(out, "{HEADING}impact{HEADING:#} {style}{}{style:#}{more}", self.impact);
+        }
+        writeln!(out, "impact\t{}{more}", self.impact)
+    }
+}
+
+fn minus(one: &BTreeSet<String>, other: &BTreeSet<String>) -> Vec<String> {
+    one.difference(other).cloned().collect()
+}
+
+/// The capabilities that only `one` declares, with the tools that declare them.
+fn wishes(one: &PluginVersion, other: &PluginVersion) -> Vec<DeclaredCapability> {
+    let new = one.wishes.iter().filter(|(wish, _)| !other.wishes.contains_key(*wish));
+    new.map(|((kind, target), tools)| DeclaredCapability {
+        kind: kind.clone(),
+        target: target.clone(),
+        tools: tools.iter().cloned().collect(),
+    })
+    .collect()
+}
