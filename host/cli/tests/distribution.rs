@@ -259,7 +259,13 @@ fn an_id_belongs_to_one_plugin() {
     folder.run(&["add", &reference, "--unsigned"]).says(1, &[&old, "--replace"]);
     assert!(folder.read("toolbay.lock").contains(&old));
     folder.run(&["add", &reference, "--unsigned", "--as", "other"]).says(0, &[&new]);
-    folder.run(&["add", &reference, "--unsigned", "--replace"]).says(0, &[&new]);
+    // Other tools are other descriptions, which a model would read.
+    let replace = ["add", &*reference, "--unsigned", "--replace"];
+    folder.run(&replace).says(1, &["tool added", "--accept-changes"]);
+    let error = folder.run(&[&replace[..], &["--json"]].concat()).says(1, &[]);
+    assert_eq!(error.json()["error"]["code"], "changed");
+    assert!(folder.read("toolbay.lock").contains(&old));
+    folder.run(&[&replace[..], &["--accept-changes"]].concat()).says(0, &[&new]);
     assert!(!folder.read("toolbay.lock").contains(&old));
 }
 

@@ -19,6 +19,7 @@ use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup::{self, HostPurpose};
+use crate::command::version_diff::{DiffReport, PluginVersion};
 use crate::host_failure;
 use crate::output::error::CommandError;
 use crate::output::format;
@@ -55,7 +56,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         size: found.manifest.size,
         signer: Signer::None,
     };
-    check_free(&plugins, &id, &paths.read()?, Some(&plugin), asked.replace)?;
+    let mut before = paths.read()?;
+    check_free(&plugins, &id, &before, Some(&plugin), asked.replace)?;
     locked::fetch_layer(&client, (id.as_str(), &plugin), &paths.store)
         .await
         .map_err(locked::registry_error)?;
@@ -68,31 +70,78 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
         let why = format!("`{reference}` changed in the store while it was added");
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
+    let replaced = before.remove(&id);
+    if let Some(old) = replaced.as_ref().filter(|old| old.layer != plugin.layer) {
+        let (old, new) = (paths.store.path(&old.layer), PluginVersion::of(&host, &info));
+        check_changes(asked, &compare_with(args, &id, &old, &new).await?)?;
+    }
     if !asked.dry_run {
-        let (file, wait, replace) = (paths.lock.clone(), args.state_wait, asked.replace);
-        let new = (id, plugin.clone());
-        let written = tokio::task::spawn_blocking(move || write_lock(&file, wait, &plugins, new, replace));
+        let change = LockChange { id, new: plugin.clone(), replaced, replace: asked.replace };
+        let (file, wait) = (paths.lock.clone(), args.state_wait);
+        let written = tokio::task::spawn_blocking(move || change.write(&file, wait, &plugins));
         written.await.map_err(host_failure)??;
     }
     report(asked, &host, &info, &plugin, &paths)?;
     Ok(CommandStatus::Success)
 }
 
-/// Writes a plugin into the lock, if its id is still free. Blocks, also on other writers.
-fn write_lock(
-    file: &Path,
-    wait: Duration,
-    plugin_folder: &Path,
-    (id, plugin): (PluginId, LockedPlugin),
+/// What a version changes, compared with the component of the locked one.
+async fn compare_with(
+    args: &SetupArgs,
+    id: &PluginId,
+    old: &Path,
+    new: &PluginVersion,
+) -> Result<DiffReport> {
+    let host = setup::host_for(args, setup::policy(args)?, HostPurpose::Inspect)?;
+    let loaded = host.load_file(id.clone(), old).await;
+    loaded.map_err(|error| {
+        let why = format!("the locked version of `{id}`, which the new one is compared with, {error}");
+        CommandError::new("not_loadable", why).with_help("`toolbay fetch` downloads it")
+    })?;
+    let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
+    Ok(DiffReport::compare(&PluginVersion::of(&host, &info), new))
+}
+
+/// Refuses a version that asks for more, or says something else to a model, unless the operator accepts that.
+fn check_changes(asked: &AddPluginArgs, changes: &DiffReport) -> Result<()> {
+    if asked.accept_changes || !changes.needs_agreement() {
+        return Ok(());
+    }
+    if !asked.json {
+        changes.show()?;
+    }
+    let reference = &asked.reference;
+    let why = format!("`{reference}` asks for more than the locked version, or describes its tools otherwise");
+    Err(CommandError::new("changed", why).with_help("to accept the changes, write `--accept-changes`").into())
+}
+
+/// What `add` writes.
+struct LockChange {
+    id: PluginId,
+    new: LockedPlugin,
+    /// The locked version that the new one was compared with.
+    replaced: Option<LockedPlugin>,
     replace: bool,
-) -> Result<()> {
-    locked::make_lock_folder(file)?;
-    let edited = lock::update(file, wait, |plugins| -> Result<(), UpdateError> {
-        check_free(plugin_folder, &id, plugins, Some(&plugin), replace)?;
-        plugins.insert(id, plugin);
-        Ok(())
-    });
-    edited.map_err(|UpdateError(error)| error)
+}
+
+impl LockChange {
+    /// Writes the plugin into the lock, if its id is still free. Blocks, also on other writers.
+    fn write(self, file: &Path, wait: Duration, plugin_folder: &Path) -> Result<()> {
+        locked::make_lock_folder(file)?;
+        let edited = lock::update(file, wait, |plugins| -> Result<(), UpdateError> {
+            let Self { id, new, replaced, replace } = self;
+            check_free(plugin_folder, &id, plugins, Some(&new), replace)?;
+            let now = plugins.get(&id);
+            if now.is_some() && now != replaced.as_ref() && now != Some(&new) {
+                let why = format!("another command changed `{id}` in the lock meanwhile");
+                let error = CommandError::new("id_taken", why).with_help("run the command again");
+                return Err(UpdateError(error.into()));
+            }
+            plugins.insert(id, new);
+            Ok(())
+        });
+        edited.map_err(|UpdateError(error)| error)
+    }
 }
 
 /// Why the lock was not updated.

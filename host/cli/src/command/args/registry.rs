@@ -20,6 +20,9 @@ pub(crate) struct AddPluginArgs {
     /// Replace the locked version of the plugin.
     #[arg(long)]
     pub(crate) replace: bool,
+    /// Replace it even if the new version asks for more, or describes its tools otherwise.
+    #[arg(long, requires = "replace")]
+    pub(crate) accept_changes: bool,
     /// Download and check the plugin, and lock nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
