@@ -72,8 +72,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
     }
     let replaced = before.remove(&id);
     if let Some(old) = replaced.as_ref().filter(|old| old.layer != plugin.layer) {
-        let (old, new) = (paths.store.path(&old.layer), PluginVersion::of(&host, &info));
-        check_changes(asked, &compare_with(args, &id, &old, &new).await?)?;
+        let new = PluginVersion::of(&host, &info);
+        check_changes(asked, &compare_with(args, &id, (old, &paths), &new).await?)?;
     }
     if !asked.dry_run {
         let change = LockChange { id, new: plugin.clone(), replaced, replace: asked.replace };
@@ -89,16 +89,20 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
 async fn compare_with(
     args: &SetupArgs,
     id: &PluginId,
-    old: &Path,
+    (old, paths): (&LockedPlugin, &LockPaths),
     new: &PluginVersion,
 ) -> Result<DiffReport> {
     let host = setup::host_for(args, setup::policy(args)?, HostPurpose::Inspect)?;
-    let loaded = host.load_file(id.clone(), old).await;
-    loaded.map_err(|error| {
-        let why = format!("the locked version of `{id}`, which the new one is compared with, {error}");
+    let unusable = |why: &str| {
+        let why = format!("the locked version of `{id}`, which the new one is compared with, {why}");
         CommandError::new("not_loadable", why).with_help("`toolbay fetch` downloads it")
-    })?;
+    };
+    let loaded = host.load_file(id.clone(), &paths.store.path(&old.layer)).await;
+    loaded.map_err(|error| unusable(&error.to_string()))?;
     let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
+    if &*info.digest != old.layer.hex() {
+        return Err(unusable("is damaged").into());
+    }
     Ok(DiffReport::compare(&PluginVersion::of(&host, &info), new))
 }
 
