@@ -36,7 +36,7 @@ fn folder(registry: &AttackRegistry, keys: &str) -> HostFolder {
     let folder = HostFolder::new(&format!("[registry.\"{address}\"]\nca = \"ca.pem\"\n{keys}"));
     fs::write(folder.path("ca.pem"), AttackRegistry::ca()).unwrap();
     fs::create_dir(folder.path("docker")).unwrap();
-    let login = json!({"auths": {address.as_str(): {"auth": PASSWORD}}});
+    let login = json!({"auths": {(address.as_str()): {"auth": PASSWORD}}});
     fs::write(folder.path("docker/config.json"), login.to_string()).unwrap();
     folder
 }
@@ -199,8 +199,8 @@ fn a_password_goes_to_no_realm_that_is_not_listed() {
     let user = format!("https://u@{}/token", elsewhere.address);
     for (realm, part) in [
         (elsewhere.url("/token").as_str(), "is on another host, which gets no credentials"),
-        (&plain, "does not use https"),
-        (&user, "a user name"),
+        (plain.as_str(), "does not use https"),
+        (user.as_str(), "a user name"),
         ("https://169.254.169.254/token", "is on another host"),
         ("token", "is no URL"),
     ] {

@@ -90,12 +90,16 @@ impl BlobStore {
         hash().is_ok_and(|found| found == *digest)
     }
 
-    /// Stores a blob that is in memory. Blocks.
+    /// Stores a blob that is in memory, unless the store has it. Blocks.
     ///
     /// # Errors
     /// The store cannot be written.
     pub fn put(&self, bytes: &[u8]) -> Result<BlobDigest, StoreError> {
-        let (digest, mut writer) = (BlobDigest::of(bytes), self.writer(bytes.len() as u64)?);
+        let (digest, size) = (BlobDigest::of(bytes), bytes.len() as u64);
+        if self.verify(&digest, size) {
+            return Ok(digest);
+        }
+        let mut writer = self.writer(size)?;
         writer.write(bytes)?;
         writer.commit(&digest)?;
         Ok(digest)
