@@ -58,6 +58,13 @@ impl OperatorTarget<'_> {
                 }
                 Err(problem) => problem,
             };
+            // The hint names the key, which is not `net_private` for every target.
+            let problem = match problem {
+                AddressError::Special(ip, what) => format!("{ip} is not a public address ({what})"),
+                AddressError::Metadata(ip) => {
+                    format!("{ip} is a cloud metadata service, which hands out credentials")
+                }
+            };
             let net = IpNet::from(address::unmap_ipv4(ip));
             let hint = (self.hint)(net);
             return Err(NetError::Address(format!("`{host}`: {problem}; to allow it, {hint}")));
