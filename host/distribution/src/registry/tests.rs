@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::stream;
 use serde_json::{Value, json};
 use toolbay_core::call::invoke::BoxFuture;
+use toolbay_core::call::server_connector::BodyStream;
 
 use super::*;
 use crate::credentials::{CredentialResult, UserPassword};
@@ -23,6 +24,8 @@ struct FakeRegistry {
     /// What a request without `authorization` gets instead.
     challenge: Option<CannedResponse>,
     requests: Mutex<Vec<RegistryRequest>>,
+    /// Whether bodies do not end.
+    stalls: bool,
 }
 
 impl RegistryTransport for FakeRegistry {
@@ -38,7 +41,11 @@ impl RegistryTransport for FakeRegistry {
         self.requests.lock().push(request);
         let (status, headers, body) = response.unwrap_or((404, Vec::new(), Vec::new()));
         let parts: Vec<_> = body.chunks(4096).map(|part| Ok(part.to_vec())).collect();
-        let body = Box::pin(stream::iter(parts));
+        let parts = stream::iter(parts);
+        let body: BodyStream = match self.stalls {
+            true => Box::pin(parts.chain(stream::pending())),
+            false => Box::pin(parts),
+        };
         Box::pin(async move { Ok(ConnectorResponse { status, headers, body }) })
     }
 }
@@ -202,6 +209,20 @@ async fn a_layer_with_another_content_or_size_is_refused_and_not_stored() {
         let error = pull(registry).await.unwrap_err();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_that_stalls_ends_and_leaves_nothing() {
+    let registry = Arc::new(FakeRegistry { stalls: true, ..FakeRegistry::new() });
+    let client = client(&registry, "registry.example/acme/hash:1.0", RegistryPolicy::default(), None);
+    let error = client.resolve().await.unwrap_err().to_string();
+    assert!(error.contains("the response took longer than 30s"), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let (store, layer, size) = (BlobStore::new(dir.path()), BlobDigest::of(LAYER), LAYER.len() as u64);
+    let error = client.fetch_layer(&layer, size, &store, &|_| {}).await.unwrap_err().to_string();
+    assert!(error.contains("nothing came for 30s"), "{error}");
+    assert!(!store.verify(&layer, size));
+    assert_eq!(std::fs::read_dir(dir.path().join("incoming")).unwrap().count(), 0);
 }
 
 #[tokio::test]
