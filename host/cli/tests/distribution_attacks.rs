@@ -364,7 +364,7 @@ fn a_full_disk_leaves_the_store_and_the_lock_whole() {
     // With the component in the store, the lock is what cannot be written.
     run(&folder, &[&add_other[..], &["--dry-run"]].concat()).says(0, &[]);
     let downloaded = installed(&folder);
-    run_on_full_disk(&folder, &add_other).says(2, &["toolbay.lock", "cannot be written"]);
+    run_on_full_disk(&folder, &add_other).says(3, &["toolbay.lock", "cannot be written"]);
     assert_eq!(installed(&folder), downloaded);
     let beside = fs::read_dir(folder.path("")).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = beside.filter(|name| name.to_string_lossy().starts_with(".toolbay.lock")).collect();

@@ -72,10 +72,21 @@ pub enum Signer {
 /// The plugins of a lock, by id.
 pub type LockedPlugins = BTreeMap<PluginId, LockedPlugin>;
 
+/// The kinds of errors of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockErrorKind {
+    /// The file cannot be read, or is not understood.
+    Unusable,
+    /// The file cannot be written, or another process holds its folder.
+    Unwritable,
+}
+
 /// Why a lock cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", at_line(.path, *.line, .message))]
 pub struct LockError {
+    /// Whether the lock is wrong, or the system fails.
+    pub kind: LockErrorKind,
     /// The file.
     pub path: PathBuf,
     /// The line, from 1.
@@ -138,7 +149,8 @@ pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
 /// # Errors
 /// As for [`read`].
 pub fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
-    let failed = |line, message: String| LockError { path: path.to_path_buf(), line, message };
+    let kind = LockErrorKind::Unusable;
+    let failed = |line, message: String| LockError { kind, path: path.to_path_buf(), line, message };
     match read_text(path) {
         Ok(text) => parse(&text).map(Some).map_err(|(line, message)| failed(line, message)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -156,7 +168,8 @@ pub fn update<T, E: From<LockError>>(
     wait: Duration,
     edit: impl FnOnce(&mut LockedPlugins) -> Result<T, E>,
 ) -> Result<T, E> {
-    let failed = |message: String| LockError { path: path.to_path_buf(), line: None, message };
+    let kind = LockErrorKind::Unwritable;
+    let failed = |message: String| LockError { kind, path: path.to_path_buf(), line: None, message };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let guard =
         lock_folder(folder, wait).map_err(|error| failed(format!("its folder cannot be locked: {error}")))?;

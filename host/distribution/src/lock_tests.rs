@@ -33,7 +33,8 @@ fn a_lock_is_read_back_and_its_tables_are_sorted() {
     // An edit that fails changes nothing, and leaves nothing.
     let failed = update(&path, Duration::ZERO, |plugins| {
         plugins.clear();
-        Err::<(), _>(LockError { path: path.clone(), line: None, message: "no".to_owned() })
+        let kind = LockErrorKind::Unusable;
+        Err::<(), _>(LockError { kind, path: path.clone(), line: None, message: "no".to_owned() })
     });
     assert_eq!(failed.unwrap_err().message, "no");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow};
 use toolbay::{Host, HostError, LoadReport, PluginInfo, Policy, RegistryHttp, read_regular};
 use toolbay_distribution::credentials::CredentialFiles;
-use toolbay_distribution::lock::{self, LockError, LockedPlugin, LockedPlugins};
+use toolbay_distribution::lock::{self, LockError, LockErrorKind, LockedPlugin, LockedPlugins};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
 use toolbay_distribution::store::BlobStore;
@@ -47,9 +47,12 @@ impl LockPaths {
     }
 }
 
-/// A lock that is wrong: exit code 2.
+/// A lock that is wrong: exit code 2. One that cannot be written: exit code 3.
 pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
-    anyhow!(error).context("the lock cannot be used")
+    match error.kind {
+        LockErrorKind::Unusable => anyhow!(error).context("the lock cannot be used"),
+        LockErrorKind::Unwritable => host_failure(error),
+    }
 }
 
 /// Whether a lock names plugins.
