@@ -27,10 +27,13 @@ use fixture::{HostFolder, ServerProcess, wait_until};
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const ARGS: &str = r#"{"text": "a b c"}"#;
 
-/// A registry: the media type and content of each path.
+/// The media type and content of each path.
+type Content = BTreeMap<String, (String, Vec<u8>)>;
+
+/// A registry.
 struct TestRegistry {
     address: String,
-    content: Arc<Mutex<BTreeMap<String, (String, Vec<u8>)>>>,
+    content: Arc<Mutex<Content>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -85,11 +88,7 @@ impl TestRegistry {
     }
 }
 
-fn answer(
-    stream: TcpStream,
-    content: &Mutex<BTreeMap<String, (String, Vec<u8>)>>,
-    requests: &Mutex<Vec<String>>,
-) {
+fn answer(stream: TcpStream, content: &Mutex<Content>, requests: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut lines = Vec::new();
@@ -130,7 +129,7 @@ fn respond(
     method: &str,
     path: &str,
     sent: (String, Vec<u8>),
-    content: &mut BTreeMap<String, (String, Vec<u8>)>,
+    content: &mut Content,
 ) -> (&'static str, (String, Vec<u8>)) {
     match (method, path.split_once("uploads/")) {
         ("POST", _) => ("202 Accepted", Default::default()),
@@ -233,14 +232,14 @@ fn a_refused_plugin_leaves_neither_a_component_nor_a_lock() {
     add(&[]).says(1, &["is refused: its digest is"]);
     assert!(blobs(&folder).is_empty() && !folder.path("toolbay.lock").exists());
     folder.run(&["add", &registry.reference("acme/text:2"), "--unsigned"]).says(1, &["has no `2`"]);
-    folder.run(&["add", "acme/text:1", "--unsigned"]).says(2, &["is no registry"]);
+    folder.run(&["add", "acme/text:1", "--unsigned"]).says(2, &["is not a registry"]);
     let error =
         folder.run(&["add", &registry.reference("acme/absent:1"), "--unsigned", "--json"]).says(1, &[]);
     assert_eq!(error.json()["error"]["code"], "not_found");
-    // What is no component is not locked.
+    // Only components are locked.
     fs::write(folder.path("text.txt"), "not WebAssembly").unwrap();
     registry.push("acme/text", "1.0", folder.path("text.txt").to_str().unwrap());
-    add(&[]).says(1, &["component"]);
+    add(&[]).says(1, &["is not WebAssembly"]);
     assert!(!folder.path("toolbay.lock").exists());
     // Without a section, the registry is reached over TLS only, which this one does not speak.
     folder.write_policy("");

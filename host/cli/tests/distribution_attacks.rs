@@ -179,7 +179,7 @@ fn a_manifest_that_leads_elsewhere_or_deeper_is_refused() {
     let pinned = registry.publish_manifest("component", MANIFEST, &component);
     let inner = index(&component, &pinned, MANIFEST);
     let pinned = registry.publish_manifest("inner", INDEX, &inner);
-    for (media_type, part) in [(INDEX, "is no manifest"), (MANIFEST, "another index")] {
+    for (media_type, part) in [(INDEX, "is not a manifest"), (MANIFEST, "another index")] {
         registry.publish_manifest("1", INDEX, &index(&inner, &pinned, media_type));
         add_fails(&registry, &[part]);
     }

@@ -25,8 +25,8 @@ use toolbay_core::call::invoke::BoxFuture;
 use toolbay_policy::text::one_line;
 use zeroize::Zeroize as _;
 
-use crate::regular::open_regular;
 use crate::reference::Reference;
+use crate::regular::open_regular;
 
 /// Largest file with credentials, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -264,7 +264,8 @@ fn parse_reply(is_found: bool, answer: &[u8]) -> CredentialResult {
             false => Err(format!("it failed: {}", one_line(&text, MAX_SHOWN))),
         };
     }
-    let reply: HelperReply = serde_json::from_slice(answer).map_err(|_| "its reply is not JSON".to_owned())?;
+    let reply: HelperReply =
+        serde_json::from_slice(answer).map_err(|_| "its reply is not JSON".to_owned())?;
     let secret = SecretText(reply.secret);
     Ok(Some(match reply.username.as_str() {
         TOKEN_USER => RegistryCredentials::IdentityToken(secret),

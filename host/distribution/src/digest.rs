@@ -52,7 +52,7 @@ impl FromStr for BlobDigest {
             return Ok(Self(hex.to_owned()));
         }
         Err(format!(
-            "`{}` is no digest: write `sha256:` and 64 hex digits in lower case",
+            "`{}` is not a digest: write `sha256:` and 64 hex digits in lower case",
             one_line(text, 100)
         ))
     }

@@ -78,7 +78,7 @@ fn a_lock_that_is_not_understood_is_refused_with_its_line() {
         (good.replace("version = 1", "version = 1\nextra = 1"), 3, "extra"),
         (good.replace("size =", "sizes ="), 10, "sizes"),
         (good.replace("\"none\"", "\"key:1\""), 11, "key:1"),
-        (good.replace("sha256:", "sha512:"), 8, "is no digest"),
+        (good.replacen("sha256:", "sha512:", 1), 8, "is not a digest"),
         (good.replace("oci://registry.example", "oci://registry"), 4, "no registry"),
         (format!("{good}\n[[plugin]]{table}"), 13, "twice"),
         (good.replace("id = \"a\"", "id = \"../a\""), 4, "plugin id"),

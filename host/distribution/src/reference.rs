@@ -49,7 +49,7 @@ impl FromStr for Reference {
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = |why: String| {
             let shown = one_line(text, MAX_REPOSITORY);
-            format!("`{shown}` is no reference, `HOST/REPOSITORY:TAG`: {why}")
+            format!("`{shown}` is not a reference: write `HOST/REPOSITORY:TAG`: {why}")
         };
         let rest = text.strip_prefix(SCHEME).unwrap_or(text);
         let (rest, digest) = match rest.split_once('@') {

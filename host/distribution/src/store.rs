@@ -238,7 +238,8 @@ mod tests {
         store.put(b"a").unwrap();
         for folder in ["", "blobs", "blobs/sha256", "incoming"] {
             let folder = dir.path().join("store").join(folder);
-            let set = |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+            let set =
+                |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
             set(0o770);
             let error = store.put(b"b").unwrap_err().to_string();
             assert!(error.contains("can be written by others"), "{error}");

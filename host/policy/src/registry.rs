@@ -27,18 +27,16 @@ impl RegistryHost {
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = || {
             let shown = one_line(text, MAX_SHOWN);
-            format!("`{shown}` is no registry: write its host, with the port if it is not 443, in lower case")
+            format!(
+                "`{shown}` is not a registry: write its host, with the port if it is not 443, in lower case"
+            )
         };
         let url = Url::parse(&format!("https://{text}/")).map_err(|_| bad())?;
         let is_explicit = text.contains(['.', ':']) || text == "localhost";
         let host = url.host_str().unwrap_or_default();
         // What the URL parser reads must be the whole text, without a user, a path or another spelling.
         let read = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        if is_explicit && read == text {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(bad())
-        }
+        if is_explicit && read == text { Ok(Self(text.to_owned())) } else { Err(bad()) }
     }
 
     /// The host as it is written.

@@ -115,7 +115,8 @@ fn check_changes(asked: &AddPluginArgs, changes: &DiffReport) -> Result<()> {
         changes.show()?;
     }
     let reference = &asked.reference;
-    let why = format!("`{reference}` asks for more than the locked version, or describes its tools otherwise");
+    let why =
+        format!("`{reference}` asks for more than the locked version, or describes its tools otherwise");
     Err(CommandError::new("changed", why).with_help("to accept the changes, write `--accept-changes`").into())
 }
 

@@ -55,7 +55,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &FetchArgs) -> Result<CommandSt
         Ok::<_, anyhow::Error>((id, plugin, status))
     };
     // In the order of the lock.
-    let rows: Vec<_> = stream::iter(paths.read()?).map(fetch_one).buffered(MAX_PARALLEL).try_collect().await?;
+    let rows: Vec<_> =
+        stream::iter(paths.read()?).map(fetch_one).buffered(MAX_PARALLEL).try_collect().await?;
     if asked.json {
         let rows = rows.iter().map(|(id, plugin, status)| {
             json!({"plugin": id.as_str(), "locked": plugin, "status": status.word(), "error": status.error()})

@@ -91,7 +91,7 @@ fn facts(path: &Path, about: Option<&PluginAbout>, parts: ComponentParts) -> Res
 /// The time of the artifact: `SOURCE_DATE_EPOCH` (reproducible-builds.org), or 1970.
 fn created() -> Result<String> {
     let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) => text.parse::<i64>().context("SOURCE_DATE_EPOCH is no number of seconds")?,
+        Ok(text) => text.parse::<i64>().context("SOURCE_DATE_EPOCH is not a number of seconds")?,
         Err(_) => 0,
     };
     let time = chrono::DateTime::from_timestamp(seconds, 0).context("SOURCE_DATE_EPOCH is too large")?;

@@ -125,7 +125,7 @@ fn wasm_manifest(manifests: &[Descriptor]) -> Result<Manifest, String> {
     };
     match found.media_type.as_str() {
         MANIFEST => Ok(Manifest::Index { digest: found.digest.parse()?, size: found.size }),
-        other => Err(format!("the index leads to `{}`, which is no manifest", one_line(other, 100))),
+        other => Err(format!("the index leads to `{}`, which is not a manifest", one_line(other, 100))),
     }
 }
 

@@ -27,7 +27,7 @@ impl RegistryClient {
     /// The tag leads to another component, the registry refuses the upload, or it stored something else.
     pub async fn push(&self, artifact: &ComponentArtifact) -> Result<PushOutcome, RegistryError> {
         let Some(tag) = self.reference.tag.as_deref().filter(|_| self.reference.digest.is_none()) else {
-            let why = format!("`{}` is no name for an upload: write `HOST/REPOSITORY:TAG`", self.reference);
+            let why = format!("`{}` does not name an upload: write `HOST/REPOSITORY:TAG`", self.reference);
             return Err(RegistryError::Refused(why));
         };
         match self.tagged(tag).await? {

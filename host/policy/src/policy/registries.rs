@@ -76,7 +76,7 @@ impl RegistrySection {
         };
         if let Some(text) = self.realm.iter().find(|text| !is_origin(text)) {
             let shown = one_line(text, MAX_SHOWN);
-            return Err(format!("`realm`: `{shown}` is no origin: write `https://HOST`, without a path"));
+            return Err(format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path"));
         }
         let settings = RegistryPolicy {
             realm: self.realm,
@@ -112,11 +112,11 @@ mod tests {
         assert_eq!(settings.redirect_private, ["10.1.0.0/16".parse::<ipnet::IpNet>().unwrap()]);
         assert_eq!(policy.registry(&host("registry.example")), RegistryPolicy::default());
         for (section, part) in [
-            ("[registry.acme]", "is no registry"),
+            ("[registry.acme]", "is not a registry"),
             ("[registry.\"a.example\"]\nplain_http = true", "this machine only"),
             ("[registry.\"localhost:1\"]\nplain_http = true\nca = \"x\"", "remove one"),
             ("[registry.\"a.example\"]\nrealm = [\"https://a.example/token\"]", "without a path"),
-            ("[registry.\"a.example\"]\nrealm = [\"http://a.example\"]", "is no origin"),
+            ("[registry.\"a.example\"]\nrealm = [\"http://a.example\"]", "is not an origin"),
             ("[registry.\"a.example\"]\nmirrors = 1", "mirrors"),
         ] {
             let error = parse(section).unwrap_err().to_string();
