@@ -79,7 +79,7 @@ fn a_lock_that_is_not_understood_is_refused_with_its_line() {
         (good.replace("size =", "sizes ="), 10, "sizes"),
         (good.replace("\"none\"", "\"key:1\""), 11, "key:1"),
         (good.replacen("sha256:", "sha512:", 1), 8, "is not a digest"),
-        (good.replace("oci://registry.example", "oci://registry"), 4, "no registry"),
+        (good.replace("oci://registry.example", "oci://registry"), 4, "not a registry"),
         (format!("{good}\n[[plugin]]{table}"), 13, "twice"),
         (good.replace("id = \"a\"", "id = \"../a\""), 4, "plugin id"),
         (good.replace("tag = ", "tag "), 7, ""),

@@ -49,7 +49,7 @@ impl FromStr for Reference {
     fn from_str(text: &str) -> Result<Self, String> {
         let bad = |why: String| {
             let shown = one_line(text, MAX_REPOSITORY);
-            format!("`{shown}` is not a reference: write `HOST/REPOSITORY:TAG`: {why}")
+            format!("`{shown}` is not a reference like `HOST/REPOSITORY:TAG`: {why}")
         };
         let rest = text.strip_prefix(SCHEME).unwrap_or(text);
         let (rest, digest) = match rest.split_once('@') {
@@ -120,8 +120,8 @@ mod tests {
         }
         for (text, part) in [
             ("hash", "host"),
-            ("acme/hash:1", "no registry"),
-            ("Registry.example/hash", "no registry"),
+            ("acme/hash:1", "not a registry"),
+            ("Registry.example/hash", "not a registry"),
             ("registry.example/Hash", "lower case"),
             ("registry.example/a//b", "empty"),
             ("registry.example/../b", "invalid"),
@@ -130,7 +130,7 @@ mod tests {
             ("registry.example/a:-x", "tag"),
             ("registry.example/a:b/c", "tag"),
             ("registry.example/a@sha256:00", "digest"),
-            ("https://registry.example/a", "no registry"),
+            ("https://registry.example/a", "not a registry"),
             ("registry.example/", "empty"),
         ] {
             let error = text.parse::<Reference>().unwrap_err();

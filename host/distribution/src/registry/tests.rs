@@ -246,8 +246,8 @@ async fn a_manifest_that_is_no_component_is_refused() {
         (with("size", json!((64 << 20) + 1)), "the limit is 67108864"),
         (with("size", json!(-1)), "no OCI manifest"),
         (with("urls", json!(["https://evil.example/"])), "`urls`"),
-        (with("digest", json!("sha256:../x")), "no digest"),
-        (with("digest", json!(format!("sha512:{}", "0".repeat(128)))), "no digest"),
+        (with("digest", json!("sha256:../x")), "not a digest"),
+        (with("digest", json!(format!("sha512:{}", "0".repeat(128)))), "not a digest"),
         (manifest(&many), "the limit is 64"),
         (both, "both"),
         (old, "schemaVersion"),
@@ -286,7 +286,7 @@ async fn an_index_is_followed_once_to_the_manifest_for_webassembly() {
         (json!([entry("amd64", MANIFEST, &inner)]), Ok(())),
         (json!([]), Err("0 manifests")),
         (json!([entry("wasm", MANIFEST, &inner), entry("wasm", MANIFEST, &other)]), Err("2 of them")),
-        (json!([entry("wasm", INDEX, &nested)]), Err("no manifest")),
+        (json!([entry("wasm", INDEX, &nested)]), Err("not a manifest")),
         (json!([longer]), Err("its index says")),
         // An index that is declared as a manifest.
         (json!([entry("wasm", MANIFEST, &nested)]), Err("another index")),
@@ -470,7 +470,7 @@ async fn a_tag_is_never_moved_and_an_equal_one_is_left() {
     let (registry, pushed) = push(same, ":2.0").await;
     assert_eq!(pushed, Ok(PushOutcome::Unchanged));
     assert_eq!(registry.requests.lock().len(), 1);
-    assert!(push(FakeRegistry::new(), "").await.1.unwrap_err().contains("no name for an upload"));
+    assert!(push(FakeRegistry::new(), "").await.1.unwrap_err().contains("does not name an upload"));
 }
 
 #[tokio::test]
