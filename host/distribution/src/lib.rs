@@ -11,6 +11,7 @@ pub mod lock;
 pub mod pack;
 pub mod reference;
 pub mod registry;
+pub mod signature;
 pub mod store;
 
 mod media_type;

@@ -10,3 +10,7 @@ pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 pub(crate) const COMPONENT: &str = "application/wasm";
 /// A component, as older tools name it.
 pub(crate) const OLD_COMPONENT: &str = "application/vnd.wasm.content.layer.v1+wasm";
+/// A signature: a sigstore bundle.
+pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+/// The configuration of an artifact that has none.
+pub(crate) const EMPTY: &str = "application/vnd.oci.empty.v1+json";
