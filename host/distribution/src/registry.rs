@@ -7,6 +7,7 @@
 
 mod manifest;
 mod push;
+mod referrers;
 mod token;
 mod transport;
 
@@ -26,6 +27,7 @@ use url::Url;
 use self::manifest::Manifest;
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
 pub use self::push::PushOutcome;
+pub use self::referrers::FoundSignature;
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, RegistryCredentials, SecretText};
 use crate::digest::BlobDigest;

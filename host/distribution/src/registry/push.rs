@@ -69,7 +69,7 @@ impl RegistryClient {
     }
 
     /// Uploads a blob, unless the registry has it.
-    async fn push_blob(&self, digest: &BlobDigest, bytes: &Bytes) -> Result<(), RegistryError> {
+    pub(super) async fn push_blob(&self, digest: &BlobDigest, bytes: &Bytes) -> Result<(), RegistryError> {
         let url = self.url(&format!("blobs/{digest}"))?;
         // A registry that redirects gets the blob once more.
         if self.send_upload("HEAD", url, Vec::new(), Bytes::new()).await?.status == 200 {
@@ -85,7 +85,7 @@ impl RegistryClient {
     }
 
     /// Sends a request of an upload, whose redirects are not followed.
-    async fn send_upload(
+    pub(super) async fn send_upload(
         &self,
         method: &'static str,
         url: Url,
@@ -112,7 +112,7 @@ impl RegistryClient {
     }
 
     /// Refuses a response with another status.
-    fn expect(
+    pub(super) fn expect(
         &self,
         response: &ConnectorResponse,
         accepted: &[u16],

@@ -1,5 +1,7 @@
 //! The client against a registry that attacks it. The registry is a table of responses behind the transport's port.
 
+mod referrers;
+
 use std::collections::BTreeMap;
 
 use futures_util::stream;

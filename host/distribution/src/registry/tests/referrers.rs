@@ -1,0 +1,153 @@
+//! Signatures in a registry that lists referrers, in one that does not, and in one that lies.
+
+use super::*;
+use crate::media_type::BUNDLE;
+
+const BUNDLE_BYTES: &[u8] = b"{\"bundle\": 1}";
+
+fn manifest_digest() -> BlobDigest {
+    BlobDigest::of(b"manifest")
+}
+
+fn signature_manifest(subject: &BlobDigest, layers: &Value) -> String {
+    json!({"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": BUNDLE, "layers": layers,
+        "subject": {"mediaType": MANIFEST, "digest": subject, "size": 8}})
+    .to_string()
+}
+
+fn layer(bytes: &[u8]) -> Value {
+    json!({"mediaType": BUNDLE, "digest": BlobDigest::of(bytes), "size": bytes.len()})
+}
+
+fn entry(text: &str) -> Value {
+    let digest = BlobDigest::of(text.as_bytes());
+    json!({"mediaType": MANIFEST, "digest": digest, "size": text.len(), "artifactType": BUNDLE})
+}
+
+fn index(entries: &[Value]) -> Vec<u8> {
+    json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string().into_bytes()
+}
+
+impl FakeRegistry {
+    fn put_referrers(&mut self, response: CannedResponse) {
+        self.put(&format!("{HOST}/v2/acme/hash/referrers/{}", manifest_digest()), response);
+    }
+
+    fn put_bundle(&mut self, bytes: &[u8]) {
+        let url = format!("{HOST}/v2/acme/hash/blobs/{}", BlobDigest::of(bytes));
+        self.put(&url, (200, Vec::new(), bytes.to_vec()));
+    }
+
+    /// Puts a signature, and returns its entry in a list.
+    fn put_signature(&mut self, text: &str) -> Value {
+        self.put_manifest("signature", text, MANIFEST);
+        entry(text)
+    }
+
+    /// A registry with one good signature, and its entry.
+    fn signed() -> (Self, Value) {
+        let mut registry = Self::new();
+        registry.put_bundle(BUNDLE_BYTES);
+        let text = signature_manifest(&manifest_digest(), &json!([layer(BUNDLE_BYTES)]));
+        let entry = registry.put_signature(&text);
+        (registry, entry)
+    }
+}
+
+async fn found(registry: FakeRegistry) -> Result<Vec<Vec<u8>>, String> {
+    let registry = Arc::new(registry);
+    let client = client(&registry, "registry.example/acme/hash:1.0", RegistryPolicy::default(), None);
+    let found = client.signatures(&manifest_digest()).await.map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(|signature| signature.bytes).collect())
+}
+
+#[tokio::test]
+async fn signatures_are_found_by_the_referrers_or_by_the_index_tag() {
+    let (mut registry, entry) = FakeRegistry::signed();
+    let sbom =
+        json!({"mediaType": MANIFEST, "digest": "x", "size": 1, "artifactType": "application/spdx+json"});
+    registry.put_referrers((200, Vec::new(), index(&[sbom.clone(), entry.clone(), entry.clone()])));
+    assert_eq!(found(registry).await, Ok(vec![BUNDLE_BYTES.to_vec()]), "each once, and nothing else");
+    for status in [303, 404, 429] {
+        let (mut registry, entry) = FakeRegistry::signed();
+        registry.put_referrers((status, Vec::new(), Vec::new()));
+        let text = String::from_utf8(index(&[entry])).unwrap();
+        registry.put_manifest(&format!("sha256-{}", manifest_digest().hex()), &text, INDEX);
+        assert_eq!(found(registry).await, Ok(vec![BUNDLE_BYTES.to_vec()]), "{status}");
+    }
+    assert_eq!(found(FakeRegistry::new()).await, Ok(Vec::new()), "neither");
+    let mut unsigned = FakeRegistry::new();
+    unsigned.put_referrers((200, Vec::new(), index(&[sbom])));
+    assert_eq!(found(unsigned).await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_failure_never_counts_as_unsigned() {
+    let link = headers(&[("link", "</v2/next>; rel=\"next\"")]);
+    for (response, part) in [
+        ((500, Vec::new(), Vec::new()), "status 500"),
+        ((403, Vec::new(), Vec::new()), "requires a login"),
+        ((302, headers(&[("location", "https://a.example/")]), Vec::new()), "redirects"),
+        ((200, Vec::new(), b"<html>".to_vec()), "not an OCI index"),
+        ((200, link, index(&[])), "too many referrers"),
+        ((200, Vec::new(), vec![b' '; MAX_MANIFEST + 1]), "more than"),
+        ((200, Vec::new(), index(&vec![json!({}); 65])), "limit is 64"),
+        ((200, Vec::new(), index(&[json!({"digest": 1})])), "malformed"),
+        ((200, Vec::new(), br#"{"schemaVersion": 1, "manifests": []}"#.to_vec()), "`schemaVersion` 1"),
+    ] {
+        let mut registry = FakeRegistry::new();
+        registry.put_referrers(response);
+        let error = found(registry).await.unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // The index tag of a registry without referrers fails as well.
+    let mut registry = FakeRegistry::new();
+    let tag = format!("{HOST}/v2/acme/hash/manifests/sha256-{}", manifest_digest().hex());
+    registry.put(&tag, (503, Vec::new(), Vec::new()));
+    assert!(found(registry).await.unwrap_err().contains("status 503"));
+    // Nine signatures, of which each exists.
+    let (mut registry, _) = FakeRegistry::signed();
+    let entries: Vec<Value> = (0..9)
+        .map(|n| {
+            let text = signature_manifest(&manifest_digest(), &json!([layer(BUNDLE_BYTES)]));
+            registry.put_signature(&format!("{text}{}", " ".repeat(n)))
+        })
+        .collect();
+    registry.put_referrers((200, Vec::new(), index(&entries)));
+    assert!(found(registry).await.unwrap_err().contains("too many signatures: the limit is 8"));
+}
+
+#[tokio::test]
+async fn a_signature_that_is_not_what_its_entry_says_is_refused() {
+    let big = json!({"mediaType": BUNDLE, "digest": BlobDigest::of(BUNDLE_BYTES), "size": (256 << 10) + 1});
+    let image = json!({"mediaType": "image/png", "digest": BlobDigest::of(BUNDLE_BYTES), "size": 1});
+    let one = layer(BUNDLE_BYTES);
+    let (own, other) = (manifest_digest(), BlobDigest::of(b"other"));
+    for (text, part) in [
+        (signature_manifest(&other, &json!([one])), "about another manifest"),
+        (json!({"schemaVersion": 2, "layers": [one]}).to_string(), "about another manifest"),
+        (signature_manifest(&own, &json!([])), "exactly one layer"),
+        (signature_manifest(&own, &json!([one, one])), "exactly one layer"),
+        (signature_manifest(&own, &json!([big])), "the limit is"),
+        (signature_manifest(&own, &json!([image])), "image/png"),
+        (signature_manifest(&own, &json!([layer(b"absent")])), "has no `sha256:"),
+        ("[]".to_owned(), "not an OCI manifest"),
+    ] {
+        let (mut registry, _) = FakeRegistry::signed();
+        let entry = registry.put_signature(&text);
+        registry.put_referrers((200, Vec::new(), index(&[entry])));
+        let error = found(registry).await.unwrap_err();
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // Other content under the digest of the manifest, or of the bundle.
+    for kind in ["manifests", "blobs"] {
+        let (mut registry, entry) = FakeRegistry::signed();
+        let digest = match kind {
+            "manifests" => entry["digest"].as_str().unwrap().to_owned(),
+            _ => BlobDigest::of(BUNDLE_BYTES).to_string(),
+        };
+        registry.put_referrers((200, Vec::new(), index(&[entry])));
+        registry.put(&format!("{HOST}/v2/acme/hash/{kind}/{digest}"), (200, Vec::new(), b"{}".to_vec()));
+        assert!(found(registry).await.unwrap_err().contains("another digest"), "{kind}");
+    }
+}
