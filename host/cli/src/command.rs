@@ -23,6 +23,7 @@ mod explain;
 mod fetch;
 mod grant;
 mod inspect;
+mod key;
 mod kv;
 mod large_sources;
 mod list;
@@ -41,6 +42,8 @@ mod search;
 mod serve;
 mod status;
 mod switch;
+mod trust;
+mod verify;
 mod version_diff;
 
 pub(crate) use grant::policy_for_declared;
@@ -92,6 +95,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Serve { lazy, http } => serve::run(setup, lazy, &http, hangup).await,
         Command::Add(asked) => add::run(setup, &asked).await,
         Command::Fetch(asked) => fetch::run(setup, &asked).await,
+        Command::Verify(asked) => verify::run(setup, &asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,
@@ -102,6 +106,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Dev(args) => author::dev::run(setup, &args).await,
         Command::Pack(args) => author::pack::run(&args),
         Command::Push(asked) => push::run(setup, &asked).await,
+        Command::Key(asked) => key::run(&asked.command),
         Command::Docs { plugin, out, json } => docs::run(setup, &plugin, out.as_deref(), json).await,
         Command::Completions { shell } => completions::run(shell),
     }

@@ -352,6 +352,7 @@ fn every_key_of_the_policy_has_its_row() {
         ("[mcp.x.oauth]", "mcp.NAME.oauth"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
         ("[registry.\"a.b\"]", "registry.HOST"),
+        ("[[trust]]\nscope = \"a.b\"\nkeys = [\"k\"]", "trust"),
         ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
         ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
     ] {
@@ -466,6 +467,7 @@ fn every_error_and_every_flag_has_its_row() {
         "serve",
         "add",
         "fetch",
+        "verify",
         "mcp",
         "setup",
         "kv",
@@ -479,6 +481,7 @@ fn every_error_and_every_flag_has_its_row() {
         "dev",
         "pack",
         "push",
+        "key",
         "docs",
         "completions",
     ] {

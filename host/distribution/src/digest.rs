@@ -29,6 +29,12 @@ impl BlobDigest {
         Self(hex)
     }
 
+    /// The digest with these 64 hex digits in lower case.
+    pub(crate) fn from_hex(hex: &str) -> Option<Self> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        (hex.len() == 64 && hex.bytes().all(is_digit)).then(|| Self(hex.to_owned()))
+    }
+
     /// The digest as 64 lower-case hex digits.
     #[must_use]
     pub fn hex(&self) -> &str {
@@ -46,15 +52,10 @@ impl FromStr for BlobDigest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let hex = text.strip_prefix(PREFIX).unwrap_or_default();
-        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if hex.len() == 64 && hex.bytes().all(is_digit) {
-            return Ok(Self(hex.to_owned()));
-        }
-        Err(format!(
-            "`{}` is not a digest: write `sha256:` and 64 hex digits in lower case",
-            one_line(text, 100)
-        ))
+        text.strip_prefix(PREFIX).and_then(Self::from_hex).ok_or_else(|| {
+            let shown = one_line(text, 100);
+            format!("`{shown}` is not a digest: write `sha256:` and 64 hex digits in lower case")
+        })
     }
 }
 

@@ -5,15 +5,18 @@
 //! on the folder. Unknown keys and versions are refused: a newer program may have written a restriction.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_duration;
+use toolbay_policy::text::one_line;
 
 use crate::digest::BlobDigest;
 use crate::reference::Reference;
@@ -29,6 +32,12 @@ const VERSION: i64 = 1;
 const MAX_BYTES: u64 = 4 << 20;
 /// Pause between two attempts to lock the folder.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The signer of a plugin without a signature.
+const UNSIGNED: &str = "none";
+/// Begins the signer of a plugin that a key signed.
+const KEY: &str = "key:";
+/// Longest text of a signer in a message, in characters.
+const MAX_SHOWN: usize = 100;
 /// The first lines of the file.
 const HEAD: &str = "# Written by `toolbay add`. Commit this file; `toolbay fetch` downloads what it names.\n";
 
@@ -48,6 +57,9 @@ pub struct LockedPlugin {
     pub size: u64,
     /// Who signed it.
     pub signer: Signer,
+    /// The signature.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<BlobDigest>,
 }
 
 impl LockedPlugin {
@@ -61,12 +73,50 @@ impl LockedPlugin {
     }
 }
 
-/// Who signed a plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// Who signed a plugin: `none`, or `key:` and the [id](crate::signature::key::PublicKey::id) of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signer {
     /// Nobody, or nobody whose signature was checked. The operator agreed to that.
     None,
+    /// A key that a `[[trust]]` rule of the policy names.
+    Key(BlobDigest),
+}
+
+impl fmt::Display for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str(UNSIGNED),
+            Self::Key(id) => write!(f, "{KEY}{}", id.hex()),
+        }
+    }
+}
+
+impl FromStr for Signer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || {
+            let shown = one_line(text, MAX_SHOWN);
+            format!("`{shown}` is not a signer: `{UNSIGNED}`, or `{KEY}` and 64 hex digits, is expected")
+        };
+        match text.strip_prefix(KEY) {
+            Some(hex) => BlobDigest::from_hex(hex).map(Self::Key).ok_or_else(unknown),
+            None if text == UNSIGNED => Ok(Self::None),
+            None => Err(unknown()),
+        }
+    }
+}
+
+impl Serialize for Signer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Signer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 /// The plugins of a lock, by id.
@@ -120,6 +170,7 @@ struct ReadEntry {
     layer: BlobDigest,
     size: u64,
     signer: Signer,
+    bundle: Option<BlobDigest>,
 }
 
 #[derive(Serialize)]
@@ -221,9 +272,12 @@ fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
     let mut plugins = LockedPlugins::new();
     for entry in toml::from_str::<ReadLock>(text).map_err(of_toml)?.plugin {
         let at = line(entry.span().start);
-        let ReadEntry { id, source, tag, manifest, layer, size, signer } = entry.into_inner();
+        let ReadEntry { id, source, tag, manifest, layer, size, signer, bundle } = entry.into_inner();
         let id = PluginId::new(&id).map_err(|error| (at, error.to_string()))?;
-        let plugin = LockedPlugin { source, tag, manifest, layer, size, signer };
+        if (signer == Signer::None) != bundle.is_none() {
+            return Err((at, "`signer` and `bundle` do not match: a signed plugin has both".to_owned()));
+        }
+        let plugin = LockedPlugin { source, tag, manifest, layer, size, signer, bundle };
         plugin.reference().map_err(|error| (at, error))?;
         if plugins.insert(id.clone(), plugin).is_some() {
             return Err((at, format!("the plugin `{id}` is there twice: remove one of the tables")));

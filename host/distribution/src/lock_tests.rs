@@ -8,6 +8,7 @@ fn plugin(name: &str) -> (PluginId, LockedPlugin) {
         layer: BlobDigest::of(b"layer"),
         size: 174_991,
         signer: Signer::None,
+        bundle: None,
     };
     (PluginId::new(name).unwrap(), plugin)
 }
@@ -39,6 +40,26 @@ fn a_lock_is_read_back_and_its_tables_are_sorted() {
     assert_eq!(failed.unwrap_err().message, "no");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_signed_plugin_has_its_key_and_its_signature() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    let (id, mut signed) = plugin("a");
+    (signed.signer, signed.bundle) = (Signer::Key(BlobDigest::of(b"key")), Some(BlobDigest::of(b"bundle")));
+    let entry = (id, signed);
+    update(&path, Duration::ZERO, |plugins| {
+        plugins.extend([entry.clone()]);
+        Ok::<_, LockError>(())
+    })
+    .unwrap();
+    assert_eq!(read(&path), Ok(LockedPlugins::from([entry])));
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (from, to) in [("bundle = ", "# bundle = "), ("signer = \"key:", "signer = \"none\" # ")] {
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        assert!(read(&path).unwrap_err().message.contains("do not match"), "{to}");
+    }
 }
 
 #[test]

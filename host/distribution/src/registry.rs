@@ -36,7 +36,7 @@ use crate::reference::Reference;
 use crate::store::{BlobStore, StoreError};
 
 /// Largest manifest in bytes: the limit that the distribution specification suggests.
-const MAX_MANIFEST: usize = 4 << 20;
+pub const MAX_MANIFEST: usize = 4 << 20;
 /// Most redirects of one request. Registries redirect once, to a storage service.
 const MAX_REDIRECTS: usize = 3;
 /// Timeout of a request up to the head of its response, and of a document.

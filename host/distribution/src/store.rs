@@ -90,6 +90,14 @@ impl BlobStore {
         hash().is_ok_and(|found| found == *digest)
     }
 
+    /// Reads a blob of at most `most` bytes; `None` if the store does not have it with its right content. Blocks.
+    #[must_use]
+    pub fn read(&self, digest: &BlobDigest, most: usize) -> Option<Vec<u8>> {
+        let (mut bytes, file) = (Vec::new(), File::open(self.path(digest)).ok()?);
+        file.take(most as u64).read_to_end(&mut bytes).ok()?;
+        (BlobDigest::of(&bytes) == *digest).then_some(bytes)
+    }
+
     /// Stores a blob that is in memory, unless the store has it. Blocks.
     ///
     /// # Errors
@@ -223,9 +231,10 @@ mod tests {
         assert!(!store.verify(&digest, 3));
         assert_eq!(store.put(b"abc").unwrap(), digest);
         assert!(store.verify(&digest, 3));
+        assert_eq!((store.read(&digest, 3), store.read(&digest, 2)), (Some(b"abc".to_vec()), None));
         // A blob that was changed on disk is replaced by the next transfer.
         std::fs::write(store.path(&digest), "abx").unwrap();
-        assert!(!store.verify(&digest, 3));
+        assert!(!store.verify(&digest, 3) && store.read(&digest, 3).is_none());
         store.put(b"abc").unwrap();
         assert!(store.verify(&digest, 3));
     }

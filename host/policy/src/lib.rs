@@ -24,6 +24,7 @@ pub mod serve;
 pub mod session;
 pub mod similar;
 pub mod text;
+pub mod trust;
 pub mod wildcard;
 
 pub use capability::unusable_target;

@@ -19,6 +19,7 @@ mod rules;
 mod schema;
 mod server_oauth;
 mod servers;
+mod trust;
 mod warnings;
 
 pub use advice::{AccessQuery, Advice, AdvisedList};
@@ -54,6 +55,7 @@ use crate::permission::Permissions;
 use crate::registry::{RegistryHost, RegistryPolicy};
 use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
+use crate::trust::TrustRule;
 
 /// Largest `reuse`. It bounds the leaks of an instance over time.
 pub const MAX_REUSE: u32 = 10_000;
@@ -80,6 +82,7 @@ pub struct Policy {
     servers: BTreeMap<PluginId, Arc<McpServer>>,
     openapi: BTreeMap<PluginId, Arc<OpenApiService>>,
     registries: BTreeMap<RegistryHost, RegistryPolicy>,
+    trust: Vec<TrustRule>,
     source: PolicySource,
 }
 
@@ -234,6 +237,18 @@ impl Policy {
     #[must_use]
     pub fn registry(&self, host: &RegistryHost) -> RegistryPolicy {
         self.registries.get(host).cloned().unwrap_or_default()
+    }
+
+    /// The rules about signatures.
+    pub fn trust_rules(&self) -> impl Iterator<Item = &TrustRule> {
+        self.trust.iter()
+    }
+
+    /// The rule for a repository: the one with the longest scope that contains it.
+    #[must_use]
+    pub fn trust_for(&self, host: &RegistryHost, repository: &str) -> Option<&TrustRule> {
+        let rules = self.trust.iter().filter(|rule| rule.scope.contains(host, repository));
+        rules.max_by_key(|rule| rule.scope.depth())
     }
 
     /// The absolute folder that `$workspace` stands for. Relative paths from guests are resolved against it.

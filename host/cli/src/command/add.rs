@@ -19,6 +19,7 @@ use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup::{self, HostPurpose};
+use crate::command::trust::TrustDecision;
 use crate::command::version_diff::{DiffReport, PluginVersion};
 use crate::host_failure;
 use crate::output::error::CommandError;
@@ -38,30 +39,37 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
             PluginId::new(name).with_context(|| format!("`{name}`: name another id with `--as ID`"))?
         }
     };
-    if !asked.unsigned {
-        let why = format!("`{reference}` counts as unsigned: this version of Toolbay checks no signatures");
-        let help = "to add it all the same, pinned by its digest, write `--unsigned`";
-        return Err(CommandError::new("unsigned", why).with_help(help).into());
-    }
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
+    let trust = TrustDecision::find(&policy, &reference)?;
+    trust.check_flag(&reference, asked.unsigned)?;
     let plugins = setup::plugin_folder(args)?;
     check_free(&plugins, &id, &paths.read()?, None, asked.replace)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = client.resolve().await.map_err(locked::registry_error)?;
+    let signature = trust.verify(&client, &reference, &found.digest).await?;
+    let (signer, bundle) = match signature {
+        Some((signer, bundle)) => (signer, Some(bundle)),
+        None => (Signer::None, None),
+    };
     let plugin = LockedPlugin {
         source: reference.source(),
         tag: reference.tag.clone(),
         manifest: found.digest,
         layer: found.manifest.layer,
         size: found.manifest.size,
-        signer: Signer::None,
+        signer,
+        bundle: bundle.as_ref().map(|bundle| bundle.digest.clone()),
     };
     let mut before = paths.read()?;
     check_free(&plugins, &id, &before, Some(&plugin), asked.replace)?;
+    before.get(&id).map_or(Ok(()), |old| check_signer(asked, old, &plugin))?;
     locked::fetch_layer(&client, (id.as_str(), &plugin), &paths.store)
         .await
         .map_err(locked::registry_error)?;
     locked::store_bytes(&paths.store, found.bytes).await?;
+    if let Some(bundle) = bundle {
+        locked::store_bytes(&paths.store, bundle.bytes).await?;
+    }
     let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
     let loaded = host.load_file(id.clone(), &paths.store.path(&plugin.layer)).await;
     loaded.map_err(|error| CommandError::new("not_loadable", format!("`{reference}` {error}")))?;
@@ -83,6 +91,25 @@ pub(crate) async fn run(args: &SetupArgs, asked: &AddPluginArgs) -> Result<Comma
     }
     report(asked, &host, &info, &plugin, &paths)?;
     Ok(CommandStatus::Success)
+}
+
+/// Refuses a version that is not signed where the locked one is, and another signer unless the operator accepts that.
+fn check_signer(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
+    if old.signer == new.signer || old.signer == Signer::None {
+        return Ok(());
+    }
+    let (reference, signer) = (&asked.reference, &old.signer);
+    if new.signer == Signer::None {
+        let why =
+            format!("`{reference}` is added without a signature, and {signer} signed the locked version");
+        let help = "to give the signature up, remove the plugin from the lock first";
+        return Err(CommandError::new("signature_lost", why).with_help(help).into());
+    }
+    if asked.accept_changes {
+        return Ok(());
+    }
+    let why = format!("`{reference}` is signed by {}, and the locked version by {signer}", new.signer);
+    Err(CommandError::new("changed", why).with_help("to accept the signer, write `--accept-changes`").into())
 }
 
 /// What a version changes, compared with the component of the locked one.
@@ -253,8 +280,9 @@ pub(super) fn origin_table(plugin: &LockedPlugin) -> TextTable {
 /// Where a locked plugin comes from, and who signed it.
 pub(super) fn origin_facts(plugin: &LockedPlugin) -> [(&'static str, String); 3] {
     let tag = plugin.tag.iter().map(|tag| format!(":{tag}")).collect::<String>();
-    let signer = match plugin.signer {
-        Signer::None => "none: its signature was not checked".to_owned(),
+    let signer = match &plugin.signer {
+        Signer::None => "none: no signature was checked".to_owned(),
+        signer @ Signer::Key(_) => signer.to_string(),
     };
     [
         ("source", format!("{}{tag}", plugin.source)),

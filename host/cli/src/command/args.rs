@@ -14,7 +14,7 @@ pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
-pub(crate) use registry::{AddPluginArgs, FetchArgs, PushArgs};
+pub(crate) use registry::{AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, PushArgs, VerifyArgs};
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
@@ -256,6 +256,8 @@ pub(crate) enum Command {
     Add(AddPluginArgs),
     /// Download the plugins that the lock names and this machine does not have.
     Fetch(FetchArgs),
+    /// Check the plugins of the lock: their components, and their signatures by the rules of the policy.
+    Verify(VerifyArgs),
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]
@@ -292,6 +294,8 @@ pub(crate) enum Command {
     Pack(PackArgs),
     /// Upload a component to a registry. A tag is never moved to another component.
     Push(PushArgs),
+    /// Make and show the keys that plugins are signed with.
+    Key(KeyArgs),
     /// Write a Markdown page for each tool of a plugin.
     Docs {
         /// A plugin's id, or a `.wasm` file.

@@ -6,7 +6,8 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 use toolbay::{PluginId, Policy};
 use toolbay_distribution::lock::LockedPlugin;
-use toolbay_distribution::registry::{RegistryAccess, RegistryError};
+use toolbay_distribution::registry::{MAX_MANIFEST, RegistryAccess, RegistryError};
+use toolbay_distribution::signature::MAX_BUNDLE;
 use toolbay_distribution::store::BlobStore;
 
 use crate::CommandStatus;
@@ -94,6 +95,14 @@ fn print(rows: &[(PluginId, LockedPlugin, FetchStatus)], paths: &LockPaths) -> R
     Ok(())
 }
 
+/// Whether the store has all blobs of a plugin. Blocks.
+fn is_present(store: &BlobStore, plugin: &LockedPlugin) -> bool {
+    let has = |digest, most| store.read(digest, most).is_some();
+    store.verify(&plugin.layer, plugin.size)
+        && has(&plugin.manifest, MAX_MANIFEST)
+        && plugin.bundle.as_ref().is_none_or(|bundle| has(bundle, MAX_BUNDLE))
+}
+
 async fn fetch(
     policy: &Policy,
     store: &BlobStore,
@@ -101,8 +110,8 @@ async fn fetch(
     plugin: &LockedPlugin,
     dry_run: bool,
 ) -> Result<FetchStatus> {
-    let (here, layer, size) = (store.clone(), plugin.layer.clone(), plugin.size);
-    let verified = tokio::task::spawn_blocking(move || here.verify(&layer, size)).await;
+    let (here, wanted) = (store.clone(), plugin.clone());
+    let verified = tokio::task::spawn_blocking(move || is_present(&here, &wanted)).await;
     if verified.map_err(host_failure)? {
         return Ok(FetchStatus::Present);
     }
@@ -118,11 +127,17 @@ async fn fetch(
             return Err(RegistryError::Refused(why.to_owned()));
         }
         locked::fetch_layer(&client, (id.as_str(), plugin), store).await?;
-        Ok(found.bytes)
+        let bundle = match &plugin.bundle {
+            Some(bundle) => Some(client.fetch_bundle(bundle).await?),
+            None => None,
+        };
+        Ok([Some(found.bytes), bundle])
     };
     match fetched.await {
-        Ok(manifest) => {
-            locked::store_bytes(store, manifest).await?;
+        Ok(documents) => {
+            for document in documents.into_iter().flatten() {
+                locked::store_bytes(store, document).await?;
+            }
             Ok(FetchStatus::Fetched)
         }
         Err(error @ RegistryError::Storage(_)) => Err(host_failure(error)),

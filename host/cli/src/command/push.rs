@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, PluginAbout, read_regular};
 use toolbay_distribution::digest::BlobDigest;
+use toolbay_distribution::lock::Signer;
 use toolbay_distribution::pack::{ComponentArtifact, ComponentFacts};
 use toolbay_distribution::reference::Reference;
-use toolbay_distribution::registry::{PushOutcome, RegistryAccess};
+use toolbay_distribution::registry::{PushOutcome, RegistryAccess, RegistryClient};
+use toolbay_distribution::signature::{self, key::PrivateKey};
 
 use crate::CommandStatus;
 use crate::author::component::ComponentParts;
 use crate::command::args::{PushArgs, SetupArgs};
 use crate::command::locked;
 use crate::command::setup;
+use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
 use crate::output::format;
@@ -25,6 +28,7 @@ use crate::output::format;
 pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandStatus> {
     let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
     let file = asked.file.as_path();
+    let key = asked.sign.as_deref().map(read_key).transpose()?;
     let policy = setup::policy(args)?;
     let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
     let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
@@ -44,8 +48,13 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         None
     } else {
         let client = locked::client(&policy, &reference, RegistryAccess::Push)?;
-        Some(client.push(&artifact).await.map_err(locked::registry_error)?)
+        let outcome = client.push(&artifact).await.map_err(locked::registry_error)?;
+        if let Some(key) = &key {
+            sign(&client, key, &artifact).await?;
+        }
+        Some(outcome)
     };
+    let signer = key.map(|key| Signer::Key(key.public().id()));
     let status = match outcome {
         None => "not pushed",
         Some(PushOutcome::Pushed) => "pushed",
@@ -54,13 +63,33 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
     if asked.json {
         let digest = &artifact.digest;
         output::print_json(
-            &json!({"reference": reference.to_string(), "manifest": digest, "bytes": size, "status": status}),
+            &json!({"reference": reference.to_string(), "manifest": digest, "bytes": size, "status": status,
+                "signer": signer}),
         )?;
         return Ok(CommandStatus::Success);
     }
     output::print_note(&format!("{status}: {}", format::size(size)));
+    if let Some(signer) = signer.filter(|_| !asked.dry_run) {
+        output::print_note(&format!("signed by {signer}"));
+    }
     writeln!(output::stdout(), "{reference}@{}", artifact.digest)?;
     Ok(CommandStatus::Success)
+}
+
+fn read_key(file: &Path) -> Result<PrivateKey> {
+    PrivateKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()))
+}
+
+/// Signs an uploaded component, unless the registry has a signature by this key.
+async fn sign(client: &RegistryClient, key: &PrivateKey, artifact: &ComponentArtifact) -> Result<()> {
+    let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
+    let own = [key.public().clone()];
+    if found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
+        return Ok(());
+    }
+    let bundle = signature::sign(key, &artifact.digest).map_err(host_failure)?;
+    let manifest = (&artifact.digest, artifact.manifest.len());
+    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
 }
 
 /// What the artifact says about the component: what its own metadata say.

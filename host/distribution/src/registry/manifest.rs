@@ -34,6 +34,21 @@ pub struct ComponentManifest {
     pub size: u64,
 }
 
+impl ComponentManifest {
+    /// Parses the manifest of a component.
+    ///
+    /// # Errors
+    /// The bytes are not such a manifest.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RegistryError> {
+        match Manifest::parse(bytes, None)? {
+            Manifest::Component(manifest) => Ok(manifest),
+            Manifest::Index { .. } => {
+                Err(RegistryError::Refused("an index is not the manifest of a component".to_owned()))
+            }
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManifestDocument {

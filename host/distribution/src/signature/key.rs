@@ -86,6 +86,15 @@ impl PublicKey {
         encode_pem(&self.spki, PUBLIC_LABEL).to_string()
     }
 
+    /// Writes the key in PEM into a new file. Blocks.
+    ///
+    /// # Errors
+    /// The file exists already, or cannot be written.
+    pub fn write_new(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        file.write_all(self.to_pem().as_bytes())
+    }
+
     /// The id of the key: the SHA-256 of its SPKI.
     #[must_use]
     pub fn id(&self) -> BlobDigest {

@@ -123,6 +123,9 @@ pub(super) struct PolicyFile {
     #[serde(default)]
     #[schemars(with = "BTreeMap<RegistryKey, super::registries::RegistrySection>")]
     registry: BTreeMap<String, super::registries::RegistrySection>,
+    /// Whose signatures count for which repositories.
+    #[serde(default)]
+    trust: Vec<super::trust::TrustSection>,
 }
 
 /// What happens to calls that no rule matches.
@@ -371,6 +374,7 @@ pub(super) fn read(
     policy.add_servers(file.mcp)?;
     policy.openapi = super::openapi::resolve_all(file.openapi, base, &workspace)?;
     policy.registries = super::registries::resolve_all(file.registry, base)?;
+    policy.trust = super::trust::resolve_all(file.trust, base)?;
     policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;

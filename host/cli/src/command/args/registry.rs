@@ -14,13 +14,13 @@ pub(crate) struct AddPluginArgs {
     /// The plugin's id. Default: the last part of the repository.
     #[arg(long = "as", value_name = "ID", value_parser = PluginId::new)]
     pub(crate) id: Option<PluginId>,
-    /// Add a plugin whose signature was not checked. The lock records it.
+    /// Add a plugin that no `[[trust]]` rule covers, without a signature. The lock records it.
     #[arg(long)]
     pub(crate) unsigned: bool,
     /// Replace the locked version of the plugin.
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Replace it even if the new version asks for more, or describes its tools otherwise.
+    /// Replace it even if the new version asks for more, describes its tools otherwise, or has another signer.
     #[arg(long, requires = "replace")]
     pub(crate) accept_changes: bool,
     /// Download and check the plugin, and lock nothing.
@@ -40,6 +40,9 @@ pub(crate) struct PushArgs {
     /// The `.wasm` file that `toolbay pack` wrote.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    /// Sign the component with the private key in this file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) sign: Option<PathBuf>,
     /// Check the component and show its digest, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -57,4 +60,45 @@ pub(crate) struct FetchArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The arguments of `toolbay verify`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// Use no network. Otherwise the registries are asked whether the tags still lead to the locked versions.
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The arguments of `toolbay key`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyArgs {
+    #[command(subcommand)]
+    pub(crate) command: KeyCommand,
+}
+
+/// The commands below `toolbay key`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key (P-256): the private one into this file, the public one beside it.
+    New {
+        /// The file of the private key. The public key gets the extension `.pub`.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the public key of a file, and its id.
+    Show {
+        /// A file with a private or a public key.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }

@@ -9,6 +9,7 @@ use crate::capability::path_rule::PathRule;
 use crate::capability::program::Program;
 use crate::capability::secret::SecretSource;
 use crate::mcp_server;
+use crate::trust::TrustRequirement;
 
 /// The expected kind of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,14 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
     for (host, registry) in policy.registries() {
         if let Some(ca) = &registry.ca {
             found.check(ca, ExpectedKind::File, at_table(["registry", host.as_str()], &["ca"]));
+        }
+    }
+    for (index, rule) in policy.trust_rules().enumerate() {
+        let TrustRequirement::Signed(keys) = &rule.requirement else { continue };
+        for (key, file) in keys.iter().enumerate() {
+            let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
+            place.path.push(PathStep::Index(key));
+            found.check(file, ExpectedKind::File, place);
         }
     }
     if let Some(tokens) = &policy.serve().tokens {

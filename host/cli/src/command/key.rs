@@ -1,0 +1,75 @@
+//! `toolbay key`: the keys with which authors sign plugins.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use toolbay_distribution::signature::key::{PrivateKey, PublicKey};
+
+use crate::CommandStatus;
+use crate::command::args::KeyCommand;
+use crate::host_failure;
+use crate::output;
+use crate::output::error::CommandError;
+
+/// The extension of public keys.
+const PUBLIC: &str = "pub";
+
+pub(crate) fn run(command: &KeyCommand) -> Result<CommandStatus> {
+    match command {
+        KeyCommand::New { file, json } => new(file, *json),
+        KeyCommand::Show { file, json } => show(file, *json),
+    }
+}
+
+fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
+    let public = file.with_extension(PUBLIC);
+    if public == file {
+        bail!("`{}` is the name of a public key: choose another extension, such as `.key`", file.display());
+    }
+    for path in [file, &public] {
+        if path.symlink_metadata().is_ok() {
+            let why = format!("`{}` already exists", path.display());
+            return Err(CommandError::new("exists", why).with_help("choose another name").into());
+        }
+    }
+    let key = PrivateKey::generate().map_err(host_failure)?;
+    let written = |path: &Path| format!("`{}` cannot be written", path.display());
+    key.write_new(file).with_context(|| written(file)).map_err(host_failure)?;
+    let made = key.public().write_new(&public).with_context(|| written(&public));
+    made.map_err(host_failure)?;
+    let id = key.public().id();
+    if as_json {
+        output::print_json(&json!({"private": file, "public": public, "id": id.hex()}))?;
+        return Ok(CommandStatus::Success);
+    }
+    let (private, public) = (file.display(), public.display());
+    output::print_note(&format!("the private key is `{private}`; whoever has it can sign as you"));
+    output::print_note(&format!("the public key is `{public}`; operators name it in `[[trust]]`"));
+    writeln!(output::stdout(), "{}", id.hex())?;
+    output::print_next_step(&format!("sign with `toolbay push REF FILE --sign {private}`"))?;
+    Ok(CommandStatus::Success)
+}
+
+fn show(file: &Path, as_json: bool) -> Result<CommandStatus> {
+    let key = match PublicKey::read(file) {
+        Ok(key) => key,
+        Err(as_public) => match PrivateKey::read(file) {
+            Ok(key) => key.public().clone(),
+            // A private key that cannot be used says why; anything else is judged as a public key.
+            Err(as_private) if as_private.contains("private key") => {
+                bail!("`{}`: {as_private}", file.display())
+            }
+            Err(_) => bail!("`{}`: {as_public}", file.display()),
+        },
+    };
+    let (id, pem) = (key.id(), key.to_pem());
+    if as_json {
+        output::print_json(&json!({"id": id.hex(), "public": pem}))?;
+    } else {
+        output::print_note(&format!("the id of the key is {}", id.hex()));
+        write!(output::stdout(), "{pem}")?;
+    }
+    Ok(CommandStatus::Success)
+}

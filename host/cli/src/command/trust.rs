@@ -1,0 +1,91 @@
+//! What the `[[trust]]` rules of the policy require of a plugin, and whether its signature meets it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, anyhow};
+use toolbay_distribution::digest::BlobDigest;
+use toolbay_distribution::lock::Signer;
+use toolbay_distribution::reference::Reference;
+use toolbay_distribution::registry::{FoundSignature, RegistryClient};
+use toolbay_distribution::signature::{self, key::PublicKey};
+use toolbay_policy::Policy;
+use toolbay_policy::trust::{TrustRequirement, TrustRule};
+
+use crate::command::locked;
+use crate::output::error::CommandError;
+
+/// What a plugin needs.
+pub(crate) enum TrustDecision {
+    /// A signature by one of these keys.
+    Signed { scope: String, keys: Vec<PublicKey> },
+    /// A rule says that the digest suffices.
+    Digest,
+    /// No rule covers the plugin.
+    NoRule,
+}
+
+impl TrustDecision {
+    /// Finds the rule for a reference, and reads its keys.
+    pub(crate) fn find(policy: &Policy, reference: &Reference) -> Result<Self> {
+        match policy.trust_for(&reference.host, &reference.repository) {
+            None => Ok(Self::NoRule),
+            Some(TrustRule { requirement: TrustRequirement::Digest, .. }) => Ok(Self::Digest),
+            Some(TrustRule { requirement: TrustRequirement::Signed(files), scope }) => {
+                let scope = scope.to_string();
+                let read = |file: &PathBuf| {
+                    let key = PublicKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()));
+                    key.with_context(|| format!("`keys` of the [[trust]] for `{scope}`"))
+                };
+                let keys = files.iter().map(read).collect::<Result<_>>()?;
+                Ok(Self::Signed { scope, keys })
+            }
+        }
+    }
+
+    /// Refuses, before any request, what `--unsigned` contradicts or lacks.
+    pub(crate) fn check_flag(&self, reference: &Reference, unsigned: bool) -> Result<()> {
+        match (self, unsigned) {
+            (Self::NoRule, false) => {
+                let why = format!("no `[[trust]]` rule of the policy covers `{reference}`");
+                let error = CommandError::new("unsigned", why)
+                    .with_help("name the author's public key in a `[[trust]]` table of the policy")
+                    .with_help("or add it without a signature, pinned by its digest, with `--unsigned`");
+                Err(error.into())
+            }
+            (Self::Signed { scope, .. }, true) => {
+                let why = format!("`--unsigned` does not apply to `{reference}`");
+                let help = format!("the policy's [[trust]] for `{scope}` requires a signature");
+                Err(CommandError::new("signature_required", why).with_help(help).into())
+            }
+            (Self::NoRule | Self::Digest, _) | (Self::Signed { .. }, false) => Ok(()),
+        }
+    }
+
+    /// Finds a signature of a manifest that meets the requirement; `None` if none is required.
+    pub(crate) async fn verify(
+        &self,
+        client: &RegistryClient,
+        reference: &Reference,
+        manifest: &BlobDigest,
+    ) -> Result<Option<(Signer, FoundSignature)>> {
+        let Self::Signed { scope, keys } = self else { return Ok(None) };
+        let found = client.signatures(manifest).await.map_err(locked::registry_error)?;
+        let mut refused = Vec::new();
+        for one in found {
+            match signature::verify(&one.bytes, manifest, keys) {
+                Ok(key) => return Ok(Some((Signer::Key(key), one))),
+                Err(error) => refused.push(error.to_string()),
+            }
+        }
+        let why = match refused.as_slice() {
+            [] => format!("`{reference}` is not signed"),
+            reasons => {
+                let reasons: Vec<String> =
+                    reasons.iter().enumerate().map(|(at, reason)| format!("{}: {reason}", at + 1)).collect();
+                format!("no signature of `{reference}` is accepted ({})", reasons.join("; "))
+            }
+        };
+        let help = format!("the policy's [[trust]] for `{scope}` requires a signature by one of its `keys`");
+        Err(CommandError::new("untrusted", why).with_help(help).into())
+    }
+}
