@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::json;
-use toolbay_distribution::signature::key::{PrivateKey, PublicKey};
+use toolbay_distribution::signature::key::{self, PrivateKey};
 
 use crate::CommandStatus;
 use crate::command::args::KeyCommand;
@@ -45,7 +45,7 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
         return Ok(CommandStatus::Success);
     }
     let (private, public) = (file.display(), public.display());
-    output::print_note(&format!("the private key is `{private}`; whoever has it can sign as you"));
+    output::print_note(&format!("the private key is `{private}`; everybody who has it can sign as you"));
     output::print_note(&format!("the public key is `{public}`; operators name it in `[[trust]]`"));
     writeln!(output::stdout(), "{}", id.hex())?;
     output::print_next_step(&format!("sign with `toolbay push REF FILE --sign {private}`"))?;
@@ -53,17 +53,7 @@ fn new(file: &Path, as_json: bool) -> Result<CommandStatus> {
 }
 
 fn show(file: &Path, as_json: bool) -> Result<CommandStatus> {
-    let key = match PublicKey::read(file) {
-        Ok(key) => key,
-        Err(as_public) => match PrivateKey::read(file) {
-            Ok(key) => key.public().clone(),
-            // A private key that cannot be used says why; anything else is judged as a public key.
-            Err(as_private) if as_private.contains("private key") => {
-                bail!("`{}`: {as_private}", file.display())
-            }
-            Err(_) => bail!("`{}`: {as_public}", file.display()),
-        },
-    };
+    let key = key::read_public(file).map_err(|why| anyhow!("`{}`: {why}", file.display()))?;
     let (id, pem) = (key.id(), key.to_pem());
     if as_json {
         output::print_json(&json!({"id": id.hex(), "public": pem}))?;

@@ -17,7 +17,7 @@ pub const MAX_BUNDLE: usize = 256 << 10;
 /// A bundle with one signature of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SignatureBundle {
-    /// The statement, as it was signed.
+    /// The signed statement, unchanged.
     pub(super) payload: Vec<u8>,
     /// Its signature.
     pub(super) signature: Vec<u8>,

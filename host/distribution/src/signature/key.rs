@@ -121,6 +121,18 @@ impl PublicKey {
     }
 }
 
+/// Reads the public key of a file that has a public or a private key. Blocks.
+///
+/// # Errors
+/// The file cannot be read, others may read the private key, or it is no key.
+pub fn read_public(path: &Path) -> Result<PublicKey, String> {
+    let text = read_text(path).map_err(|error| error.to_string())?;
+    match text.contains("PRIVATE KEY-----") {
+        true => PrivateKey::read(path).map(|key| key.public),
+        false => PublicKey::from_pem(&text),
+    }
+}
+
 enum KeyPair {
     P256(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),

@@ -105,7 +105,7 @@ async fn a_failure_never_counts_as_unsigned() {
     let tag = format!("{HOST}/v2/acme/hash/manifests/sha256-{}", manifest_digest().hex());
     registry.put(&tag, (503, Vec::new(), Vec::new()));
     assert!(found(registry).await.unwrap_err().contains("status 503"));
-    // Nine signatures, of which each exists.
+    // Nine signatures. Each exists.
     let (mut registry, _) = FakeRegistry::signed();
     let entries: Vec<Value> = (0..9)
         .map(|n| {
@@ -150,4 +150,55 @@ async fn a_signature_that_is_not_what_its_entry_says_is_refused() {
         registry.put(&format!("{HOST}/v2/acme/hash/{kind}/{digest}"), (200, Vec::new(), b"{}".to_vec()));
         assert!(found(registry).await.unwrap_err().contains("another digest"), "{kind}");
     }
+}
+
+/// Uploads a signature to a registry that lists referrers itself, if it confirms the subject.
+async fn upload(confirms: bool) -> (Arc<FakeRegistry>, Result<(), String>) {
+    let own = manifest_digest();
+    let put = |registry: &mut FakeRegistry, signature: &BlobDigest| {
+        registry.put_bundle(BUNDLE_BYTES);
+        registry.put_bundle(b"{}");
+        let subject = own.to_string();
+        let confirmed = if confirms { headers(&[("oci-subject", subject.as_str())]) } else { Vec::new() };
+        let url = format!("{HOST}/v2/acme/hash/manifests/{signature}");
+        registry.put(&url, (201, confirmed, Vec::new()));
+        let entry = json!({"mediaType": MANIFEST, "digest": signature, "size": 1, "artifactType": BUNDLE});
+        registry.put_referrers((200, Vec::new(), index(&[entry])));
+    };
+    let mut signature = BlobDigest::of(b"not known yet");
+    loop {
+        let mut registry = FakeRegistry::new();
+        put(&mut registry, &signature);
+        let registry = Arc::new(registry);
+        let client = client(&registry, "registry.example/acme/hash:1.0", RegistryPolicy::default(), None);
+        let pushed = client.push_signature((&own, 8), BUNDLE_BYTES).await.map_err(|error| error.to_string());
+        let requests = registry.requests.lock();
+        let uploaded = requests.iter().find(|request| request.method == "PUT").map(|one| one.body.clone());
+        drop(requests);
+        // The first upload shows the digest of the signature's manifest.
+        let digest = BlobDigest::of(&uploaded.unwrap());
+        if digest == signature {
+            return (registry, pushed);
+        }
+        signature = digest;
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_confirms_the_subject_gets_no_index() {
+    let (registry, pushed) = upload(true).await;
+    assert_eq!(pushed, Ok(()));
+    let is_put = |request: &&RegistryRequest| request.method == "PUT";
+    let uploads: Vec<RegistryRequest> = registry.requests.lock().iter().filter(is_put).cloned().collect();
+    let [uploaded] = uploads.as_slice() else { panic!("{uploads:?}") };
+    let document: Value = serde_json::from_slice(&uploaded.body).unwrap();
+    assert_eq!(document["subject"]["digest"], json!(manifest_digest()));
+    assert_eq!(document["layers"][0]["digest"], json!(BlobDigest::of(BUNDLE_BYTES)));
+    // Without the confirmation, the index tag is written, which this registry refuses.
+    let (registry, pushed) = upload(false).await;
+    assert!(pushed.unwrap_err().contains("status 404"));
+    let tag = format!("sha256-{}", manifest_digest().hex());
+    let indexed =
+        registry.requests.lock().iter().any(|one| one.method == "PUT" && one.url.path().ends_with(&tag));
+    assert!(indexed);
 }
