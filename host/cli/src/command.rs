@@ -31,6 +31,7 @@ mod log;
 mod mcp;
 mod new_secrets;
 mod openapi;
+mod outdated;
 mod output;
 mod policy;
 mod prompts_and_resources;
@@ -96,6 +97,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Add(asked) => add::run(setup, &asked).await,
         Command::Fetch(asked) => fetch::run(setup, &asked).await,
         Command::Verify(asked) => verify::run(setup, &asked).await,
+        Command::Outdated(asked) => outdated::run(setup, &asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,

@@ -119,6 +119,28 @@ fn a_refused_plugin_leaves_neither_a_component_nor_a_lock() {
 }
 
 #[test]
+fn newer_versions_are_listed_and_change_nothing() {
+    let registry = TestRegistry::start();
+    let folder = registry.folder();
+    for (id, tag) in [("a", "1.0.0"), ("b", "2.0.0"), ("c", "latest")] {
+        registry.push("acme/text", tag, guest_artifacts::PLUGIN_TEXT);
+        let reference = registry.reference(&format!("acme/text:{tag}"));
+        folder.run(&["add", &reference, "--unsigned", "--as", id]).says(0, &[]);
+    }
+    registry.push("acme/text", "1.4.0", guest_artifacts::PLUGIN_TEXT);
+    let lock = folder.read("toolbay.lock");
+    let rows = folder.run(&["outdated", "--json"]).says(1, &[]).json();
+    let row = |at: usize| (&rows[at]["status"], &rows[at]["compatible"], &rows[at]["newest"]);
+    assert_eq!(row(0), (&json!("outdated"), &json!("1.4.0"), &json!("2.0.0")));
+    assert_eq!(row(1), (&json!("current"), &Value::Null, &Value::Null));
+    assert_eq!(row(2), (&json!("unversioned"), &Value::Null, &Value::Null));
+    folder.run(&["outdated"]).says(1, &["1.4.0", "--replace"]);
+    registry.content.lock().unwrap().retain(|path, _| !path.ends_with("1.4.0") && !path.ends_with("2.0.0"));
+    folder.run(&["outdated"]).says(0, &["current"]);
+    assert_eq!(folder.read("toolbay.lock"), lock);
+}
+
+#[test]
 fn an_id_belongs_to_one_plugin() {
     let registry = TestRegistry::start();
     let old = registry.push("acme/text", "1.0", guest_artifacts::PLUGIN_TEXT);

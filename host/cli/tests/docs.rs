@@ -468,6 +468,7 @@ fn every_error_and_every_flag_has_its_row() {
         "add",
         "fetch",
         "verify",
+        "outdated",
         "mcp",
         "setup",
         "kv",

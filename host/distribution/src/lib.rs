@@ -13,6 +13,7 @@ pub mod reference;
 pub mod registry;
 pub mod signature;
 pub mod store;
+pub mod version;
 
 mod media_type;
 mod regular;

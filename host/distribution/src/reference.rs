@@ -94,7 +94,7 @@ fn is_path_component(text: &str) -> bool {
 }
 
 /// `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`
-fn is_tag(text: &str) -> bool {
+pub(crate) fn is_tag(text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.len() <= MAX_TAG && text.starts_with(is_word) && text.chars().all(|c| is_word(c) || ".-".contains(c))
 }

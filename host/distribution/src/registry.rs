@@ -8,6 +8,7 @@
 mod manifest;
 mod push;
 mod referrers;
+mod tags;
 mod token;
 mod transport;
 

@@ -14,7 +14,9 @@ pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
-pub(crate) use registry::{AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, PushArgs, VerifyArgs};
+pub(crate) use registry::{
+    AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, OutdatedArgs, PushArgs, VerifyArgs,
+};
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
@@ -258,6 +260,8 @@ pub(crate) enum Command {
     Fetch(FetchArgs),
     /// Check the plugins of the lock: their components, and their signatures by the rules of the policy.
     Verify(VerifyArgs),
+    /// List newer versions of the plugins of the lock.
+    Outdated(OutdatedArgs),
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]

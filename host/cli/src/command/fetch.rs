@@ -20,7 +20,7 @@ use crate::output::table::{Cell, TextTable};
 use crate::output::{self, FAILURE, NAME, SUCCESS};
 
 /// Most plugins that are fetched at once. Registries limit the requests of a client.
-const MAX_PARALLEL: usize = 8;
+pub(super) const MAX_PARALLEL: usize = 8;
 
 /// What became of one plugin.
 enum FetchStatus {

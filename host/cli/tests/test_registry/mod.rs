@@ -130,6 +130,12 @@ fn respond(
             content.insert(path.to_owned(), sent);
             ("201 Created", Default::default())
         }
+        ("GET", None) if path.contains("/tags/list") => {
+            let manifests = format!("{}/manifests/", path.split_once("/tags/list").unwrap().0);
+            let names = content.keys().filter_map(|path| path.strip_prefix(&manifests));
+            let tags: Vec<&str> = names.filter(|name| !name.contains(':')).collect();
+            ("200 OK", ("application/json".to_owned(), json!({"tags": tags}).to_string().into_bytes()))
+        }
         _ => match content.get(path) {
             Some(found) => ("200 OK", found.clone()),
             None => ("404 Not Found", Default::default()),

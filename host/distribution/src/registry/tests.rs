@@ -491,3 +491,41 @@ async fn an_upload_goes_to_the_registry_only() {
         assert!(registry.requests.lock().iter().all(|request| request.body.is_empty()), "{part}");
     }
 }
+
+#[tokio::test]
+async fn tags_are_listed_by_pages_of_the_registry_itself() {
+    let list = format!("{HOST}/v2/acme/hash/tags/list");
+    let tags = async |registry: FakeRegistry| {
+        let registry = Arc::new(registry);
+        let client = client(&registry, "registry.example/acme/hash:1.0", RegistryPolicy::default(), None);
+        client.tags().await.map_err(|error| error.to_string())
+    };
+    let page = |tags: &Value| json!({"name": "acme/hash", "tags": tags}).to_string().into_bytes();
+    for (body, expected) in [
+        (page(&json!(["1.0", "latest"])), Ok(vec!["1.0".to_owned(), "latest".to_owned()])),
+        (page(&json!(null)), Ok(Vec::new())),
+        (page(&json!(["../x"])), Err("`../x` is not a tag")),
+        (page(&json!([1])), Err("not a document")),
+        (b"<html>".to_vec(), Err("not a document")),
+        (vec![b' '; 300 << 10], Err("more than")),
+        (page(&json!(vec!["a"; 10_001])), Err("more than 10000 tags")),
+    ] {
+        let mut registry = FakeRegistry::new();
+        registry.put(&list, (200, Vec::new(), body));
+        match (tags(registry).await, expected) {
+            (found @ Ok(_), Ok(expected)) => assert_eq!(found, Ok(expected)),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{part}: {error}"),
+            (found, expected) => panic!("{found:?}, and not {expected:?}"),
+        }
+    }
+    // A page that leads to itself ends at the limit; one elsewhere is not read.
+    for (link, part) in [
+        ("</v2/acme/hash/tags/list?last=a>; rel=\"next\"", "more than 10000 tags"),
+        ("<https://evil.example/v2/acme/hash/tags/list>; rel=\"next\"", "not its own"),
+        ("nonsense", "not its own"),
+    ] {
+        let mut registry = FakeRegistry::new();
+        registry.put(&list, (200, headers(&[("link", link)]), page(&json!(vec!["a"; 999]))));
+        assert!(tags(registry).await.unwrap_err().contains(part), "{part}");
+    }
+}

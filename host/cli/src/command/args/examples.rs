@@ -31,6 +31,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("add", "toolbay add registry.example/acme/hash:1.4.2"),
     ("fetch", "toolbay fetch --dry-run"),
     ("verify", "toolbay verify --offline"),
+    ("outdated", "toolbay outdated"),
     ("push", "toolbay push registry.example/acme/hash:1.4.2 hash.wasm --sign acme.key"),
     ("key", "toolbay key new acme.key"),
     ("key new", "toolbay key new acme.key"),

@@ -73,6 +73,14 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
+/// The arguments of `toolbay outdated`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutdatedArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The arguments of `toolbay key`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {

@@ -1,0 +1,128 @@
+//! `toolbay outdated`: newer versions of the plugins in the lock, by the tags of their registries. It changes nothing.
+
+use anyhow::Result;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use serde_json::json;
+use toolbay::{PluginId, Policy};
+use toolbay_distribution::lock::LockedPlugin;
+use toolbay_distribution::registry::RegistryAccess;
+use toolbay_distribution::version::{NewerVersions, TaggedVersion};
+
+use crate::CommandStatus;
+use crate::command::args::{OutdatedArgs, SetupArgs};
+use crate::command::fetch::MAX_PARALLEL;
+use crate::command::locked::{self, LockPaths};
+use crate::command::setup;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+
+/// What the tags of a repository say about a plugin.
+enum VersionStatus {
+    /// Its tag is no version.
+    Unversioned,
+    Known(NewerVersions),
+    Failed(String),
+}
+
+impl VersionStatus {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Unversioned => "unversioned",
+            Self::Known(NewerVersions { newest: None, .. }) => "current",
+            Self::Known(_) => "outdated",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn newer(&self) -> Option<&NewerVersions> {
+        match self {
+            Self::Known(newer) => Some(newer),
+            Self::Unversioned | Self::Failed(_) => None,
+        }
+    }
+
+    fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Unversioned | Self::Known(_) => None,
+        }
+    }
+}
+
+type Row = (PluginId, LockedPlugin, VersionStatus);
+
+pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<CommandStatus> {
+    let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
+    let policy = &policy;
+    let compare = |(id, plugin): (PluginId, LockedPlugin)| async move {
+        let status = compare(policy, &plugin).await?;
+        Ok::<_, anyhow::Error>((id, plugin, status))
+    };
+    let rows: Vec<Row> =
+        stream::iter(paths.read()?).map(compare).buffered(MAX_PARALLEL).try_collect().await?;
+    if asked.json {
+        let tag = |version: Option<&TaggedVersion>| version.map(|version| version.tag.clone());
+        let rows = rows.iter().map(|(id, plugin, status)| {
+            let newer = status.newer();
+            json!({
+                "plugin": id.as_str(),
+                "locked": plugin,
+                "status": status.word(),
+                "compatible": tag(newer.and_then(|newer| newer.compatible.as_ref())),
+                "newest": tag(newer.and_then(|newer| newer.newest.as_ref())),
+                "error": status.error(),
+            })
+        });
+        output::print_json(&rows.collect::<Vec<_>>())?;
+    } else {
+        print(&rows, &paths)?;
+    }
+    let is_good = |status: &VersionStatus| matches!(status.word(), "current" | "unversioned");
+    let all_good = rows.iter().all(|(.., status)| is_good(status));
+    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+}
+
+fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
+    let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
+    for (id, plugin, status) in rows {
+        let style = match status {
+            VersionStatus::Unversioned => DIM,
+            VersionStatus::Known(NewerVersions { newest: None, .. }) => SUCCESS,
+            VersionStatus::Known(_) | VersionStatus::Failed(_) => FAILURE,
+        };
+        let tag = |version: Option<&TaggedVersion>| {
+            version.map_or_else(|| "-".to_owned(), |version| version.tag.clone())
+        };
+        let newer = status.newer();
+        table.push([
+            Cell::styled(NAME, id.as_str()),
+            Cell::styled(style, status.word()),
+            plugin.tag.clone().unwrap_or_else(|| "-".to_owned()).into(),
+            tag(newer.and_then(|newer| newer.compatible.as_ref())).into(),
+            tag(newer.and_then(|newer| newer.newest.as_ref())).into(),
+        ]);
+    }
+    table.print()?;
+    for (id, _, status) in rows {
+        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
+    }
+    if rows.is_empty() {
+        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
+    }
+    if rows.iter().any(|(.., status)| status.word() == "outdated") {
+        output::print_next_step("compare and replace one with `toolbay add REF --as PLUGIN --replace`")?;
+    }
+    Ok(())
+}
+
+async fn compare(policy: &Policy, plugin: &LockedPlugin) -> Result<VersionStatus> {
+    let Some(version) = plugin.tag.as_deref().and_then(TaggedVersion::parse) else {
+        return Ok(VersionStatus::Unversioned);
+    };
+    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+    let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
+    Ok(match client.tags().await {
+        Ok(tags) => VersionStatus::Known(NewerVersions::find(&version, &tags)),
+        Err(error) => VersionStatus::Failed(error.to_string()),
+    })
+}
