@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use xtask::wasm;
 
-use crate::foreign::shell;
+use crate::foreign::{debian_package, shell};
 use crate::test;
 
 /// The file with the expected counts.
@@ -95,18 +95,7 @@ impl Instrument {
         let folder = wasm::target_dir(workspace).join(INSTRUMENT);
         let program = folder.join("usr/bin").join(INSTRUMENT);
         if !program.exists() {
-            std::fs::create_dir_all(&folder)?;
-            let download =
-                || shell(Command::new("apt-get").args(["download", INSTRUMENT]).current_dir(&folder));
-            // The package lists may be old or missing.
-            let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
-            download()
-                .or_else(|_| updated())
-                .context("counting instructions needs valgrind, which is neither installed nor available")?;
-            let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
-            let files = std::fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
-            let package = files.into_iter().find(is_package).context("no package was downloaded")?;
-            shell(Command::new("dpkg").arg("-x").arg(package).arg(&folder))?;
+            debian_package(&folder, INSTRUMENT).context("counting instructions needs valgrind")?;
         }
         Ok(Self { program, parts: Some(folder.join("usr/libexec/valgrind")) })
     }

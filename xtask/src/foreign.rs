@@ -1,5 +1,5 @@
 //! Python and Node environments in the target folder, with packages at the versions of their lists. A changed list rebuilds
-//! the environment.
+//! the environment. Packages of Debian are unpacked there, too.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,21 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     shell(&mut pip)?;
     std::fs::write(&stamp, wanted)?;
     Ok(own)
+}
+
+/// Unpacks a package of the Debian distribution into a folder, without installing it.
+pub(crate) fn debian_package(folder: &Path, name: &str) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let download = || shell(Command::new("apt-get").args(["download", name]).current_dir(folder));
+    // The package lists may be old or missing.
+    let updated = || shell(Command::new("apt-get").arg("update")).and_then(|()| download());
+    download()
+        .or_else(|_| updated())
+        .with_context(|| format!("the package `{name}` is neither installed nor available"))?;
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|end| end == "deb");
+    let files = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let package = files.into_iter().find(is_package).context("no package was downloaded")?;
+    shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))
 }
 
 /// Node with packages.

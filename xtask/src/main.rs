@@ -16,6 +16,7 @@ mod languages;
 mod parity;
 mod peers;
 mod plugins;
+mod registries;
 mod search;
 mod sentences;
 mod test;
@@ -47,6 +48,7 @@ TASK is one of
                          feeds parsers of untrusted bytes with nearly valid input, 60 s a target
     search               searches the tools of public OpenAPI documents, and compares the hits with `pairs.json`
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
+    registries           publishes and installs plugins with a real registry and the clients of others
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -104,6 +106,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
+        ["registries"] => registries::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),
         ["conformance", "client"] => conformance::run_client(&workspace),

@@ -8,7 +8,9 @@ use anyhow::{Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
-use crate::{book, clients, conformance, counts, deny, languages, plugins, search, tidy, tutorials};
+use crate::{
+    book, clients, conformance, counts, deny, languages, plugins, registries, search, tidy, tutorials,
+};
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
@@ -28,6 +30,7 @@ const STEPS: &[Step] = &[
     ("tutorials", |workspace| tutorials::run(workspace, &[])),
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
+    ("registries", registries::run),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),

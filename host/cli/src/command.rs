@@ -23,6 +23,7 @@ mod explain;
 mod fetch;
 mod grant;
 mod inspect;
+mod install;
 mod key;
 mod kv;
 mod large_sources;
@@ -44,6 +45,7 @@ mod serve;
 mod status;
 mod switch;
 mod trust;
+mod update;
 mod verify;
 mod version_diff;
 
@@ -98,6 +100,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Fetch(asked) => fetch::run(setup, &asked).await,
         Command::Verify(asked) => verify::run(setup, &asked).await,
         Command::Outdated(asked) => outdated::run(setup, &asked).await,
+        Command::Update(asked) => update::run(setup, &asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,

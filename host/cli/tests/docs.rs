@@ -469,6 +469,7 @@ fn every_error_and_every_flag_has_its_row() {
         "fetch",
         "verify",
         "outdated",
+        "update",
         "mcp",
         "setup",
         "kv",

@@ -231,6 +231,46 @@ fn a_signature_is_not_given_up_and_a_new_signer_is_accepted_explicitly() {
 }
 
 #[test]
+fn an_update_is_applied_or_held_until_the_operator_accepts_it() {
+    let parties = Parties::new();
+    let operator = &parties.operator;
+    parties.trust(&signed_by(&["acme", "other"]));
+    parties.publish("1.0.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
+    parties.add("1.0.0", &[]).says(0, &[]);
+    operator.run(&["update"]).says(0, &["current"]);
+    operator.run(&["update", "absent"]).says(1, &["no plugin `absent`"]);
+    let lock = operator.read("toolbay.lock");
+    parties.publish("1.1.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
+    operator.run(&["update", "--dry-run"]).says(0, &["available", "1.1.0"]);
+    assert_eq!(operator.read("toolbay.lock"), lock);
+    operator.run(&["update", "text"]).says(0, &["updated", "1.1.0"]);
+    operator.run(&["verify"]).says(0, &["verified"]);
+
+    // Other tools, then another signer, then no signature. A new major version is no update.
+    parties.publish("2.0.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
+    let lock = operator.read("toolbay.lock");
+    for (tag, keys, status, part) in [
+        ("1.2.0", &["acme"][..], "held", "asks for more than the locked version"),
+        ("1.3.0", &["other"], "held", "is signed by"),
+        ("1.4.0", &[], "failed", "is not signed"),
+    ] {
+        parties.publish(tag, guest_artifacts::PLUGIN_HASH, keys);
+        let rows = operator.run(&["update", "--json"]).says(1, &[part]).json();
+        assert_eq!((&rows[0]["status"], &rows[0]["plugin"]), (&json!(status), &json!("text")), "{rows}");
+        operator.run(&["update"]).says(1, &[status, part]);
+        assert_eq!(operator.read("toolbay.lock"), lock, "{tag}");
+        operator.run(&["call", "text__word_count", r#"{"text": "a b c"}"#]).says(0, &["3"]);
+        if status == "held" {
+            operator.run(&["update"]).says(1, &["toolbay update text --accept-changes", tag]);
+        }
+    }
+    let gone = format!("/v2/{REPOSITORY}/manifests/1.4.0");
+    parties.registry.content.lock().unwrap().remove(&gone).unwrap();
+    operator.run(&["update", "--accept-changes"]).says(0, &["updated", "1.3.0"]);
+    operator.run(&["verify"]).says(0, &["verified"]);
+}
+
+#[test]
 fn keys_are_made_once_for_their_owner_only() {
     let parties = Parties::new();
     let author = &parties.author;

@@ -15,7 +15,7 @@ pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupComma
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
 pub(crate) use registry::{
-    AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, OutdatedArgs, PushArgs, VerifyArgs,
+    AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, OutdatedArgs, PushArgs, UpdateArgs, VerifyArgs,
 };
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
@@ -262,6 +262,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// List newer versions of the plugins of the lock.
     Outdated(OutdatedArgs),
+    /// Replace plugins of the lock by their newest compatible versions, after showing what changes.
+    Update(UpdateArgs),
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]

@@ -53,6 +53,16 @@ impl CommandError {
         self
     }
 
+    /// Its stable word for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// What happened.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the error.
     pub(crate) fn print(&self) {
         if is_json() {

@@ -32,6 +32,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("fetch", "toolbay fetch --dry-run"),
     ("verify", "toolbay verify --offline"),
     ("outdated", "toolbay outdated"),
+    ("update", "toolbay update hash --dry-run"),
     ("push", "toolbay push registry.example/acme/hash:1.4.2 hash.wasm --sign acme.key"),
     ("key", "toolbay key new acme.key"),
     ("key new", "toolbay key new acme.key"),

@@ -81,6 +81,23 @@ pub(crate) struct OutdatedArgs {
     pub(crate) json: bool,
 }
 
+/// The arguments of `toolbay update`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UpdateArgs {
+    /// The plugins. Default: all of the lock.
+    #[arg(value_name = "PLUGIN", value_parser = PluginId::new)]
+    pub(crate) plugins: Vec<PluginId>,
+    /// Apply also what asks for more, describes its tools otherwise, or has another signer.
+    #[arg(long)]
+    pub(crate) accept_changes: bool,
+    /// Download and compare, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The arguments of `toolbay key`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {

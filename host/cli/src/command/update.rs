@@ -1,0 +1,172 @@
+//! `toolbay update`: the newest compatible versions into the lock. What a version changes is shown first; one that asks for
+//! more, describes its tools otherwise or has another signer is held, and the locked version keeps running.
+
+use anyhow::Result;
+use serde_json::json;
+use toolbay::{PluginId, Policy};
+use toolbay_distribution::lock::{LockedPlugin, Signer};
+use toolbay_distribution::reference::Reference;
+use toolbay_distribution::registry::RegistryAccess;
+use toolbay_distribution::version::{NewerVersions, TaggedVersion};
+
+use crate::CommandStatus;
+use crate::command::args::{AddPluginArgs, SetupArgs, UpdateArgs};
+use crate::command::install::{self, CHANGED};
+use crate::command::locked::{self, LockPaths};
+use crate::command::setup;
+use crate::command::trust::TrustDecision;
+use crate::output::error::CommandError;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+
+/// What became of a plugin.
+enum UpdateStatus {
+    /// There is no newer version that is compatible, or its tag is no version.
+    Current,
+    /// There is one, with this tag; nothing was changed.
+    Available(String),
+    Updated(String),
+    /// The operator has to accept its changes.
+    Held {
+        tag: String,
+        why: String,
+    },
+    Failed(String),
+}
+
+impl UpdateStatus {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Current => "current",
+            Self::Available(_) => "available",
+            Self::Updated(_) => "updated",
+            Self::Held { .. } => "held",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn tag(&self) -> Option<&str> {
+        match self {
+            Self::Available(tag) | Self::Updated(tag) | Self::Held { tag, .. } => Some(tag),
+            Self::Current | Self::Failed(_) => None,
+        }
+    }
+
+    fn error(&self) -> Option<&str> {
+        match self {
+            Self::Failed(error) | Self::Held { why: error, .. } => Some(error),
+            Self::Current | Self::Available(_) | Self::Updated(_) => None,
+        }
+    }
+}
+
+type Row = (PluginId, LockedPlugin, UpdateStatus);
+
+pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandStatus> {
+    let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
+    let mut plugins = paths.read()?;
+    if let Some(unknown) = asked.plugins.iter().find(|id| !plugins.contains_key(*id)) {
+        let why = format!("`{}` has no plugin `{unknown}`", paths.lock.display());
+        return Err(CommandError::new("unknown_plugin", why)
+            .with_help("`toolbay outdated` lists all")
+            .into());
+    }
+    plugins.retain(|id, _| asked.plugins.is_empty() || asked.plugins.contains(id));
+    let mut rows: Vec<Row> = Vec::new();
+    // One after the other: each shows its changes.
+    for (id, plugin) in plugins {
+        let status = update(args, asked, &policy, (&id, &plugin)).await?;
+        rows.push((id, plugin, status));
+    }
+    if asked.json {
+        let rows = rows.iter().map(|(id, plugin, status)| {
+            let (word, tag) = (status.word(), status.tag());
+            json!({"plugin": id.as_str(), "before": plugin, "status": word, "tag": tag, "error": status.error()})
+        });
+        output::print_json(&rows.collect::<Vec<_>>())?;
+    } else {
+        print(&rows, &paths)?;
+    }
+    let is_good = |status: &UpdateStatus| matches!(status, UpdateStatus::Current | UpdateStatus::Updated(_));
+    let is_preview = |status: &UpdateStatus| asked.dry_run && matches!(status, UpdateStatus::Available(_));
+    let all_good = rows.iter().all(|(.., status)| is_good(status) || is_preview(status));
+    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+}
+
+fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
+    let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
+    for (id, plugin, status) in rows {
+        let style = match status {
+            UpdateStatus::Current => DIM,
+            UpdateStatus::Available(_) | UpdateStatus::Updated(_) => SUCCESS,
+            UpdateStatus::Held { .. } | UpdateStatus::Failed(_) => FAILURE,
+        };
+        table.push([
+            Cell::styled(NAME, id.as_str()),
+            Cell::styled(style, status.word()),
+            plugin.tag.as_deref().unwrap_or("-").into(),
+            status.tag().unwrap_or("-").into(),
+        ]);
+    }
+    table.print()?;
+    for (id, _, status) in rows {
+        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
+    }
+    if rows.is_empty() {
+        output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
+    }
+    for (id, _, status) in rows {
+        if matches!(status, UpdateStatus::Held { .. }) {
+            output::print_next_step(&format!(
+                "accept the changes with `toolbay update {id} --accept-changes`"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+async fn update(
+    args: &SetupArgs,
+    asked: &UpdateArgs,
+    policy: &Policy,
+    (id, plugin): (&PluginId, &LockedPlugin),
+) -> Result<UpdateStatus> {
+    let newer = match find_newer(policy, plugin).await? {
+        Ok(Some(newer)) => newer.tag,
+        Ok(None) => return Ok(UpdateStatus::Current),
+        Err(error) => return Ok(UpdateStatus::Failed(error)),
+    };
+    let pinned = plugin.reference().map_err(anyhow::Error::msg)?;
+    let reference = Reference { tag: Some(newer.clone()), digest: None, ..pinned };
+    let is_uncovered = matches!(TrustDecision::find(policy, &reference)?, TrustDecision::NoRule);
+    let request = AddPluginArgs {
+        reference: reference.to_string(),
+        id: Some(id.clone()),
+        // The operator agreed to that when the plugin was added.
+        unsigned: is_uncovered && plugin.signer == Signer::None,
+        replace: true,
+        accept_changes: asked.accept_changes,
+        dry_run: asked.dry_run,
+        json: asked.json,
+    };
+    match install::install(args, &request).await {
+        Ok(_) if asked.dry_run => Ok(UpdateStatus::Available(newer)),
+        Ok(_) => Ok(UpdateStatus::Updated(newer)),
+        Err(error) => match error.downcast_ref::<CommandError>() {
+            Some(changed) if changed.code() == CHANGED => {
+                Ok(UpdateStatus::Held { tag: newer, why: changed.message().to_owned() })
+            }
+            Some(refused) => Ok(UpdateStatus::Failed(refused.message().to_owned())),
+            None => Err(error),
+        },
+    }
+}
+
+/// The newest compatible version; the error of a registry that does not say.
+async fn find_newer(policy: &Policy, plugin: &LockedPlugin) -> Result<Result<Option<TaggedVersion>, String>> {
+    let Some(version) = plugin.tag.as_deref().and_then(TaggedVersion::parse) else { return Ok(Ok(None)) };
+    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+    let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
+    let tags = client.tags().await.map_err(|error| error.to_string());
+    Ok(tags.map(|tags| NewerVersions::find(&version, &tags).compatible))
+}

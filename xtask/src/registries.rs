@@ -1,0 +1,191 @@
+//! `registries`: publishes and installs plugins with Debian's `docker-registry`, over TLS and with a password, beside the
+//! clients `wash` and `oras`. An independent library verifies the signature.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use xtask::wasm;
+
+use crate::foreign::{debian_package, python_with, shell};
+use crate::{plugins, test};
+
+/// The Debian package with the registry.
+const REGISTRY: &str = "docker-registry";
+const USER: &str = "author";
+const PASSWORD: &str = "a password";
+/// The password for the registry, as bcrypt hashes it.
+const PASSWORD_HASH: &str = "$2b$05$mQDSsJleb1uMG1XEAbQhZ.XBdjrx4wO3N9GKIE0Vf.HtnwVAT0bdK";
+/// `USER:PASSWORD` in base64, as `docker login` saves it.
+const LOGIN: &str = "YXV0aG9yOmEgcGFzc3dvcmQ=";
+/// Time for the registry to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs all exchanges.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let scripts = workspace.join("tests/registries");
+    let target = wasm::target_dir(workspace);
+    let python = python_with(&target.join("venv-registries"), &scripts)?;
+    let program = target.join(REGISTRY).join("usr/bin").join(REGISTRY);
+    if !program.exists() {
+        debian_package(&target.join(REGISTRY), REGISTRY)?;
+    }
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    let folder = target.join("registries");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let registry = TestRegistry::start(&program, &python, &folder)?;
+    let exchange = Exchange { host: test::host(workspace), python, scripts, registry };
+    let component = |id: &str| plugins::folder(workspace).join(id).with_extension("wasm");
+    exchange.publish(&component("hash"))?;
+    exchange.install(&component("text"))
+}
+
+/// A running registry.
+struct TestRegistry {
+    child: Child,
+    address: String,
+    folder: PathBuf,
+}
+
+impl Drop for TestRegistry {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl TestRegistry {
+    fn start(program: &Path, python: &Path, folder: &Path) -> Result<Self> {
+        let mut certificates = Command::new(python);
+        certificates.args(["-m", "trustme", "--quiet", "--identities", "localhost", "--dir"]);
+        shell(certificates.arg(folder))?;
+        std::fs::write(folder.join("htpasswd"), format!("{USER}:{PASSWORD_HASH}\n"))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let at = folder.display();
+        let settings = format!(
+            "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
+             storage: {{filesystem: {{rootdirectory: \"{at}/data\"}}}}\n\
+             http: {{addr: \"127.0.0.1:{port}\", tls: {{certificate: \"{at}/server.pem\", key: \"{at}/server.key\"}}}}\n\
+             auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}\n"
+        );
+        std::fs::write(folder.join("registry.yml"), settings)?;
+        let mut serve = Command::new(program);
+        serve.arg("serve").arg(folder.join("registry.yml")).stdin(Stdio::null());
+        let log = std::fs::File::create(folder.join("registry.log"))?;
+        let child = serve.stdout(log.try_clone()?).stderr(log).spawn()?;
+        let registry = Self { child, address: format!("localhost:{port}"), folder: folder.to_path_buf() };
+        let start = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if start.elapsed() > START_TIMEOUT {
+                bail!("the registry does not listen: see `{}`", folder.join("registry.log").display());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(registry)
+    }
+}
+
+/// An author and an operator, each with a folder.
+struct Exchange {
+    host: PathBuf,
+    python: PathBuf,
+    scripts: PathBuf,
+    registry: TestRegistry,
+}
+
+impl Exchange {
+    /// What this project publishes, others can pull.
+    fn publish(&self, component: &Path) -> Result<()> {
+        let folder = &self.registry.folder;
+        let login = format!("{{\"auths\": {{\"{}\": {{\"auth\": \"{LOGIN}\"}}}}}}", self.registry.address);
+        std::fs::create_dir_all(folder.join("home/.docker"))?;
+        std::fs::write(folder.join("home/.docker/config.json"), login)?;
+        let policy = format!(
+            "version = 1\n[registry.\"{0}\"]\nca = \"client.pem\"\n\
+             [[trust]]\nscope = \"{0}/acme/\"\nkeys = [\"acme.pub\"]\n",
+            self.registry.address
+        );
+        std::fs::write(folder.join("toolbay.toml"), policy)?;
+        self.toolbay(&["key", "new", "acme.key"])?;
+        let reference = format!("{}/acme/hash:1.0.0", self.registry.address);
+        let file = component.to_str().context("the path is not UTF-8")?;
+        self.toolbay(&["push", &reference, file, "--sign", "acme.key"])?;
+        let wanted = std::fs::read(component)?;
+        let pulled = folder.join("wash.wasm");
+        self.wash(&["pull", &reference], &pulled)?;
+        check_equal("wash", &pulled, &wanted)?;
+        let mut oras = Command::new(&self.python);
+        oras.arg(self.scripts.join("pull.py")).args([&self.registry.address, "acme/hash:1.0.0"]);
+        oras.arg(folder.join("oras")).env("REQUESTS_CA_BUNDLE", folder.join("client.pem"));
+        shell(&mut oras)?;
+        check_equal("oras", &folder.join("oras/hash.wasm"), &wanted)
+    }
+
+    /// What others publish, and what this project signed, can be installed.
+    fn install(&self, component: &Path) -> Result<()> {
+        let address = &self.registry.address;
+        let others = format!("{address}/other/text:2.0.0");
+        self.wash(&["push", &others], component)?;
+        self.toolbay(&["add", &others, "--unsigned"])?;
+        let counted = self.toolbay(&["call", "text__word_count", r#"{"text": "a b a"}"#])?;
+        if !counted.contains('3') {
+            bail!("the component that `wash` pushed answers {counted}");
+        }
+        self.toolbay(&["add", &format!("{address}/acme/hash:1.0.0")])?;
+        self.toolbay(&["verify"])?;
+        self.toolbay(&["outdated"])?;
+        let verified = self.toolbay(&["verify", "--offline", "--json"])?;
+        let rows: Value = serde_json::from_str(&verified)?;
+        let text =
+            |pointer: &str| rows.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (bundle, manifest) = (text("/0/locked/bundle"), text("/0/locked/manifest"));
+        let blobs = self.registry.folder.join("home/.local/share/toolbay/store/blobs/sha256");
+        let mut verify = Command::new(&self.python);
+        verify.arg(self.scripts.join("verify.py")).arg(self.registry.folder.join("acme.pub"));
+        shell(verify.arg(blobs.join(bundle.trim_start_matches("sha256:"))).arg(manifest))
+    }
+
+    /// Runs the program as the author and the operator, and returns what it prints.
+    fn toolbay(&self, args: &[&str]) -> Result<String> {
+        let folder = &self.registry.folder;
+        let mut command = Command::new(&self.host);
+        for variable in
+            ["XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE"]
+        {
+            command.env_remove(variable);
+        }
+        command
+            .env("HOME", folder.join("home"))
+            .env("TOOLBAY_STATE", folder.join("state"))
+            .current_dir(folder);
+        command.arg("--config").arg(folder.join("toolbay.toml")).args(args).stderr(Stdio::inherit());
+        let output = command.output().with_context(|| format!("`{}`", self.host.display()))?;
+        let said = String::from_utf8(output.stdout)?;
+        match output.status.success() {
+            true => Ok(said),
+            false => bail!("`toolbay {}` failed:\n{said}", args.join(" ")),
+        }
+    }
+
+    fn wash(&self, args: &[&str], file: &Path) -> Result<()> {
+        let folder = &self.registry.folder;
+        let program = self.python.with_file_name("wash");
+        let mut command = Command::new(program);
+        command.env("SSL_CERT_FILE", folder.join("client.pem")).env("HOME", folder.join("home"));
+        command.current_dir(folder).arg("oci").args(args).arg(file);
+        shell(command.args(["--user", USER, "--password", PASSWORD]))
+    }
+}
+
+fn check_equal(client: &str, file: &Path, wanted: &[u8]) -> Result<()> {
+    match std::fs::read(file)? == wanted {
+        true => Ok(()),
+        false => bail!("`{client}` pulled another component than the one that was pushed"),
+    }
+}
