@@ -49,7 +49,7 @@ impl VersionStatus {
     }
 }
 
-type Row = (PluginId, LockedPlugin, VersionStatus);
+type OutdatedRow = (PluginId, LockedPlugin, VersionStatus);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<Comman
         let status = compare(policy, &plugin).await?;
         Ok::<_, anyhow::Error>((id, plugin, status))
     };
-    let rows: Vec<Row> =
+    let rows: Vec<OutdatedRow> =
         stream::iter(paths.read()?).map(compare).buffered(MAX_PARALLEL).try_collect().await?;
     if asked.json {
         let tag = |version: Option<&TaggedVersion>| version.map(|version| version.tag.clone());
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<Comman
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
+fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "COMPATIBLE", "NEWEST"]);
     for (id, plugin, status) in rows {
         let style = match status {

@@ -60,7 +60,7 @@ impl UpdateStatus {
     }
 }
 
-type Row = (PluginId, LockedPlugin, UpdateStatus);
+type UpdateRow = (PluginId, LockedPlugin, UpdateStatus);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandS
             .into());
     }
     plugins.retain(|id, _| asked.plugins.is_empty() || asked.plugins.contains(id));
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<UpdateRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
         let status = update(args, asked, &policy, (&id, &plugin)).await?;
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandS
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
+fn print(rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "LOCKED", "NEW"]);
     for (id, plugin, status) in rows {
         let style = match status {

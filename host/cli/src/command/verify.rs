@@ -22,7 +22,7 @@ use crate::output::{self, FAILURE, NAME, SUCCESS};
 
 /// What is wrong with a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Problem {
+enum VerifyProblem {
     /// The store does not have it.
     Missing(String),
     /// It differs from the lock.
@@ -35,7 +35,7 @@ enum Problem {
     Unknown(String),
 }
 
-impl Problem {
+impl VerifyProblem {
     fn word(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
@@ -57,7 +57,7 @@ impl Problem {
     }
 }
 
-type Row = (PluginId, LockedPlugin, Option<Problem>);
+type VerifiedRow = (PluginId, LockedPlugin, Option<VerifyProblem>);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &VerifyArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
@@ -70,10 +70,11 @@ pub(crate) async fn run(args: &SetupArgs, asked: &VerifyArgs) -> Result<CommandS
         Ok::<_, anyhow::Error>((id, plugin, problem))
     };
     let parallel = std::thread::available_parallelism().map_or(1, usize::from);
-    let rows: Vec<Row> = stream::iter(paths.read()?).map(check).buffered(parallel).try_collect().await?;
+    let rows: Vec<VerifiedRow> =
+        stream::iter(paths.read()?).map(check).buffered(parallel).try_collect().await?;
     if asked.json {
         let rows = rows.iter().map(|(id, plugin, problem)| {
-            let (status, error) = (status(problem.as_ref()), problem.as_ref().map(Problem::message));
+            let (status, error) = (status(problem.as_ref()), problem.as_ref().map(VerifyProblem::message));
             json!({"plugin": id.as_str(), "locked": plugin, "status": status, "error": error})
         });
         output::print_json(&rows.collect::<Vec<_>>())?;
@@ -84,11 +85,11 @@ pub(crate) async fn run(args: &SetupArgs, asked: &VerifyArgs) -> Result<CommandS
     Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
 }
 
-fn status(problem: Option<&Problem>) -> &'static str {
-    problem.map_or("verified", Problem::word)
+fn status(problem: Option<&VerifyProblem>) -> &'static str {
+    problem.map_or("verified", VerifyProblem::word)
 }
 
-fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
+fn print(rows: &[VerifiedRow], paths: &LockPaths) -> Result<()> {
     let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
     for (id, plugin, problem) in rows {
         let style = if problem.is_some() { FAILURE } else { SUCCESS };
@@ -110,7 +111,7 @@ fn print(rows: &[Row], paths: &LockPaths) -> Result<()> {
 }
 
 /// Checks what is on this machine.
-async fn check(policy: &Policy, store: &BlobStore, plugin: &LockedPlugin) -> Result<Option<Problem>> {
+async fn check(policy: &Policy, store: &BlobStore, plugin: &LockedPlugin) -> Result<Option<VerifyProblem>> {
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(policy, &reference)?;
     let (store, plugin) = (store.clone(), plugin.clone());
@@ -120,11 +121,11 @@ async fn check(policy: &Policy, store: &BlobStore, plugin: &LockedPlugin) -> Res
     checked.await.map_err(host_failure)
 }
 
-fn check_content(store: &BlobStore, plugin: &LockedPlugin) -> Result<(), Problem> {
+fn check_content(store: &BlobStore, plugin: &LockedPlugin) -> Result<(), VerifyProblem> {
     let missing =
-        |what: &str| Problem::Missing(format!("the store has no {what}: `toolbay fetch` downloads it"));
+        |what: &str| VerifyProblem::Missing(format!("the store has no {what}: `toolbay fetch` downloads it"));
     let damaged = |what: &str| {
-        Problem::Damaged(format!("the {what} in the store is damaged: `toolbay fetch` replaces it"))
+        VerifyProblem::Damaged(format!("the {what} in the store is damaged: `toolbay fetch` replaces it"))
     };
     if !store.path(&plugin.layer).exists() {
         return Err(missing("component"));
@@ -140,9 +141,9 @@ fn check_content(store: &BlobStore, plugin: &LockedPlugin) -> Result<(), Problem
         Ok(manifest) if (&manifest.layer, manifest.size) == (&plugin.layer, plugin.size) => Ok(()),
         Ok(_) => {
             let why = "the lock names another component than its manifest: add the plugin again";
-            Err(Problem::Damaged(why.to_owned()))
+            Err(VerifyProblem::Damaged(why.to_owned()))
         }
-        Err(error) => Err(Problem::Damaged(error.to_string())),
+        Err(error) => Err(VerifyProblem::Damaged(error.to_string())),
     }
 }
 
@@ -150,8 +151,8 @@ fn check_signature(
     store: &BlobStore,
     plugin: &LockedPlugin,
     decision: &TrustDecision,
-) -> Result<(), Problem> {
-    let untrusted = |why: String| Err(Problem::Untrusted(why));
+) -> Result<(), VerifyProblem> {
+    let untrusted = |why: String| Err(VerifyProblem::Untrusted(why));
     let (scope, keys) = match (decision, &plugin.signer) {
         (TrustDecision::Signed { scope, keys }, _) => (scope, keys),
         (TrustDecision::Digest, _) | (TrustDecision::NoRule, Signer::None) => return Ok(()),
@@ -167,11 +168,11 @@ fn check_signature(
     };
     if !store.path(bundle).exists() {
         let why = "the store has no signature of it: `toolbay fetch` downloads it";
-        return Err(Problem::Missing(why.to_owned()));
+        return Err(VerifyProblem::Missing(why.to_owned()));
     }
     let Some(bytes) = store.read(bundle, MAX_BUNDLE) else {
         let why = "its signature in the store is damaged: `toolbay fetch` replaces it";
-        return Err(Problem::Damaged(why.to_owned()));
+        return Err(VerifyProblem::Damaged(why.to_owned()));
     };
     match signature::verify(&bytes, &plugin.manifest, keys) {
         Ok(key) if Signer::Key(key.clone()) == plugin.signer => Ok(()),
@@ -185,7 +186,7 @@ fn check_signature(
 }
 
 /// Asks the registry whether the tag still leads to the locked manifest.
-async fn check_tag(policy: &Policy, plugin: &LockedPlugin) -> Result<Option<Problem>> {
+async fn check_tag(policy: &Policy, plugin: &LockedPlugin) -> Result<Option<VerifyProblem>> {
     let Some(tag) = &plugin.tag else { return Ok(None) };
     let pinned = plugin.reference().map_err(anyhow::Error::msg)?;
     let reference = Reference { tag: Some(tag.clone()), digest: None, ..pinned };
@@ -195,9 +196,9 @@ async fn check_tag(policy: &Policy, plugin: &LockedPlugin) -> Result<Option<Prob
         Ok(found) => {
             let why =
                 format!("`{reference}` leads to {} now; the lock keeps {}", found.digest, plugin.manifest);
-            Ok(Some(Problem::Moved(why)))
+            Ok(Some(VerifyProblem::Moved(why)))
         }
-        Err(RegistryError::NotFound(why)) => Ok(Some(Problem::Moved(why))),
-        Err(error) => Ok(Some(Problem::Unknown(error.to_string()))),
+        Err(RegistryError::NotFound(why)) => Ok(Some(VerifyProblem::Moved(why))),
+        Err(error) => Ok(Some(VerifyProblem::Unknown(error.to_string()))),
     }
 }
