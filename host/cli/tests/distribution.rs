@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 mod fixture;
 mod test_registry;
 
-use fixture::{HostFolder, ServerProcess, wait_until};
+use fixture::{CommandRun, HostFolder, ServerProcess, wait_until};
 use test_registry::{TestRegistry, digest};
 
 const ARGS: &str = r#"{"text": "a b c"}"#;
@@ -184,9 +184,17 @@ fn a_pushed_component_is_added_elsewhere_and_its_tag_is_not_moved() {
 fn a_lock_with_conflict_markers_is_refused_with_its_line() {
     let folder = HostFolder::new("");
     fs::write(folder.path("toolbay.lock"), "version = 1\n<<<<<<< ours\n").unwrap();
-    for command in [&["list"][..], &["fetch"], &["serve"]] {
-        folder.run(command).says(2, &["toolbay.lock`, line 2", "merge conflict"]);
+    let parts = ["toolbay.lock`, line 2", "merge conflict"];
+    for command in [&["list"][..], &["fetch"], &["verify"], &["outdated"], &["update"]] {
+        folder.run(command).says(2, &parts);
     }
+    // A server ends as soon as its stdin does, so that stays open.
+    let mut serve = folder.command(&["serve"]);
+    let serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut server = serve.spawn().unwrap();
+    let stdin = server.stdin.take();
+    CommandRun(server.wait_with_output().unwrap()).says(2, &parts);
+    drop(stdin);
 }
 
 #[test]

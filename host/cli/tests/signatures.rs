@@ -249,12 +249,18 @@ fn an_update_is_applied_or_held_until_the_operator_accepts_it() {
     // Other tools, then another signer, then no signature. A new major version is no update.
     parties.publish("2.0.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
     let lock = operator.read("toolbay.lock");
-    for (tag, keys, status, part) in [
-        ("1.2.0", &["acme"][..], "held", "asks for more than the locked version"),
-        ("1.3.0", &["other"], "held", "is signed by"),
-        ("1.4.0", &[], "failed", "is not signed"),
+    for (tag, guest, keys, status, part) in [
+        (
+            "1.2.0",
+            guest_artifacts::PLUGIN_HASH,
+            &["acme"][..],
+            "held",
+            "asks for more than the locked version",
+        ),
+        ("1.3.0", guest_artifacts::API_ECHO, &["other"], "held", "is signed by"),
+        ("1.4.0", guest_artifacts::PLUGIN_KANBAN, &[], "failed", "is not signed"),
     ] {
-        parties.publish(tag, guest_artifacts::PLUGIN_HASH, keys);
+        parties.publish(tag, guest, keys);
         let rows = operator.run(&["update", "--json"]).says(1, &[part]).json();
         assert_eq!((&rows[0]["status"], &rows[0]["plugin"]), (&json!(status), &json!("text")), "{rows}");
         operator.run(&["update"]).says(1, &[status, part]);

@@ -14,8 +14,14 @@ pub(super) const LIST: &str = "trust";
 /// Whose signatures count for some repositories.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(
+    extend("if" = {"required": ["require"], "properties": {"require": {"const": "digest"}}}),
+    extend("then" = {"properties": {"keys": {"maxItems": 0}}}),
+    extend("else" = {"required": ["keys"], "properties": {"keys": {"minItems": 1}}})
+)]
 pub(super) struct TrustSection {
     /// The repositories: `registry.example/acme/`. The rule with the longest path decides.
+    #[schemars(regex(pattern = "^(localhost|[^/?#@A-Z ]*[.:][^/?#@A-Z ]*)(/[a-z0-9._-]+)*/?$"))]
     scope: String,
     /// What they need. Default: a signature.
     #[serde(default)]

@@ -86,7 +86,7 @@ pub(crate) struct OutdatedArgs {
 pub(crate) struct UpdateArgs {
     /// The plugins. Default: all of the lock.
     #[arg(value_name = "PLUGIN", value_parser = PluginId::new)]
-    pub(crate) plugins: Vec<PluginId>,
+    pub(crate) ids: Vec<PluginId>,
     /// Apply also what asks for more, describes its tools otherwise, or has another signer.
     #[arg(long)]
     pub(crate) accept_changes: bool,
