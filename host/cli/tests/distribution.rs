@@ -53,7 +53,7 @@ fn an_added_plugin_runs_from_the_lock_and_the_registry_is_not_asked_again() {
     folder.run(&["call", "text__word_count", ARGS]).says(0, &["3"]);
     folder.run(&["inspect", "text"]).says(0, &[&format!("oci://{reference}"), &pinned]);
     let inspected: Value = folder.run(&["inspect", "text", "--json"]).json();
-    assert_eq!(inspected["locked"]["manifest"], pinned);
+    assert_eq!(inspected["origin"]["manifest"], pinned);
     assert_eq!(registry.requests.lock().unwrap().len(), asked, "only `add` and `fetch` send requests");
     // The same again changes nothing.
     let lock = folder.read("toolbay.lock");
@@ -154,11 +154,11 @@ fn an_id_belongs_to_one_plugin() {
     folder.run(&["add", &reference, "--unsigned", "--as", "other"]).says(0, &[&new]);
     // Other tools are other descriptions, which a model would read.
     let replace = ["add", &*reference, "--unsigned", "--replace"];
-    folder.run(&replace).says(1, &["tool added", "--accept-changes"]);
+    folder.run(&replace).says(1, &["tool added", "published again", "toolbay grant text"]);
     let error = folder.run(&[&replace[..], &["--json"]].concat()).says(1, &[]);
-    assert_eq!(error.json()["error"]["code"], "changed");
+    assert_eq!(error.json()["error"]["code"], "held");
     assert!(folder.read("toolbay.lock").contains(&old));
-    folder.run(&[&replace[..], &["--accept-changes"]].concat()).says(0, &[&new]);
+    folder.run(&["grant", "text", "--yes"]).says(0, &[&new]);
     assert!(!folder.read("toolbay.lock").contains(&old));
 }
 

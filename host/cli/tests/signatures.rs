@@ -16,76 +16,11 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 mod fixture;
+mod parties;
 mod test_registry;
 
-use fixture::{CommandRun, HostFolder};
-use test_registry::TestRegistry;
-
-const REPOSITORY: &str = "acme/text";
-
-/// An author with the keys `acme` and `other`, and an operator who trusts what a test says.
-struct Parties {
-    registry: TestRegistry,
-    author: HostFolder,
-    operator: HostFolder,
-}
-
-impl Parties {
-    fn new() -> Self {
-        let registry = TestRegistry::start();
-        let (author, operator) = (registry.folder(), registry.folder());
-        for name in ["acme", "other"] {
-            author.good(&["key", "new", &file(&author, &format!("{name}.key"))]);
-            let public = format!("{name}.pub");
-            fs::copy(author.path(&public), operator.path(&public)).unwrap();
-        }
-        Self { registry, author, operator }
-    }
-
-    fn reference(&self, tag: &str) -> String {
-        self.registry.reference(&format!("{REPOSITORY}:{tag}"))
-    }
-
-    /// Publishes a component, signed by the keys. Returns the digest of its manifest.
-    fn publish(&self, tag: &str, guest: &str, keys: &[&str]) -> String {
-        let mut digest = String::new();
-        let signs = |key: &&str| vec!["--sign".to_owned(), file(&self.author, &format!("{key}.key"))];
-        let all = keys.iter().map(signs);
-        for more in all.chain(keys.is_empty().then(Vec::new)) {
-            let reference = self.reference(tag);
-            let more: Vec<&str> = more.iter().map(String::as_str).collect();
-            let pushed = [&["push", &reference, guest, "--json"], more.as_slice()].concat();
-            digest = self.author.run(&pushed).says(0, &[]).json()["manifest"].as_str().unwrap().to_owned();
-        }
-        digest
-    }
-
-    /// Lets the operator's policy end with these rules.
-    fn trust(&self, rules: &str) {
-        let address = self.registry.reference("");
-        let host = address.trim_end_matches('/');
-        let rules = rules.replace("HOST", host);
-        self.operator.write_policy(&format!("[registry.\"{host}\"]\nplain_http = true\n{rules}"));
-    }
-
-    fn add(&self, tag: &str, more: &[&str]) -> CommandRun {
-        self.operator.run(&[&["add", &self.reference(tag)], more].concat())
-    }
-
-    fn requests(&self) -> usize {
-        self.registry.requests.lock().unwrap().len()
-    }
-}
-
-/// A rule that trusts these keys.
-fn signed_by(keys: &[&str]) -> String {
-    let files: Vec<String> = keys.iter().map(|key| format!("{key}.pub")).collect();
-    format!("[[trust]]\nscope = \"HOST/acme/\"\nkeys = {files:?}")
-}
-
-fn file(folder: &HostFolder, name: &str) -> String {
-    folder.path(name).to_str().unwrap().to_owned()
-}
+use fixture::HostFolder;
+use parties::{Parties, REPOSITORY, file, signed_by};
 
 /// The path of the blob with a digest of the lock.
 fn blob(folder: &HostFolder, key: &str) -> PathBuf {
@@ -218,62 +153,16 @@ fn a_signature_is_not_given_up_and_a_new_signer_is_accepted_explicitly() {
     parties.trust(&signed_by(&["acme", "other"]));
     parties.add("1.0", &[]).says(0, &[]);
     let lock = parties.operator.read("toolbay.lock");
-    let error = parties.add("1.1", &["--replace", "--json"]).says(1, &["is signed by"]).json();
-    assert_eq!(error["error"]["code"], "changed");
+    let error = parties.add("1.1", &["--replace", "--json"]).says(1, &["is signed by", "toolbay grant text"]);
+    assert_eq!(error.json()["error"]["code"], "held");
     parties.trust("[[trust]]\nscope = \"HOST/\"\nrequire = \"digest\"");
-    let lost = ["--replace", "--accept-changes", "--json"];
-    let error = parties.add("1.2", &lost).says(1, &["without a signature"]).json();
+    let error = parties.add("1.2", &["--replace", "--json"]).says(1, &["without a signature"]).json();
     assert_eq!(error["error"]["code"], "signature_lost");
     assert_eq!(parties.operator.read("toolbay.lock"), lock);
     parties.trust(&signed_by(&["acme", "other"]));
-    parties.add("1.1", &["--replace", "--accept-changes"]).says(0, &[]);
+    parties.operator.run(&["grant", "text", "--yes"]).says(0, &["is signed by", "text 0.1.0"]);
+    assert_ne!(parties.operator.read("toolbay.lock"), lock);
     parties.operator.run(&["verify", "--offline"]).says(0, &["verified"]);
-}
-
-#[test]
-fn an_update_is_applied_or_held_until_the_operator_accepts_it() {
-    let parties = Parties::new();
-    let operator = &parties.operator;
-    parties.trust(&signed_by(&["acme", "other"]));
-    parties.publish("1.0.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
-    parties.add("1.0.0", &[]).says(0, &[]);
-    operator.run(&["update"]).says(0, &["current"]);
-    operator.run(&["update", "absent"]).says(1, &["no plugin `absent`"]);
-    let lock = operator.read("toolbay.lock");
-    parties.publish("1.1.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
-    operator.run(&["update", "--dry-run"]).says(0, &["available", "1.1.0"]);
-    assert_eq!(operator.read("toolbay.lock"), lock);
-    operator.run(&["update", "text"]).says(0, &["updated", "1.1.0"]);
-    operator.run(&["verify"]).says(0, &["verified"]);
-
-    // Other tools, then another signer, then no signature. A new major version is no update.
-    parties.publish("2.0.0", guest_artifacts::PLUGIN_TEXT, &["acme"]);
-    let lock = operator.read("toolbay.lock");
-    for (tag, guest, keys, status, part) in [
-        (
-            "1.2.0",
-            guest_artifacts::PLUGIN_HASH,
-            &["acme"][..],
-            "held",
-            "asks for more than the locked version",
-        ),
-        ("1.3.0", guest_artifacts::API_ECHO, &["other"], "held", "is signed by"),
-        ("1.4.0", guest_artifacts::PLUGIN_KANBAN, &[], "failed", "is not signed"),
-    ] {
-        parties.publish(tag, guest, keys);
-        let rows = operator.run(&["update", "--json"]).says(1, &[part]).json();
-        assert_eq!((&rows[0]["status"], &rows[0]["plugin"]), (&json!(status), &json!("text")), "{rows}");
-        operator.run(&["update"]).says(1, &[status, part]);
-        assert_eq!(operator.read("toolbay.lock"), lock, "{tag}");
-        operator.run(&["call", "text__word_count", r#"{"text": "a b c"}"#]).says(0, &["3"]);
-        if status == "held" {
-            operator.run(&["update"]).says(1, &["toolbay update text --accept-changes", tag]);
-        }
-    }
-    let gone = format!("/v2/{REPOSITORY}/manifests/1.4.0");
-    parties.registry.content.lock().unwrap().remove(&gone).unwrap();
-    operator.run(&["update", "--accept-changes"]).says(0, &["updated", "1.3.0"]);
-    operator.run(&["verify"]).says(0, &["verified"]);
 }
 
 #[test]

@@ -26,8 +26,8 @@ use toolbay_policy::text;
 use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
 use crate::call::approval::Decision;
-use crate::tool::ToolSource;
 use crate::tool::canonical::Digest;
+use crate::tool::{PluginOrigin, ToolSource};
 
 /// Longest recorded text of a caller, in characters. Ids are shorter.
 pub const MAX_TEXT: usize = 100;
@@ -238,6 +238,9 @@ pub struct GrantRecord {
     pub version: Option<String>,
     /// SHA-256 of the component's bytes, in hex; absent if the file was not read.
     pub digest: Option<String>,
+    /// The registry that the plugin comes from; absent for a local file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Arc<PluginOrigin>>,
     /// The grants, or the proposed grants.
     pub granted: Authority,
     /// The declared capabilities that are not granted, as `kind target`, by tool.
@@ -442,6 +445,7 @@ mod tests {
             plugin: "p".to_owned(),
             version: None,
             digest: None,
+            origin: None,
             granted: Authority {
                 tools: BTreeMap::from([(
                     "t".to_owned(),

@@ -62,7 +62,7 @@ fn def(name: QualifiedName, source: ToolSource) -> ToolEntry {
 pub(crate) fn plugin_tool(plugin: &str, tool: &str) -> ToolEntry {
     let id = PluginId::new(plugin).unwrap();
     let name = QualifiedName::join(&id, &ToolName::new(tool).unwrap()).unwrap();
-    def(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
+    def(name, ToolSource::Plugin { id, version: None, digest: "00".into(), origin: None })
 }
 
 pub(crate) fn mcp_tool(server: &str, tool: &str) -> ToolEntry {

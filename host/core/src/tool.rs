@@ -171,6 +171,17 @@ pub struct ToolTraits {
     pub deferred: bool,
 }
 
+/// Where a plugin of a registry comes from, as the lock says. Plain texts: this crate knows no registries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PluginOrigin {
+    /// The repository, with the tag that the operator named: `oci://HOST/REPOSITORY:TAG`.
+    pub reference: String,
+    /// The digest of the manifest: `sha256:HEX`.
+    pub manifest: String,
+    /// Who signed it: `none`, `key:HEX`.
+    pub signer: String,
+}
+
 /// Where a tool comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -187,6 +198,9 @@ pub enum ToolSource {
         /// SHA-256 of the component's bytes, in hex.
         #[serde(serialize_with = "as_text")]
         digest: Arc<str>,
+        /// The registry that it comes from; `None` for a local file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        origin: Option<Arc<PluginOrigin>>,
     },
     /// Another MCP server.
     Mcp {
@@ -212,6 +226,15 @@ impl ToolSource {
     pub fn plugin(&self) -> Option<&PluginId> {
         match self {
             Self::Plugin { id, .. } => Some(id),
+            Self::Builtin | Self::Mcp { .. } | Self::OpenApi { .. } => None,
+        }
+    }
+
+    /// The registry that the tool's plugin comes from.
+    #[must_use]
+    pub fn origin(&self) -> Option<&Arc<PluginOrigin>> {
+        match self {
+            Self::Plugin { origin, .. } => origin.as_ref(),
             Self::Builtin | Self::Mcp { .. } | Self::OpenApi { .. } => None,
         }
     }

@@ -43,7 +43,7 @@ fn tool(name: QualifiedName, source: ToolSource) -> ToolEntry {
 pub(crate) fn plugin_tool(plugin: &str, name: &str) -> ToolEntry {
     let id = PluginId::new(plugin).unwrap();
     let name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
-    tool(name, ToolSource::Plugin { id, version: None, digest: "00".into() })
+    tool(name, ToolSource::Plugin { id, version: None, digest: "00".into(), origin: None })
 }
 
 pub(crate) fn native_tool(name: &str) -> ToolEntry {

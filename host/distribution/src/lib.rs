@@ -2,7 +2,7 @@
 //!
 //! A registry is not trusted: each document and blob is bounded, and accepted only if its SHA-256 is the expected one.
 //! The [lock] pins what runs, the [store] holds it, and nothing but a command of the operator resolves a
-//! [reference]. Requests leave through a [transport](registry::RegistryTransport), whose
+//! [reference](mod@reference). Requests leave through a [transport](registry::RegistryTransport), whose
 //! implementation checks addresses.
 
 pub mod credentials;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
+use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_duration;
 use toolbay_policy::text::one_line;
@@ -42,7 +43,8 @@ const MAX_SHOWN: usize = 100;
 const HEAD: &str = "# Written by `toolbay add`. Commit this file; `toolbay fetch` downloads what it names.\n";
 
 /// A plugin of the lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LockedPlugin {
     /// The repository: `oci://HOST/REPOSITORY`.
     pub source: String,
@@ -70,6 +72,17 @@ impl LockedPlugin {
     pub fn reference(&self) -> Result<Reference, String> {
         let text = format!("{}@{}", self.source, self.manifest);
         text.parse().map_err(|error: String| format!("`source`: {error}"))
+    }
+
+    /// What the host records about the plugin with each of its tools.
+    #[must_use]
+    pub fn origin(&self) -> PluginOrigin {
+        let tag = self.tag.iter().map(|tag| format!(":{tag}")).collect::<String>();
+        PluginOrigin {
+            reference: format!("{}{tag}", self.source),
+            manifest: self.manifest.to_string(),
+            signer: self.signer.to_string(),
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Explains to people what a tool may do, with the functions that make the decisions.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 use toolbay_core::registry::ToolEntry;
+use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::capability::net::NetRule;
 use toolbay_policy::capability::{Capability, CapabilityKind, imports_everything, undeclared_imports};
 use toolbay_policy::name::{PluginId, ToolName};
@@ -25,6 +28,9 @@ pub struct Explanation {
     pub version: Option<String>,
     /// SHA-256 of the plugin's bytes, in hex.
     pub digest: String,
+    /// The registry that the plugin comes from; absent for a local file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Arc<PluginOrigin>>,
     /// The profile under which the tool is explained.
     pub profile: Option<String>,
     /// The reason why the tool cannot be called; `None` if it can.
@@ -152,6 +158,7 @@ pub(crate) fn explain_plugin_tool(
         plugin: id.to_string(),
         version: plugin.version().map(ToOwned::to_owned),
         digest: plugin.digest.to_string(),
+        origin: plugin.origin.clone(),
         profile: profile.map(ToOwned::to_owned),
         unavailable,
         calls: describe_calls(policy, entry, profile),
@@ -191,6 +198,7 @@ pub(crate) fn explain_service_tool(
         plugin: def.source.label(),
         version: info.tools.get(def.name.as_str()).cloned(),
         digest: info.digest.clone().unwrap_or_default(),
+        origin: None,
         profile: profile.map(ToOwned::to_owned),
         unavailable,
         calls: describe_calls(policy, entry, profile),

@@ -15,8 +15,8 @@ use toolbay_core::pipeline::{CallPolicy, CallResult, Pipeline};
 use toolbay_core::registry::event::Events;
 use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, RegistrationResult, Registry};
-use toolbay_core::tool::ToolSource;
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
+use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_distribution::lock;
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::capability::Capability;
@@ -90,7 +90,9 @@ pub struct PluginInfo {
     pub bytes: u64,
     /// The file it was loaded from.
     pub file: Option<PathBuf>,
-    /// The plugin's own description of its origin.
+    /// The registry that it comes from; `None` for a file that no lock names.
+    pub origin: Option<Arc<PluginOrigin>>,
+    /// The plugin's own description of itself.
     pub about: Option<PluginAbout>,
     /// The imported interfaces that have functions: an upper bound of what the plugin can request.
     pub imports: Vec<String>,
@@ -480,6 +482,7 @@ fn info(plugin: &Plugin) -> PluginInfo {
         digest: Arc::clone(plugin.digest.text()),
         bytes: plugin.bytes,
         file: plugin.file.as_deref().map(Path::to_path_buf),
+        origin: plugin.origin.clone(),
         about: plugin.descriptor.about.clone(),
         imports: plugin.descriptor.imports.clone(),
         dropped_functions: plugin.descriptor.left_out.clone(),

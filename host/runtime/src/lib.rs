@@ -89,6 +89,7 @@ pub use plugins::worker::COMPILE_WORKER;
 pub use serde_json;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
 pub use storage::consent::{Agreement, FileConsents};
+pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;
 pub use storage::private::DEFAULT_STATE_WAIT;
 pub use storage::regular::{open_regular, read_regular, read_regular_text};

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod consent;
+pub(crate) mod held_updates;
 pub(crate) mod output_store;
 pub(crate) mod private;
 pub(crate) mod regular;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use serde_json::json;
-use toolbay_distribution::lock::{LockedPlugin, Signer};
+use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::text::escape_hidden;
 
 use crate::CommandStatus;
@@ -44,7 +44,11 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     let version = info.about.as_ref().map_or("", |about| about.version.as_str());
     let title = format!("{id} {}", escape_hidden(version));
     writeln!(output::stdout(), "{HEADING}{}{HEADING:#}", title.trim_end())?;
-    origin_table(plugin).print()?;
+    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+    for (key, value) in origin_facts(&plugin.origin()) {
+        table.push([Cell::styled(DIM, key), value.into()]);
+    }
+    table.print()?;
     let mut table = TextTable::new(["ASKS FOR", "TARGET", "REASON"]).with_indent(INDENT).with_tag("asks for");
     for one in &info.capabilities {
         let reason = one.reason.as_deref().unwrap_or("no reason given");
@@ -69,25 +73,11 @@ fn report(asked: &AddPluginArgs, installed: &Installation) -> Result<()> {
     Ok(())
 }
 
-/// Where a locked plugin comes from, and who signed it.
-pub(super) fn origin_table(plugin: &LockedPlugin) -> TextTable {
-    let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-    for (key, value) in origin_facts(plugin) {
-        table.push([Cell::styled(DIM, key), value.into()]);
-    }
-    table
-}
-
-/// Where a locked plugin comes from, and who signed it.
-pub(super) fn origin_facts(plugin: &LockedPlugin) -> [(&'static str, String); 3] {
-    let tag = plugin.tag.iter().map(|tag| format!(":{tag}")).collect::<String>();
-    let signer = match &plugin.signer {
-        Signer::None => "none: no signature was checked".to_owned(),
-        signer @ Signer::Key(_) => signer.to_string(),
+/// Where a plugin of a registry comes from, and who signed it.
+pub(super) fn origin_facts(origin: &PluginOrigin) -> [(&'static str, String); 3] {
+    let signer = match origin.signer.as_str() {
+        "none" => "none: no signature was checked".to_owned(),
+        signer => signer.to_owned(),
     };
-    [
-        ("source", format!("{}{tag}", plugin.source)),
-        ("manifest", plugin.manifest.to_string()),
-        ("signer", signer),
-    ]
+    [("source", origin.reference.clone()), ("manifest", origin.manifest.clone()), ("signer", signer)]
 }

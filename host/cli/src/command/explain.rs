@@ -116,6 +116,9 @@ fn print_details(explanation: &Explanation) -> std::io::Result<()> {
         if is_plugin { "plugin" } else { "source" },
         format!("{}{version} (sha256 {digest})", explanation.plugin),
     );
+    for (key, value) in explanation.origin.as_deref().into_iter().flat_map(super::add::origin_facts) {
+        detail(key, value);
+    }
     if let Some(profile) = &explanation.profile {
         detail("profile", profile.clone());
     }

@@ -1,6 +1,8 @@
-//! `toolbay grant`: shows what a plugin is, asks for and gets, and records that the operator agrees to it.
+//! `toolbay grant`: shows what a plugin is, asks for and gets, and records that the operator agrees to it. An update that
+//! is held for the operator is shown first, and locked with the consent.
 
 mod editor;
+mod held;
 mod proposal;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,7 @@ use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 use crate::{CommandStatus, host_failure};
 use editor::LineEditor;
+use held::HeldVersion;
 use proposal::{GrantEdit, policy_lines};
 
 /// Spaces before the lines below a heading.
@@ -40,7 +43,12 @@ pub(crate) async fn run(
     super::check_decidable(decision)?;
     super::check_lists(only)?;
     let file = PolicyFile::find_or_new(args, true)?;
-    let (host, info) = setup::require_plugin(args, file.policy()?, plugin).await?;
+    let policy = file.policy()?;
+    let held = HeldVersion::find(args, &policy, plugin).await?;
+    let (host, info) = match &held {
+        Some(held) => (held.host.clone(), held.info.clone()),
+        None => setup::require_plugin(args, policy, plugin).await?,
+    };
     let id = info.id.clone();
     let tools = named_tools(&host, &id);
     if let Some(name) = tool
@@ -53,6 +61,9 @@ pub(crate) async fn run(
     let mut edit = GrantEdit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
     let mut editor = LineEditor::new(&id);
     let mut is_first = true;
+    if let (Some(held), false) = (&held, json) {
+        held.print()?;
+    }
     let (decided, granted) = loop {
         let granted = authority(&edit.policy, &id, &tools);
         let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
@@ -60,7 +71,7 @@ pub(crate) async fn run(
             preview.print(&file, is_first)?;
         }
         is_first = false;
-        if preview.grants_nothing_new() {
+        if held.is_none() && preview.grants_nothing_new() {
             output::print_note(&format!("there is nothing to grant to `{id}`"));
             break (Some(CommandStatus::Success), granted);
         }
@@ -80,12 +91,16 @@ pub(crate) async fn run(
                 file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
             policy_file::write(path, file.text.as_deref(), &edit.text).map_err(host_failure)?;
         }
+        if let Some(held) = &held {
+            held.apply(args).await?;
+        }
         record(args, &consents, &info, granted.clone())?;
-        output::print_note(&format!("granted to `{id}` from its next load on; see `toolbay list`"));
+        let done = if held.is_some() { "updated, and granted" } else { "granted" };
+        output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
     }
     if json {
         let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
-        output::print_json(&preview.json(decided.is_none()))?;
+        output::print_json(&preview.json(decided.is_none(), held.as_ref()))?;
     }
     Ok(decided.unwrap_or(CommandStatus::Success))
 }
@@ -130,6 +145,7 @@ fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted:
             plugin: info.id.to_string(),
             version: version.map(ToOwned::to_owned),
             digest: Some(info.digest.to_string()),
+            origin: info.origin.clone(),
             granted,
             refused: BTreeMap::new(),
             held: Vec::new(),
@@ -301,7 +317,7 @@ impl<'a> GrantPreview<'a> {
         writeln!(out)
     }
 
-    fn json(&self, granted: bool) -> Value {
+    fn json(&self, granted: bool, held: Option<&HeldVersion>) -> Value {
         let requested = self.requested();
         let asks_for = requested.iter().map(|one| {
             json!({"key": one.key, "target": one.target, "optional": one.optional, "reasons": one.reasons})
@@ -317,6 +333,7 @@ impl<'a> GrantPreview<'a> {
             "impossible": impossible.collect::<Vec<_>>(),
             "gets": self.granted.lines_not_in(&Authority::default(), self.edit.policy.workspace()),
             "granted": granted,
+            "update": held.map(HeldVersion::json),
         })
     }
 }

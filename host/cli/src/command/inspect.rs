@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use toolbay::{Host, PluginInfo, View};
 use toolbay_core::registry::ToolEntry;
 use toolbay_core::tool::prompts_and_resources::{PREFIX, PromptsAndResourcesDocument, Resource};
-use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::name::ToolName;
 use toolbay_policy::refusal::PolicyRefusal;
@@ -17,7 +16,6 @@ use toolbay_policy::{GrantDecision, GrantKey};
 use crate::CommandStatus;
 use crate::author::component::ComponentParts;
 use crate::command::args::SetupArgs;
-use crate::command::locked::LockPaths;
 use crate::command::readiness::ToolReadiness;
 use crate::command::setup;
 use crate::output::format;
@@ -30,13 +28,10 @@ const INDENT: usize = 2;
 pub(crate) async fn run(args: &SetupArgs, plugin: &str, json: bool) -> Result<CommandStatus> {
     let (host, info) = setup::require_plugin(args, setup::policy(args)?, plugin).await?;
     let parts = parts(&info);
-    let locked = LockPaths::find(args).ok().and_then(|paths| paths.entry(&info));
     if json {
-        let mut report = as_json(&host, &info, &parts);
-        put(&mut report, "locked", json!(locked));
-        output::print_json(&report)?;
+        output::print_json(&as_json(&host, &info, &parts))?;
     } else {
-        show(args, &host, &info, &parts, locked.as_ref())?;
+        show(args, &host, &info, &parts)?;
     }
     Ok(CommandStatus::Success)
 }
@@ -47,6 +42,7 @@ fn as_json(host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Value {
         "digest": &*info.digest,
         "bytes": info.bytes,
         "file": info.file,
+        "origin": info.origin,
         "about": info.about,
         "imports": info.imports,
         "contract": parts.contract(),
@@ -77,16 +73,10 @@ fn put(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-fn show(
-    args: &SetupArgs,
-    host: &Host,
-    info: &PluginInfo,
-    parts: &ComponentParts,
-    locked: Option<&LockedPlugin>,
-) -> Result<()> {
+fn show(args: &SetupArgs, host: &Host, info: &PluginInfo, parts: &ComponentParts) -> Result<()> {
     print_head(info)?;
     let mut about = facts(host, info, parts);
-    for (key, value) in locked.into_iter().flat_map(super::add::origin_facts) {
+    for (key, value) in info.origin.as_deref().into_iter().flat_map(super::add::origin_facts) {
         about.push([Cell::styled(DIM, key), value.into()]);
     }
     about.print_section()?;

@@ -1,15 +1,16 @@
 //! Installation of a plugin into the lock, by `add` and `update`. The reference is resolved once, to a digest. What that
 //! digest names is verified, downloaded, loaded without running a tool, and compared with the locked version. Then the lock
-//! pins it.
+//! pins it, or it is held for `grant`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use toolbay::{Host, PluginId, PluginInfo, Policy};
+use anyhow::{Context as _, Result, anyhow};
+use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
 use toolbay_distribution::lock::{self, LockError, LockedPlugin, LockedPlugins, Signer};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{FoundSignature, RegistryAccess, RegistryClient};
+use toolbay_distribution::version::TaggedVersion;
 
 use crate::command::args::{AddPluginArgs, SetupArgs};
 use crate::command::locked::{self, LockPaths};
@@ -19,8 +20,8 @@ use crate::command::version_diff::{DiffReport, PluginVersion};
 use crate::host_failure;
 use crate::output::error::CommandError;
 
-/// The code of an error: the operator has to accept a change first.
-pub(super) const CHANGED: &str = "changed";
+/// The code of an error: the version waits for `grant`.
+pub(super) const HELD: &str = "held";
 
 /// A plugin that is in the lock, or would be.
 pub(super) struct Installation {
@@ -51,21 +52,21 @@ pub(super) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<I
     let found = find(&client, &reference, &trust).await?;
     let mut before = paths.read()?;
     check_free(&plugins, &id, &before, Some(&found.plugin), asked.replace)?;
-    before.get(&id).map_or(Ok(()), |old| check_signer(asked, old, &found.plugin))?;
+    let replaced = before.remove(&id);
+    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &found.plugin))?;
     let plugin = download(&client, &id, found, &paths).await?;
     let (host, info) = load(args, policy, (&id, &reference), &paths.store.path(&plugin.layer)).await?;
     if &*info.digest != plugin.layer.hex() {
         let why = format!("`{reference}` changed in the store while it was added");
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
-    let replaced = before.remove(&id);
-    if let Some(old) = replaced.as_ref().filter(|old| old.layer != plugin.layer) {
-        let new = PluginVersion::of(&host, &info);
-        check_changes(asked, &compare_with(args, &id, (old, &paths), &new).await?)?;
+    if let Some(old) = &replaced {
+        let new = NewVersion { plugin: &plugin, version: PluginVersion::of(&host, &info) };
+        review(args, asked, &id, (old, &paths), &new).await?;
     }
     if !asked.dry_run {
         let change = LockChange { id, new: plugin.clone(), replaced, replace: asked.replace };
-        change.apply(paths.lock.clone(), args.state_wait, plugins).await?;
+        change.apply(args, &paths, plugins).await?;
     }
     Ok(Installation { host, info, plugin, paths })
 }
@@ -118,7 +119,7 @@ async fn download(
 }
 
 /// Loads a component without running a tool.
-async fn load(
+pub(super) async fn load(
     args: &SetupArgs,
     policy: Policy,
     (id, reference): (&PluginId, &Reference),
@@ -131,73 +132,142 @@ async fn load(
     Ok((host, info))
 }
 
-/// Refuses a version that is not signed where the locked one is, and another signer unless the operator accepts that.
-fn check_signer(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
-    if old.signer == new.signer || old.signer == Signer::None {
+/// Refuses a version that is not signed where the locked one is.
+fn check_signature_kept(asked: &AddPluginArgs, old: &LockedPlugin, new: &LockedPlugin) -> Result<()> {
+    if old.signer == Signer::None || new.signer != Signer::None {
         return Ok(());
     }
     let (reference, signer) = (&asked.reference, &old.signer);
-    if new.signer == Signer::None {
-        let why =
-            format!("`{reference}` is added without a signature, and {signer} signed the locked version");
-        let help = "to give the signature up, remove the plugin from the lock first";
-        return Err(CommandError::new("signature_lost", why).with_help(help).into());
-    }
-    if asked.accept_changes {
-        return Ok(());
-    }
-    let why = format!("`{reference}` is signed by {}, and the locked version by {signer}", new.signer);
-    Err(CommandError::new(CHANGED, why).with_help("to accept the signer, write `--accept-changes`").into())
+    let why = format!("`{reference}` is added without a signature, and {signer} signed the locked version");
+    let help = "to give the signature up, remove the plugin from the lock first";
+    Err(CommandError::new("signature_lost", why).with_help(help).into())
 }
 
-/// What a version changes, compared with the component of the locked one.
-async fn compare_with(
+/// Compares a version with the locked one. One that needs the operator's agreement is held, which is an error here.
+async fn review(
     args: &SetupArgs,
+    asked: &AddPluginArgs,
     id: &PluginId,
     (old, paths): (&LockedPlugin, &LockPaths),
-    new: &PluginVersion,
-) -> Result<DiffReport> {
+    new: &NewVersion<'_>,
+) -> Result<()> {
+    let change = VersionChange::compare(args, id, (old, paths), new).await?;
+    if let (Some((before, after)), false) = (&change.downgrade, asked.downgrade) {
+        let why = format!("`{}` is version {after}, and the lock has {before}", asked.reference);
+        return Err(CommandError::new("downgrade", why).with_help("to go back, write `--downgrade`").into());
+    }
+    if change.reasons.is_empty() {
+        return Ok(());
+    }
+    if !asked.json {
+        change.report.iter().try_for_each(DiffReport::show)?;
+    }
+    let why = format!("`{}` is held: {}", asked.reference, change.reasons.join("; "));
+    let mut help = format!("review and accept it with `toolbay grant {id}`");
+    if asked.dry_run {
+        help.insert_str(0, "without `--dry-run`, ");
+    } else {
+        let held = HeldUpdate::new(new.plugin.clone(), old.manifest.clone(), change.reasons);
+        setup::held_updates(args, &paths.lock)?.set(id, Some(held)).map_err(|e| host_failure(anyhow!(e)))?;
+    }
+    Err(CommandError::new(HELD, why).with_help(help).into())
+}
+
+/// A version that would replace the locked one.
+pub(super) struct NewVersion<'a> {
+    pub(super) plugin: &'a LockedPlugin,
+    pub(super) version: PluginVersion,
+}
+
+/// What a version changes.
+pub(super) struct VersionChange {
+    /// The changes of the component; `None` if it is the same.
+    pub(super) report: Option<DiffReport>,
+    /// Why the operator has to agree, a sentence each.
+    pub(super) reasons: Vec<String>,
+    /// The locked version and the new one, if the new one is older.
+    downgrade: Option<(String, String)>,
+}
+
+impl VersionChange {
+    /// Compares a version with the locked one.
+    pub(super) async fn compare(
+        args: &SetupArgs,
+        id: &PluginId,
+        (old, paths): (&LockedPlugin, &LockPaths),
+        new: &NewVersion<'_>,
+    ) -> Result<Self> {
+        let NewVersion { plugin, version } = new;
+        let mut reasons = Vec::new();
+        if old.signer != plugin.signer && old.signer != Signer::None {
+            reasons
+                .push(format!("it is signed by {}, and the locked version by {}", plugin.signer, old.signer));
+        }
+        if (&old.source, &old.tag) == (&plugin.source, &plugin.tag) && old.manifest != plugin.manifest {
+            reasons.push("its tag was published again with other content".to_owned());
+        }
+        if old.layer == plugin.layer {
+            return Ok(Self { report: None, reasons, downgrade: None });
+        }
+        let before = locked_version(args, id, (old, paths)).await?;
+        let report = DiffReport::compare(&before, version);
+        reasons.extend(report.reasons());
+        let tags = (old.tag.as_deref(), plugin.tag.as_deref());
+        let declared = (before.version.as_deref(), version.version.as_deref());
+        let downgrade = [declared, tags].into_iter().find_map(older_than);
+        Ok(Self { report: Some(report), reasons, downgrade })
+    }
+}
+
+/// Both versions, if the second one is older. A registry chooses its tags, but not what a signed component declares.
+fn older_than((before, after): (Option<&str>, Option<&str>)) -> Option<(String, String)> {
+    let (before, after) = (TaggedVersion::parse(before?)?, TaggedVersion::parse(after?)?);
+    before.is_after(&after).then_some((before.tag, after.tag))
+}
+
+/// The locked version, from the store.
+async fn locked_version(
+    args: &SetupArgs,
+    id: &PluginId,
+    (locked, paths): (&LockedPlugin, &LockPaths),
+) -> Result<PluginVersion> {
     let host = setup::host_for(args, setup::policy(args)?, HostPurpose::Inspect)?;
     let unusable = |why: &str| {
         let why = format!("the locked version of `{id}`, which the new one is compared with, {why}");
         CommandError::new("not_loadable", why).with_help("`toolbay fetch` downloads it")
     };
-    let loaded = host.load_file(id.clone(), &paths.store.path(&old.layer)).await;
+    let loaded = host.load_file(id.clone(), &paths.store.path(&locked.layer)).await;
     loaded.map_err(|error| unusable(&error.to_string()))?;
     let info = host.plugin(id.as_str()).context("the plugin was loaded and is gone")?;
-    if &*info.digest != old.layer.hex() {
+    if &*info.digest != locked.layer.hex() {
         return Err(unusable("is damaged").into());
     }
-    Ok(DiffReport::compare(&PluginVersion::of(&host, &info), new))
+    Ok(PluginVersion::of(&host, &info))
 }
 
-/// Refuses a version that asks for more, or says something else to a model, unless the operator accepts that.
-fn check_changes(asked: &AddPluginArgs, changes: &DiffReport) -> Result<()> {
-    if asked.accept_changes || !changes.needs_agreement() {
-        return Ok(());
-    }
-    if !asked.json {
-        changes.show()?;
-    }
-    let reference = &asked.reference;
-    let why =
-        format!("`{reference}` asks for more than the locked version, or describes its tools otherwise");
-    Err(CommandError::new(CHANGED, why).with_help("to accept the changes, write `--accept-changes`").into())
-}
-
-/// What `add` writes.
-struct LockChange {
-    id: PluginId,
-    new: LockedPlugin,
+/// A change of one plugin in the lock.
+pub(super) struct LockChange {
+    pub(super) id: PluginId,
+    pub(super) new: LockedPlugin,
     /// The locked version that the new one was compared with.
-    replaced: Option<LockedPlugin>,
-    replace: bool,
+    pub(super) replaced: Option<LockedPlugin>,
+    pub(super) replace: bool,
 }
 
 impl LockChange {
-    /// Writes the plugin into the lock, if its id is still free.
-    async fn apply(self, file: PathBuf, wait: Duration, plugin_folder: PathBuf) -> Result<()> {
-        let written = tokio::task::spawn_blocking(move || self.write(&file, wait, &plugin_folder));
+    /// Writes the plugin into the lock, if its id is still free. A held update of it is settled.
+    pub(super) async fn apply(
+        self,
+        args: &SetupArgs,
+        paths: &LockPaths,
+        plugin_folder: PathBuf,
+    ) -> Result<()> {
+        let held = setup::held_updates(args, &paths.lock)?;
+        let (id, file, wait) = (self.id.clone(), paths.lock.clone(), args.state_wait);
+        let written = tokio::task::spawn_blocking(move || {
+            self.write(&file, wait, &plugin_folder)?;
+            held.set(&id, None).map_err(|error| host_failure(anyhow!(error)))
+        });
         written.await.map_err(host_failure)?
     }
 

@@ -10,7 +10,7 @@ use crate::CommandStatus;
 use crate::command::args::SetupArgs;
 use crate::command::readiness::ToolReadiness;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
-use crate::output::format::count_noun;
+use crate::output::format::{count_noun, short_digest};
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, NAME};
 
@@ -62,6 +62,7 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
     } else {
         piped.print()?;
     }
+    origin_table(host).print_section()?;
     let counts = ReadinessCounts::of(host, view);
     if let Some((plugin, tool)) = &counts.first {
         let summary = counts.sentence();
@@ -70,6 +71,21 @@ fn print_all(host: &Host, view: &View) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The plugins that come from registries.
+fn origin_table(host: &Host) -> TextTable {
+    let mut table = TextTable::new(["PLUGIN", "ORIGIN", "DIGEST", "SIGNER"]).with_tag("origin");
+    for plugin in host.plugins() {
+        let Some(origin) = &plugin.origin else { continue };
+        table.push([
+            Cell::styled(NAME, plugin.id.as_str()),
+            origin.reference.as_str().into(),
+            short_digest(&plugin.digest).into(),
+            origin.signer.as_str().into(),
+        ]);
+    }
+    table
 }
 
 /// How many tools of a view are ready.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use toolbay::{Host, HostError, LoadReport, PluginInfo, Policy, RegistryHttp, read_regular};
+use toolbay::{Host, HostError, LoadReport, Policy, RegistryHttp, read_regular};
 use toolbay_distribution::credentials::CredentialFiles;
 use toolbay_distribution::lock::{self, LockError, LockErrorKind, LockedPlugin, LockedPlugins};
 use toolbay_distribution::reference::Reference;
@@ -38,12 +38,6 @@ impl LockPaths {
     /// Reads the lock.
     pub(crate) fn read(&self) -> Result<LockedPlugins> {
         lock::read(&self.lock).map_err(lock_error)
-    }
-
-    /// The entry of a loaded plugin, if it comes from the lock.
-    pub(crate) fn entry(&self, info: &PluginInfo) -> Option<LockedPlugin> {
-        let entry = lock::read(&self.lock).ok()?.remove(&info.id)?;
-        (info.file.as_deref() == Some(&*self.store.path(&entry.layer))).then_some(entry)
     }
 }
 

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
             plugin: id.to_string(),
             version: None,
             digest: None,
+            origin: None,
             granted: left,
             refused: BTreeMap::new(),
             held: Vec::new(),

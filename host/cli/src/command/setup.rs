@@ -10,8 +10,8 @@ use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
 use toolbay::policy::{PolicyCheck, Profile};
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, Host, HostBuilder, OpenApiInfo, PluginId, PluginInfo, Policy,
-    Retention, WatchedFile,
+    FileAudit, FileConsents, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo, PluginId, PluginInfo,
+    Policy, Retention, WatchedFile,
 };
 
 use crate::command::args::SetupArgs;
@@ -169,6 +169,11 @@ pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches> {
 /// The stored consents.
 pub(crate) fn consents(args: &SetupArgs) -> Result<FileConsents> {
     Ok(FileConsents::new(state_dir(args)?).with_wait(args.state_wait))
+}
+
+/// The updates of a lock that wait for the operator.
+pub(crate) fn held_updates(args: &SetupArgs, lock: &Path) -> Result<HeldUpdates> {
+    Ok(HeldUpdates::new(state_dir(args)?, lock).with_wait(args.state_wait))
 }
 
 /// The file of the audit.

@@ -6,7 +6,7 @@ use anstyle::Style;
 use anyhow::Result;
 use toolbay::{Host, LoadedCode};
 use toolbay_core::registry::{ToolFlags, ToolStatus};
-use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_mcp::client::{ServerState, ServerStatus};
 use toolbay_policy::Policy;
 use toolbay_policy::name::{self, ToolName};
@@ -16,6 +16,7 @@ use toolbay_policy::text::one_line;
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
 use crate::command::list::ReadinessCounts;
+use crate::command::locked::LockPaths;
 use crate::command::servers;
 use crate::command::setup::{self, HostPurpose, PolicyFile, ReportLevel};
 use crate::output::format::{self, count_noun, short_digest};
@@ -53,17 +54,19 @@ fn tool_table(tools: &[ToolStatus]) -> TextTable {
     let terminal = output::stdout_is_terminal();
     let mut table = match terminal {
         true => TextTable::new(["TOOL", "STATE", "VERSION", "TAGS", "FLAGS"]),
-        false => TextTable::new(["TOOL", "STATE", "SOURCE", "VERSION", "DIGEST", "TAGS", "FLAGS", "SCHEMA"]),
+        false => TextTable::new([
+            "TOOL", "STATE", "SOURCE", "VERSION", "DIGEST", "TAGS", "FLAGS", "SCHEMA", "ORIGIN", "SIGNER",
+        ]),
     };
     for tool in tools {
         let state = state(tool);
         let style = if state == "on" { DIM } else { FAILURE };
         let name = [Cell::styled(NAME, &tool.name), Cell::styled(style, state)];
-        let [source, version, digest, tags, flags, schema] = about(tool);
+        let [source, version, digest, tags, flags, schema, origin, signer] = about(tool);
         let details = if terminal {
             vec![version, tags, flags]
         } else {
-            vec![source, version, digest, tags, flags, schema]
+            vec![source, version, digest, tags, flags, schema, origin, signer]
         };
         table.push(name.into_iter().chain(details.into_iter().map(Cell::from)));
     }
@@ -103,6 +106,30 @@ impl StatusLines {
         let counts = ReadinessCounts::of(host, &super::view(args, host)?);
         let disabled = tools.iter().filter(|tool| tool.disabled_reason.is_some()).count();
         self.add("tools", format!("{}, {disabled} disabled", counts.summary()));
+        for plugin in host.plugins() {
+            let Some(origin) = &plugin.origin else { continue };
+            let PluginOrigin { reference, signer, .. } = &**origin;
+            let digest = short_digest(&plugin.digest);
+            self.add("registry", format!("{}: {reference} (sha256 {digest}), signer {signer}", plugin.id));
+        }
+        self.add_held_updates(args)?;
+        Ok(())
+    }
+
+    fn add_held_updates(&mut self, args: &SetupArgs) -> Result<()> {
+        let Ok(paths) = LockPaths::find(args) else { return Ok(()) };
+        let held = match setup::held_updates(args, &paths.lock)?.all() {
+            Ok(held) => held,
+            Err(problem) => {
+                self.add_styled("held", FAILURE, one_line(&problem, MAX_REASON));
+                return Ok(());
+            }
+        };
+        for (id, update) in held {
+            let to = update.plugin.tag.unwrap_or_else(|| update.plugin.manifest.to_string());
+            let why = one_line(&update.reasons.join("; "), MAX_REASON);
+            self.add_styled("held", FAILURE, format!("{id}: update to {to}: {why}; `toolbay grant {id}`"));
+        }
         Ok(())
     }
 
@@ -177,13 +204,14 @@ fn state(tool: &ToolStatus) -> String {
     }
 }
 
-/// Source, version, digest, tags, flags, hash of the schemas; `-` for an empty one.
-fn about(tool: &ToolStatus) -> [String; 6] {
+/// Source, version, digest, tags, flags, hash of the schemas, origin, signer; `-` for an empty one.
+fn about(tool: &ToolStatus) -> [String; 8] {
     let (version, digest) = match &*tool.source {
         ToolSource::Plugin { version, digest, .. } => (version.as_deref(), Some(short_digest(digest))),
         ToolSource::Mcp { version, .. } => (version.as_deref(), None),
         ToolSource::Builtin | ToolSource::OpenApi { .. } => (None, None),
     };
+    let origin = tool.source.origin();
     let ToolFlags { hidden, deferred, always_include } = tool.flags;
     let flags = [("hidden", hidden), ("deferred", deferred), ("always_include", always_include)];
     let flags: Vec<&str> = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect();
@@ -195,5 +223,7 @@ fn about(tool: &ToolStatus) -> [String; 6] {
         or_dash(tool.tags.join(",")),
         or_dash(flags.join(",")),
         short_digest(&tool.schema_sha256),
+        or_dash(origin.map(|origin| origin.reference.clone()).unwrap_or_default()),
+        or_dash(origin.map(|origin| origin.signer.clone()).unwrap_or_default()),
     ]
 }

@@ -1,17 +1,18 @@
-//! `toolbay update`: the newest compatible versions into the lock. What a version changes is shown first; one that asks for
-//! more, describes its tools otherwise or has another signer is held, and the locked version keeps running.
+//! `toolbay update`: the newest compatible versions into the lock. What a version changes is shown first. One that asks for
+//! more, describes its tools otherwise, has another signer or was published again under its tag is held for `grant`, and
+//! the locked version keeps running.
 
 use anyhow::Result;
 use serde_json::json;
 use toolbay::{PluginId, Policy};
 use toolbay_distribution::lock::{LockedPlugin, Signer};
 use toolbay_distribution::reference::Reference;
-use toolbay_distribution::registry::RegistryAccess;
+use toolbay_distribution::registry::{RegistryAccess, RegistryError};
 use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
 use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs, UpdateArgs};
-use crate::command::install::{self, CHANGED};
+use crate::command::install::{self, HELD};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup;
 use crate::command::trust::TrustDecision;
@@ -21,7 +22,7 @@ use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
 
 /// What became of a plugin.
 enum UpdateStatus {
-    /// There is no newer version that is compatible, or its tag is no version.
+    /// There is no newer version that is compatible, and its tag did not move.
     Current,
     /// There is one, with this tag; nothing was changed.
     Available(String),
@@ -117,9 +118,7 @@ fn print(rows: &[UpdateRow], paths: &LockPaths) -> Result<()> {
     }
     for (id, _, status) in rows {
         if matches!(status, UpdateStatus::Held { .. }) {
-            output::print_next_step(&format!(
-                "accept the changes with `toolbay update {id} --accept-changes`"
-            ))?;
+            output::print_next_step(&format!("review and accept the changes with `toolbay grant {id}`"))?;
         }
     }
     Ok(())
@@ -132,7 +131,7 @@ async fn update(
     (id, plugin): (&PluginId, &LockedPlugin),
 ) -> Result<UpdateStatus> {
     let newer = match find_newer(policy, plugin).await? {
-        Ok(Some(newer)) => newer.tag,
+        Ok(Some(newer)) => newer,
         Ok(None) => return Ok(UpdateStatus::Current),
         Err(error) => return Ok(UpdateStatus::Failed(error)),
     };
@@ -145,7 +144,7 @@ async fn update(
         // The operator agreed to that when the plugin was added.
         unsigned: is_uncovered && plugin.signer == Signer::None,
         replace: true,
-        accept_changes: asked.accept_changes,
+        downgrade: false,
         dry_run: asked.dry_run,
         json: asked.json,
     };
@@ -153,8 +152,8 @@ async fn update(
         Ok(_) if asked.dry_run => Ok(UpdateStatus::Available(newer)),
         Ok(_) => Ok(UpdateStatus::Updated(newer)),
         Err(error) => match error.downcast_ref::<CommandError>() {
-            Some(changed) if changed.code() == CHANGED => {
-                Ok(UpdateStatus::Held { tag: newer, why: changed.message().to_owned() })
+            Some(held) if held.code() == HELD => {
+                Ok(UpdateStatus::Held { tag: newer, why: held.message().to_owned() })
             }
             Some(refused) => Ok(UpdateStatus::Failed(refused.message().to_owned())),
             None => Err(error),
@@ -162,11 +161,21 @@ async fn update(
     }
 }
 
-/// The newest compatible version; the error of a registry that does not say.
-async fn find_newer(policy: &Policy, plugin: &LockedPlugin) -> Result<Result<Option<TaggedVersion>, String>> {
-    let Some(version) = plugin.tag.as_deref().and_then(TaggedVersion::parse) else { return Ok(Ok(None)) };
-    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+/// The tag of the newest compatible version, or the locked tag if it leads elsewhere now. The inner error is that of a
+/// registry that does not say.
+async fn find_newer(policy: &Policy, plugin: &LockedPlugin) -> Result<Result<Option<String>, String>> {
+    let Some(tag) = &plugin.tag else { return Ok(Ok(None)) };
+    let pinned = plugin.reference().map_err(anyhow::Error::msg)?;
+    let reference = Reference { tag: Some(tag.clone()), digest: None, ..pinned };
     let client = locked::client(policy, &reference, RegistryAccess::Pull)?;
-    let tags = client.tags().await.map_err(|error| error.to_string());
-    Ok(tags.map(|tags| NewerVersions::find(&version, &tags).compatible))
+    let found = async {
+        if let Some(version) = TaggedVersion::parse(tag)
+            && let Some(newer) = NewerVersions::find(&version, &client.tags().await?).compatible
+        {
+            return Ok(Some(newer.tag));
+        }
+        let is_moved = client.resolve().await?.digest != plugin.manifest;
+        Ok::<_, RegistryError>(is_moved.then(|| tag.clone()))
+    };
+    Ok(found.await.map_err(|error| error.to_string()))
 }

@@ -22,7 +22,7 @@ use crate::output::{self, FAILURE, NAME, SUCCESS};
 
 /// What is wrong with a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum VerifyProblem {
+pub(super) enum VerifyProblem {
     /// The store does not have it.
     Missing(String),
     /// It differs from the lock.
@@ -36,7 +36,7 @@ enum VerifyProblem {
 }
 
 impl VerifyProblem {
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Missing(_) => "missing",
             Self::Damaged(_) => "damaged",
@@ -46,7 +46,7 @@ impl VerifyProblem {
         }
     }
 
-    fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         match self {
             Self::Missing(why)
             | Self::Damaged(why)
@@ -111,7 +111,11 @@ fn print(rows: &[VerifiedRow], paths: &LockPaths) -> Result<()> {
 }
 
 /// Checks what is on this machine.
-async fn check(policy: &Policy, store: &BlobStore, plugin: &LockedPlugin) -> Result<Option<VerifyProblem>> {
+pub(super) async fn check(
+    policy: &Policy,
+    store: &BlobStore,
+    plugin: &LockedPlugin,
+) -> Result<Option<VerifyProblem>> {
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(policy, &reference)?;
     let (store, plugin) = (store.clone(), plugin.clone());

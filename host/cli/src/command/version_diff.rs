@@ -17,9 +17,14 @@ use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
 /// Most characters of a path or target in a row.
 const MAX_SHOWN: usize = 120;
 
+/// Most characters of a description in a row.
+const MAX_DESCRIPTION: usize = 1000;
+
 /// The compared parts of one version.
 #[derive(Debug)]
 pub(super) struct PluginVersion {
+    /// The version that it declares.
+    pub(super) version: Option<String>,
     tools: BTreeMap<String, Arc<ToolDef>>,
     reducers: BTreeSet<String>,
     imports: BTreeSet<String>,
@@ -47,6 +52,15 @@ struct ChangedTool {
     tool: String,
     impact: Impact,
     differences: Vec<Difference>,
+    /// The description, if it changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<ChangedText>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangedText {
+    before: String,
+    after: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +86,8 @@ impl PluginVersion {
         }
         let (reducers, imports) =
             (info.reducers.iter().cloned().collect(), info.imports.iter().cloned().collect());
-        Self { tools, reducers, imports, wishes }
+        let version = info.about.as_ref().map(|about| about.version.clone());
+        Self { version, tools, reducers, imports, wishes }
     }
 }
 
@@ -81,12 +96,16 @@ impl DiffReport {
         let tools = |version: &PluginVersion| version.tools.keys().cloned().collect::<BTreeSet<String>>();
         let (before, after) = (tools(old), tools(new));
         let change = |name: &String| {
-            let diff = compare(old.tools.get(name)?, new.tools.get(name)?);
-            let impact = diff.impact();
+            let (before, after) = (old.tools.get(name)?, new.tools.get(name)?);
+            let diff = compare(before, after);
+            let (impact, text) = (diff.impact(), |def: &ToolDef| def.description.to_string());
+            let description = (before.description != after.description)
+                .then(|| ChangedText { before: text(before), after: text(after) });
             (!diff.differences.is_empty()).then(|| ChangedTool {
                 tool: name.clone(),
                 impact,
                 differences: diff.differences,
+                description,
             })
         };
         let changed: Vec<ChangedTool> = before.iter().filter_map(change).collect();
@@ -117,12 +136,15 @@ impl DiffReport {
         }
     }
 
-    /// Whether the new version asks for more, or says something else to a model.
-    pub(super) fn needs_agreement(&self) -> bool {
-        let lists = [&self.added, &self.reducers_added];
-        !self.capabilities_added.is_empty()
-            || !self.changed.is_empty()
-            || lists.iter().any(|names| !names.is_empty())
+    /// Why the operator has to agree to the new version, a sentence each. Descriptions count, because a model reads them.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        let reasons = [
+            (self.capabilities_added.is_empty(), "it asks for more than the locked version"),
+            (self.changed.is_empty(), "it describes its tools otherwise"),
+            (self.added.is_empty(), "it has new tools"),
+            (self.reducers_added.is_empty(), "it has new reducers"),
+        ];
+        reasons.into_iter().filter(|(absent, _)| !absent).map(|(_, why)| why.to_owned()).collect()
     }
 
     pub(super) fn show(&self) -> std::io::Result<()> {
@@ -154,13 +176,17 @@ impl DiffReport {
                 row(change, &format!("{kind} of {target}"), tools.join(", "));
             }
         }
-        for ChangedTool { tool, impact, differences } in &self.changed {
+        for ChangedTool { tool, impact, differences, description } in &self.changed {
             row("tool changed", tool, impact.to_string());
             for one in differences {
                 let at = if one.at.is_empty() { "arguments" } else { &one.at };
                 let change = serde_json::to_value(one.change).unwrap_or_default();
                 let change = change.as_str().unwrap_or_default().replace('_', " ");
                 row("", &format!("  {at}"), format!("{change}, {}", one.impact));
+            }
+            for ChangedText { before, after } in description {
+                row("", "    before", one_line(before, MAX_DESCRIPTION));
+                row("", "    after", one_line(after, MAX_DESCRIPTION));
             }
         }
         table.print()?;

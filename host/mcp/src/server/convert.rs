@@ -234,7 +234,7 @@ fn tool_annotations(entry: &ToolEntry) -> Option<ToolAnnotations> {
 }
 
 fn source_meta(source: &ToolSource) -> Option<MetaObject> {
-    let ToolSource::Plugin { id, version, digest } = source else { return None };
+    let ToolSource::Plugin { id, version, digest, .. } = source else { return None };
     let mut meta = MetaObject::new();
     insert_meta(&mut meta, "toolbay/plugin", id.as_str());
     if let Some(version) = version {

@@ -35,7 +35,8 @@ fn add_plugin(client: &PipeClient, plugin: &str, description: &str) {
     let tool = |name: &str| {
         let entry = puppet::tool(&client.puppet, name, None, ToolTraits::default());
         let name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
-        let source = ToolSource::Plugin { id: id.clone(), version: None, digest: "abcd".into() };
+        let source =
+            ToolSource::Plugin { id: id.clone(), version: None, digest: "abcd".into(), origin: None };
         let def = ToolDef::new(name, "A puppet.", entry.def.input_schema.clone(), source);
         ToolEntry { plugin_description: Some(description.into()), def: Arc::new(def), ..entry }
     };

@@ -230,7 +230,8 @@ pub(crate) fn tool(
     let id = PluginId::new("p").unwrap();
     let schema = r#"{"type":"object","properties":{"do":{"type":"string"},"n":{"type":"integer"}}}"#;
     let full_name = QualifiedName::join(&id, &ToolName::new(name).unwrap()).unwrap();
-    let source = ToolSource::Plugin { id, version: Some("1.2.3".into()), digest: "abcd".into() };
+    let source =
+        ToolSource::Plugin { id, version: Some("1.2.3".into()), digest: "abcd".into(), origin: None };
     let mut def = ToolDef::new(full_name, "A puppet.", Schema::input(schema).unwrap(), source);
     def.title = Some(name.to_uppercase());
     def.output_schema = output.map(|schema| Schema::output(&schema.to_string()).unwrap());

@@ -15,13 +15,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolbay_distribution::digest::BlobDigest;
-
 use crate::error::{HostError, LoadError};
 use crate::plugins::cache::{DirectoryIndex, FileDigest};
 use crate::plugins::digest::Digest;
 use crate::plugins::file::{PendingChange, Stamp};
-use crate::plugins::loader::{Candidate, Loader};
+use crate::plugins::loader::{Candidate, Loader, LockedComponent};
 use crate::plugins::state::{FileKey, PluginFile, PluginState};
 
 /// How a directory is scanned.
@@ -73,7 +71,7 @@ pub(crate) struct ListedFile {
 struct ListedContent {
     stamp: Option<Stamp>,
     hashed: Option<FileDigest>,
-    locked: Option<BlobDigest>,
+    locked: Option<LockedComponent>,
 }
 
 /// A file to be read.
@@ -88,8 +86,8 @@ pub(crate) struct ReadTask {
     known_digest: Option<Digest>,
     /// The digest that another process recorded for the unchanged file.
     hashed: Option<FileDigest>,
-    /// The only content that is accepted.
-    locked: Option<BlobDigest>,
+    /// What a lock says of the file.
+    locked: Option<LockedComponent>,
 }
 
 /// Lists a directory, with the stamps of its files. If no file was read yet (`is_new`), also with the digests in the
@@ -169,8 +167,11 @@ impl Directory {
         let ListedContent { stamp, hashed, locked } = listed;
         let key = file.key()?;
         let record = file.record.as_ref();
+        let origin = locked.as_ref().map(|locked| &locked.origin);
         let same = record.is_some_and(|record| {
-            record.stamp == stamp && record.retry_at.is_none_or(|retry_at| now < retry_at)
+            record.stamp == stamp
+                && record.origin.as_ref() == origin
+                && record.retry_at.is_none_or(|retry_at| now < retry_at)
         });
         let read = match mode {
             ScanMode::Full => true,
@@ -190,6 +191,7 @@ impl Directory {
         // A full scan also retries files that failed.
         let known_digest = record.filter(|record| {
             record.retry_at.is_none()
+                && record.origin.as_ref() == origin
                 && (mode != ScanMode::Full || matches!(file.state.content(), Some(Ok(_))))
         });
         read.then(|| ReadTask {

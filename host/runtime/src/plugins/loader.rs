@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use candidates::{Candidate, candidates, check_listing};
+pub(crate) use candidates::{Candidate, LockedComponent, candidates, check_listing};
 
 use parking_lot::Mutex;
 use toolbay_core::registry::{Bundle, CallSettings, ReducerEntry, ToolAvailability, ToolEntry, ToolFlags};
-use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::client_compat;
 use toolbay_core::tool::tags::Effects;
+use toolbay_core::tool::{PluginOrigin, ToolDef};
 use toolbay_policy::capability::{imports_everything, undeclared_imports};
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
@@ -92,11 +92,12 @@ impl Loader {
     pub(crate) fn read(
         id: PluginId,
         file: &Arc<Path>,
+        registry: Option<Arc<PluginOrigin>>,
     ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
         let (bytes, stamp) = read_component(file)?;
         let (digest, size) = (sha256(&bytes), bytes.len() as u64);
-        let origin =
-            ComponentOrigin { id, digest, bytes: size, file: Some(Arc::clone(file)), component_bytes: None };
+        let file = Some(Arc::clone(file));
+        let origin = ComponentOrigin { id, digest, bytes: size, file, registry, component_bytes: None };
         Ok((ComponentSource { origin, bytes }, stamp))
     }
 
@@ -104,7 +105,7 @@ impl Loader {
     pub(crate) async fn prepare(&self, id: PluginId, file: &Path) -> Result<Arc<Plugin>, LoadError> {
         let (this, file) = (self.clone(), Arc::from(file));
         let read = run_blocking(move || {
-            let (contents, _) = Self::read(id, &file)?;
+            let (contents, _) = Self::read(id, &file, None)?;
             let known = this.load_cached(&contents.origin, &CacheLookups::default())?;
             Ok((contents, known))
         });
@@ -150,6 +151,7 @@ impl Loader {
             digest: sha256(&bytes),
             bytes: bytes.len() as u64,
             file: None,
+            registry: None,
             component_bytes,
         };
         self.check_id(&origin.id, &origin.digest)?;

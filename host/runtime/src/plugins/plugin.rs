@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::Guard;
-use toolbay_core::tool::ToolSource;
+use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_policy::name::PluginId;
 
 use crate::capability::files::{FolderHandles, ReadLog};
@@ -42,6 +42,8 @@ pub(crate) struct Plugin {
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
     pub(crate) file: Option<Arc<Path>>,
+    /// The registry that it comes from, if a lock names it.
+    pub(crate) origin: Option<Arc<PluginOrigin>>,
     pub(crate) descriptor: Arc<Descriptor>,
     pub(crate) from_cache: bool,
     component_bytes: Option<Arc<[u8]>>,
@@ -61,6 +63,8 @@ pub(crate) struct ComponentOrigin {
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
     pub(crate) file: Option<Arc<Path>>,
+    /// The registry that it comes from, if a lock names it.
+    pub(crate) registry: Option<Arc<PluginOrigin>>,
     /// A component that was loaded from bytes. Kept because a later policy may need it compiled for the other engine.
     pub(crate) component_bytes: Option<Arc<[u8]>>,
 }
@@ -73,7 +77,7 @@ impl Plugin {
         descriptor: Arc<Descriptor>,
         from_cache: bool,
     ) -> Arc<Self> {
-        let ComponentOrigin { id, digest, bytes, file, component_bytes } = origin;
+        let ComponentOrigin { id, digest, bytes, file, registry, component_bytes } = origin;
         let code_slots = ByMetering::default();
         Arc::new(Self {
             shared,
@@ -81,6 +85,7 @@ impl Plugin {
             digest,
             bytes,
             file,
+            origin: registry,
             descriptor,
             from_cache,
             component_bytes,
@@ -96,7 +101,8 @@ impl Plugin {
     /// The source of the plugin's tools.
     pub(crate) fn source(&self) -> Arc<ToolSource> {
         let (version, digest) = (self.version().map(Arc::from), Arc::clone(self.digest.text()));
-        Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest })
+        let origin = self.origin.clone();
+        Arc::new(ToolSource::Plugin { id: self.id.clone(), version, digest, origin })
     }
 
     /// The kind of engine that runs the component with this metering.

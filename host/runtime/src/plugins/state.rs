@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use toolbay_core::registry::Bundle;
+use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::name::PluginId;
 
 use crate::capability::Services;
@@ -61,6 +62,8 @@ pub(crate) struct FileRecord {
     pub(crate) is_stable: bool,
     /// The digest of the content; `None` if it could not be read.
     pub(crate) digest: Option<Digest>,
+    /// The registry that a lock named for it.
+    pub(crate) origin: Option<Arc<PluginOrigin>>,
     /// When to read the file again even without a change, because the error may be transient.
     pub(crate) retry_at: Option<Instant>,
 }
@@ -225,7 +228,7 @@ mod tests {
     use super::*;
 
     fn record() -> FileRecord {
-        FileRecord { stamp: None, is_stable: false, digest: None, retry_at: None }
+        FileRecord { stamp: None, is_stable: false, digest: None, origin: None, retry_at: None }
     }
 
     fn error(file: &PluginFile) -> Option<String> {

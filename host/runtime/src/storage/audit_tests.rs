@@ -16,6 +16,7 @@ fn decision(plugin: &str, event: GrantEvent) -> GrantRecord {
         plugin: plugin.to_owned(),
         version: None,
         digest: None,
+        origin: None,
         granted: Authority::default(),
         refused: BTreeMap::new(),
         held: vec![],

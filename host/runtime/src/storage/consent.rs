@@ -244,6 +244,7 @@ fn grant_record(event: GrantEvent, plugin: &Plugin, granted: Authority) -> Grant
         plugin: plugin.id.to_string(),
         version: plugin.version().map(ToOwned::to_owned),
         digest: Some(plugin.digest.to_string()),
+        origin: plugin.origin.clone(),
         granted,
         refused: BTreeMap::new(),
         held: Vec::new(),

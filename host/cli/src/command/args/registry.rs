@@ -20,9 +20,9 @@ pub(crate) struct AddPluginArgs {
     /// Replace the locked version of the plugin.
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Replace it even if the new version asks for more, describes its tools otherwise, or has another signer.
+    /// Replace it even by an older version.
     #[arg(long, requires = "replace")]
-    pub(crate) accept_changes: bool,
+    pub(crate) downgrade: bool,
     /// Download and check the plugin, and lock nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -87,9 +87,6 @@ pub(crate) struct UpdateArgs {
     /// The plugins. Default: all of the lock.
     #[arg(value_name = "PLUGIN", value_parser = PluginId::new)]
     pub(crate) ids: Vec<PluginId>,
-    /// Apply also what asks for more, describes its tools otherwise, or has another signer.
-    #[arg(long)]
-    pub(crate) accept_changes: bool,
     /// Download and compare, and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -172,6 +172,11 @@ fn grant(record: &Value) -> RecordRow {
     if !text(record, "digest").is_empty() {
         details.push(format!("sha256 {}", one_line(&format::short_digest(text(record, "digest")), MAX)));
     }
+    let origin = [("from", "/origin/reference"), ("signer", "/origin/signer")];
+    let origin = origin.map(|(name, at)| (name, record.pointer(at).and_then(Value::as_str)));
+    details.extend(
+        origin.into_iter().filter_map(|(name, text)| Some(format!("{name} {}", one_line(text?, MAX)))),
+    );
     if !by.is_empty() {
         details.push(format!("by {by}"));
     }

@@ -1,13 +1,14 @@
 //! Where plugin files come from: a folder, or a lock with its store. Both list files; a lock also says what is in them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use toolbay_distribution::lock;
+use toolbay_distribution::lock::{self, LockedPlugin};
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::Policy;
 
 use crate::error::HostError;
-use crate::plugins::loader::{Candidate, candidates};
+use crate::plugins::loader::{Candidate, LockedComponent, candidates};
 
 /// A source of plugin files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +56,11 @@ impl PluginLocation {
             Self::Lock { file, store } => {
                 let plugins = lock::read_existing(file).map_err(HostError::Lock)?;
                 let plugins = plugins.ok_or_else(|| HostError::LockGone(file.clone()))?;
-                let candidate = |(id, plugin): (_, lock::LockedPlugin)| Candidate {
+                let candidate = |(id, plugin): (_, LockedPlugin)| Candidate {
                     file: store.path(&plugin.layer).into(),
                     id: Ok(id),
                     may_have_manifest: false,
-                    locked: Some(plugin.layer),
+                    locked: Some(LockedComponent { origin: Arc::new(plugin.origin()), digest: plugin.layer }),
                 };
                 Ok(plugins.into_iter().map(candidate).collect())
             }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use toolbay_distribution::digest::BlobDigest;
+use toolbay_core::tool::PluginOrigin;
 
 use super::ReadTask;
 use crate::error::LoadError;
 use crate::plugins::file::Stamp;
-use crate::plugins::loader::{CacheLookups, ComponentSource, Loader};
+use crate::plugins::loader::{CacheLookups, ComponentSource, Loader, LockedComponent};
 use crate::plugins::plugin::{ComponentOrigin, Plugin};
 use crate::plugins::state::{FileKey, FileRecord, ReadOutcome};
 
@@ -60,6 +60,12 @@ pub(crate) struct FileReader<'a> {
     compiled_any: bool,
     /// When the last batch was returned.
     last_batch: Instant,
+}
+
+impl ReadTask {
+    fn origin(&self) -> Option<Arc<PluginOrigin>> {
+        self.locked.as_ref().map(|locked| Arc::clone(&locked.origin))
+    }
 }
 
 /// The result of reading a file without compiling it.
@@ -167,8 +173,7 @@ async fn read_part(
         Ok(read) => all.into_iter().zip(read).collect(),
         Err(error) => {
             let failed = |work: DirectoryTask| {
-                let content =
-                    file_content(failed_record(work.1.stamp), Err(LoadError::Host(error.to_string())));
+                let content = file_content(failed_record(&work.1), Err(LoadError::Host(error.to_string())));
                 (work, QuickRead::Done(Some(content)))
             };
             all.into_iter().map(failed).collect()
@@ -194,7 +199,7 @@ fn read_one(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> QuickRe
 /// Loads a plugin by the digest in the index, if it is cached.
 fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -> Option<FileContent> {
     let hashed = task.hashed.clone()?;
-    if task.locked.as_ref().is_some_and(|locked| locked.hex() != hashed.digest.as_str()) {
+    if task.locked.as_ref().is_some_and(|locked| locked.digest.hex() != hashed.digest.as_str()) {
         return None;
     }
     let (file, id) = task.key.clone();
@@ -203,11 +208,17 @@ fn plugin_from_index(loader: &Loader, lookups: &CacheLookups, task: &ReadTask) -
         digest: hashed.digest,
         bytes: hashed.bytes,
         file: Some(file),
+        registry: task.origin(),
         component_bytes: None,
     };
     let plugin = loader.load_cached(&origin, lookups).ok()??;
-    let record =
-        FileRecord { stamp: task.stamp, is_stable: true, digest: Some(origin.digest), retry_at: None };
+    let record = FileRecord {
+        stamp: task.stamp,
+        is_stable: true,
+        digest: Some(origin.digest),
+        origin: origin.registry,
+        retry_at: None,
+    };
     Some(FileContent { record, content: ReadOutcome::Plugin(plugin), from_index: true })
 }
 
@@ -225,7 +236,7 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
         Ok(Ok(read)) => read,
         Ok(Err(content)) => return content.map(|content| *content),
         Err(error) => {
-            return Some(file_content(failed_record(task.stamp), Err(LoadError::Host(error.to_string()))));
+            return Some(file_content(failed_record(task), Err(LoadError::Host(error.to_string()))));
         }
     };
     let judged = match known {
@@ -241,18 +252,18 @@ async fn compile_one(loader: &Loader, task: &Arc<ReadTask>) -> Option<FileConten
 fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Option<Box<FileContent>>> {
     let ReadTask { key: (path, id), stamp: listed, must_be_stable, known_digest, locked, .. } = task;
     let began = SystemTime::now();
-    let (contents, stamp) = Loader::read(id.clone(), path)
+    let (contents, stamp) = Loader::read(id.clone(), path, task.origin())
         .and_then(|read| check_locked(read, locked.as_ref()))
         .map_err(|error| {
             let error = missing_blob(error, locked.is_some());
-            Some(Box::new(file_content(failed_record(*listed), Err(error))))
+            Some(Box::new(file_content(failed_record(task), Err(error))))
         })?;
     if *must_be_stable && stamp != *listed {
         return Err(None);
     }
     let is_stable = stamp.is_some_and(|stamp| stamp.is_stable_since(began));
-    let record =
-        FileRecord { stamp, is_stable, digest: Some(contents.origin.digest.clone()), retry_at: None };
+    let digest = Some(contents.origin.digest.clone());
+    let record = FileRecord { stamp, is_stable, digest, origin: task.origin(), retry_at: None };
     // The same content means the same plugin, unless it was refused for a transient error.
     if known_digest.is_some() && *known_digest == record.digest {
         return Err(Some(Box::new(FileContent {
@@ -267,13 +278,11 @@ fn read_contents(task: &ReadTask) -> Result<(ComponentSource, FileRecord), Optio
 /// Refuses a component whose content is not the locked one.
 fn check_locked(
     read: (ComponentSource, Option<Stamp>),
-    locked: Option<&BlobDigest>,
+    locked: Option<&LockedComponent>,
 ) -> Result<(ComponentSource, Option<Stamp>), LoadError> {
     let found = &read.0.origin.digest;
-    match locked.filter(|locked| locked.hex() != found.as_str()) {
-        Some(locked) => {
-            Err(LoadError::CorruptBlob { found: found.to_string(), locked: locked.hex().to_owned() })
-        }
+    match locked.map(|locked| locked.digest.hex()).filter(|locked| *locked != found.as_str()) {
+        Some(locked) => Err(LoadError::CorruptBlob { found: found.to_string(), locked: locked.to_owned() }),
         None => Ok(read),
     }
 }
@@ -289,8 +298,8 @@ fn missing_blob(error: LoadError, is_locked: bool) -> LoadError {
 }
 
 /// The record of a file that could not be read.
-fn failed_record(stamp: Option<Stamp>) -> FileRecord {
-    FileRecord { stamp, is_stable: false, digest: None, retry_at: None }
+fn failed_record(task: &ReadTask) -> FileRecord {
+    FileRecord { stamp: task.stamp, is_stable: false, digest: None, origin: task.origin(), retry_at: None }
 }
 
 /// The content of a file, with its plugin or the error.

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
+use toolbay_core::tool::PluginOrigin;
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
@@ -24,8 +25,16 @@ pub(crate) struct Candidate {
     pub(crate) id: Result<PluginId, LoadError>,
     /// Whether a `plugin.toml` may exist for it.
     pub(crate) may_have_manifest: bool,
-    /// The only content that is accepted, for a file of a lock.
-    pub(crate) locked: Option<BlobDigest>,
+    /// What the lock says, for a file of a lock.
+    pub(crate) locked: Option<LockedComponent>,
+}
+
+/// What a lock says of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockedComponent {
+    /// The only content that is accepted.
+    pub(crate) digest: BlobDigest,
+    pub(crate) origin: Arc<PluginOrigin>,
 }
 
 /// The relevant names in a directory.

@@ -1,0 +1,101 @@
+//! The held update of a plugin: the version that the operator reviews instead of the loaded one.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
+use toolbay_distribution::lock::LockedPlugin;
+use toolbay_policy::text::one_line;
+
+use super::INDENT;
+use crate::command::add;
+use crate::command::args::SetupArgs;
+use crate::command::install::{self, LockChange, NewVersion, VersionChange};
+use crate::command::locked::LockPaths;
+use crate::command::setup;
+use crate::command::verify;
+use crate::command::version_diff::{DiffReport, PluginVersion};
+use crate::host_failure;
+use crate::output::error::CommandError;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, HEADING};
+
+/// Longest reason that is shown, in characters.
+const MAX_REASON: usize = 500;
+
+/// A held version, loaded without running a tool.
+pub(super) struct HeldVersion {
+    pub(super) host: Host,
+    pub(super) info: PluginInfo,
+    update: HeldUpdate,
+    /// The locked version.
+    old: LockedPlugin,
+    paths: LockPaths,
+    change: VersionChange,
+}
+
+impl HeldVersion {
+    /// Finds the held update of a plugin. One for a version that is not locked any more is dropped. Content and signature
+    /// are checked again, because the policy may have changed.
+    pub(super) async fn find(args: &SetupArgs, policy: &Policy, plugin: &str) -> Result<Option<Self>> {
+        let (Ok(id), Ok(paths)) = (PluginId::new(plugin), LockPaths::find(args)) else { return Ok(None) };
+        let updates = setup::held_updates(args, &paths.lock)?;
+        let failed = |problem: String| host_failure(anyhow!(problem));
+        let Some(update) = updates.get(&id).map_err(failed)? else { return Ok(None) };
+        let locked = paths.read()?.remove(&id).filter(|old| old.manifest == update.replaces);
+        let Some(old) = locked else {
+            updates.set(&id, None).map_err(failed)?;
+            return Ok(None);
+        };
+        let new = &update.plugin;
+        let reference = new.reference().map_err(anyhow::Error::msg)?;
+        if let Some(problem) = verify::check(policy, &paths.store, new).await? {
+            let why = format!("the update of `{id}` to `{reference}`: {}", problem.message());
+            let help = format!("`toolbay update {id}` looks for it again");
+            return Err(CommandError::new(problem.word(), why).with_help(help).into());
+        }
+        let file = paths.store.path(&new.layer);
+        let (host, info) = install::load(args, policy.clone(), (&id, &reference), &file).await?;
+        let info = PluginInfo { origin: Some(Arc::new(new.origin())), ..info };
+        let version = NewVersion { plugin: new, version: PluginVersion::of(&host, &info) };
+        let change = VersionChange::compare(args, &id, (&old, &paths), &version).await?;
+        Ok(Some(Self { host, info, update, old, paths, change }))
+    }
+
+    /// Prints what the version is, why it is held and what it changes.
+    pub(super) fn print(&self) -> Result<()> {
+        let tag = |plugin: &LockedPlugin| plugin.tag.clone().unwrap_or_else(|| plugin.manifest.to_string());
+        let title =
+            format!("{}: update from {} to {}", self.info.id, tag(&self.old), tag(&self.update.plugin));
+        writeln!(output::stdout(), "{HEADING}{title}{HEADING:#}")?;
+        let mut table = TextTable::new(["", ""]).with_indent(INDENT);
+        for (key, value) in add::origin_facts(&self.update.plugin.origin()) {
+            table.push([Cell::styled(DIM, key), value.into()]);
+        }
+        for reason in &self.change.reasons {
+            table.push([Cell::styled(DIM, "held"), Cell::styled(FAILURE, one_line(reason, MAX_REASON))]);
+        }
+        table.print()?;
+        self.change.report.iter().try_for_each(DiffReport::show)?;
+        Ok(writeln!(output::stdout())?)
+    }
+
+    /// Locks the version.
+    pub(super) async fn apply(&self, args: &SetupArgs) -> Result<()> {
+        let change = LockChange {
+            id: self.info.id.clone(),
+            new: self.update.plugin.clone(),
+            replaced: Some(self.old.clone()),
+            replace: true,
+        };
+        change.apply(args, &self.paths, setup::plugin_folder(args)?).await
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let (before, after) = (&self.old, &self.update.plugin);
+        let (reasons, changes) = (&self.change.reasons, &self.change.report);
+        json!({"before": before, "after": after, "reasons": reasons, "changes": changes})
+    }
+}
