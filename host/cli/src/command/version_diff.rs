@@ -184,7 +184,7 @@ impl DiffReport {
                 let change = change.as_str().unwrap_or_default().replace('_', " ");
                 row("", &format!("  {at}"), format!("{change}, {}", one.impact));
             }
-            for ChangedText { before, after } in description {
+            if let Some(ChangedText { before, after }) = description {
                 row("", "    before", one_line(before, MAX_DESCRIPTION));
                 row("", "    after", one_line(after, MAX_DESCRIPTION));
             }

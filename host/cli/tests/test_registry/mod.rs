@@ -1,5 +1,7 @@
 //! An OCI registry of 2.8: a small server on this machine that stores what it gets and lists no referrers.
 
+#![allow(dead_code, reason = "each test file is a program of its own and uses a part of this module")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
