@@ -20,8 +20,11 @@ mod client_setup;
 mod diff;
 mod docs;
 mod explain;
+mod export;
 mod fetch;
+mod garbage;
 mod grant;
+mod import;
 mod inspect;
 mod install;
 mod key;
@@ -101,6 +104,9 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Verify(asked) => verify::run(setup, &asked).await,
         Command::Outdated(asked) => outdated::run(setup, &asked).await,
         Command::Update(asked) => update::run(setup, &asked).await,
+        Command::Export(asked) => export::run(setup, &asked).await,
+        Command::Import(asked) => import::run(setup, &asked).await,
+        Command::Gc(asked) => garbage::run(&asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,

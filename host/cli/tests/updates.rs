@@ -19,38 +19,9 @@ mod parties;
 mod test_registry;
 
 use fixture::{ServerProcess, wait_until};
-use parties::{Parties, REPOSITORY, signed_by};
+use parties::{Parties, REPOSITORY, installed, signed_by, text_plugin};
 
 const ARGS: &str = r#"{"text": "a b c"}"#;
-
-/// The text plugin with another version and first word of a description. Both have the length of the original.
-fn text_plugin(parties: &Parties, version: &str, word: &str) -> String {
-    let bytes = fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
-    let bytes = replaced(&bytes, b"plugin-text0.1.0", format!("plugin-text{version}").as_bytes());
-    let bytes = replaced(&bytes, b"Count the words, lines", format!("{word} the words, lines").as_bytes());
-    let file = parties.author.path(&format!("text-{}-{word}.wasm", version.replace('.', "-")));
-    fs::write(&file, bytes).unwrap();
-    file.to_str().unwrap().to_owned()
-}
-
-/// The bytes with the only occurrence of a text replaced by one of the same length.
-fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
-    let places: Vec<usize> =
-        bytes.windows(old.len()).enumerate().filter(|(_, part)| *part == old).map(|(at, _)| at).collect();
-    assert_eq!((places.len(), old.len()), (1, new.len()));
-    let at = places[0];
-    [&bytes[..at], new, &bytes[at + old.len()..]].concat()
-}
-
-/// An operator with version 1.0.0 of the text plugin, signed by `acme`.
-fn installed() -> Parties {
-    let parties = Parties::new();
-    parties.trust(&signed_by(&["acme", "other"]));
-    let one = text_plugin(&parties, "1.0.0", "Count");
-    parties.publish("1.0.0", &one, &["acme"]);
-    parties.add("1.0.0", &[]).says(0, &[]);
-    parties
-}
 
 #[test]
 fn an_update_is_applied_or_held_until_the_operator_agrees() {

@@ -5,8 +5,10 @@
 //! [reference](mod@reference). Requests leave through a [transport](registry::RegistryTransport), whose
 //! implementation checks addresses.
 
+pub mod archive;
 pub mod credentials;
 pub mod digest;
+pub mod garbage;
 pub mod lock;
 pub mod pack;
 pub mod reference;

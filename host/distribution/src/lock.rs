@@ -244,13 +244,17 @@ pub fn update<T, E: From<LockError>>(
     if plugins == before {
         return Ok(result);
     }
-    let entries = plugins.iter().map(|(id, plugin)| WrittenEntry { id: id.as_str(), plugin });
-    let text = toml::to_string(&WrittenLock { version: VERSION, plugin: entries.collect() });
-    let text = text.map_err(|error| failed(error.to_string()))?;
-    replace(path, folder, &format!("{HEAD}{text}"))
-        .map_err(|error| failed(format!("it cannot be written: {error}")))?;
+    let text = to_text(&plugins).map_err(failed)?;
+    replace(path, folder, &text).map_err(|error| failed(format!("it cannot be written: {error}")))?;
     drop(guard);
     Ok(result)
+}
+
+/// The text of a lock.
+pub(crate) fn to_text(plugins: &LockedPlugins) -> Result<String, String> {
+    let entries = plugins.iter().map(|(id, plugin)| WrittenEntry { id: id.as_str(), plugin });
+    let text = toml::to_string(&WrittenLock { version: VERSION, plugin: entries.collect() });
+    Ok(format!("{HEAD}{}", text.map_err(|error| error.to_string())?))
 }
 
 fn at_line(path: &Path, line: Option<usize>, message: &str) -> String {
@@ -267,7 +271,7 @@ fn read_text(path: &Path) -> io::Result<String> {
 }
 
 /// Parses a lock. The error has the line, if it is known.
-fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
+pub(crate) fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
     let is_marker =
         |line: &str| ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|marker| line.starts_with(marker));
     if let Some(at) = text.lines().position(is_marker) {

@@ -29,6 +29,7 @@ use self::manifest::Manifest;
 pub use self::manifest::{ComponentManifest, MAX_LAYER};
 pub use self::push::PushOutcome;
 pub use self::referrers::FoundSignature;
+pub(crate) use self::referrers::{EMPTY_CONFIG, signature_manifest};
 pub use self::transport::{RegistryRequest, RegistryTransport, UrlAuthor};
 use crate::credentials::{CredentialSource, RegistryCredentials, SecretText};
 use crate::digest::BlobDigest;
@@ -188,7 +189,7 @@ impl RegistryClient {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<(), RegistryError> {
         let (here, wanted) = (store.clone(), layer.clone());
-        if run_blocking(move || Ok(here.verify(&wanted, size))).await? {
+        if run_blocking(move || Ok(here.reuse(&wanted, size))).await? {
             return Ok(());
         }
         let url = self.url(&format!("blobs/{layer}"))?;

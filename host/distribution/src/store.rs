@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `blobs/sha256/HEX` | a blob with this digest |
 //! | `incoming/` | transfers that are not complete |
+//! | `locks/HEX` | a lock that names blobs ([`garbage`](crate::garbage)) |
 //!
 //! A blob gets its name only when its size and digest are right, in one step. So a killed process leaves no half blob
 //! under a name. The names are no proof for a reader: who runs a blob hashes it. Even so, the folders must be the user's
@@ -13,7 +14,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
@@ -90,6 +91,14 @@ impl BlobStore {
         hash().is_ok_and(|found| found == *digest)
     }
 
+    /// Whether the store has a blob with its right content, which will be used. It counts as stored now, so that it is not
+    /// garbage before a lock names it. Reads it whole; blocks.
+    #[must_use]
+    pub fn reuse(&self, digest: &BlobDigest, size: u64) -> bool {
+        let touch = || File::open(self.path(digest))?.set_modified(SystemTime::now());
+        self.verify(digest, size) && touch().is_ok()
+    }
+
     /// Reads a blob of at most `most` bytes; `None` if the store does not have it with its right content. Blocks.
     #[must_use]
     pub fn read(&self, digest: &BlobDigest, most: usize) -> Option<Vec<u8>> {
@@ -104,7 +113,7 @@ impl BlobStore {
     /// The store cannot be written.
     pub fn put(&self, bytes: &[u8]) -> Result<BlobDigest, StoreError> {
         let (digest, size) = (BlobDigest::of(bytes), bytes.len() as u64);
-        if self.verify(&digest, size) {
+        if self.reuse(&digest, size) {
             return Ok(digest);
         }
         let mut writer = self.writer(size)?;
@@ -118,17 +127,34 @@ impl BlobStore {
     /// # Errors
     /// The store cannot be written.
     pub fn writer(&self, size: u64) -> Result<BlobWriter, StoreError> {
-        let (blobs, incoming) = (self.blob_folder(), self.root.join("incoming"));
-        for folder in [&blobs, &incoming] {
+        let file = self.new_file()?;
+        Ok(BlobWriter { store: self.clone(), file, hasher: Sha256::new(), written: 0, size })
+    }
+
+    /// A file that gets its name later.
+    fn new_file(&self) -> Result<NamedTempFile, StoreError> {
+        let (blobs, incoming, locks) = (self.blob_folder(), self.root.join("incoming"), self.locks());
+        for folder in [&blobs, &incoming, &locks] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(|error| self.failed(error))?;
         }
-        for folder in [&self.root, &self.root.join("blobs"), &blobs, &incoming] {
+        for folder in [&self.root, &self.root.join("blobs"), &blobs, &incoming, &locks] {
             self.check_folder(folder)?;
         }
         remove_abandoned(&incoming);
-        let file = NamedTempFile::new_in(&incoming).map_err(|error| self.failed(error))?;
-        Ok(BlobWriter { store: self.clone(), file, hasher: Sha256::new(), written: 0, size })
+        NamedTempFile::new_in(&incoming).map_err(|error| self.failed(error))
+    }
+
+    /// The folder with the records of known locks.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.root.join("locks")
+    }
+
+    /// Replaces a record of a lock at once.
+    pub(crate) fn replace_record(&self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
+        let mut file = self.new_file()?;
+        file.write_all(content).map_err(|error| self.failed(error))?;
+        file.persist(path).map(drop).map_err(|error| self.failed(error.error))
     }
 
     /// Checks that this user owns a folder, and nobody else can write it.
@@ -144,7 +170,7 @@ impl BlobStore {
         Err(StoreError::Untrusted { path: folder.to_path_buf(), problem })
     }
 
-    fn failed(&self, error: io::Error) -> StoreError {
+    pub(crate) fn failed(&self, error: io::Error) -> StoreError {
         StoreError::Io { path: self.root.clone(), error }
     }
 }
@@ -245,7 +271,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::new(dir.path().join("store"));
         store.put(b"a").unwrap();
-        for folder in ["", "blobs", "blobs/sha256", "incoming"] {
+        for folder in ["", "blobs", "blobs/sha256", "incoming", "locks"] {
             let folder = dir.path().join("store").join(folder);
             let set =
                 |mode| std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();

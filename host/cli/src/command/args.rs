@@ -15,7 +15,8 @@ pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupComma
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
 pub(crate) use policy::PolicyCommand;
 pub(crate) use registry::{
-    AddPluginArgs, FetchArgs, KeyArgs, KeyCommand, OutdatedArgs, PushArgs, UpdateArgs, VerifyArgs,
+    AddPluginArgs, ExportArgs, FetchArgs, GarbageArgs, ImportArgs, KeyArgs, KeyCommand, OutdatedArgs,
+    PushArgs, UpdateArgs, VerifyArgs,
 };
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
@@ -264,6 +265,12 @@ pub(crate) enum Command {
     Outdated(OutdatedArgs),
     /// Replace plugins of the lock by their newest compatible versions, after showing what changes.
     Update(UpdateArgs),
+    /// Write plugins of the lock into one file, for a machine without a network.
+    Export(ExportArgs),
+    /// Lock plugins from a file that `toolbay export` wrote, without a network.
+    Import(ImportArgs),
+    /// Remove downloaded blobs that no lock has needed for 30 days.
+    Gc(GarbageArgs),
     /// Add, list, check and remove other MCP servers whose tools Toolbay serves.
     Mcp {
         #[command(subcommand)]

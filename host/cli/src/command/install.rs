@@ -10,6 +10,7 @@ use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
 use toolbay_distribution::lock::{self, LockError, LockedPlugin, LockedPlugins, Signer};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{FoundSignature, RegistryAccess, RegistryClient};
+use toolbay_distribution::store::BlobStore;
 use toolbay_distribution::version::TaggedVersion;
 
 use crate::command::args::{AddPluginArgs, SetupArgs};
@@ -50,14 +51,35 @@ pub(super) async fn install(args: &SetupArgs, asked: &AddPluginArgs) -> Result<I
     trust.check_flag(&reference, asked.unsigned)?;
     let client = locked::client(&policy, &reference, RegistryAccess::Pull)?;
     let found = find(&client, &reference, &trust).await?;
-    let mut before = paths.read()?;
-    check_free(&plugins, &id, &before, Some(&found.plugin), asked.replace)?;
-    let replaced = before.remove(&id);
-    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &found.plugin))?;
+    check_free(&plugins, &id, &paths.read()?, Some(&found.plugin), asked.replace)?;
     let plugin = download(&client, &id, found, &paths).await?;
-    let (host, info) = load(args, policy, (&id, &reference), &paths.store.path(&plugin.layer)).await?;
+    let store = paths.store.clone();
+    lock_version(args, asked, (policy, paths), StoredVersion { id, plugin, store }).await
+}
+
+/// A version whose blobs are in a store, and verified.
+pub(super) struct StoredVersion {
+    pub(super) id: PluginId,
+    pub(super) plugin: LockedPlugin,
+    pub(super) store: BlobStore,
+}
+
+/// Loads a version without running a tool, compares it with the locked one, and locks it, unless it is held.
+pub(super) async fn lock_version(
+    args: &SetupArgs,
+    asked: &AddPluginArgs,
+    (policy, paths): (Policy, LockPaths),
+    version: StoredVersion,
+) -> Result<Installation> {
+    let StoredVersion { id, plugin, store } = version;
+    let plugins = setup::plugin_folder(args)?;
+    let mut before = paths.read()?;
+    check_free(&plugins, &id, &before, Some(&plugin), asked.replace)?;
+    let replaced = before.remove(&id);
+    replaced.as_ref().map_or(Ok(()), |old| check_signature_kept(asked, old, &plugin))?;
+    let (host, info) = load(args, policy, (&id, &asked.reference), &store.path(&plugin.layer)).await?;
     if &*info.digest != plugin.layer.hex() {
-        let why = format!("`{reference}` changed in the store while it was added");
+        let why = format!("`{}` changed in the store while it was added", asked.reference);
         return Err(CommandError::new("not_loadable", why).with_help("add it again").into());
     }
     if let Some(old) = &replaced {
@@ -122,7 +144,7 @@ async fn download(
 pub(super) async fn load(
     args: &SetupArgs,
     policy: Policy,
-    (id, reference): (&PluginId, &Reference),
+    (id, reference): (&PluginId, &str),
     file: &Path,
 ) -> Result<(Host, PluginInfo)> {
     let host = setup::host_for(args, policy, HostPurpose::Inspect)?;
@@ -263,9 +285,11 @@ impl LockChange {
         plugin_folder: PathBuf,
     ) -> Result<()> {
         let held = setup::held_updates(args, &paths.lock)?;
-        let (id, file, wait) = (self.id.clone(), paths.lock.clone(), args.state_wait);
+        let (id, paths, wait) = (self.id.clone(), paths.clone(), args.state_wait);
         let written = tokio::task::spawn_blocking(move || {
-            self.write(&file, wait, &plugin_folder)?;
+            self.write(&paths.lock, wait, &plugin_folder)?;
+            // The store learns what the lock names now.
+            paths.read()?;
             held.set(&id, None).map_err(|error| host_failure(anyhow!(error)))
         });
         written.await.map_err(host_failure)?

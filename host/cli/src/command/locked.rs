@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use toolbay::{Host, HostError, LoadReport, Policy, RegistryHttp, read_regular};
+use toolbay::{Host, HostError, LoadReport, PluginId, Policy, RegistryHttp, read_regular};
 use toolbay_distribution::credentials::CredentialFiles;
 use toolbay_distribution::lock::{self, LockError, LockErrorKind, LockedPlugin, LockedPlugins};
 use toolbay_distribution::reference::Reference;
@@ -35,9 +35,24 @@ impl LockPaths {
         Ok(Self { lock: policy.with_file_name(lock::FILE_NAME), store })
     }
 
-    /// Reads the lock.
+    /// The plugins of the lock with these ids; all if there are none.
+    pub(crate) fn select(&self, ids: &[PluginId]) -> Result<LockedPlugins> {
+        let mut plugins = self.read()?;
+        if let Some(unknown) = ids.iter().find(|id| !plugins.contains_key(*id)) {
+            let why = format!("`{}` has no plugin `{unknown}`", self.lock.display());
+            return Err(CommandError::new("unknown_plugin", why)
+                .with_help("`toolbay outdated` lists all")
+                .into());
+        }
+        plugins.retain(|id, _| ids.is_empty() || ids.contains(id));
+        Ok(plugins)
+    }
+
+    /// Reads the lock. The store remembers what it names.
     pub(crate) fn read(&self) -> Result<LockedPlugins> {
-        lock::read(&self.lock).map_err(lock_error)
+        let plugins = lock::read(&self.lock).map_err(lock_error)?;
+        self.store.remember_lock(&self.lock, &plugins);
+        Ok(plugins)
     }
 }
 

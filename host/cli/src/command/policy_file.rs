@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value};
 use toolbay::read_regular_text;
 use toolbay_policy::ProposedLine;
 use toolbay_policy::name::PluginId;
@@ -116,6 +116,22 @@ pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> 
     let sections =
         sections.as_table_like_mut().ok_or_else(|| anyhow!("`{kind}` in the policy is no table"))?;
     sections.insert(name, Item::Table(table));
+    Ok(document.to_string())
+}
+
+/// Adds `[[trust]]` rules, each with its scope and the files of its keys, to the text of a policy.
+pub(crate) fn with_trust_rules(text: &str, rules: &[(String, Vec<String>)]) -> Result<String> {
+    let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
+    let list = document.entry("trust").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    let list = list
+        .as_array_of_tables_mut()
+        .ok_or_else(|| anyhow!("`trust` of the policy is not a list of tables"))?;
+    for (scope, keys) in rules {
+        let mut table = Table::new();
+        table.insert("scope", toml_edit::value(scope.as_str()));
+        table.insert("keys", toml_edit::value(keys.iter().map(String::as_str).collect::<Array>()));
+        list.push(table);
+    }
     Ok(document.to_string())
 }
 

@@ -65,14 +65,7 @@ type UpdateRow = (PluginId, LockedPlugin, UpdateStatus);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &UpdateArgs) -> Result<CommandStatus> {
     let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
-    let mut plugins = paths.read()?;
-    if let Some(unknown) = asked.ids.iter().find(|id| !plugins.contains_key(*id)) {
-        let why = format!("`{}` has no plugin `{unknown}`", paths.lock.display());
-        return Err(CommandError::new("unknown_plugin", why)
-            .with_help("`toolbay outdated` lists all")
-            .into());
-    }
-    plugins.retain(|id, _| asked.ids.is_empty() || asked.ids.contains(id));
+    let plugins = paths.select(&asked.ids)?;
     let mut rows: Vec<UpdateRow> = Vec::new();
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {

@@ -72,3 +72,32 @@ pub(crate) fn signed_by(keys: &[&str]) -> String {
 pub(crate) fn file(folder: &HostFolder, name: &str) -> String {
     folder.path(name).to_str().unwrap().to_owned()
 }
+
+/// The text plugin with another version and first word of a description. Both have the length of the original.
+pub(crate) fn text_plugin(parties: &Parties, version: &str, word: &str) -> String {
+    let bytes = fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
+    let bytes = replaced(&bytes, b"plugin-text0.1.0", format!("plugin-text{version}").as_bytes());
+    let bytes = replaced(&bytes, b"Count the words, lines", format!("{word} the words, lines").as_bytes());
+    let file = parties.author.path(&format!("text-{}-{word}.wasm", version.replace('.', "-")));
+    fs::write(&file, bytes).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// The bytes with the only occurrence of a text replaced by one of the same length.
+fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let places: Vec<usize> =
+        bytes.windows(old.len()).enumerate().filter(|(_, part)| *part == old).map(|(at, _)| at).collect();
+    assert_eq!((places.len(), old.len()), (1, new.len()));
+    let at = places[0];
+    [&bytes[..at], new, &bytes[at + old.len()..]].concat()
+}
+
+/// An operator with version 1.0.0 of the text plugin, signed by `acme`.
+pub(crate) fn installed() -> Parties {
+    let parties = Parties::new();
+    parties.trust(&signed_by(&["acme", "other"]));
+    let one = text_plugin(&parties, "1.0.0", "Count");
+    parties.publish("1.0.0", &one, &["acme"]);
+    parties.add("1.0.0", &[]).says(0, &[]);
+    parties
+}

@@ -21,7 +21,7 @@ const MAX_SIGNATURES: usize = 8;
 /// Largest manifest of a signature, in bytes.
 const MAX_SIGNATURE_MANIFEST: usize = 64 << 10;
 /// The configuration of a signature.
-const EMPTY_CONFIG: &[u8] = b"{}";
+pub(crate) const EMPTY_CONFIG: &[u8] = b"{}";
 
 /// A signature that a registry has. It is not verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,18 +89,7 @@ impl RegistryClient {
         let (config_digest, bundle_digest) = (BlobDigest::of(&config), BlobDigest::of(&bundle));
         self.push_blob(&config_digest, &config).await?;
         self.push_blob(&bundle_digest, &bundle).await?;
-        let document = Bytes::from(
-            json!({
-                "schemaVersion": 2,
-                "mediaType": MANIFEST,
-                "artifactType": BUNDLE,
-                "config": {"mediaType": EMPTY, "digest": config_digest, "size": config.len()},
-                "layers": [{"mediaType": BUNDLE, "digest": bundle_digest, "size": bundle.len()}],
-                "subject": {"mediaType": MANIFEST, "digest": manifest.0, "size": manifest.1},
-                "annotations": {"dev.sigstore.bundle.content": "dsse-envelope"},
-            })
-            .to_string(),
-        );
+        let document = Bytes::from(signature_manifest(manifest, (&bundle_digest, bundle.len())));
         let digest = BlobDigest::of(&document);
         let response = self.put_manifest(&digest.to_string(), MANIFEST, document.clone()).await?;
         // The registry lists the referrers of this subject itself.
@@ -263,6 +252,21 @@ impl RegistryClient {
         }
         Err(RegistryError::Refused(format!("the blob {bundle} is refused: its content has another digest")))
     }
+}
+
+/// The manifest of a signature: a referrer of `subject`. Both have their sizes in bytes.
+pub(crate) fn signature_manifest(subject: (&BlobDigest, usize), bundle: (&BlobDigest, usize)) -> Vec<u8> {
+    let config = BlobDigest::of(EMPTY_CONFIG);
+    let document = json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "artifactType": BUNDLE,
+        "config": {"mediaType": EMPTY, "digest": config, "size": EMPTY_CONFIG.len()},
+        "layers": [{"mediaType": BUNDLE, "digest": bundle.0, "size": bundle.1}],
+        "subject": {"mediaType": MANIFEST, "digest": subject.0, "size": subject.1},
+        "annotations": {"dev.sigstore.bundle.content": "dsse-envelope"},
+    });
+    document.to_string().into_bytes()
 }
 
 /// The tag of the index in which registries without referrers keep them ("Referrers Tag Schema").

@@ -95,6 +95,51 @@ pub(crate) struct UpdateArgs {
     pub(crate) json: bool,
 }
 
+/// The arguments of `toolbay export`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExportArgs {
+    /// The archive to write (`.tar`).
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The plugins. Default: all of the lock.
+    #[arg(value_name = "PLUGIN", value_parser = PluginId::new)]
+    pub(crate) ids: Vec<PluginId>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The arguments of `toolbay import`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImportArgs {
+    /// An archive that `toolbay export` wrote.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Add the archive's `[[trust]]` rules to the policy first, with their keys, unless the policy has the scope.
+    #[arg(long)]
+    pub(crate) trust: bool,
+    /// Also lock plugins that no `[[trust]]` rule covers, without a signature.
+    #[arg(long)]
+    pub(crate) unsigned: bool,
+    /// Check and compare, and change nothing.
+    #[arg(long, conflicts_with = "trust")]
+    pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The arguments of `toolbay gc`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GarbageArgs {
+    /// Show what would be removed, and remove nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The arguments of `toolbay key`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {

@@ -57,7 +57,7 @@ impl HeldVersion {
             return Err(CommandError::new(problem.word(), why).with_help(help).into());
         }
         let file = paths.store.path(&new.layer);
-        let (host, info) = install::load(args, policy.clone(), (&id, &reference), &file).await?;
+        let (host, info) = install::load(args, policy.clone(), (&id, &reference.to_string()), &file).await?;
         let info = PluginInfo { origin: Some(Arc::new(new.origin())), ..info };
         let version = NewVersion { plugin: new, version: PluginVersion::of(&host, &info) };
         let change = VersionChange::compare(args, &id, (&old, &paths), &version).await?;

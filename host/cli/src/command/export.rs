@@ -1,0 +1,88 @@
+//! `toolbay export`: plugins of the lock, with their signatures and the keys that the policy trusts for them, in one file.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::json;
+use toolbay::Policy;
+use toolbay_distribution::archive::{self, ArchiveError, ArchiveSummary, ArchivedRule};
+use toolbay_distribution::lock::LockedPlugins;
+use toolbay_distribution::signature::key::PublicKey;
+use toolbay_distribution::store::BlobStore;
+use toolbay_policy::trust::TrustRequirement;
+
+use crate::CommandStatus;
+use crate::command::args::{ExportArgs, SetupArgs};
+use crate::command::locked::LockPaths;
+use crate::command::setup;
+use crate::host_failure;
+use crate::output;
+use crate::output::error::CommandError;
+use crate::output::format::{self, count_noun};
+
+pub(crate) async fn run(args: &SetupArgs, asked: &ExportArgs) -> Result<CommandStatus> {
+    let (paths, policy) = (LockPaths::find(args)?, setup::policy(args)?);
+    let plugins = paths.select(&asked.ids)?;
+    let rules = rules(&policy, &plugins)?;
+    let (file, store) = (asked.file.clone(), paths.store);
+    let written = tokio::task::spawn_blocking(move || write(&file, &store, &plugins, &rules));
+    let (ArchiveSummary { plugins, blobs }, bytes) = written.await.map_err(host_failure)??;
+    if asked.json {
+        output::print_json(&json!({"file": asked.file, "plugins": plugins, "blobs": blobs, "bytes": bytes}))?;
+        return Ok(CommandStatus::Success);
+    }
+    let (file, size) = (asked.file.display(), format::size(bytes));
+    output::print_note(&format!("`{file}` has {} ({size})", count_noun(plugins, "plugin", "plugins")));
+    output::print_next_step(&format!("on the other machine, lock them with `toolbay import {file}`"))?;
+    Ok(CommandStatus::Success)
+}
+
+/// The rules of the policy that cover the plugins, with their keys.
+fn rules(policy: &Policy, plugins: &LockedPlugins) -> Result<Vec<ArchivedRule>> {
+    let mut rules = BTreeMap::new();
+    for plugin in plugins.values() {
+        let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+        let Some(rule) = policy.trust_for(&reference.host, &reference.repository) else { continue };
+        let TrustRequirement::Signed(files) = &rule.requirement else { continue };
+        let scope = rule.scope.to_string();
+        let read = |file: &std::path::PathBuf| {
+            let key = PublicKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()));
+            key.map(|key| key.to_pem()).with_context(|| format!("`keys` of the [[trust]] for `{scope}`"))
+        };
+        let keys = files.iter().map(read).collect::<Result<_>>()?;
+        rules.insert(scope.clone(), ArchivedRule { scope, keys });
+    }
+    Ok(rules.into_values().collect())
+}
+
+/// Writes the archive beside its final name, which it gets at the end. Blocks.
+fn write(
+    file: &Path,
+    store: &BlobStore,
+    plugins: &LockedPlugins,
+    rules: &[ArchivedRule],
+) -> Result<(ArchiveSummary, u64)> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let unwritable = |error: io::Error| {
+        host_failure(anyhow!(error).context(format!("`{}` cannot be written", file.display())))
+    };
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    let mut builder = tempfile::Builder::new();
+    let mut out = builder.permissions(mode).tempfile_in(folder).map_err(unwritable)?;
+    let written = archive::write(store, plugins, rules, io::BufWriter::new(out.as_file_mut()));
+    let summary = written.map_err(|error| match error {
+        ArchiveError::Missing(_) => {
+            let error = CommandError::new("missing", error.to_string());
+            error.with_help("`toolbay fetch` downloads what the lock names").into()
+        }
+        ArchiveError::Refused(_) => CommandError::new("refused", error.to_string()).into(),
+        ArchiveError::Io(error) => unwritable(error),
+        ArchiveError::Storage(error) => host_failure(error),
+    })?;
+    let bytes = out.as_file().metadata().map_err(unwritable)?.len();
+    out.as_file().sync_all().map_err(unwritable)?;
+    out.persist(file).map_err(|error| unwritable(error.error))?;
+    Ok((summary, bytes))
+}

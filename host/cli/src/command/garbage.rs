@@ -1,0 +1,43 @@
+//! `toolbay gc`: removes downloaded blobs that no lock has needed for a while.
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use toolbay_distribution::garbage::{Garbage, GarbageError, GarbageMode};
+use toolbay_distribution::store::BlobStore;
+
+use crate::CommandStatus;
+use crate::command::args::GarbageArgs;
+use crate::command::{locked, setup};
+use crate::host_failure;
+use crate::output;
+use crate::output::format::{self, count_noun};
+
+pub(crate) async fn run(asked: &GarbageArgs) -> Result<CommandStatus> {
+    let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
+    let store = BlobStore::new(data.join("store"));
+    let mode = if asked.dry_run { GarbageMode::Preview } else { GarbageMode::Remove };
+    let collected = tokio::task::spawn_blocking(move || store.collect_garbage(mode)).await;
+    let collected = collected.map_err(host_failure)?.map_err(|error| match error {
+        GarbageError::Lock(error) => {
+            locked::lock_error(error).context("nothing was removed, because a lock may need it")
+        }
+        GarbageError::Store(error) => host_failure(error),
+    })?;
+    let Garbage { removed, bytes, kept, locks } = collected;
+    if asked.json {
+        output::print_json(&json!({
+            "removed": removed,
+            "bytes": bytes,
+            "kept": kept,
+            "locks": locks,
+            "dry_run": asked.dry_run,
+        }))?;
+        return Ok(CommandStatus::Success);
+    }
+    let blobs = |count| count_noun(count, "blob", "blobs");
+    let verb = if asked.dry_run { "would be removed" } else { "removed" };
+    let (gone, size) = (blobs(removed.len()), format::size(bytes));
+    let locks = count_noun(locks, "lock", "locks");
+    output::print_note(&format!("{gone} ({size}) {verb}; {} kept for {locks}, or for 30 days", blobs(kept)));
+    Ok(CommandStatus::Success)
+}

@@ -1,0 +1,193 @@
+//! `toolbay import`: plugins of an archive into the lock. Each is verified by the policy of this machine, and compared with
+//! the locked version, as by `add` and `update`. No network is used.
+
+mod trust_rules;
+
+use anyhow::{Result, anyhow};
+use serde_json::json;
+use toolbay::{PluginId, Policy};
+use toolbay_distribution::archive::{ArchiveError, PluginArchive};
+use toolbay_distribution::lock::{LockedPlugin, Signer};
+use toolbay_distribution::store::BlobStore;
+
+use crate::CommandStatus;
+use crate::command::args::{AddPluginArgs, ImportArgs, SetupArgs};
+use crate::command::install::{self, HELD, StoredVersion};
+use crate::command::locked::LockPaths;
+use crate::command::trust::TrustDecision;
+use crate::command::{setup, verify};
+use crate::host_failure;
+use crate::output::error::CommandError;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+
+/// What became of a plugin.
+enum ImportStatus {
+    /// The lock has it already.
+    Unchanged,
+    Imported,
+    /// Nothing speaks against it; nothing was changed.
+    Available,
+    /// The operator has to agree to its changes.
+    Held(String),
+    Failed(String),
+}
+
+impl ImportStatus {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::Imported => "imported",
+            Self::Available => "available",
+            Self::Held(_) => "held",
+            Self::Failed(_) => "failed",
+        }
+    }
+
+    fn error(&self) -> Option<&str> {
+        match self {
+            Self::Held(error) | Self::Failed(error) => Some(error),
+            Self::Unchanged | Self::Imported | Self::Available => None,
+        }
+    }
+}
+
+type ImportRow = (PluginId, LockedPlugin, ImportStatus);
+
+pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandStatus> {
+    let paths = LockPaths::find(args)?;
+    let file = asked.file.clone();
+    let opened = tokio::task::spawn_blocking(move || PluginArchive::open(&file)).await;
+    let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
+    if asked.trust {
+        trust_rules::add(args, archive.trust(), asked.json)?;
+    }
+    let policy = setup::policy(args)?;
+    // A preview leaves the store of the user as it is.
+    let preview = asked.dry_run.then(tempfile::tempdir).transpose().map_err(host_failure)?;
+    let store = match &preview {
+        Some(folder) => BlobStore::new(folder.path()),
+        None => paths.store.clone(),
+    };
+    let plugins = archive.plugins().clone();
+    let into = store.clone();
+    let stored = tokio::task::spawn_blocking(move || archive.store_blobs(&into)).await;
+    stored.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
+    let mut rows: Vec<ImportRow> = Vec::new();
+    // One after the other: each shows its changes.
+    for (id, plugin) in plugins {
+        let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
+        let status = import(args, asked, (policy.clone(), paths.clone()), version).await?;
+        rows.push((id, plugin, status));
+    }
+    if asked.json {
+        let rows = rows.iter().map(|(id, plugin, status)| {
+            json!({"plugin": id.as_str(), "archived": plugin, "status": status.word(), "error": status.error()})
+        });
+        output::print_json(&rows.collect::<Vec<_>>())?;
+    } else {
+        print(&rows)?;
+    }
+    let all_good = rows.iter().all(|(.., status)| status.error().is_none());
+    Ok(if all_good { CommandStatus::Success } else { CommandStatus::Failed })
+}
+
+/// An archive that is not accepted: exit code 1. A store that cannot be written: exit code 3.
+fn archive_error(asked: &ImportArgs, error: ArchiveError) -> anyhow::Error {
+    let file = asked.file.display();
+    match error {
+        ArchiveError::Refused(_) | ArchiveError::Missing(_) => {
+            let error = CommandError::new("refused", format!("`{file}` is refused: {error}"));
+            error.with_help("export the plugins again").into()
+        }
+        ArchiveError::Io(error) => anyhow!(error).context(format!("`{file}` cannot be read")),
+        ArchiveError::Storage(error) => host_failure(error),
+    }
+}
+
+fn print(rows: &[ImportRow]) -> Result<()> {
+    let mut table = TextTable::new(["PLUGIN", "STATUS", "SIGNER", "SOURCE"]);
+    for (id, plugin, status) in rows {
+        let style = match status {
+            ImportStatus::Unchanged => DIM,
+            ImportStatus::Imported | ImportStatus::Available => SUCCESS,
+            ImportStatus::Held(_) | ImportStatus::Failed(_) => FAILURE,
+        };
+        table.push([
+            Cell::styled(NAME, id.as_str()),
+            Cell::styled(style, status.word()),
+            plugin.signer.to_string().into(),
+            plugin.origin().reference.into(),
+        ]);
+    }
+    table.print()?;
+    for (id, _, status) in rows {
+        status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
+    }
+    for (id, _, status) in rows {
+        match status {
+            ImportStatus::Held(_) => {
+                output::print_next_step(&format!("review and accept the changes with `toolbay grant {id}`"))?
+            }
+            ImportStatus::Imported => {
+                output::print_next_step(&format!("grant what it asks for with `toolbay grant {id}`"))?
+            }
+            ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn import(
+    args: &SetupArgs,
+    asked: &ImportArgs,
+    (policy, paths): (Policy, LockPaths),
+    mut version: StoredVersion,
+) -> Result<ImportStatus> {
+    match lock(args, asked, (policy, paths), &mut version).await {
+        Ok(status) => Ok(status),
+        Err(error) => match error.downcast_ref::<CommandError>() {
+            Some(held) if held.code() == HELD => Ok(ImportStatus::Held(held.message().to_owned())),
+            Some(refused) => Ok(ImportStatus::Failed(refused.message().to_owned())),
+            None => Err(error),
+        },
+    }
+}
+
+async fn lock(
+    args: &SetupArgs,
+    asked: &ImportArgs,
+    (policy, paths): (Policy, LockPaths),
+    version: &mut StoredVersion,
+) -> Result<ImportStatus> {
+    let StoredVersion { id, plugin, store } = version;
+    let reference = plugin.reference().map_err(anyhow::Error::msg)?;
+    let decision = TrustDecision::find(&policy, &reference)?;
+    match decision {
+        TrustDecision::Signed { .. } => {}
+        // What the archive says about a signer counts only if this policy can check it.
+        TrustDecision::Digest => (plugin.signer, plugin.bundle) = (Signer::None, None),
+        TrustDecision::NoRule => {
+            decision.check_flag(&reference, asked.unsigned)?;
+            (plugin.signer, plugin.bundle) = (Signer::None, None);
+        }
+    }
+    if paths.read()?.get(id) == Some(&*plugin) {
+        return Ok(ImportStatus::Unchanged);
+    }
+    if let Some(problem) = verify::check(&policy, store, plugin).await? {
+        return Err(CommandError::new(problem.word(), problem.message().to_owned()).into());
+    }
+    let request = AddPluginArgs {
+        reference: plugin.origin().reference,
+        id: Some(id.clone()),
+        unsigned: asked.unsigned,
+        replace: true,
+        downgrade: false,
+        dry_run: asked.dry_run,
+        json: asked.json,
+    };
+    let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
+    install::lock_version(args, &request, (policy, paths), version).await?;
+    Ok(if asked.dry_run { ImportStatus::Available } else { ImportStatus::Imported })
+}
