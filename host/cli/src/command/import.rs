@@ -125,15 +125,12 @@ fn print(rows: &[ImportRow]) -> Result<()> {
         status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
     }
     for (id, _, status) in rows {
-        match status {
-            ImportStatus::Held(_) => {
-                output::print_next_step(&format!("review and accept the changes with `toolbay grant {id}`"))?
-            }
-            ImportStatus::Imported => {
-                output::print_next_step(&format!("grant what it asks for with `toolbay grant {id}`"))?
-            }
-            ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => {}
-        }
+        let next = match status {
+            ImportStatus::Held(_) => "review and accept the changes with",
+            ImportStatus::Imported => "grant what it asks for with",
+            ImportStatus::Unchanged | ImportStatus::Available | ImportStatus::Failed(_) => continue,
+        };
+        output::print_next_step(&format!("{next} `toolbay grant {id}`"))?;
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Resu
     policy_file::write(path, file.text.as_deref(), &text).map_err(host_failure)
 }
 
-fn refused(why: String) -> anyhow::Error {
+fn refused(why: impl std::fmt::Display) -> anyhow::Error {
     CommandError::new("refused", format!("the rules of the archive are refused: {why}")).into()
 }
 
