@@ -1,5 +1,5 @@
 //! `registries`: publishes and installs plugins with Debian's `docker-registry`, over TLS and with a password, beside the
-//! clients `wash` and `oras`. An independent library verifies the signature.
+//! clients `wash` and `oras`. Independent libraries verify the signatures, of keys and of certificates.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -10,11 +10,16 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use xtask::wasm;
 
-use crate::foreign::{debian_package, python_with, shell};
+use crate::foreign::{NodeRuntime, debian_package, python_with, shell};
 use crate::{plugins, test};
 
 /// The Debian package with the registry.
 const REGISTRY: &str = "docker-registry";
+/// Who signs with a certificate, and who does not.
+const IDENTITY: &str = "https://forge.example/acme/todo/release.yml@refs/tags/v1.0.0";
+const OTHER_IDENTITY: &str = "https://forge.example/acme/todo/release.yml@refs/heads/main";
+/// Who vouches for the identity.
+const ISSUER: &str = "https://token.forge.example";
 const USER: &str = "author";
 const PASSWORD: &str = "a password";
 /// The password for the registry, as bcrypt hashes it.
@@ -40,10 +45,12 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     std::fs::create_dir_all(&folder)?;
     let registry = TestRegistry::start(&program, &python, &folder)?;
-    let exchange = Exchange { host: test::host(workspace), python, scripts, registry };
+    let node = NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?;
+    let exchange = Exchange { host: test::host(workspace), python, node, scripts, registry };
     let component = |id: &str| plugins::folder(workspace).join(id).with_extension("wasm");
     exchange.publish(&component("hash"))?;
-    exchange.install(&component("text"))
+    exchange.install(&component("text"))?;
+    exchange.keyless(&component("todo"))
 }
 
 /// A running registry.
@@ -95,6 +102,7 @@ impl TestRegistry {
 struct Exchange {
     host: PathBuf,
     python: PathBuf,
+    node: NodeRuntime,
     scripts: PathBuf,
     registry: TestRegistry,
 }
@@ -149,6 +157,56 @@ impl Exchange {
         let mut verify = Command::new(&self.python);
         verify.arg(self.scripts.join("verify.py")).arg(self.registry.folder.join("acme.pub"));
         shell(verify.arg(blobs.join(bundle.trim_start_matches("sha256:"))).arg(manifest))
+    }
+
+    /// A signature with a certificate is accepted by this project and by the libraries of sigstore, and for another
+    /// identity by none of them.
+    fn keyless(&self, component: &Path) -> Result<()> {
+        let folder = self.registry.folder.join("keyless");
+        std::fs::create_dir_all(&folder)?;
+        let reference = format!("{}/forge/todo:1.0.0", self.registry.address);
+        let file = component.to_str().context("the path is not UTF-8")?;
+        let pushed: Value = serde_json::from_str(&self.toolbay(&["push", &reference, file, "--json"])?)?;
+        let digest = pushed.get("manifest").and_then(Value::as_str).context("`push` names no manifest")?;
+        let mut sign = self.node.run_own(&self.scripts.join("keyless/sign.mjs"))?;
+        shell(sign.arg(&folder).args([digest, IDENTITY, ISSUER]))?;
+        self.toolbay(&["push", &reference, file, "--bundle", "keyless/bundle.json"])?;
+        for (identity, is_good) in [(IDENTITY, true), (OTHER_IDENTITY, false)] {
+            let mut node = self.node.run_own(&self.scripts.join("keyless/verify.mjs"))?;
+            node.arg(&folder).args([digest, identity, ISSUER]);
+            let mut python = Command::new(&self.python);
+            python.arg(self.scripts.join("verify_keyless.py")).arg(&folder).args([digest, identity, ISSUER]);
+            for mut library in [node, python] {
+                let output = library.output().with_context(|| format!("{library:?}"))?;
+                if output.status.success() != is_good {
+                    bail!("{library:?}: {}{}", output.status, String::from_utf8_lossy(&output.stderr));
+                }
+            }
+            self.trust_identity(identity)?;
+            match (self.toolbay(&["add", &reference, "--dry-run"]), is_good) {
+                (Ok(_), true) | (Err(_), false) => {}
+                (Ok(said), false) => bail!("`add` accepts the identity {OTHER_IDENTITY}:\n{said}"),
+                (Err(error), true) => return Err(error),
+            }
+        }
+        self.trust_identity(IDENTITY)?;
+        let added = self.toolbay(&["add", &reference, "--json"])?;
+        if !added.contains(&format!("keyless:{ISSUER}|{IDENTITY}")) {
+            bail!("`add` names another signer:\n{added}");
+        }
+        self.toolbay(&["verify", "--offline"]).map(drop)
+    }
+
+    /// Lets the policy trust an identity for `forge/`, in place of an earlier one.
+    fn trust_identity(&self, identity: &str) -> Result<()> {
+        let file = self.registry.folder.join("toolbay.toml");
+        let policy = std::fs::read_to_string(&file)?;
+        let scope = format!("[[trust]]\nscope = \"{}/forge/\"\n", self.registry.address);
+        let others = policy.split(&scope).next().unwrap_or_default();
+        let rule = format!(
+            "identity = \"{identity}\"\nissuer = \"{ISSUER}\"\nroot = \"keyless/trusted_root.json\"\n"
+        );
+        Ok(std::fs::write(&file, format!("{others}{scope}{rule}"))?)
     }
 
     /// Runs the program as the author and the operator, and returns what it prints.

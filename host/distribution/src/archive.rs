@@ -57,7 +57,7 @@ pub enum ArchiveError {
     Storage(StoreError),
 }
 
-/// A `[[trust]]` rule with its public keys.
+/// A `[[trust]]` rule with the content of its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchivedRule {
@@ -65,6 +65,24 @@ pub struct ArchivedRule {
     pub scope: String,
     /// The public keys in PEM.
     pub keys: Vec<String>,
+    /// The identities with certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyless: Option<ArchivedIdentity>,
+}
+
+/// The identities of a `[[trust]]` rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchivedIdentity {
+    /// The identities.
+    pub identity: String,
+    /// Who vouches for them.
+    pub issuer: String,
+    /// The text of the trust root.
+    pub root: String,
+    /// The age that a signature must have, as the policy writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_age: Option<String>,
 }
 
 #[cfg(test)]

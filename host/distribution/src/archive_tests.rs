@@ -28,6 +28,7 @@ impl ArchiveFixture {
             size: 9,
             signer: Signer::Key(BlobDigest::of(b"key")),
             bundle: Some(put(b"bundle")),
+            signed_at: None,
         };
         // Two ids of one component share its blobs.
         let ids = ["hash", "other"].map(|id| (PluginId::new(id).unwrap(), plugin.clone()));
@@ -35,7 +36,11 @@ impl ArchiveFixture {
     }
 
     fn archive(&self) -> Vec<u8> {
-        let rules = [ArchivedRule { scope: "registry.example/".to_owned(), keys: vec!["PEM".to_owned()] }];
+        let rules = [ArchivedRule {
+            scope: "registry.example/".to_owned(),
+            keys: vec!["PEM".to_owned()],
+            keyless: None,
+        }];
         let mut bytes = Vec::new();
         let summary = write(&self.store, &self.plugins, &rules, &mut bytes).unwrap();
         assert_eq!(summary, ArchiveSummary { plugins: 2, blobs: 5 });

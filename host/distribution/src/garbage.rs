@@ -205,6 +205,7 @@ mod tests {
                 size: 9,
                 signer: Signer::Key(BlobDigest::of(b"key")),
                 bundle: Some(put("bundle")),
+                signed_at: None,
             }
         }
 

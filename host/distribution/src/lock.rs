@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use toml::Spanned;
 use toolbay_core::tool::PluginOrigin;
 use toolbay_policy::name::PluginId;
 use toolbay_policy::quantity::show_duration;
-use toolbay_policy::text::one_line;
+use toolbay_policy::text::{is_hidden, one_line};
 
 use crate::digest::BlobDigest;
 use crate::reference::Reference;
-use crate::regular::open_regular;
+use crate::regular::read_text;
 
 /// The name of the file, in the folder of the policy.
 pub const FILE_NAME: &str = "toolbay.lock";
@@ -37,6 +37,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 const UNSIGNED: &str = "none";
 /// Begins the signer of a plugin that a key signed.
 const KEY: &str = "key:";
+/// Begins the signer of a plugin that a certificate signed.
+const KEYLESS: &str = "keyless:";
+/// Longest issuer, and longest identity, in characters.
+pub(crate) const MAX_IDENTITY: usize = 500;
+/// Longest time of a signature, in bytes.
+const MAX_TIME: usize = 40;
 /// Longest text of a signer in a message, in characters.
 const MAX_SHOWN: usize = 100;
 /// The first lines of the file.
@@ -62,6 +68,9 @@ pub struct LockedPlugin {
     /// The signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundle: Option<BlobDigest>,
+    /// When it was signed (RFC 3339), as a log or an authority confirms; absent for the signature of a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signed_at: Option<String>,
 }
 
 impl LockedPlugin {
@@ -86,13 +95,21 @@ impl LockedPlugin {
     }
 }
 
-/// Who signed a plugin: `none`, or `key:` and the [id](crate::signature::key::PublicKey::id) of a key.
+/// Who signed a plugin: `none`, `key:` and the [id](crate::signature::key::PublicKey::id) of a key, or `keyless:` with an
+/// issuer and an identity, `|` between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signer {
     /// Nobody, or nobody whose signature was checked. The operator agreed to that.
     None,
     /// A key that a `[[trust]]` rule of the policy names.
     Key(BlobDigest),
+    /// An identity that a `[[trust]]` rule of the policy covers, by a certificate.
+    Keyless {
+        /// Who vouched for the identity.
+        issuer: String,
+        /// The identity.
+        identity: String,
+    },
 }
 
 impl fmt::Display for Signer {
@@ -100,6 +117,7 @@ impl fmt::Display for Signer {
         match self {
             Self::None => f.write_str(UNSIGNED),
             Self::Key(id) => write!(f, "{KEY}{}", id.hex()),
+            Self::Keyless { issuer, identity } => write!(f, "{KEYLESS}{issuer}|{identity}"),
         }
     }
 }
@@ -110,13 +128,23 @@ impl FromStr for Signer {
     fn from_str(text: &str) -> Result<Self, String> {
         let unknown = || {
             let shown = one_line(text, MAX_SHOWN);
-            format!("`{shown}` is not a signer: `{UNSIGNED}`, or `{KEY}` and 64 hex digits, is expected")
+            format!(
+                "`{shown}` is not a signer: `{UNSIGNED}`, `{KEY}` and 64 hex digits, or `{KEYLESS}ISSUER|IDENTITY` is \
+                 expected"
+            )
         };
-        match text.strip_prefix(KEY) {
-            Some(hex) => BlobDigest::from_hex(hex).map(Self::Key).ok_or_else(unknown),
-            None if text == UNSIGNED => Ok(Self::None),
-            None => Err(unknown()),
+        if let Some(hex) = text.strip_prefix(KEY) {
+            return BlobDigest::from_hex(hex).map(Self::Key).ok_or_else(unknown);
         }
+        if let Some(both) = text.strip_prefix(KEYLESS) {
+            let (issuer, identity) = both.split_once('|').ok_or_else(unknown)?;
+            let is_good = |part: &str| {
+                !part.is_empty() && part.chars().count() <= MAX_IDENTITY && !part.contains(is_hidden)
+            };
+            let signer = Self::Keyless { issuer: issuer.to_owned(), identity: identity.to_owned() };
+            return (is_good(issuer) && is_good(identity)).then_some(signer).ok_or_else(unknown);
+        }
+        if text == UNSIGNED { Ok(Self::None) } else { Err(unknown()) }
     }
 }
 
@@ -184,6 +212,7 @@ struct ReadEntry {
     size: u64,
     signer: Signer,
     bundle: Option<BlobDigest>,
+    signed_at: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -215,7 +244,7 @@ pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
 pub fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
     let kind = LockErrorKind::Unusable;
     let failed = |line, message: String| LockError { kind, path: path.to_path_buf(), line, message };
-    match read_text(path) {
+    match read_text(path, MAX_BYTES) {
         Ok(text) => parse(&text).map(Some).map_err(|(line, message)| failed(line, message)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(None, error.to_string())),
@@ -262,14 +291,6 @@ fn at_line(path: &Path, line: Option<usize>, message: &str) -> String {
     format!("`{}`{line}: {message}", path.display())
 }
 
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    if open_regular(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
-    }
-    Ok(text)
-}
-
 /// Parses a lock. The error has the line, if it is known.
 pub(crate) fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)> {
     let is_marker =
@@ -289,12 +310,17 @@ pub(crate) fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)
     let mut plugins = LockedPlugins::new();
     for entry in toml::from_str::<ReadLock>(text).map_err(of_toml)?.plugin {
         let at = line(entry.span().start);
-        let ReadEntry { id, source, tag, manifest, layer, size, signer, bundle } = entry.into_inner();
+        let ReadEntry { id, source, tag, manifest, layer, size, signer, bundle, signed_at } =
+            entry.into_inner();
         let id = PluginId::new(&id).map_err(|error| (at, error.to_string()))?;
         if (signer == Signer::None) != bundle.is_none() {
             return Err((at, "`signer` and `bundle` do not match: a signed plugin has both".to_owned()));
         }
-        let plugin = LockedPlugin { source, tag, manifest, layer, size, signer, bundle };
+        let is_time = |c: char| c.is_ascii_alphanumeric() || ":.+-".contains(c);
+        if signed_at.as_ref().is_some_and(|time| time.len() > MAX_TIME || !time.chars().all(is_time)) {
+            return Err((at, "`signed_at` is not a time".to_owned()));
+        }
+        let plugin = LockedPlugin { source, tag, manifest, layer, size, signer, bundle, signed_at };
         plugin.reference().map_err(|error| (at, error))?;
         if plugins.insert(id.clone(), plugin).is_some() {
             return Err((at, format!("the plugin `{id}` is there twice: remove one of the tables")));

@@ -9,6 +9,7 @@ fn plugin(name: &str) -> (PluginId, LockedPlugin) {
         size: 174_991,
         signer: Signer::None,
         bundle: None,
+        signed_at: None,
     };
     (PluginId::new(name).unwrap(), plugin)
 }

@@ -4,10 +4,16 @@
 mod bundle;
 mod dsse;
 pub mod key;
+pub mod keyless;
+mod provider;
+
+use std::time::SystemTime;
 
 use crate::digest::BlobDigest;
-use bundle::SignatureBundle;
+use crate::lock::Signer;
+use bundle::{SignatureBundle, SignerKind};
 use key::{PrivateKey, PublicKey};
+use keyless::KeylessRule;
 
 pub use bundle::MAX_BUNDLE;
 
@@ -29,26 +35,71 @@ pub enum SignatureError {
 pub fn sign(key: &PrivateKey, manifest: &BlobDigest) -> Result<Vec<u8>, SignatureError> {
     let statement = dsse::statement(manifest);
     let signature = key.sign(&dsse::signed_bytes(dsse::STATEMENT_TYPE, &statement))?;
-    Ok(SignatureBundle { payload: statement, signature, key: Some(key.public().clone()) }.to_json())
+    Ok(SignatureBundle {
+        payload: statement,
+        signature,
+        key: Some(key.public().clone()),
+        kind: SignerKind::Key,
+    }
+    .to_json())
 }
 
-/// Verifies a bundle: one of the keys signed it, and its subject is the manifest. Returns the id of the key.
+/// Whose signatures are accepted.
+#[derive(Debug, Default)]
+pub struct AcceptedSigners {
+    /// The keys.
+    pub keys: Vec<PublicKey>,
+    /// The identities with certificates.
+    pub keyless: Option<KeylessRule>,
+}
+
+/// Who made a signature that is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedSigner {
+    /// The signer.
+    pub signer: Signer,
+    /// When it was made (RFC 3339), as a log or an authority confirms; `None` for a key.
+    pub signed_at: Option<String>,
+}
+
+/// Verifies a bundle: an accepted signer made it, and its subject is the manifest.
 ///
 /// # Errors
 /// The bundle is not accepted.
 pub fn verify(
-    bundle: &[u8],
+    bytes: &[u8],
     manifest: &BlobDigest,
-    keys: &[PublicKey],
-) -> Result<BlobDigest, SignatureError> {
-    let bundle = SignatureBundle::parse(bundle)?;
-    let signed = dsse::signed_bytes(dsse::STATEMENT_TYPE, &bundle.payload);
-    let Some(key) = keys.iter().find(|key| key.verifies(&signed, &bundle.signature)) else {
-        return Err(SignatureError::Untrusted("it is signed by a key that is not trusted".to_owned()));
+    accepted: &AcceptedSigners,
+) -> Result<VerifiedSigner, SignatureError> {
+    let bundle = SignatureBundle::parse(bytes)?;
+    let verified = match (bundle.kind, &accepted.keyless) {
+        (SignerKind::Key, _) => {
+            let signed = dsse::signed_bytes(dsse::STATEMENT_TYPE, &bundle.payload);
+            let key = accepted.keys.iter().find(|key| key.verifies(&signed, &bundle.signature));
+            let key = key.ok_or_else(|| untrusted("it is signed by a key that is not trusted"))?;
+            VerifiedSigner { signer: Signer::Key(key.id()), signed_at: None }
+        }
+        (SignerKind::Certificate, Some(rule)) => rule.verify(bytes, manifest, SystemTime::now())?,
+        (SignerKind::Certificate, None) => {
+            return Err(untrusted("it is signed with a certificate, and the rule has no `identity`"));
+        }
     };
     // The statement is parsed only now: nothing in it counts before the signature does.
     dsse::check_statement(&bundle.payload, manifest)?;
-    Ok(key.id())
+    Ok(verified)
+}
+
+/// Checks that a bundle is about a manifest, before it is uploaded. Whether its signature holds is for those who trust its
+/// signer.
+///
+/// # Errors
+/// It is not a bundle, or is about something else.
+pub fn check_subject(bytes: &[u8], manifest: &BlobDigest) -> Result<(), SignatureError> {
+    dsse::check_statement(&SignatureBundle::parse(bytes)?.payload, manifest)
+}
+
+fn untrusted(why: &str) -> SignatureError {
+    SignatureError::Untrusted(why.to_owned())
 }
 
 #[cfg(test)]
@@ -59,9 +110,13 @@ mod tests {
 
     use super::*;
 
+    fn accepting(keys: &[PublicKey]) -> AcceptedSigners {
+        AcceptedSigners { keys: keys.to_vec(), keyless: None }
+    }
+
     fn bundle_of(key: &PrivateKey, payload: &[u8]) -> Vec<u8> {
         let signature = key.sign(&dsse::signed_bytes(dsse::STATEMENT_TYPE, payload)).unwrap();
-        SignatureBundle { payload: payload.to_vec(), signature, key: None }.to_json()
+        SignatureBundle { payload: payload.to_vec(), signature, key: None, kind: SignerKind::Key }.to_json()
     }
 
     #[test]
@@ -70,9 +125,10 @@ mod tests {
         let (manifest, else_manifest) = (BlobDigest::of(b"manifest"), BlobDigest::of(b"other"));
         let bundle = sign(&key, &manifest).unwrap();
         let keys = [other.public().clone(), key.public().clone()];
-        assert_eq!(verify(&bundle, &manifest, &keys), Ok(key.public().id()));
+        let signer = VerifiedSigner { signer: Signer::Key(key.public().id()), signed_at: None };
+        assert_eq!(verify(&bundle, &manifest, &accepting(&keys)), Ok(signer));
         let error = |bundle: &[u8], manifest: &BlobDigest, keys: &[PublicKey]| {
-            verify(bundle, manifest, keys).unwrap_err().to_string()
+            verify(bundle, manifest, &accepting(keys)).unwrap_err().to_string()
         };
         assert!(error(&bundle, &else_manifest, &keys).contains("another manifest"));
         assert!(error(&bundle, &manifest, &keys[..1]).contains("not trusted"));
@@ -93,6 +149,7 @@ mod tests {
         let signature = envelope["signatures"][0].clone();
         let payload = STANDARD.encode(dsse::statement(&BlobDigest::of(b"other")));
         let certificate = json!({"certificate": {"rawBytes": "AA=="}});
+        let both = json!({"certificate": {"rawBytes": "AA=="}, "publicKey": {"hint": ""}});
         for (text, part) in [
             (with("/dsseEnvelope/payload", json!(payload)), "not trusted"),
             (with("/dsseEnvelope/payload", json!("%")), "base64"),
@@ -101,13 +158,14 @@ mod tests {
             (with("/dsseEnvelope/signatures", json!([signature, signature])), "2 signatures"),
             (with("/dsseEnvelope/signatures/0/sig", json!("AAAA")), "not trusted"),
             (with("/mediaType", json!("application/json")), "application/json"),
-            (with("/verificationMaterial", certificate), "certificate"),
+            (with("/verificationMaterial", certificate), "has no `identity`"),
+            (with("/verificationMaterial", both), "several keys or certificates"),
             (with("/verificationMaterial", json!({})), "names no key"),
             ("[]".to_owned(), "not a sigstore bundle"),
             (bundle.to_string().replacen('{', "{\"mediaType\": \"x\",", 1), "not a sigstore bundle"),
             (" ".repeat(MAX_BUNDLE + 1), "the limit is"),
         ] {
-            let error = verify(text.as_bytes(), &manifest, &[key.public().clone()]).unwrap_err();
+            let error = verify(text.as_bytes(), &manifest, &accepting(&[key.public().clone()])).unwrap_err();
             assert!(error.to_string().contains(part), "{part}: {error}");
         }
     }
@@ -132,10 +190,11 @@ mod tests {
             ("{}".to_owned(), "not an in-toto statement"),
         ] {
             let bundle = bundle_of(&key, payload.as_bytes());
-            let error = verify(&bundle, &manifest, &[key.public().clone()]).unwrap_err().to_string();
+            let error =
+                verify(&bundle, &manifest, &accepting(&[key.public().clone()])).unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");
         }
         let bundle = bundle_of(&key, good.to_string().as_bytes());
-        assert!(verify(&bundle, &manifest, &[key.public().clone()]).is_ok());
+        assert!(verify(&bundle, &manifest, &accepting(&[key.public().clone()])).is_ok());
     }
 }

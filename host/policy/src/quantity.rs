@@ -53,6 +53,16 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Formats an age so that [`parse_age`] reads it back: in days or hours if it has no smaller part.
+#[must_use]
+pub fn show_age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds if age.subsec_nanos() > 0 || seconds == 0 || seconds % 3600 != 0 => show_duration(age),
+        seconds if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        seconds => format!("{}h", seconds / 3600),
+    }
+}
+
 /// Formats bytes so that [`parse_bytes`] reads them back.
 #[must_use]
 pub fn show_bytes(n: u64) -> String {

@@ -1,6 +1,7 @@
 //! Whose signatures count for which repositories (`[[trust]]`). Plain data, without keys.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::registry::RegistryHost;
 use crate::text::one_line;
@@ -9,6 +10,10 @@ use crate::text::one_line;
 pub const MAX_TRUST_RULES: usize = 64;
 /// Most keys of a rule.
 pub const MAX_TRUSTED_KEYS: usize = 16;
+/// Longest identity or issuer of a rule, in characters.
+pub const MAX_IDENTITY: usize = 500;
+/// What separates the parts of an identity.
+const SEPARATORS: [char; 2] = ['/', '@'];
 /// Longest text of a scope in a message, in characters.
 const MAX_SHOWN: usize = 100;
 
@@ -66,10 +71,89 @@ impl std::fmt::Display for TrustScope {
 /// What a rule requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrustRequirement {
-    /// A signature by one of these keys, which are files with a public key in PEM.
-    Signed(Vec<PathBuf>),
+    /// A signature by one of these signers.
+    Signed(TrustedSigners),
     /// Nothing but the digest in the lock.
     Digest,
+}
+
+/// Who may sign: at least one key, or identities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedSigners {
+    /// Files with a public key in PEM.
+    pub keys: Vec<PathBuf>,
+    /// Identities with certificates.
+    pub keyless: Option<KeylessSigner>,
+}
+
+/// Identities whose certificates count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeylessSigner {
+    /// The identities.
+    pub identity: IdentityPattern,
+    /// Who vouches for them: the issuer of their tokens.
+    pub issuer: String,
+    /// The file with the authorities and logs that are trusted (`trusted_root.json`).
+    pub root: PathBuf,
+    /// The age that a signature must have.
+    pub min_age: Option<Duration>,
+}
+
+/// Identities of certificates: an address or a URL, in which `*` stands for any text within one part, between `/` and `@`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityPattern(String);
+
+impl IdentityPattern {
+    /// Parses a pattern. The host of a URL and the domain of an address are written out: anybody can have an identity at
+    /// some host.
+    ///
+    /// # Errors
+    /// The text is not such a pattern.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = |why: &str| Err(format!("`{}` {why}", one_line(text, MAX_SHOWN)));
+        if text.is_empty() || text.chars().count() > MAX_IDENTITY || text.contains(char::is_control) {
+            return bad("is not an identity");
+        }
+        let owner = match (text.split_once("://"), text.rsplit_once('@')) {
+            (Some((scheme, rest)), _) => (scheme, rest.split('/').next().unwrap_or_default()),
+            (None, Some((_, domain))) => ("", domain),
+            (None, None) => ("", text),
+        };
+        if owner.0.contains('*') || owner.1.contains(['*', '@']) || owner.1.is_empty() {
+            return bad("does not say whose identities: write the host or domain without `*`");
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Whether an identity fits.
+    #[must_use]
+    pub fn matches(&self, identity: &str) -> bool {
+        let parts = |text: &'_ str| text.matches(SEPARATORS).collect::<String>();
+        if parts(&self.0) != parts(identity) {
+            return false;
+        }
+        let pairs = self.0.split(SEPARATORS).zip(identity.split(SEPARATORS));
+        pairs.into_iter().all(|(pattern, part)| part_matches(pattern, part))
+    }
+}
+
+impl std::fmt::Display for IdentityPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether a part fits a pattern with `*`: the text before the first one begins it, the text after the last one ends it,
+/// and the others follow each other.
+fn part_matches(pattern: &str, part: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == part };
+    let Some(mut part) = part.strip_prefix(first) else { return false };
+    let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
+    for text in middle.into_iter().flat_map(|middle| middle.split('*')) {
+        let Some(at) = part.find(text) else { return false };
+        part = part.get(at + text.len()..).unwrap_or_default();
+    }
+    part.ends_with(last)
 }
 
 /// A rule.
@@ -104,5 +188,58 @@ mod tests {
         for text in ["", "acme/", "registry.example/*", "registry.example/a//b", "registry.example/A", "/"] {
             assert!(TrustScope::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_identity_fits_within_its_parts() {
+        let release = "https://forge.example/acme/*/release.yml@refs/tags/*";
+        for (pattern, identity, fits) in [
+            (release, "https://forge.example/acme/hash/release.yml@refs/tags/v1.0", true),
+            (release, "https://forge.example/acme//release.yml@refs/tags/v1.0", true),
+            (release, "https://forge.example/acme/hash/x/release.yml@refs/tags/v1.0", false),
+            (release, "https://forge.example/acme/hash/release.yml@refs/heads/v1.0", false),
+            (release, "https://forge.example/acme/hash/release.yml@refs/tags/a/b", false),
+            (release, "https://forge.example/acme/hash/release.yml@refs/tags/a@b", false),
+            (release, "https://forge.example.evil/acme/hash/release.yml@refs/tags/v1", false),
+            (release, "https://forge.example/acme/hash/evil-release.yml@refs/tags/v1", false),
+            ("*@acme.example", "jo@acme.example", true),
+            ("*@acme.example", "jo@acme.example.evil", false),
+            ("*@acme.example", "jo@evil@acme.example", false),
+            ("*@acme.example", "a/jo@acme.example", false),
+            ("jo@acme.example", "jo@acme.example", true),
+            ("jo@acme.example", "Jo@acme.example", false),
+            ("https://a.b/x*y*z", "https://a.b/xyz", true),
+            ("https://a.b/x*y*z", "https://a.b/x.y.y.z", true),
+            ("https://a.b/x*y*z", "https://a.b/xz", false),
+            ("https://a.b/x*yx*", "https://a.b/xyx", true),
+            ("https://a.b/ab*ba", "https://a.b/aba", false),
+            ("https://a.b/**", "https://a.b/x", true),
+            ("https://a.b/**", "https://a.b/x/y", false),
+            ("https://a.b/*", "https://a.b", false),
+        ] {
+            let parsed = IdentityPattern::parse(pattern).unwrap();
+            assert_eq!(parsed.matches(identity), fits, "{pattern} {identity}");
+        }
+        let long = "a".repeat(MAX_IDENTITY + 1);
+        for pattern in [
+            "",
+            "*",
+            "a*",
+            "*@*",
+            "*@*.example",
+            "jo@",
+            "https://*/acme",
+            "https://*.example/x",
+            "https://",
+            "*://a",
+            "a\nb",
+            &long,
+        ] {
+            assert!(IdentityPattern::parse(pattern).is_err(), "{pattern}");
+        }
+        // Many stars take no time.
+        let (stars, text) =
+            (format!("https://a.b/{}", "a*".repeat(200)), format!("https://a.b/{}b", "a".repeat(400)));
+        assert!(IdentityPattern::parse(&stars).unwrap().matches(&text));
     }
 }

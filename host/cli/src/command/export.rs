@@ -7,16 +7,18 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 use toolbay::Policy;
-use toolbay_distribution::archive::{self, ArchiveError, ArchiveSummary, ArchivedRule};
+use toolbay_distribution::archive::{self, ArchiveError, ArchiveSummary, ArchivedIdentity, ArchivedRule};
 use toolbay_distribution::lock::LockedPlugins;
+use toolbay_distribution::signature::AcceptedSigners;
 use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::store::BlobStore;
-use toolbay_policy::trust::TrustRequirement;
+use toolbay_policy::quantity::show_age;
+use toolbay_policy::trust::{TrustRequirement, TrustedSigners};
 
 use crate::CommandStatus;
 use crate::command::args::{ExportArgs, SetupArgs};
 use crate::command::locked::LockPaths;
-use crate::command::setup;
+use crate::command::{setup, trust};
 use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
@@ -45,16 +47,25 @@ fn rules(policy: &Policy, plugins: &LockedPlugins) -> Result<Vec<ArchivedRule>> 
     for plugin in plugins.values() {
         let reference = plugin.reference().map_err(anyhow::Error::msg)?;
         let Some(rule) = policy.trust_for(&reference.host, &reference.repository) else { continue };
-        let TrustRequirement::Signed(files) = &rule.requirement else { continue };
+        let TrustRequirement::Signed(trusted) = &rule.requirement else { continue };
         let scope = rule.scope.to_string();
-        let read = |file: &std::path::PathBuf| {
-            let key = PublicKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()));
-            key.map(|key| key.to_pem()).with_context(|| format!("`keys` of the [[trust]] for `{scope}`"))
-        };
-        let keys = files.iter().map(read).collect::<Result<_>>()?;
-        rules.insert(scope.clone(), ArchivedRule { scope, keys });
+        let rule = archived(&scope, trusted).with_context(|| format!("the [[trust]] for `{scope}`"))?;
+        rules.insert(scope, rule);
     }
     Ok(rules.into_values().collect())
+}
+
+/// A rule with the content of the files that it names.
+fn archived(scope: &str, trusted: &TrustedSigners) -> Result<ArchivedRule> {
+    let AcceptedSigners { keys, keyless } = trust::accepted(trusted)?;
+    let keyless = keyless.map(|rule| ArchivedIdentity {
+        identity: rule.identity.to_string(),
+        issuer: rule.issuer,
+        root: rule.root.text().to_owned(),
+        min_age: rule.min_age.map(show_age),
+    });
+    let keys = keys.iter().map(PublicKey::to_pem).collect();
+    Ok(ArchivedRule { scope: scope.to_owned(), keys, keyless })
 }
 
 /// Writes the archive beside its final name, which it gets at the end. Blocks.

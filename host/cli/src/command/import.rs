@@ -151,6 +151,11 @@ async fn import(
     }
 }
 
+/// Forgets a signature that this policy does not check.
+fn unsign(plugin: &mut LockedPlugin) {
+    (plugin.signer, plugin.bundle, plugin.signed_at) = (Signer::None, None, None);
+}
+
 async fn lock(
     args: &SetupArgs,
     asked: &ImportArgs,
@@ -163,10 +168,10 @@ async fn lock(
     match decision {
         TrustDecision::Signed { .. } => {}
         // What the archive says about a signer counts only if this policy can check it.
-        TrustDecision::Digest => (plugin.signer, plugin.bundle) = (Signer::None, None),
+        TrustDecision::Digest => unsign(plugin),
         TrustDecision::NoRule => {
             decision.check_flag(&reference, asked.unsigned)?;
-            (plugin.signer, plugin.bundle) = (Signer::None, None);
+            unsign(plugin);
         }
     }
     if paths.read()?.get(id) == Some(&*plugin) {

@@ -10,6 +10,7 @@ use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
 use toolbay_distribution::lock::{self, LockError, LockedPlugin, LockedPlugins, Signer};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{FoundSignature, RegistryAccess, RegistryClient};
+use toolbay_distribution::signature::VerifiedSigner;
 use toolbay_distribution::store::BlobStore;
 use toolbay_distribution::version::TaggedVersion;
 
@@ -107,11 +108,10 @@ fn plugin_id(asked: &AddPluginArgs, reference: &Reference) -> Result<PluginId> {
 async fn find(client: &RegistryClient, reference: &Reference, trust: &TrustDecision) -> Result<FoundPlugin> {
     let found = client.resolve().await.map_err(locked::registry_error)?;
     let signature = trust.verify(client, reference, &found.digest).await?;
-    let (signer, bundle) = match signature {
-        Some((signer, FoundSignature { digest, bytes })) => (signer, Some((digest, bytes))),
-        None => (Signer::None, None),
-    };
-    let (bundle, bytes) = bundle.unzip();
+    let (verified, bundle) = signature.unzip();
+    let unsigned = || VerifiedSigner { signer: Signer::None, signed_at: None };
+    let VerifiedSigner { signer, signed_at } = verified.unwrap_or_else(unsigned);
+    let (bundle, bytes) = bundle.map(|FoundSignature { digest, bytes }| (digest, bytes)).unzip();
     let plugin = LockedPlugin {
         source: reference.source(),
         tag: reference.tag.clone(),
@@ -120,6 +120,7 @@ async fn find(client: &RegistryClient, reference: &Reference, trust: &TrustDecis
         size: found.manifest.size,
         signer,
         bundle,
+        signed_at,
     };
     Ok(FoundPlugin { plugin, manifest: found.bytes, bundle: bytes })
 }

@@ -119,19 +119,14 @@ pub(crate) fn with_section(text: &str, kind: &str, name: &str, table: Table) -> 
     Ok(document.to_string())
 }
 
-/// Adds `[[trust]]` rules, each with its scope and the files of its keys, to the text of a policy.
-pub(crate) fn with_trust_rules(text: &str, rules: &[(String, Vec<String>)]) -> Result<String> {
+/// Adds `[[trust]]` rules to the text of a policy.
+pub(crate) fn with_trust_rules(text: &str, rules: impl Iterator<Item = Table>) -> Result<String> {
     let mut document: DocumentMut = text.parse().context("the policy is no TOML")?;
     let list = document.entry("trust").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
     let list = list
         .as_array_of_tables_mut()
         .ok_or_else(|| anyhow!("`trust` of the policy is not a list of tables"))?;
-    for (scope, keys) in rules {
-        let mut table = Table::new();
-        table.insert("scope", toml_edit::value(scope.as_str()));
-        table.insert("keys", toml_edit::value(keys.iter().map(String::as_str).collect::<Array>()));
-        list.push(table);
-    }
+    rules.for_each(|table| list.push(table));
     Ok(document.to_string())
 }
 

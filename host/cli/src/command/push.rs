@@ -13,7 +13,8 @@ use toolbay_distribution::lock::Signer;
 use toolbay_distribution::pack::{ComponentArtifact, ComponentFacts};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{PushOutcome, RegistryAccess, RegistryClient};
-use toolbay_distribution::signature::{self, key::PrivateKey};
+use toolbay_distribution::signature::key::PrivateKey;
+use toolbay_distribution::signature::{self, AcceptedSigners, MAX_BUNDLE};
 
 use crate::CommandStatus;
 use crate::author::component::ComponentParts;
@@ -29,6 +30,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
     let reference: Reference = asked.reference.parse().map_err(anyhow::Error::msg)?;
     let file = asked.file.as_path();
     let key = asked.sign.as_deref().map(read_key).transpose()?;
+    let bundle = asked.bundle.as_deref().map(read_bundle).transpose()?;
     let policy = setup::policy(args)?;
     let plugin = file.to_str().with_context(|| format!("`{}` is not UTF-8", file.display()))?;
     let loaded = setup::load_plugin(args, policy.names_only(), plugin).await?;
@@ -44,6 +46,10 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
     let parts = ComponentParts::parse(&bytes)?;
     let size = bytes.len() as u64;
     let artifact = ComponentArtifact::new(bytes.into(), &facts(path, info.about.as_ref(), parts)?);
+    if let Some(bundle) = &bundle {
+        let checked = signature::check_subject(bundle, &artifact.digest);
+        checked.map_err(|why| CommandError::new("other_subject", format!("`--bundle`: {why}")))?;
+    }
     let outcome = if asked.dry_run {
         None
     } else {
@@ -51,6 +57,9 @@ pub(crate) async fn run(args: &SetupArgs, asked: &PushArgs) -> Result<CommandSta
         let outcome = client.push(&artifact).await.map_err(locked::registry_error)?;
         if let Some(key) = &key {
             sign(&client, key, &artifact).await?;
+        }
+        if let Some(bundle) = bundle {
+            attach(&client, bundle, &artifact).await?;
         }
         Some(outcome)
     };
@@ -80,10 +89,24 @@ fn read_key(file: &Path) -> Result<PrivateKey> {
     PrivateKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()))
 }
 
+fn read_bundle(file: &Path) -> Result<Vec<u8>> {
+    read_regular(file, MAX_BUNDLE as u64).with_context(|| format!("`{}`", file.display()))
+}
+
+/// Uploads a signature that another program made, unless the registry has it.
+async fn attach(client: &RegistryClient, bundle: Vec<u8>, artifact: &ComponentArtifact) -> Result<()> {
+    let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
+    if found.iter().any(|one| one.bytes == bundle) {
+        return Ok(());
+    }
+    let manifest = (&artifact.digest, artifact.manifest.len());
+    client.push_signature(manifest, &bundle).await.map_err(locked::registry_error)
+}
+
 /// Signs an uploaded component, unless the registry has a signature by this key.
 async fn sign(client: &RegistryClient, key: &PrivateKey, artifact: &ComponentArtifact) -> Result<()> {
     let found = client.signatures(&artifact.digest).await.map_err(locked::registry_error)?;
-    let own = [key.public().clone()];
+    let own = AcceptedSigners { keys: vec![key.public().clone()], keyless: None };
     if found.iter().any(|one| signature::verify(&one.bytes, &artifact.digest, &own).is_ok()) {
         return Ok(());
     }

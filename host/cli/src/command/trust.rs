@@ -4,20 +4,21 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow};
 use toolbay_distribution::digest::BlobDigest;
-use toolbay_distribution::lock::Signer;
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{FoundSignature, RegistryClient};
-use toolbay_distribution::signature::{self, key::PublicKey};
+use toolbay_distribution::signature::key::PublicKey;
+use toolbay_distribution::signature::keyless::{KeylessRule, TrustRoot};
+use toolbay_distribution::signature::{self, AcceptedSigners, VerifiedSigner};
 use toolbay_policy::Policy;
-use toolbay_policy::trust::{TrustRequirement, TrustRule};
+use toolbay_policy::trust::{KeylessSigner, TrustRequirement, TrustRule, TrustedSigners};
 
 use crate::command::locked;
 use crate::output::error::CommandError;
 
 /// What a plugin needs.
 pub(crate) enum TrustDecision {
-    /// A signature by one of these keys.
-    Signed { scope: String, keys: Vec<PublicKey> },
+    /// A signature by one of these signers.
+    Signed { scope: String, signers: AcceptedSigners },
     /// A rule says that the digest suffices.
     Digest,
     /// No rule covers the plugin.
@@ -30,14 +31,10 @@ impl TrustDecision {
         match policy.trust_for(&reference.host, &reference.repository) {
             None => Ok(Self::NoRule),
             Some(TrustRule { requirement: TrustRequirement::Digest, .. }) => Ok(Self::Digest),
-            Some(TrustRule { requirement: TrustRequirement::Signed(files), scope }) => {
+            Some(TrustRule { requirement: TrustRequirement::Signed(trusted), scope }) => {
                 let scope = scope.to_string();
-                let read = |file: &PathBuf| {
-                    let key = PublicKey::read(file).map_err(|why| anyhow!("`{}`: {why}", file.display()));
-                    key.with_context(|| format!("`keys` of the [[trust]] for `{scope}`"))
-                };
-                let keys = files.iter().map(read).collect::<Result<_>>()?;
-                Ok(Self::Signed { scope, keys })
+                let signers = accepted(trusted).with_context(|| format!("the [[trust]] for `{scope}`"))?;
+                Ok(Self::Signed { scope, signers })
             }
         }
     }
@@ -67,13 +64,13 @@ impl TrustDecision {
         client: &RegistryClient,
         reference: &Reference,
         manifest: &BlobDigest,
-    ) -> Result<Option<(Signer, FoundSignature)>> {
-        let Self::Signed { scope, keys } = self else { return Ok(None) };
+    ) -> Result<Option<(VerifiedSigner, FoundSignature)>> {
+        let Self::Signed { scope, signers } = self else { return Ok(None) };
         let found = client.signatures(manifest).await.map_err(locked::registry_error)?;
         let mut refused = Vec::new();
         for one in found {
-            match signature::verify(&one.bytes, manifest, keys) {
-                Ok(key) => return Ok(Some((Signer::Key(key), one))),
+            match signature::verify(&one.bytes, manifest, signers) {
+                Ok(signer) => return Ok(Some((signer, one))),
                 Err(error) => refused.push(error.to_string()),
             }
         }
@@ -85,7 +82,25 @@ impl TrustDecision {
                 format!("no signature of `{reference}` is accepted ({})", reasons.join("; "))
             }
         };
-        let help = format!("the policy's [[trust]] for `{scope}` requires a signature by one of its `keys`");
+        let help = format!("the policy's [[trust]] for `{scope}` requires a signature by one of its signers");
         Err(CommandError::new("untrusted", why).with_help(help).into())
     }
+}
+
+/// Reads the keys and the trust root of a rule.
+pub(crate) fn accepted(trusted: &TrustedSigners) -> Result<AcceptedSigners> {
+    let read =
+        |file: &PathBuf| PublicKey::read(file).map_err(|why| anyhow!("`keys`: `{}`: {why}", file.display()));
+    let keys = trusted.keys.iter().map(read).collect::<Result<_>>()?;
+    let keyless = trusted.keyless.as_ref().map(|keyless| {
+        let KeylessSigner { identity, issuer, root: file, min_age } = keyless;
+        let root = TrustRoot::read(file).map_err(|why| anyhow!("`root`: `{}`: {why}", file.display()))?;
+        Ok::<_, anyhow::Error>(KeylessRule {
+            identity: identity.clone(),
+            issuer: issuer.clone(),
+            root,
+            min_age: *min_age,
+        })
+    });
+    Ok(AcceptedSigners { keys, keyless: keyless.transpose()? })
 }

@@ -157,10 +157,10 @@ fn check_signature(
     decision: &TrustDecision,
 ) -> Result<(), VerifyProblem> {
     let untrusted = |why: String| Err(VerifyProblem::Untrusted(why));
-    let (scope, keys) = match (decision, &plugin.signer) {
-        (TrustDecision::Signed { scope, keys }, _) => (scope, keys),
+    let (scope, signers) = match (decision, &plugin.signer) {
+        (TrustDecision::Signed { scope, signers }, _) => (scope, signers),
         (TrustDecision::Digest, _) | (TrustDecision::NoRule, Signer::None) => return Ok(()),
-        (TrustDecision::NoRule, Signer::Key(_)) => {
+        (TrustDecision::NoRule, Signer::Key(_) | Signer::Keyless { .. }) => {
             return untrusted(format!(
                 "the lock says that {} signed it, and no `[[trust]]` rule of the policy covers it any more",
                 plugin.signer
@@ -178,12 +178,11 @@ fn check_signature(
         let why = "its signature in the store is damaged: `toolbay fetch` replaces it";
         return Err(VerifyProblem::Damaged(why.to_owned()));
     };
-    match signature::verify(&bytes, &plugin.manifest, keys) {
-        Ok(key) if Signer::Key(key.clone()) == plugin.signer => Ok(()),
-        Ok(key) => untrusted(format!(
+    match signature::verify(&bytes, &plugin.manifest, signers) {
+        Ok(verified) if verified.signer == plugin.signer => Ok(()),
+        Ok(verified) => untrusted(format!(
             "the lock says that {} signed it, and its signature is by {}",
-            plugin.signer,
-            Signer::Key(key)
+            plugin.signer, verified.signer
         )),
         Err(error) => untrusted(format!("its signature does not meet the [[trust]] for `{scope}`: {error}")),
     }

@@ -1,4 +1,5 @@
-//! Sigstore bundles (sigstore protobuf specs, `sigstore_bundle.proto`, in JSON) that a key signed.
+//! Sigstore bundles (sigstore protobuf specs, `sigstore_bundle.proto`, in JSON). Those of a key are read and written here;
+//! of those of a certificate, only the statement is.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +15,16 @@ use crate::media_type::BUNDLE;
 /// Largest bundle in bytes.
 pub const MAX_BUNDLE: usize = 256 << 10;
 
-/// A bundle with one signature of a key.
+/// Who signed a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignerKind {
+    /// A key.
+    Key,
+    /// The key of a certificate.
+    Certificate,
+}
+
+/// A bundle with one signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SignatureBundle {
     /// The signed statement, unchanged.
@@ -23,6 +33,7 @@ pub(super) struct SignatureBundle {
     pub(super) signature: Vec<u8>,
     /// The key, as a hint for readers. Verification tries the trusted keys.
     pub(super) key: Option<PublicKey>,
+    pub(super) kind: SignerKind,
 }
 
 #[derive(Deserialize)]
@@ -33,7 +44,7 @@ struct BundleDocument {
     dsse_envelope: Envelope,
 }
 
-/// Log entries and timestamps are not read: a key needs none.
+/// Log entries and timestamps are not read here: a key needs none.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VerificationMaterial {
@@ -70,12 +81,13 @@ impl SignatureBundle {
         if media_type != BUNDLE {
             return Err(invalid(format!("it is `{}`, and `{BUNDLE}` is known", one_line(&media_type, 100))));
         }
-        if material.certificate.is_some() || material.x509_certificate_chain.is_some() {
-            return Err(invalid("it is signed with a certificate, and only keys are supported".to_owned()));
-        }
-        if material.public_key.is_none() {
-            return Err(invalid("it names no key".to_owned()));
-        }
+        let VerificationMaterial { public_key, certificate, x509_certificate_chain: chain } = material;
+        let kind = match (public_key, certificate, chain) {
+            (Some(_), None, None) => SignerKind::Key,
+            (None, Some(_), None) => SignerKind::Certificate,
+            (None, None, None) => return Err(invalid("it names no key and has no certificate".to_owned())),
+            (..) => return Err(invalid("it has several keys or certificates".to_owned())),
+        };
         if envelope.payload_type != STATEMENT_TYPE {
             let shown = one_line(&envelope.payload_type, 100);
             return Err(invalid(format!("it signs `{shown}`, and `{STATEMENT_TYPE}` is known")));
@@ -88,7 +100,7 @@ impl SignatureBundle {
             STANDARD.decode(text).map_err(|_| invalid(format!("its `{name}` is not base64")))
         };
         let (payload, signature) = (decode("payload", &envelope.payload)?, decode("sig", &signature.sig)?);
-        Ok(Self { payload, signature, key: None })
+        Ok(Self { payload, signature, key: None, kind })
     }
 
     /// The bundle as JSON.

@@ -1,12 +1,17 @@
 //! The format of `[[trust]]`, and its conversion into [`TrustRule`].
 
 use std::path::Path;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::problem::PolicyProblem;
-use crate::trust::{MAX_TRUST_RULES, MAX_TRUSTED_KEYS, TrustRequirement, TrustRule, TrustScope};
+use crate::quantity::unit::{Age, OptionalQuantity};
+use crate::trust::{
+    IdentityPattern, KeylessSigner, MAX_IDENTITY, MAX_TRUST_RULES, MAX_TRUSTED_KEYS, TrustRequirement,
+    TrustRule, TrustScope, TrustedSigners,
+};
 
 /// The key of the list.
 pub(super) const LIST: &str = "trust";
@@ -16,8 +21,16 @@ pub(super) const LIST: &str = "trust";
 #[serde(deny_unknown_fields)]
 #[schemars(
     extend("if" = {"required": ["require"], "properties": {"require": {"const": "digest"}}}),
-    extend("then" = {"properties": {"keys": {"maxItems": 0}}}),
-    extend("else" = {"required": ["keys"], "properties": {"keys": {"minItems": 1}}})
+    extend("then" = {"properties": {
+        "keys": {"maxItems": 0}, "identity": false, "issuer": false, "root": false, "min_age": false
+    }}),
+    extend("else" = {"anyOf": [
+        {"required": ["keys"], "properties": {"keys": {"minItems": 1}}},
+        {"required": ["identity"]}
+    ]}),
+    extend("dependentRequired" = {
+        "identity": ["issuer", "root"], "issuer": ["identity"], "root": ["identity"], "min_age": ["identity"]
+    })
 )]
 pub(super) struct TrustSection {
     /// The repositories: `registry.example/acme/`. The rule with the longest path decides.
@@ -30,7 +43,21 @@ pub(super) struct TrustSection {
     #[serde(default)]
     #[schemars(length(max = MAX_TRUSTED_KEYS))]
     keys: Vec<String>,
+    /// Identities that may sign them with a certificate: `https://forge.example/acme/*/release.yml@refs/tags/*`.
+    #[schemars(length(max = MAX_IDENTITY), regex(pattern = IDENTITY))]
+    identity: Option<String>,
+    /// Who vouches for the identities: the issuer of their tokens.
+    #[schemars(length(min = 1, max = MAX_IDENTITY), regex(pattern = "^[^|]*$"))]
+    issuer: Option<String>,
+    /// A file with the authorities and logs that are trusted (`trusted_root.json`), relative to the policy's folder.
+    root: Option<String>,
+    /// The age that a signature with a certificate must have: `3d`.
+    #[serde(default)]
+    min_age: OptionalQuantity<Duration, Age>,
 }
+
+/// An identity with its host or domain written out.
+const IDENTITY: &str = r"^([^*:/@]+://[^*/@]+(/.*)?|[^@:]*@[^*@:/]+|[^*@:/]+)$";
 
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
@@ -66,19 +93,45 @@ impl TrustSection {
         if self.keys.len() > MAX_TRUSTED_KEYS {
             return Err(format!("`keys` has more than {MAX_TRUSTED_KEYS} entries"));
         }
-        let requirement = match (self.require, self.keys.is_empty()) {
+        let keyless = self.keyless(base)?;
+        let requirement = match (self.require, self.keys.is_empty() && keyless.is_none()) {
             (Requirement::Signed, true) => {
-                return Err("`keys` is missing: name the public keys that may sign".to_owned());
+                let why = "`keys` is missing: name the public keys that may sign, or an `identity`";
+                return Err(why.to_owned());
             }
             (Requirement::Digest, false) => {
-                return Err("`keys` has no effect with `require = \"digest\"`: remove one of them".to_owned());
+                let why =
+                    "`keys` and `identity` have no effect with `require = \"digest\"`: remove one of them";
+                return Err(why.to_owned());
             }
             (Requirement::Signed, false) => {
-                TrustRequirement::Signed(self.keys.iter().map(|file| base.join(file)).collect())
+                let keys = self.keys.iter().map(|file| base.join(file)).collect();
+                TrustRequirement::Signed(TrustedSigners { keys, keyless })
             }
             (Requirement::Digest, true) => TrustRequirement::Digest,
         };
         Ok(TrustRule { scope, requirement })
+    }
+}
+
+impl TrustSection {
+    /// The identities, if the rule has any.
+    fn keyless(&self, base: &Path) -> Result<Option<KeylessSigner>, String> {
+        let min_age = self.min_age.0;
+        let (identity, issuer, root) = match (&self.identity, &self.issuer, &self.root) {
+            (None, None, None) if min_age.is_some() => {
+                return Err("`min_age` needs `identity`: the signature of a key has no time".to_owned());
+            }
+            (None, None, None) => return Ok(None),
+            (Some(identity), Some(issuer), Some(root)) => (identity, issuer, root),
+            (..) => return Err("`identity`, `issuer` and `root` belong together: write all three".to_owned()),
+        };
+        let is_bad = |c: char| c.is_control() || c == '|';
+        if issuer.is_empty() || issuer.chars().count() > MAX_IDENTITY || issuer.contains(is_bad) {
+            return Err("`issuer` is not the address of an issuer".to_owned());
+        }
+        let identity = IdentityPattern::parse(identity).map_err(|why| format!("`identity`: {why}"))?;
+        Ok(Some(KeylessSigner { identity, issuer: issuer.clone(), root: base.join(root), min_age }))
     }
 }
 
@@ -88,7 +141,7 @@ mod tests {
 
     use crate::Policy;
     use crate::registry::RegistryHost;
-    use crate::trust::TrustRequirement;
+    use crate::trust::{TrustRequirement, TrustedSigners};
 
     #[test]
     fn the_longest_scope_decides_and_mistakes_are_refused() {
@@ -102,8 +155,11 @@ mod tests {
         let requirement = |host_name: &str, repository: &str| {
             policy.trust_for(&host(host_name), repository).map(|rule| rule.requirement.clone())
         };
+        let signed = |keys: &[PathBuf]| {
+            TrustRequirement::Signed(TrustedSigners { keys: keys.to_vec(), keyless: None })
+        };
         let keys = [PathBuf::from("/srv/acme.pub"), PathBuf::from("/keys/old.pub")];
-        assert_eq!(requirement("a.example", "acme/hash"), Some(TrustRequirement::Signed(keys.to_vec())));
+        assert_eq!(requirement("a.example", "acme/hash"), Some(signed(&keys)));
         assert_eq!(requirement("a.example", "other/hash"), Some(TrustRequirement::Digest));
         assert_eq!(requirement("b.example", "acme/hash"), None);
         for (text, part) in [
@@ -112,7 +168,16 @@ mod tests {
             ("scope = \"acme/\"\nkeys = [\"a\"]", "is not a registry"),
             ("scope = \"a.example/*\"\nkeys = [\"a\"]", "is not a scope"),
             ("scope = \"a.example/\"\nkeys = [\"a\"]\nrequire = \"none\"", "none"),
-            ("scope = \"a.example/\"\nkeys = [\"a\"]\nidentity = \"*\"", "identity"),
+            ("scope = \"a.example/\"\nkeys = [\"a\"]\nidentity = \"jo@b.example\"", "belong together"),
+            ("scope = \"a.example/\"\nkeys = [\"a\"]\nmin_age = \"3d\"", "needs `identity`"),
+            (
+                "scope = \"a.example/\"\nidentity = \"*\"\nissuer = \"i\"\nroot = \"r\"",
+                "does not say whose identities",
+            ),
+            (
+                "scope = \"a.example/\"\nidentity = \"jo@b.example\"\nissuer = \"a|b\"\nroot = \"r\"",
+                "is not the address of an issuer",
+            ),
             (
                 "scope = \"a.example/\"\nkeys = [\"a\"]\n[[trust]]\nscope = \"a.example\"\nkeys = [\"b\"]",
                 "keep one of them",

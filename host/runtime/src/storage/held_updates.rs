@@ -128,6 +128,7 @@ mod tests {
             size: 3,
             signer: toolbay_distribution::lock::Signer::None,
             bundle: None,
+            signed_at: None,
         };
         HeldUpdate::new(plugin, digest(), vec!["it asks for more".to_owned()])
     }

@@ -43,6 +43,9 @@ pub(crate) struct PushArgs {
     /// Sign the component with the private key in this file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) sign: Option<PathBuf>,
+    /// Attach a signature that another program made of this component: a sigstore bundle.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) bundle: Option<PathBuf>,
     /// Check the component and show its digest, and send nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -1,11 +1,13 @@
-//! The `[[trust]]` rules of an archive, added to the policy with the files of their keys.
+//! The `[[trust]]` rules of an archive, added to the policy with the files of their keys and roots.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
-use toolbay_distribution::archive::ArchivedRule;
+use toml_edit::{Array, Table, value};
+use toolbay_distribution::archive::{ArchivedIdentity, ArchivedRule};
+use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::signature::key::PublicKey;
-use toolbay_policy::trust::{MAX_TRUST_RULES, MAX_TRUSTED_KEYS, TrustScope};
+use toolbay_distribution::signature::keyless::TrustRoot;
 
 use crate::command::args::SetupArgs;
 use crate::command::policy_file;
@@ -14,66 +16,96 @@ use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
 
-/// Hex digits of a key's id in the name of its file.
+/// Hex digits of a digest in the name of a file.
 const SHOWN_DIGITS: usize = 16;
 
-/// Adds the rules whose scopes the policy does not have, and says whom it trusts now.
+/// A rule that the policy does not have, and the files that it names.
+struct NewRule {
+    table: Table,
+    files: Vec<(PathBuf, String)>,
+    /// Whom it trusts.
+    signers: Vec<String>,
+}
+
+/// Adds the rules whose scopes the policy does not have, and says whom it trusts now. Nothing is written unless the policy
+/// with all of them is a good one.
 pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Result<()> {
     let file = PolicyFile::find_or_new(args, true)?;
     let policy = file.policy()?;
     let path = file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    if rules.len() > MAX_TRUST_RULES {
-        return Err(refused(format!("it has more than {MAX_TRUST_RULES} rules")));
-    }
-    let mut added = Vec::new();
-    for rule in rules {
-        let scope = TrustScope::parse(&rule.scope).map_err(refused)?;
-        if rule.keys.is_empty() || rule.keys.len() > MAX_TRUSTED_KEYS {
-            return Err(refused(format!(
-                "the rule for `{scope}` has no keys, or more than {MAX_TRUSTED_KEYS}"
-            )));
-        }
-        let keys = rule.keys.iter().map(|text| PublicKey::from_pem(text).map_err(refused));
-        let keys = keys.collect::<Result<Vec<PublicKey>>>()?;
-        if !policy.trust_rules().any(|known| known.scope == scope) {
-            added.push((scope.to_string(), keys));
-        }
-    }
+    let is_new =
+        |rule: &&ArchivedRule| !policy.trust_rules().any(|known| known.scope.to_string() == rule.scope);
+    let added = rules.iter().filter(is_new).map(|rule| NewRule::new(folder, rule));
+    let added = added.collect::<Result<Vec<NewRule>>>()?;
     if added.is_empty() {
         return Ok(());
     }
-    let mut tables = Vec::new();
-    for (scope, keys) in added {
-        let names = keys.iter().map(|key| write_key(folder, key)).collect::<Result<Vec<String>>>()?;
-        if !quiet {
-            let ids: Vec<String> = keys.iter().map(|key| format!("key:{}", key.id().hex())).collect();
-            output::print_note(&format!("the policy trusts {} for `{scope}`", ids.join(", ")));
-        }
-        tables.push((scope, names));
+    let tables = added.iter().map(|rule| rule.table.clone());
+    let text = policy_file::with_trust_rules(file.text.as_deref().unwrap_or("version = 1\n"), tables)?;
+    let parsed = toolbay::Policy::parse(&text, folder, None);
+    parsed.map_err(|error| refused(format!("with them, the policy would be wrong: {error}")))?;
+    for (path, content) in added.iter().flat_map(|rule| &rule.files) {
+        write_new(path, content)?;
     }
-    let text = policy_file::with_trust_rules(file.text.as_deref().unwrap_or("version = 1\n"), &tables)?;
-    policy_file::write(path, file.text.as_deref(), &text).map_err(host_failure)
+    policy_file::write(path, file.text.as_deref(), &text).map_err(host_failure)?;
+    for rule in added.iter().filter(|_| !quiet) {
+        let scope = rule.table.get("scope").and_then(toml_edit::Item::as_str).unwrap_or_default();
+        output::print_note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));
+    }
+    Ok(())
 }
 
 fn refused(why: impl std::fmt::Display) -> anyhow::Error {
     CommandError::new("refused", format!("the rules of the archive are refused: {why}")).into()
 }
 
-/// Writes a key beside the policy, under a name of its own. Returns the name.
-fn write_key(folder: &Path, key: &PublicKey) -> Result<String> {
-    let id = key.id();
-    let name = format!("{}.pub", id.hex().get(..SHOWN_DIGITS).unwrap_or_default());
-    let path = folder.join(&name);
-    match PublicKey::read(&path) {
-        Ok(known) if known.id() == id => return Ok(name),
-        Ok(_) => {
-            let why = format!("`{}` has another key", path.display());
-            return Err(CommandError::new("exists", why).with_help("move it away, and import again").into());
+impl NewRule {
+    fn new(folder: &Path, rule: &ArchivedRule) -> Result<Self> {
+        let mut new = Self { table: Table::new(), files: Vec::new(), signers: Vec::new() };
+        new.table.insert("scope", value(rule.scope.as_str()));
+        let mut names = Array::new();
+        for text in &rule.keys {
+            let key = PublicKey::from_pem(text).map_err(refused)?;
+            new.signers.push(format!("key:{}", key.id().hex()));
+            names.push(new.add_file(folder, key.id().hex(), "pub", key.to_pem()));
         }
-        Err(_) => {}
+        if !names.is_empty() {
+            new.table.insert("keys", value(names));
+        }
+        if let Some(ArchivedIdentity { identity, issuer, root, min_age }) = &rule.keyless {
+            TrustRoot::parse(Path::new("root"), root.clone()).map_err(refused)?;
+            let name = new.add_file(folder, BlobDigest::of(root.as_bytes()).hex(), "json", root.clone());
+            let texts = [("identity", identity), ("issuer", issuer), ("root", &name)];
+            for (key, text) in texts.into_iter().chain(min_age.as_ref().map(|age| ("min_age", age))) {
+                new.table.insert(key, value(text.as_str()));
+            }
+            new.signers.push(format!("keyless:{issuer}|{identity}"));
+        }
+        Ok(new)
     }
-    let made = std::fs::create_dir_all(folder).and_then(|()| key.write_new(&path));
-    made.map_err(|error| host_failure(anyhow!(error).context(format!("`{}`", path.display()))))?;
-    Ok(name)
+
+    /// Adds a file beside the policy under the name of its content. Returns the name.
+    fn add_file(&mut self, folder: &Path, hex: &str, extension: &str, content: String) -> String {
+        let name = format!("{}.{extension}", hex.get(..SHOWN_DIGITS).unwrap_or_default());
+        self.files.push((folder.join(&name), content));
+        name
+    }
+}
+
+/// Writes a file that does not exist, or has this content already.
+fn write_new(path: &Path, content: &str) -> Result<()> {
+    use std::io::Write as _;
+    if std::fs::read_to_string(path).is_ok_and(|known| known == content) {
+        return Ok(());
+    }
+    if path.symlink_metadata().is_ok() {
+        let why = format!("`{}` has other content", path.display());
+        return Err(CommandError::new("exists", why).with_help("move it away, and import again").into());
+    }
+    let write = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        std::fs::File::create_new(path)?.write_all(content.as_bytes())
+    };
+    write().map_err(|error| host_failure(anyhow!(error).context(format!("`{}`", path.display()))))
 }

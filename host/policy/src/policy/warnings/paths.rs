@@ -59,8 +59,12 @@ pub(super) fn check_paths(policy: &Policy, look: &dyn Fn(&Path) -> PathKind) -> 
         }
     }
     for (index, rule) in policy.trust_rules().enumerate() {
-        let TrustRequirement::Signed(keys) = &rule.requirement else { continue };
-        for (key, file) in keys.iter().enumerate() {
+        let TrustRequirement::Signed(signers) = &rule.requirement else { continue };
+        if let Some(keyless) = &signers.keyless {
+            let place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("root");
+            found.check(&keyless.root, ExpectedKind::File, place);
+        }
+        for (key, file) in signers.keys.iter().enumerate() {
             let mut place = PolicyProblem::at_list_entry("trust", index, String::new()).in_key("keys");
             place.path.push(PathStep::Index(key));
             found.check(file, ExpectedKind::File, place);
