@@ -73,7 +73,9 @@ fn files_below(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// The blobs and incomplete transfers, and the lock.
 fn installed(folder: &HostFolder) -> (BTreeMap<PathBuf, Vec<u8>>, Option<Vec<u8>>) {
-    (files_below(&folder.path(".local/share/toolbay/store")), fs::read(folder.path("toolbay.lock")).ok())
+    let store = folder.path(".local/share/toolbay/store");
+    let stored = ["blobs", "incoming"].iter().flat_map(|below| files_below(&store.join(below)));
+    (stored.collect(), fs::read(folder.path("toolbay.lock")).ok())
 }
 
 /// Adds the plugin of a registry in a folder with these keys. It fails with these parts, and leaves nothing.
