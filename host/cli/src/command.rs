@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Update(asked) => update::run(setup, &asked).await,
         Command::Export(asked) => export::run(setup, &asked).await,
         Command::Import(asked) => import::run(setup, &asked).await,
-        Command::Gc(asked) => garbage::run(&asked).await,
+        Command::Gc(asked) => garbage::run(setup, &asked).await,
         Command::Mcp { command } => mcp::run(setup, command).await,
         Command::Setup { command } => client_setup::run(setup, &command).await,
         Command::OpenApi { command } => openapi::run(setup, command).await,

@@ -48,7 +48,7 @@ fn exported_plugins_run_on_a_machine_without_a_network() {
     let before = parties.requests();
     let offline = HostFolder::new("");
     // The archive says whom its author trusted. The operator of this machine decides.
-    offline.run(&["import", &archive]).says(1, &["failed", "no `[[trust]]` rule"]);
+    offline.run(&["import", &archive]).says(1, &["failed", "no `[[trust]]` rule", "`--trust` would", "key:"]);
     assert!(!offline.path("toolbay.lock").exists());
     offline.run(&["import", &archive, "--unsigned", "--dry-run"]).says(0, &["available"]);
     assert!(!offline.path("toolbay.lock").exists());
@@ -68,28 +68,9 @@ fn exported_plugins_run_on_a_machine_without_a_network() {
     let again = offline.path("again.tar").to_str().unwrap().to_owned();
     let summary = offline.run(&["export", &again, "text", "--json"]).says(0, &[]).json();
     assert_eq!((&summary["plugins"], &summary["blobs"]), (&json!(1), &json!(5)));
-    // The importing policy trusts one of the two keys that the exporting one has, under the same names.
-    let [one, two] = [&archive, &again].map(|file| entries(file));
-    assert_eq!(one, two);
+    assert_eq!(fs::read(&archive).unwrap(), fs::read(&again).unwrap());
     assert_eq!(parties.requests(), before, "nothing was sent");
     offline.run(&["export", &again, "absent"]).says(1, &["no plugin `absent`"]);
-}
-
-/// The names and sizes of the entries of an archive.
-fn entries(file: &str) -> Vec<(String, u64)> {
-    let bytes = fs::read(file).unwrap();
-    let (mut at, mut found) = (0, Vec::new());
-    while bytes[at] != 0 {
-        let text = |from: usize, to: usize| {
-            let field = &bytes[at + from..at + to];
-            let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-            String::from_utf8(field[..end].to_vec()).unwrap()
-        };
-        let size = u64::from_str_radix(text(124, 136).trim(), 8).unwrap();
-        found.push((text(0, 100), size));
-        at += 512 + usize::try_from(size.div_ceil(512) * 512).unwrap();
-    }
-    found
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Credentials for registries, from the files that `docker login` and `podman login` write, and from the helpers that
-//! these files name.
+//! Credentials for registries, from a secret, from the files that `docker login` and `podman login` write, and from the
+//! helpers that these files name.
 //!
 //! | order | source |
 //! |---|---|
-//! | 1 | Docker's `config.json`: the helper of the host (`credHelpers`), `auths`, the helper of all hosts (`credsStore`) |
-//! | 2 | the `auth.json` of container tools, with the same keys |
+//! | 1 | a secret of the policy, if it names one |
+//! | 2 | the file of `TOOLBAY_REGISTRY_AUTH_FILE`, in the format of the next one |
+//! | 3 | Docker's `config.json`: the helper of the host (`credHelpers`), `auths`, the helper of all hosts (`credsStore`) |
+//! | 4 | the `auth.json` of container tools, with the same keys |
 //!
 //! A helper is a program `docker-credential-NAME`. It is started without a shell, gets the host on stdin and answers with
 //! JSON.
@@ -107,12 +109,29 @@ impl UserPassword {
 }
 
 impl RegistryCredentials {
+    /// The credentials in a secret: `USER:PASSWORD`, or an identity token.
+    #[must_use]
+    pub fn from_secret(text: &str) -> Self {
+        match text.split_once(':') {
+            Some((user, password)) => {
+                Self::Password(UserPassword { user: user.to_owned(), password: password.to_owned().into() })
+            }
+            None => Self::IdentityToken(text.to_owned().into()),
+        }
+    }
+
     /// The value of `authorization`, for a password.
     pub(crate) fn basic(&self) -> Option<String> {
         match self {
             Self::Password(password) => Some(password.basic()),
             Self::IdentityToken(_) => None,
         }
+    }
+}
+
+impl CredentialSource for RegistryCredentials {
+    fn find<'a>(&'a self, _: &'a Reference) -> BoxFuture<'a, CredentialResult> {
+        Box::pin(std::future::ready(Ok(Some(self.clone()))))
     }
 }
 

@@ -4,16 +4,17 @@
 //! |---|---|
 //! | `locks/HEX` | the path of a lock, whose hash is `HEX`, and below it the digests of its blobs |
 //!
-//! A blob is garbage if no known lock names it and nothing stored or used it for [`GRACE`]. A lock that is gone counts as
-//! long: version control may bring it back.
+//! A blob is garbage if neither a known lock nor a held update names it, and nothing stored or used it for [`GRACE`]. A lock
+//! that is gone counts as long: version control may bring it back.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::digest::BlobDigest;
-use crate::lock::{self, LockError, LockedPlugins};
+use crate::lock::{self, LockError, LockedPlugin, LockedPlugins};
 use crate::regular::open_regular;
 use crate::store::{BlobStore, StoreError};
 
@@ -60,8 +61,8 @@ pub enum GarbageMode {
 }
 
 impl BlobStore {
-    /// Remembers a lock and what it names. Blocks. A store that cannot be written remembers nothing, and can lose nothing
-    /// either.
+    /// Remembers a lock and what it names. Blocks. A store that this process cannot write remembers nothing; only its owner
+    /// can remove blobs from it.
     pub fn remember_lock(&self, lock: &Path, plugins: &LockedPlugins) {
         let Some(path) = lock.to_str().filter(|path| !path.contains('\n')) else { return };
         let record = self.locks().join(BlobDigest::of(path.as_bytes()).hex());
@@ -70,7 +71,7 @@ impl BlobStore {
             return;
         }
         let mut text = format!("{path}\n");
-        for digest in digests(plugins) {
+        for digest in digests(plugins.values()) {
             text.push_str(digest.hex());
             text.push('\n');
         }
@@ -81,12 +82,13 @@ impl BlobStore {
         self.replace_record(&record, text.as_bytes()).ok();
     }
 
-    /// Removes what no known lock needs. Blocks.
+    /// Removes what neither a known lock nor one of the held updates needs. Blocks.
     ///
     /// # Errors
     /// A known lock cannot be read. Nothing is removed then.
-    pub fn collect_garbage(&self, mode: GarbageMode) -> Result<Garbage, GarbageError> {
-        let (needed, locks) = self.needed(mode)?;
+    pub fn collect_garbage(&self, mode: GarbageMode, held: &[LockedPlugin]) -> Result<Garbage, GarbageError> {
+        let (mut needed, locks) = self.needed(mode)?;
+        needed.extend(digests(held.iter()));
         let mut garbage = Garbage { locks, ..Garbage::default() };
         for (path, digest) in self.blobs()? {
             let is_old = age(&path).is_some_and(|age| age >= GRACE);
@@ -94,17 +96,32 @@ impl BlobStore {
                 garbage.kept += 1;
                 continue;
             }
-            garbage.bytes += path.metadata().map(|meta| meta.len()).unwrap_or_default();
-            if mode == GarbageMode::Remove {
-                std::fs::remove_file(&path).map_err(|error| self.failed(error))?;
+            let bytes = path.metadata().map(|meta| meta.len()).unwrap_or_default();
+            if mode == GarbageMode::Remove && !self.remove_blob(&path).map_err(|error| self.failed(error))? {
+                garbage.kept += 1;
+                continue;
             }
+            garbage.bytes += bytes;
             garbage.removed.push(digest);
         }
         garbage.removed.sort();
         Ok(garbage)
     }
 
-    /// What the known locks need, and their number.
+    /// Removes a blob, unless another process began to use it meanwhile. Its name goes first: [`BlobStore::reuse`] looks at
+    /// the name last.
+    fn remove_blob(&self, path: &Path) -> io::Result<bool> {
+        let aside = self.incoming().join(path.file_name().unwrap_or_default());
+        std::fs::rename(path, &aside)?;
+        if age(&aside).is_some_and(|age| age < GRACE) {
+            std::fs::rename(&aside, path)?;
+            return Ok(false);
+        }
+        std::fs::remove_file(&aside)?;
+        Ok(true)
+    }
+
+    /// What the known locks need, and their number. The records of those that are there are renewed.
     fn needed(&self, mode: GarbageMode) -> Result<(BTreeSet<BlobDigest>, usize), GarbageError> {
         let (mut needed, mut locks) = (BTreeSet::new(), 0);
         for record in self.entries(&self.locks())? {
@@ -117,7 +134,14 @@ impl BlobStore {
             let mut lines = text.lines();
             let path = PathBuf::from(lines.next().unwrap_or_default());
             match lock::read_existing(&path).map_err(GarbageError::Lock)? {
-                Some(plugins) => needed.extend(digests(&plugins)),
+                Some(plugins) => {
+                    if mode == GarbageMode::Remove {
+                        let renewed =
+                            File::open(&record).and_then(|file| file.set_modified(SystemTime::now()));
+                        renewed.map_err(|error| self.failed(error))?;
+                    }
+                    needed.extend(digests(plugins.values()));
+                }
                 None if age(&record).is_some_and(|age| age >= GRACE) => {
                     locks -= 1;
                     if mode == GarbageMode::Remove {
@@ -151,12 +175,12 @@ impl BlobStore {
     }
 }
 
-/// The blobs that a lock names.
-fn digests(plugins: &LockedPlugins) -> BTreeSet<BlobDigest> {
-    let of_plugin = |plugin: &lock::LockedPlugin| {
+/// The blobs of plugins.
+fn digests<'a>(plugins: impl Iterator<Item = &'a LockedPlugin>) -> BTreeSet<BlobDigest> {
+    let of_plugin = |plugin: &LockedPlugin| {
         [Some(plugin.layer.clone()), Some(plugin.manifest.clone()), plugin.bundle.clone()]
     };
-    plugins.values().flat_map(of_plugin).flatten().collect()
+    plugins.flat_map(of_plugin).flatten().collect()
 }
 
 fn read_record(path: &Path) -> io::Result<String> {
@@ -172,12 +196,10 @@ fn age(path: &Path) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use toolbay_policy::name::PluginId;
 
     use super::*;
-    use crate::lock::{LockedPlugin, Signer};
+    use crate::lock::Signer;
 
     struct GarbageFixture {
         dir: tempfile::TempDir,
@@ -223,7 +245,7 @@ mod tests {
         }
 
         fn removed(&self, mode: GarbageMode) -> usize {
-            self.store.collect_garbage(mode).unwrap().removed.len()
+            self.store.collect_garbage(mode, &[]).unwrap().removed.len()
         }
     }
 
@@ -234,11 +256,11 @@ mod tests {
     #[test]
     fn what_any_known_lock_needs_stays() {
         let fixture = GarbageFixture::new();
-        assert_eq!(fixture.store.collect_garbage(GarbageMode::Remove).unwrap(), Garbage::default());
+        assert_eq!(fixture.store.collect_garbage(GarbageMode::Remove, &[]).unwrap(), Garbage::default());
         let [one, two, both, none] = ["one", "two", "both", "none"].map(|name| fixture.plugin(name));
         fixture.lock("a", &[&one, &both]);
         let file = fixture.lock("b", &[&two, &both]);
-        let preview = fixture.store.collect_garbage(GarbageMode::Preview).unwrap();
+        let preview = fixture.store.collect_garbage(GarbageMode::Preview, &[]).unwrap();
         assert_eq!((preview.removed.len(), preview.kept, preview.locks), (3, 9, 2));
         assert!(preview.bytes > 0 && fixture.store.path(&none.layer).exists());
         assert_eq!(fixture.removed(GarbageMode::Remove), 3);
@@ -257,7 +279,7 @@ mod tests {
         // An `add` finds the blob, and writes its lock later.
         assert!(fixture.store.reuse(&plugin.layer, 16));
         fixture.store.put(b"bundle of one").unwrap();
-        let garbage = fixture.store.collect_garbage(GarbageMode::Remove).unwrap();
+        let garbage = fixture.store.collect_garbage(GarbageMode::Remove, &[]).unwrap();
         assert_eq!((garbage.removed, garbage.kept), (vec![plugin.manifest], 3));
         // What is no blob is left alone.
         let other = fixture.store.blob_folder().join("readme");
@@ -283,12 +305,48 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_was_there_at_the_last_collection_counts_from_then() {
+        let fixture = GarbageFixture::new();
+        let plugin = fixture.plugin("one");
+        let file = fixture.lock("a", &[&plugin]);
+        let record = std::fs::read_dir(fixture.store.locks()).unwrap().next().unwrap().unwrap().path();
+        // No command read the lock for long. It is on a disk that is taken away then.
+        age_by(&record, GRACE);
+        assert_eq!(fixture.removed(GarbageMode::Remove), 0);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(fixture.removed(GarbageMode::Remove), 0);
+    }
+
+    #[test]
+    fn what_a_held_update_needs_stays() {
+        let fixture = GarbageFixture::new();
+        let held = fixture.plugin("held");
+        let kept = fixture.store.collect_garbage(GarbageMode::Remove, std::slice::from_ref(&held)).unwrap();
+        assert_eq!((kept.removed.len(), kept.kept), (0, 3));
+        assert_eq!(fixture.removed(GarbageMode::Remove), 3);
+    }
+
+    #[test]
+    fn a_blob_that_is_used_while_it_is_removed_stays() {
+        let fixture = GarbageFixture::new();
+        let plugin = fixture.plugin("one");
+        let path = fixture.store.path(&plugin.layer);
+        // It was old when the collection looked, and is used now.
+        assert!(fixture.store.reuse(&plugin.layer, 16));
+        assert!(!fixture.store.remove_blob(&path).unwrap());
+        assert!(fixture.store.verify(&plugin.layer, 16));
+        age_by(&path, GRACE);
+        assert!(fixture.store.remove_blob(&path).unwrap());
+        assert!(!path.exists() && !fixture.store.reuse(&plugin.layer, 16));
+    }
+
+    #[test]
     fn a_lock_that_cannot_be_read_stops_it() {
         let fixture = GarbageFixture::new();
         let (plugin, other) = (fixture.plugin("one"), fixture.plugin("other"));
         let file = fixture.lock("a", &[&plugin]);
         std::fs::write(&file, "version = 1\n<<<<<<< ours\n").unwrap();
-        let error = fixture.store.collect_garbage(GarbageMode::Remove).unwrap_err().to_string();
+        let error = fixture.store.collect_garbage(GarbageMode::Remove, &[]).unwrap_err().to_string();
         assert!(error.contains("toolbay.lock`, line 2"), "{error}");
         assert!(fixture.store.path(&other.layer).exists());
     }

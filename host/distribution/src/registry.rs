@@ -119,6 +119,8 @@ pub struct RegistryClient {
     credentials: Arc<dyn CredentialSource>,
     /// The value of `authorization`, once the registry asked for it.
     authorization: Mutex<Option<SecretText>>,
+    /// Is asked first for what a digest names.
+    mirror: Option<Box<Self>>,
 }
 
 impl RegistryClient {
@@ -137,7 +139,14 @@ impl RegistryClient {
         let base = Url::parse(&format!("{scheme}://{}/v2/{}/", reference.host, reference.repository));
         let base = base.map_err(|error| RegistryError::Refused(error.to_string()))?;
         let (reference, authorization) = (reference.clone(), Mutex::default());
-        Ok(Self { reference, base, settings, access, transport, credentials, authorization })
+        let mirror = None;
+        Ok(Self { reference, base, settings, access, transport, credentials, authorization, mirror })
+    }
+
+    /// Asks another registry first for what a digest names. What a tag leads to is for this registry to say.
+    #[must_use]
+    pub fn with_mirror(self, mirror: Self) -> Self {
+        Self { mirror: Some(Box::new(mirror)), ..self }
     }
 
     /// Finds the component that the reference leads to: by its digest, or else by its tag. An index is followed once.
@@ -192,6 +201,12 @@ impl RegistryClient {
         if run_blocking(move || Ok(here.reuse(&wanted, size))).await? {
             return Ok(());
         }
+        if let Some(mirror) = &self.mirror {
+            let fetched = Box::pin(mirror.fetch_layer(layer, size, store, progress)).await;
+            if let Some(fetched) = mirror.unless_absent(fetched) {
+                return fetched;
+            }
+        }
         let url = self.url(&format!("blobs/{layer}"))?;
         let response = self.exchange("GET", url, Vec::new(), Bytes::new(), RedirectRule::Follow).await?;
         let response = self.expect_success(response, &layer.to_string())?;
@@ -218,6 +233,12 @@ impl RegistryClient {
         name: &str,
         expected: Option<&BlobDigest>,
     ) -> Result<(BlobDigest, Vec<u8>, Manifest), RegistryError> {
+        if let (Some(mirror), Some(_)) = (&self.mirror, expected) {
+            let fetched = Box::pin(mirror.fetch_manifest(name, expected)).await;
+            if let Some(fetched) = mirror.unless_absent(fetched) {
+                return fetched;
+            }
+        }
         let response = self.get_manifest(name).await?;
         let response = self.expect_success(response, name)?;
         let header = |name| response.header(name).map(str::to_owned);
@@ -238,6 +259,21 @@ impl RegistryClient {
         }
         let manifest = Manifest::parse(&bytes, content_type.as_deref())?;
         Ok((digest, bytes, manifest))
+    }
+
+    /// The result of this mirror; `None` if it does not have what it was asked for, or fails. Content that it should not have
+    /// sent is an error that names it.
+    fn unless_absent<T>(&self, result: Result<T, RegistryError>) -> Option<Result<T, RegistryError>> {
+        match result {
+            Err(RegistryError::NotFound(_) | RegistryError::Unauthorized(_) | RegistryError::Failed(_)) => {
+                None
+            }
+            Err(RegistryError::Refused(why)) => {
+                let host = &self.reference.host;
+                Some(Err(RegistryError::Refused(format!("the mirror `{host}`: {why}"))))
+            }
+            other => Some(other),
+        }
     }
 
     /// Asks for a manifest by a tag or digest.

@@ -95,8 +95,10 @@ impl BlobStore {
     /// garbage before a lock names it. Reads it whole; blocks.
     #[must_use]
     pub fn reuse(&self, digest: &BlobDigest, size: u64) -> bool {
-        let touch = || File::open(self.path(digest))?.set_modified(SystemTime::now());
-        self.verify(digest, size) && touch().is_ok()
+        let path = self.path(digest);
+        let touch = || File::open(&path)?.set_modified(SystemTime::now());
+        // A collection of garbage takes the name before it looks at the time again.
+        self.verify(digest, size) && touch().is_ok() && path.exists()
     }
 
     /// Reads a blob of at most `most` bytes; `None` if the store does not have it with its right content. Blocks.
@@ -133,7 +135,7 @@ impl BlobStore {
 
     /// A file that gets its name later.
     fn new_file(&self) -> Result<NamedTempFile, StoreError> {
-        let (blobs, incoming, locks) = (self.blob_folder(), self.root.join("incoming"), self.locks());
+        let (blobs, incoming, locks) = (self.blob_folder(), self.incoming(), self.locks());
         for folder in [&blobs, &incoming, &locks] {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             made.map_err(|error| self.failed(error))?;
@@ -143,6 +145,11 @@ impl BlobStore {
         }
         remove_abandoned(&incoming);
         NamedTempFile::new_in(&incoming).map_err(|error| self.failed(error))
+    }
+
+    /// The folder of transfers that are not complete.
+    pub(crate) fn incoming(&self) -> PathBuf {
+        self.root.join("incoming")
     }
 
     /// The folder with the records of known locks.

@@ -63,6 +63,41 @@ impl fmt::Display for RegistryHost {
     }
 }
 
+/// Where a mirror has the repositories of a registry: another registry, with the path that comes before theirs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryMirror {
+    /// The registry, which has its own section of the policy.
+    pub host: RegistryHost,
+    /// The path before the repositories; empty if there is none.
+    pub path: String,
+}
+
+impl RegistryMirror {
+    /// Parses `HOST` or `HOST/PATH`.
+    ///
+    /// # Errors
+    /// The text is not such a place.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (host, path) = text.split_once('/').unwrap_or((text, ""));
+        let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        let is_part = |part: &str| !part.is_empty() && part.chars().all(is_word);
+        if text.contains('/') && !path.split('/').all(is_part) {
+            let shown = one_line(text, MAX_SHOWN);
+            return Err(format!("`{shown}` is not a mirror: write `HOST` or `HOST/PATH`, in lower case"));
+        }
+        Ok(Self { host: RegistryHost::parse(host)?, path: path.to_owned() })
+    }
+
+    /// The repository of the mirror for a repository of the registry.
+    #[must_use]
+    pub fn repository(&self, repository: &str) -> String {
+        match self.path.as_str() {
+            "" => repository.to_owned(),
+            path => format!("{path}/{repository}"),
+        }
+    }
+}
+
 /// A registry of the policy. The default, which also holds for a registry without a section, trusts the system's
 /// certificates, public addresses, and the registry itself as the source of tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,11 +113,33 @@ pub struct RegistryPolicy {
     pub redirect_private: Vec<IpNet>,
     /// Whether it is reached without TLS. Only on this machine.
     pub plain_http: bool,
+    /// Has what a digest names, and is asked first for it.
+    pub mirror: Option<RegistryMirror>,
+    /// The HTTP proxy through which it is reached, and the hosts that it names. Without credentials.
+    pub proxy: Option<Url>,
+    /// The secret with its credentials: `USER:PASSWORD`, or an identity token.
+    pub secret: Option<String>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mirror_has_the_repositories_below_a_path() {
+        for (text, repository) in [
+            ("mirror.example", "acme/hash"),
+            ("localhost:5000/proxy", "proxy/acme/hash"),
+            ("mirror.example/a/b.c", "a/b.c/acme/hash"),
+        ] {
+            assert_eq!(RegistryMirror::parse(text).unwrap().repository("acme/hash"), repository, "{text}");
+        }
+        for text in
+            ["", "acme", "mirror.example/", "mirror.example//a", "mirror.example/A", "https://mirror.example"]
+        {
+            assert!(RegistryMirror::parse(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_registry_is_a_host_that_no_path_looks_like() {

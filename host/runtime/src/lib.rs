@@ -66,7 +66,7 @@ mod pages {
 
 pub use capability::clock::Clock;
 pub use capability::http::recorded::{RecordedHttp, RecordedRequest, RecordedResponse};
-pub use capability::http::registry::RegistryHttp;
+pub use capability::http::registry::{RegistryHttp, registry_secret};
 pub use capability::kv::{EntryInfo, KvUsage, RedbStore};
 pub use capability::process::guard::PROGRAM_GUARD;
 pub use conversation::ConversationTurn;

@@ -1,22 +1,23 @@
 //! `toolbay gc`: removes downloaded blobs that no lock has needed for a while.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use serde_json::json;
 use toolbay_distribution::garbage::{Garbage, GarbageError, GarbageMode};
-use toolbay_distribution::store::BlobStore;
 
 use crate::CommandStatus;
-use crate::command::args::GarbageArgs;
-use crate::command::{locked, setup};
+use crate::command::args::{GarbageArgs, SetupArgs};
+use crate::command::locked::{self, LockPaths};
+use crate::command::setup;
 use crate::host_failure;
 use crate::output;
 use crate::output::format::{self, count_noun};
 
-pub(crate) async fn run(asked: &GarbageArgs) -> Result<CommandStatus> {
-    let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
-    let store = BlobStore::new(data.join("store"));
+pub(crate) async fn run(args: &SetupArgs, asked: &GarbageArgs) -> Result<CommandStatus> {
+    let LockPaths { lock, store } = LockPaths::find(args)?;
+    let held = setup::held_updates(args, &lock)?.of_all_locks();
+    let held = held.map_err(|problem| host_failure(anyhow!(problem)))?;
     let mode = if asked.dry_run { GarbageMode::Preview } else { GarbageMode::Remove };
-    let collected = tokio::task::spawn_blocking(move || store.collect_garbage(mode)).await;
+    let collected = tokio::task::spawn_blocking(move || store.collect_garbage(mode, &held)).await;
     let collected = collected.map_err(host_failure)?.map_err(|error| match error {
         GarbageError::Lock(error) => {
             locked::lock_error(error).context("nothing was removed, because a lock may need it")

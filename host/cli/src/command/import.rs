@@ -61,6 +61,8 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     let mut archive = opened.map_err(host_failure)?.map_err(|error| archive_error(asked, error))?;
     if asked.trust {
         trust_rules::add(args, archive.trust(), asked.json)?;
+    } else if !asked.json {
+        trust_rules::show_new(args, archive.trust())?;
     }
     let policy = setup::policy(args)?;
     // A preview leaves the store of the user as it is.

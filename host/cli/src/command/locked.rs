@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use toolbay::{Host, HostError, LoadReport, PluginId, Policy, RegistryHttp, read_regular};
-use toolbay_distribution::credentials::CredentialFiles;
+use toolbay::{Host, HostError, LoadReport, PluginId, Policy, RegistryHttp, read_regular, registry_secret};
+use toolbay_distribution::credentials::{CredentialFiles, CredentialSource};
 use toolbay_distribution::lock::{self, LockError, LockErrorKind, LockedPlugin, LockedPlugins};
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{RegistryAccess, RegistryClient, RegistryError};
@@ -75,6 +75,8 @@ pub(crate) fn has_plugins(args: &SetupArgs) -> Result<bool> {
 /// Loads the plugins of the lock into a host; `None`: there is no place for a lock.
 pub(crate) async fn load(args: &SetupArgs, host: &Host) -> Result<Option<LoadReport>> {
     let Ok(paths) = LockPaths::find(args) else { return Ok(None) };
+    // The store learns which lock needs its blobs.
+    paths.read()?;
     match host.load_lock(&paths.lock, &paths.store).await {
         Ok(report) => Ok(Some(report)),
         Err(HostError::Lock(error)) => Err(lock_error(error)),
@@ -82,12 +84,24 @@ pub(crate) async fn load(args: &SetupArgs, host: &Host) -> Result<Option<LoadRep
     }
 }
 
-/// A client for the registry of a reference, as the policy says.
+/// A client for the registry of a reference, as the policy says. Downloads ask its mirror first.
 pub(crate) fn client(
     policy: &Policy,
     reference: &Reference,
     access: RegistryAccess,
 ) -> Result<RegistryClient> {
+    let client = own_client(policy, reference, access)?;
+    match policy.registry(&reference.host).mirror {
+        Some(mirror) if access == RegistryAccess::Pull => {
+            let repository = mirror.repository(&reference.repository);
+            let there = Reference { host: mirror.host, repository, ..reference.clone() };
+            Ok(client.with_mirror(own_client(policy, &there, access)?))
+        }
+        _ => Ok(client),
+    }
+}
+
+fn own_client(policy: &Policy, reference: &Reference, access: RegistryAccess) -> Result<RegistryClient> {
     let settings = policy.registry(&reference.host);
     let read = |file: &PathBuf| {
         let bytes = read_regular(file, MAX_CA);
@@ -95,9 +109,11 @@ pub(crate) fn client(
     };
     let ca = settings.ca.as_ref().map(read).transpose()?;
     let http = RegistryHttp::new(policy, &reference.host, ca.as_deref())?;
-    let client =
-        RegistryClient::new(reference, access, settings, Arc::new(http), Arc::new(credential_files()));
-    client.map_err(registry_error)
+    let credentials: Arc<dyn CredentialSource> = match registry_secret(policy, &reference.host)? {
+        Some(credentials) => Arc::new(credentials),
+        None => Arc::new(credential_files()),
+    };
+    RegistryClient::new(reference, access, settings, Arc::new(http), credentials).map_err(registry_error)
 }
 
 /// The files that `docker login` and `podman login` write.
@@ -108,7 +124,8 @@ fn credential_files() -> CredentialFiles {
     let containers = |dir: PathBuf| dir.join("containers/auth.json");
     let docker = set("DOCKER_CONFIG").or_else(|| home(".docker")).map(|dir| dir.join("config.json"));
     let configured = set("XDG_CONFIG_HOME").or_else(|| home(".config")).map(containers);
-    let all = [docker, set("REGISTRY_AUTH_FILE"), set("XDG_RUNTIME_DIR").map(containers), configured];
+    let named = set("TOOLBAY_REGISTRY_AUTH_FILE");
+    let all = [named, docker, set("REGISTRY_AUTH_FILE"), set("XDG_RUNTIME_DIR").map(containers), configured];
     CredentialFiles(all.into_iter().flatten().collect())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
@@ -73,7 +73,7 @@ pub fn write(
             BlobContent::Bytes(bytes) => append(&mut out, &name, bytes.len() as u64, bytes.as_slice())?,
             BlobContent::Stored(size) => {
                 let file = File::open(store.path(digest))?;
-                append(&mut out, &name, *size, file.take(*size))?;
+                append(&mut out, &name, *size, WholeRead { content: file, left: *size })?;
             }
         }
     }
@@ -124,6 +124,23 @@ impl ArchiveContent {
         if !self.manifests.contains(&descriptor) {
             self.manifests.push(descriptor);
         }
+    }
+}
+
+/// Reads exactly `left` bytes. A file that has become shorter is an error, and not a damaged archive.
+struct WholeRead<R> {
+    content: R,
+    left: u64,
+}
+
+impl<R: Read> Read for WholeRead<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.content.by_ref().take(self.left).read(buffer)?;
+        if read == 0 && self.left > 0 && !buffer.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read as u64;
+        Ok(read)
     }
 }
 

@@ -63,11 +63,23 @@ struct SignatureLayer {
 }
 
 impl RegistryClient {
-    /// The signatures of a manifest, in the order of the registry.
+    /// The signatures of a manifest, in the order of the registry. A mirror is asked if the registry cannot be reached:
+    /// many mirrors have no signatures.
     ///
     /// # Errors
     /// The registry failed, or a document is not accepted. Too many signatures are an error, too.
     pub async fn signatures(&self, manifest: &BlobDigest) -> Result<Vec<FoundSignature>, RegistryError> {
+        let found = self.own_signatures(manifest).await;
+        match (found, &self.mirror) {
+            (Err(RegistryError::Failed(why)), Some(mirror)) => {
+                let found = mirror.own_signatures(manifest).await;
+                found.map_err(|error| RegistryError::Failed(format!("{why}; its mirror: {error}")))
+            }
+            (found, _) => found,
+        }
+    }
+
+    async fn own_signatures(&self, manifest: &BlobDigest) -> Result<Vec<FoundSignature>, RegistryError> {
         let mut found = Vec::new();
         for digest in self.signature_manifests(manifest).await? {
             found.push(self.fetch_signature(&digest, manifest).await?);
@@ -244,6 +256,12 @@ impl RegistryClient {
     /// # Errors
     /// The registry does not have it, or sends something else.
     pub async fn fetch_bundle(&self, bundle: &BlobDigest) -> Result<Vec<u8>, RegistryError> {
+        if let Some(mirror) = &self.mirror {
+            let fetched = Box::pin(mirror.fetch_bundle(bundle)).await;
+            if let Some(fetched) = mirror.unless_absent(fetched) {
+                return fetched;
+            }
+        }
         let url = self.url(&format!("blobs/{bundle}"))?;
         let response = self.exchange("GET", url, Vec::new(), Bytes::new(), RedirectRule::Follow).await?;
         let bytes = read_body(self.expect_success(response, &bundle.to_string())?, MAX_BUNDLE).await?;

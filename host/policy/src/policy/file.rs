@@ -378,6 +378,7 @@ pub(super) fn read(
     policy.permissions.section_rules.extend(policy.openapi_permissions());
     policy.check_names()?;
     policy.check_openapi()?;
+    policy.check_registries()?;
     Ok(policy)
 }
 

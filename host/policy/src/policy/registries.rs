@@ -11,7 +11,11 @@ use url::Url;
 use super::MAX_SHOWN;
 use super::problem::{PolicyProblem, nest_under};
 use crate::capability::list::RuleList;
-use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryPolicy};
+use crate::capability::net::NetTarget;
+use crate::capability::secret::add_hint;
+use crate::policy::Policy;
+use crate::registry::{MAX_REGISTRIES, RegistryHost, RegistryMirror, RegistryPolicy};
+use crate::rule::GrantRule as _;
 use crate::text::one_line;
 
 /// Most entries of `realm`. Registries have one.
@@ -36,6 +40,14 @@ pub(super) struct RegistrySection {
     /// Whether it is reached without TLS, on this machine only. Default: false.
     #[serde(default)]
     plain_http: bool,
+    /// A registry that mirrors it, with the path before its repositories: `mirror.example/proxy`.
+    #[schemars(regex(pattern = "^(localhost|[^/?#@A-Z ]*[.:][^/?#@A-Z ]*)(/[a-z0-9._-]+)*$"))]
+    mirror: Option<String>,
+    /// The HTTP proxy through which it is reached: `http://proxy.example:3128`. Default: `HTTPS_PROXY`.
+    #[schemars(regex(pattern = "^http://[^/?#@]+/?$"))]
+    proxy: Option<String>,
+    /// The secret with its credentials: `USER:PASSWORD`, or an identity token.
+    secret: Option<String>,
 }
 
 /// Converts all sections. Relative paths start from `base`.
@@ -78,14 +90,72 @@ impl RegistrySection {
             let shown = one_line(text, MAX_SHOWN);
             return Err(format!("`realm`: `{shown}` is not an origin: write `https://HOST`, without a path"));
         }
+        if self.plain_http && self.proxy.is_some() {
+            return Err("`proxy` has no effect with `plain_http`: remove one of them".to_owned());
+        }
+        let mirror = self.mirror.as_deref().map(RegistryMirror::parse).transpose();
+        let mirror = mirror.map_err(|why| format!("`mirror`: {why}"))?;
+        if mirror.as_ref().is_some_and(|mirror| mirror.host == host) {
+            return Err("`mirror` is the registry itself: name another host".to_owned());
+        }
+        let proxy = self.proxy.as_deref().map(parse_proxy).transpose()?;
         let settings = RegistryPolicy {
             realm: self.realm,
             ca: self.ca.map(|file| base.join(file)),
             net_private: self.net_private.rules_or_empty("net_private", Path::new("/"))?,
             redirect_private: self.redirect_private.rules_or_empty("redirect_private", Path::new("/"))?,
             plain_http: self.plain_http,
+            mirror,
+            proxy,
+            secret: self.secret,
         };
         Ok((host, settings))
+    }
+}
+
+fn parse_proxy(text: &str) -> Result<Url, String> {
+    let bad = |why: &str| format!("`proxy`: `{}` {why}", one_line(text, MAX_SHOWN));
+    let url = Url::parse(text).map_err(|_| bad("is not a URL: write `http://HOST:PORT`"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("`proxy` has credentials, which do not belong in a policy: set them with `HTTPS_PROXY`"
+            .to_owned());
+    }
+    let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    if url.scheme() != "http" || !is_origin {
+        return Err(bad("is not an HTTP proxy: write `http://HOST:PORT`"));
+    }
+    Ok(url)
+}
+
+impl Policy {
+    /// Checks that the secrets of registries exist, and may be sent to them and to their realms.
+    pub(super) fn check_registries(&self) -> Result<(), PolicyProblem> {
+        for (host, settings) in &self.registries {
+            self.check_registry_secret(host, settings).map_err(nest_under(["registry", host.as_str()]))?;
+        }
+        Ok(())
+    }
+
+    fn check_registry_secret(
+        &self,
+        host: &RegistryHost,
+        settings: &RegistryPolicy,
+    ) -> Result<(), PolicyProblem> {
+        let Some(name) = &settings.secret else { return Ok(()) };
+        let secret = self.find_secret("secret", name)?;
+        let scheme = if settings.plain_http { "http" } else { "https" };
+        for origin in settings.realm.iter().cloned().chain([format!("{scheme}://{host}")]) {
+            let url = Url::parse(&origin).map_err(|error| PolicyProblem::from(error.to_string()))?;
+            let target = NetTarget::request("GET", &url).map_err(PolicyProblem::from)?;
+            if !secret.may_be_sent_to(&target) {
+                let known: Vec<String> =
+                    secret.origins.iter().map(|rule| rule.show(Path::new("/"))).collect();
+                let hint = add_hint(name, "origins", &known, &origin);
+                let why = format!("`secret`: [secrets.{name:?}] may not be sent to `{origin}`. {hint}");
+                return Err(PolicyProblem::from(why));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -118,6 +188,23 @@ mod tests {
             ("[registry.\"a.example\"]\nrealm = [\"https://a.example/token\"]", "without a path"),
             ("[registry.\"a.example\"]\nrealm = [\"http://a.example\"]", "is not an origin"),
             ("[registry.\"a.example\"]\nmirrors = 1", "mirrors"),
+            ("[registry.\"a.example\"]\nmirror = \"a.example/x\"", "the registry itself"),
+            ("[registry.\"a.example\"]\nmirror = \"https://b.example\"", "is not a"),
+            ("[registry.\"a.example\"]\nproxy = \"https://b.example\"", "is not an HTTP proxy"),
+            ("[registry.\"a.example\"]\nproxy = \"http://u:p@b.example\"", "do not belong in a policy"),
+            ("[registry.\"a.example\"]\nproxy = \"http://b.example/x\"", "is not an HTTP proxy"),
+            ("[registry.\"localhost:1\"]\nplain_http = true\nproxy = \"http://b.example\"", "remove one"),
+            ("[registry.\"a.example\"]\nsecret = \"S\"", "there is no [secrets.\"S\"]"),
+            (
+                "[secrets.S]\nfrom = \"env:S\"\norigins = [\"https://b.example\"]\n\
+                 [registry.\"a.example\"]\nsecret = \"S\"",
+                "may not be sent to `https://a.example`",
+            ),
+            (
+                "[secrets.S]\nfrom = \"env:S\"\norigins = [\"https://a.example\"]\n\
+                 [registry.\"a.example\"]\nsecret = \"S\"\nrealm = [\"https://b.example\"]",
+                "may not be sent to `https://b.example`",
+            ),
         ] {
             let error = parse(section).unwrap_err().to_string();
             assert!(error.contains(part), "{section}: {error}");

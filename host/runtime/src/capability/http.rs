@@ -3,7 +3,8 @@
 //! `wasi:http` uses the same client ([`wasi`]), `wasi:sockets` the same checks ([`super::sockets`]). Every hop of a
 //! request passes the rules ([`call_network`]), the limits, secret injection ([`secret_injection`]), one name lookup
 //! ([`resolve`]) and the check of every address; then the client connects to a checked address ([`dispatch`],
-//! [`connect`]). Proxy settings of the environment are ignored: a proxy would resolve names again, unchecked.
+//! [`connect`]). Proxy settings of the environment hold for registries only ([`proxy`]): a proxy resolves names again,
+//! unchecked.
 
 mod body;
 pub(super) mod call_network;
@@ -17,6 +18,7 @@ mod mcp_server;
 mod oauth;
 mod operator_target;
 mod outbound_limiter;
+mod proxy;
 pub(crate) mod recorded;
 pub(crate) mod registry;
 mod resolve;
@@ -43,6 +45,8 @@ pub(crate) struct HttpClient {
     tls_roots: connect::TlsRoots,
     limiter: outbound_limiter::OutboundLimiter,
     recorded: OnceLock<Arc<dyn recorded::RecordedHttp>>,
+    /// The proxies of a registry; `None` for every other use.
+    proxies: Option<proxy::ProxyRules>,
 }
 
 impl HttpClient {
@@ -54,7 +58,13 @@ impl HttpClient {
             tls_roots: connect::TlsRoots::default(),
             limiter: outbound_limiter::OutboundLimiter::new(policy.host()),
             recorded: OnceLock::new(),
+            proxies: None,
         }
+    }
+
+    /// Connects through proxies.
+    fn with_proxies(self, proxies: proxy::ProxyRules) -> Self {
+        Self { proxies: Some(proxies), ..self }
     }
 
     /// Adds trusted TLS roots, in PEM.

@@ -78,6 +78,18 @@ impl SecretStore {
         Self { entries: policy.secrets().enumerate().map(read).collect() }
     }
 
+    /// Reads one secret of the policy. Blocks on files and the key ring.
+    ///
+    /// # Errors
+    /// When the secret has no value.
+    pub(crate) fn read_one(policy: &Policy, name: &str) -> Result<SecretString, String> {
+        let found = policy.secrets().find(|(known, _)| *known == name);
+        let (_, rule) = found.ok_or_else(|| format!("there is no [secrets.{name:?}]"))?;
+        let value = source::read(&rule.from, policy.workspace(), &mut KeyRing::default())?;
+        check_value(rule, value.expose_secret())?;
+        Ok(value)
+    }
+
     /// Returns a secret with its value, for requests that the operator configured.
     ///
     /// # Errors

@@ -78,6 +78,15 @@ impl HeldUpdates {
         Ok(self.load()?.locks.remove(&self.lock).unwrap_or_default())
     }
 
+    /// The versions that wait for any lock. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of_all_locks(&self) -> Result<Vec<LockedPlugin>, String> {
+        let updates = self.load()?.locks.into_values().flat_map(BTreeMap::into_values);
+        Ok(updates.map(|update| update.plugin).collect())
+    }
+
     /// The held update of a plugin. Blocks.
     ///
     /// # Errors
@@ -148,6 +157,7 @@ mod tests {
         one.set(&id, Some(newer.clone())).unwrap();
         other.set(&id, Some(held)).unwrap();
         assert_eq!(one.get(&id), Ok(Some(newer)));
+        assert_eq!(one.of_all_locks().unwrap().len(), 2);
         one.set(&id, None).unwrap();
         assert_eq!((one.get(&id), other.all().unwrap().len()), (Ok(None), 1));
         let file = state.join("updates.json");

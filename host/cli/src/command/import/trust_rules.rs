@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use toml_edit::{Array, Table, value};
+use toolbay::Policy;
 use toolbay_distribution::archive::{ArchivedIdentity, ArchivedRule};
 use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::signature::key::PublicKey;
 use toolbay_distribution::signature::keyless::TrustRoot;
+use toolbay_policy::text::one_line;
 
 use crate::command::args::SetupArgs;
 use crate::command::policy_file;
@@ -16,6 +18,8 @@ use crate::host_failure;
 use crate::output;
 use crate::output::error::CommandError;
 
+/// Longest text of an archive in a message, in characters.
+const MAX_SHOWN: usize = 300;
 /// Hex digits of a digest in the name of a file.
 const SHOWN_DIGITS: usize = 16;
 
@@ -34,16 +38,14 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Resu
     let policy = file.policy()?;
     let path = file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let is_new =
-        |rule: &&ArchivedRule| !policy.trust_rules().any(|known| known.scope.to_string() == rule.scope);
-    let added = rules.iter().filter(is_new).map(|rule| NewRule::new(folder, rule));
+    let added = rules.iter().filter(|rule| is_new(&policy, rule)).map(|rule| NewRule::new(folder, rule));
     let added = added.collect::<Result<Vec<NewRule>>>()?;
     if added.is_empty() {
         return Ok(());
     }
     let tables = added.iter().map(|rule| rule.table.clone());
     let text = policy_file::with_trust_rules(file.text.as_deref().unwrap_or("version = 1\n"), tables)?;
-    let parsed = toolbay::Policy::parse(&text, folder, None);
+    let parsed = Policy::parse(&text, folder, None);
     parsed.map_err(|error| refused(format!("with them, the policy would be wrong: {error}")))?;
     for (path, content) in added.iter().flat_map(|rule| &rule.files) {
         write_new(path, content)?;
@@ -54,6 +56,21 @@ pub(super) fn add(args: &SetupArgs, rules: &[ArchivedRule], quiet: bool) -> Resu
         output::print_note(&format!("the policy trusts {} for `{scope}`", rule.signers.join(", ")));
     }
     Ok(())
+}
+
+/// Says whom `--trust` would add to the policy.
+pub(super) fn show_new(args: &SetupArgs, rules: &[ArchivedRule]) -> Result<()> {
+    let policy = PolicyFile::find_or_new(args, true)?.policy()?;
+    for rule in rules.iter().filter(|rule| is_new(&policy, rule)) {
+        let new = NewRule::new(Path::new(""), rule)?;
+        let (signers, scope) = (new.signers.join(", "), one_line(&rule.scope, MAX_SHOWN));
+        output::print_note(&format!("`--trust` would let the policy trust {signers} for `{scope}`"));
+    }
+    Ok(())
+}
+
+fn is_new(policy: &Policy, rule: &ArchivedRule) -> bool {
+    !policy.trust_rules().any(|known| known.scope.to_string() == rule.scope)
 }
 
 fn refused(why: impl std::fmt::Display) -> anyhow::Error {
@@ -80,7 +97,7 @@ impl NewRule {
             for (key, text) in texts.into_iter().chain(min_age.as_ref().map(|age| ("min_age", age))) {
                 new.table.insert(key, value(text.as_str()));
             }
-            new.signers.push(format!("keyless:{issuer}|{identity}"));
+            new.signers.push(one_line(&format!("keyless:{issuer}|{identity}"), MAX_SHOWN));
         }
         Ok(new)
     }

@@ -28,6 +28,7 @@ use super::call_network::NetError;
 use super::head_limit::HeadLimit;
 use super::headers;
 use super::outbound_limiter::OutboundPermit;
+use super::proxy::HttpProxy;
 
 /// Timeout of the connection attempt to one address while others remain.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -138,17 +139,21 @@ enum RequestSender {
 }
 
 impl OutboundConnection {
-    /// Connects to the first address that accepts.
+    /// Connects to the first address that accepts: of the host, or of the proxy to it.
     pub(super) async fn open(
         addresses: &[SocketAddr],
         key: &ConnectionKey,
         tls: Option<Arc<ClientConfig>>,
+        proxy: Option<&HttpProxy>,
         permit: OutboundPermit,
     ) -> Result<Self, NetError> {
         let failed = |error: &dyn std::fmt::Display| {
             NetError::Transport(format!("no connection to `{}`, port {}: {error}", key.host, key.port))
         };
-        let stream = dial(addresses).await.map_err(|e| failed(&e))?;
+        let mut stream = dial(addresses).await.map_err(|e| failed(&e))?;
+        if let Some(proxy) = proxy {
+            proxy.tunnel(&mut stream, &key.host, key.port).await.map_err(|e| failed(&e))?;
+        }
         let tasks = ConnectionTasks::default();
         let sender = match tls {
             None => handshake_http1(stream, &tasks).await.map_err(|e| failed(&e))?,
@@ -447,7 +452,8 @@ mod tests {
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let handle = runtime.handle().clone();
         let permit = limiter.try_acquire(&key.user, &pool).unwrap();
-        let connection = runtime.block_on(OutboundConnection::open(&[address], &key, None, permit)).unwrap();
+        let connection =
+            runtime.block_on(OutboundConnection::open(&[address], &key, None, None, permit)).unwrap();
         drop(runtime);
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {

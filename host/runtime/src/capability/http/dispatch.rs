@@ -18,6 +18,8 @@ use super::body::ResponseBody;
 use super::call_network::{NetError, OpenConnectionGuard};
 use super::connect::{ConnectionKey, OutboundBody, OutboundConnection};
 use super::headers;
+use super::proxy::HttpProxy;
+use super::resolve::parse_ip_literal;
 
 /// The `user-agent` of the host.
 pub(super) const USER_AGENT_VALUE: HeaderValue =
@@ -77,14 +79,34 @@ impl HttpClient {
         left: Duration,
         check: impl FnOnce(&[SocketAddr]) -> Result<(), NetError>,
     ) -> Result<OutboundConnection, NetError> {
-        let addresses = self.resolver.resolve(looks_up, &key.host, key.port).await?;
-        check(&addresses)?;
+        let proxy = self.find_proxy(key)?;
+        let addresses = match &proxy {
+            None => {
+                let addresses = self.resolver.resolve(looks_up, &key.host, key.port).await?;
+                check(&addresses)?;
+                addresses
+            }
+            Some(proxy) => {
+                if let Some(ip) = parse_ip_literal(&key.host) {
+                    check(&[(ip, key.port).into()])?;
+                }
+                proxy.addresses(&self.resolver, looks_up).await?
+            }
+        };
         let tls = match key.scheme {
             Scheme::Https => Some(self.tls_roots.client_config().await?),
             Scheme::Http | Scheme::Tcp | Scheme::Udp => None,
         };
         let permit = self.limiter.acquire(&key.user, &self.pool, left).await?;
-        OutboundConnection::open(&addresses, key, tls, permit).await
+        OutboundConnection::open(&addresses, key, tls, proxy.as_ref(), permit).await
+    }
+
+    /// The proxy for a connection. What has no TLS goes to this machine only, and through none.
+    fn find_proxy(&self, key: &ConnectionKey) -> Result<Option<HttpProxy>, NetError> {
+        match &self.proxies {
+            Some(proxies) if key.scheme == Scheme::Https => proxies.find(&key.host, key.port),
+            _ => Ok(None),
+        }
     }
 
     fn accept_response(

@@ -5,8 +5,10 @@
 
 use http_body_util::{BodyExt as _, Full};
 use ipnet::IpNet;
+use secrecy::ExposeSecret as _;
 use toolbay_core::call::invoke::BoxFuture;
 use toolbay_core::call::server_connector::{ConnectorError, ConnectorResponse};
+use toolbay_distribution::credentials::RegistryCredentials;
 use toolbay_distribution::registry::{RegistryRequest, RegistryTransport, UrlAuthor};
 use toolbay_policy::Policy;
 use toolbay_policy::capability::net::NetTarget;
@@ -20,6 +22,8 @@ use super::host_get::LOOKUP_NAME;
 use super::mcp_server::{to_connector_error, to_connector_response};
 use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
+use super::proxy::ProxyRules;
+use crate::capability::secrets::SecretStore;
 use crate::error::HostError;
 
 /// The HTTP client of one registry.
@@ -35,17 +39,19 @@ pub struct RegistryHttp {
 
 impl RegistryHttp {
     /// A client for a registry, with the settings of the policy. `ca` are the certificates that the policy names, in PEM.
+    /// Without a proxy in the policy, those of `HTTPS_PROXY` and `NO_PROXY` are used.
     ///
     /// # Errors
     /// The certificates cannot be read.
     pub fn new(policy: &Policy, host: &RegistryHost, ca: Option<&[u8]>) -> Result<Self, HostError> {
         // Its own client: only this registry is trusted by its certificates.
-        let client = HttpClient::new(policy);
+        let RegistryPolicy { net_private, redirect_private, proxy, .. } = policy.registry(host);
+        let proxies = proxy.as_ref().map_or_else(ProxyRules::from_environment, ProxyRules::all_through);
+        let client = HttpClient::new(policy).with_proxies(proxies);
         if let Some(pem) = ca {
             client.add_tls_roots(pem).map_err(HostError::Tls)?;
         }
         let looks_up = PluginId::new(LOOKUP_NAME).map_err(|error| HostError::Registry(error.to_string()))?;
-        let RegistryPolicy { net_private, redirect_private, .. } = policy.registry(host);
         Ok(Self { client, host: host.clone(), net_private, redirect_private, looks_up })
     }
 
@@ -72,6 +78,21 @@ impl RegistryHttp {
             self.client.send_to_operator_target(ConnectionUser::Host, &self.looks_up, named, request).await;
         to_connector_response(sent.map_err(to_connector_error)?)
     }
+}
+
+/// The credentials of a registry in a secret of the policy; `None` if the policy names none. Blocks on files and the key
+/// ring.
+///
+/// # Errors
+/// The secret has no value.
+pub fn registry_secret(
+    policy: &Policy,
+    host: &RegistryHost,
+) -> Result<Option<RegistryCredentials>, HostError> {
+    let Some(name) = policy.registry(host).secret else { return Ok(None) };
+    let value = SecretStore::read_one(policy, &name)
+        .map_err(|problem| HostError::Registry(format!("the secret `{name}` has no value: {problem}")))?;
+    Ok(Some(RegistryCredentials::from_secret(value.expose_secret())))
 }
 
 impl RegistryTransport for RegistryHttp {
