@@ -171,7 +171,6 @@ fn a_login_comes_from_a_secret_of_the_policy_or_a_named_file() {
 
     let registry = guarded();
     let operator = folder(&registry, "");
-    add(&operator, &registry, &[]).says(1, &["requires a login"]);
     let login = json!({"auths": {(registry.address.as_str()): {"auth": PASSWORD}}});
     let file = operator.path("logins.json");
     fs::write(&file, login.to_string()).unwrap();

@@ -66,7 +66,7 @@ fn status_shows_the_host_and_each_tool() {
     let (_, out, _) = cli.run(&["status", "--tools"]);
     let line = out.lines().find(|line| line.starts_with("files__read_file\t")).unwrap();
     let columns: Vec<&str> = line.split('\t').collect();
-    assert_eq!(columns.len(), 8, "{line}");
+    assert_eq!(columns.len(), 10, "{line}");
     assert_eq!((columns.get(1), columns.get(2)), (Some(&"on"), Some(&"plugin:files")), "{line}");
     let (_, out, _) = cli.run(&["status"]);
     let value = |key: &str| out.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t')).unwrap();
