@@ -1,12 +1,14 @@
 //! `registries`: publishes and installs plugins with Debian's `docker-registry`, over TLS and with a password, beside the
-//! clients `wash` and `oras`. Independent libraries verify the signatures, of keys and of certificates.
+//! clients `wash`, `oras` and `skopeo`, and through a second one as a mirror. Independent libraries verify the signatures, of
+//! keys and of certificates.
 
+use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use xtask::wasm;
 
@@ -34,23 +36,59 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let scripts = workspace.join("tests/registries");
     let target = wasm::target_dir(workspace);
     let python = python_with(&target.join("venv-registries"), &scripts)?;
-    let program = target.join(REGISTRY).join("usr/bin").join(REGISTRY);
-    if !program.exists() {
-        debian_package(&target.join(REGISTRY), REGISTRY)?;
-    }
+    let debian = |name: &str| unpacked(&target.join("debian").join(name), name);
+    let program = debian(REGISTRY)?.join("usr/bin").join(REGISTRY);
+    let skopeo = Skopeo { program: debian("skopeo")?.join("usr/bin/skopeo"), libraries: libraries(&debian)? };
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     let folder = target.join("registries");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(&folder)?;
-    let registry = TestRegistry::start(&program, &python, &folder)?;
+    certify(&python, &folder)?;
+    let registry = TestRegistry::start(&program, &folder, None)?;
+    let mirror = TestRegistry::start(&program, &folder, Some(&registry.address))?;
     let node = NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?;
     let exchange = Exchange { host: test::host(workspace), python, node, scripts, registry };
     let component = |id: &str| plugins::folder(workspace).join(id).with_extension("wasm");
     exchange.publish(&component("hash"))?;
     exchange.install(&component("text"))?;
-    exchange.keyless(&component("todo"))
+    exchange.keyless(&component("todo"))?;
+    exchange.copy(&skopeo)?;
+    exchange.mirror(&mirror)
+}
+
+/// A package of Debian, unpacked into a folder.
+fn unpacked(folder: &Path, name: &str) -> Result<PathBuf> {
+    if !folder.join("usr").exists() {
+        debian_package(folder, name)?;
+    }
+    Ok(folder.to_path_buf())
+}
+
+/// The folders of the libraries that `skopeo` needs and a small system does not have.
+fn libraries(debian: &dyn Fn(&str) -> Result<PathBuf>) -> Result<OsString> {
+    let mut folders = Vec::new();
+    for name in ["libgpgme11", "libassuan0"] {
+        let below = debian(name)?.join("usr/lib");
+        let entries = std::fs::read_dir(&below)?.filter_map(|entry| Some(entry.ok()?.path()));
+        folders.extend(entries.filter(|path| path.is_dir()));
+    }
+    Ok(std::env::join_paths(folders)?)
+}
+
+/// Makes an authority, and a certificate of it for this machine.
+fn certify(python: &Path, folder: &Path) -> Result<()> {
+    let mut certificates = Command::new(python);
+    certificates.args(["-m", "trustme", "--quiet", "--identities", "localhost", "--dir"]);
+    shell(certificates.arg(folder))?;
+    Ok(std::fs::write(folder.join("htpasswd"), format!("{USER}:{PASSWORD_HASH}\n"))?)
+}
+
+/// The program `skopeo`, which copies between registries.
+struct Skopeo {
+    program: PathBuf,
+    libraries: OsString,
 }
 
 /// A running registry.
@@ -68,29 +106,38 @@ impl Drop for TestRegistry {
 }
 
 impl TestRegistry {
-    fn start(program: &Path, python: &Path, folder: &Path) -> Result<Self> {
-        let mut certificates = Command::new(python);
-        certificates.args(["-m", "trustme", "--quiet", "--identities", "localhost", "--dir"]);
-        shell(certificates.arg(folder))?;
-        std::fs::write(folder.join("htpasswd"), format!("{USER}:{PASSWORD_HASH}\n"))?;
+    /// A registry with a password, or the mirror of another one, which everybody may read.
+    fn start(program: &Path, folder: &Path, mirrored: Option<&str>) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let at = folder.display();
+        let (name, more) = match mirrored {
+            None => ("data", format!("auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}")),
+            Some(other) => (
+                "mirror",
+                format!(
+                    "proxy: {{remoteurl: \"https://{other}\", username: \"{USER}\", password: \"{PASSWORD}\"}}"
+                ),
+            ),
+        };
         let settings = format!(
             "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
-             storage: {{filesystem: {{rootdirectory: \"{at}/data\"}}}}\n\
+             storage: {{filesystem: {{rootdirectory: \"{at}/{name}\"}}}}\n\
              http: {{addr: \"127.0.0.1:{port}\", tls: {{certificate: \"{at}/server.pem\", key: \"{at}/server.key\"}}}}\n\
-             auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}\n"
+             {more}\n"
         );
-        std::fs::write(folder.join("registry.yml"), settings)?;
+        let file = folder.join(name).with_extension("yml");
+        std::fs::write(&file, settings)?;
         let mut serve = Command::new(program);
-        serve.arg("serve").arg(folder.join("registry.yml")).stdin(Stdio::null());
-        let log = std::fs::File::create(folder.join("registry.log"))?;
+        // A mirror is a client of the other registry.
+        serve.arg("serve").arg(&file).stdin(Stdio::null()).env("SSL_CERT_FILE", folder.join("client.pem"));
+        let log_file = file.with_extension("log");
+        let log = std::fs::File::create(&log_file)?;
         let child = serve.stdout(log.try_clone()?).stderr(log).spawn()?;
         let registry = Self { child, address: format!("localhost:{port}"), folder: folder.to_path_buf() };
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             if start.elapsed() > START_TIMEOUT {
-                bail!("the registry does not listen: see `{}`", folder.join("registry.log").display());
+                bail!("the registry does not listen: see `{}`", log_file.display());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -207,6 +254,51 @@ impl Exchange {
             "identity = \"{identity}\"\nissuer = \"{ISSUER}\"\nroot = \"keyless/trusted_root.json\"\n"
         );
         Ok(std::fs::write(&file, format!("{others}{scope}{rule}"))?)
+    }
+
+    /// A copy by another client keeps the digest, and is installed.
+    fn copy(&self, skopeo: &Skopeo) -> Result<()> {
+        let (address, folder) = (&self.registry.address, &self.registry.folder);
+        let certificates = folder.join("certificates");
+        std::fs::create_dir_all(&certificates)?;
+        std::fs::copy(folder.join("client.pem"), certificates.join("ca.crt"))?;
+        let login = format!("{USER}:{PASSWORD}");
+        let mut copy = Command::new(&skopeo.program);
+        copy.env("LD_LIBRARY_PATH", &skopeo.libraries).args(["--insecure-policy", "copy"]);
+        for side in ["src", "dest"] {
+            copy.arg(format!("--{side}-cert-dir"))
+                .arg(&certificates)
+                .args([format!("--{side}-creds"), login.clone()]);
+        }
+        let place = |name: &str| format!("docker://{address}/{name}:1.0.0");
+        shell(copy.args([place("acme/hash"), place("copy/hash")]))?;
+        let added = |reference: &str, more: &[&str]| -> Result<Value> {
+            let name = format!("{address}/{reference}:1.0.0");
+            Ok(serde_json::from_str(&self.toolbay(&[&["add", &name, "--json"], more].concat())?)?)
+        };
+        let (original, copied) =
+            (added("acme/hash", &[])?, added("copy/hash", &["--unsigned", "--as", "copied"])?);
+        let manifest = |report: &Value| report.pointer("/locked/manifest").cloned();
+        ensure!(
+            manifest(&original) == manifest(&copied),
+            "`skopeo` changed the manifest: {original} {copied}"
+        );
+        Ok(())
+    }
+
+    /// What a digest names comes from the mirror.
+    fn mirror(&self, mirror: &TestRegistry) -> Result<()> {
+        let folder = &self.registry.folder;
+        let file = folder.join("toolbay.toml");
+        let section = format!("[registry.\"{}\"]\nca = \"client.pem\"\n", self.registry.address);
+        let mirrored =
+            format!("{section}mirror = \"{0}\"\n[registry.\"{0}\"]\nca = \"client.pem\"\n", mirror.address);
+        std::fs::write(&file, std::fs::read_to_string(&file)?.replace(&section, &mirrored))?;
+        std::fs::remove_dir_all(folder.join("home/.local/share/toolbay/store"))?;
+        self.toolbay(&["fetch"])?;
+        self.toolbay(&["verify"])?;
+        ensure!(folder.join("mirror/docker/registry/v2/blobs").exists(), "the mirror was not asked");
+        Ok(())
     }
 
     /// Runs the program as the author and the operator, and returns what it prints.
