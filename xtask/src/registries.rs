@@ -13,7 +13,7 @@ use serde_json::Value;
 use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, debian_package, python_with, shell};
-use crate::{plugins, test};
+use crate::{plugins, test, tutorials};
 
 /// The Debian package with the registry.
 const REGISTRY: &str = "docker-registry";
@@ -45,10 +45,13 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(&folder)?;
-    certify(&python, &folder)?;
-    let registry = TestRegistry::start(&program, &folder, None)?;
-    let mirror = TestRegistry::start(&program, &folder, Some(&registry.address))?;
     let node = NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?;
+    certify(&python, &folder)?;
+    let registry = TestRegistry::start(&program, &folder, &RegistryKind::Guarded)?;
+    let mirror = TestRegistry::start(&program, &folder, &RegistryKind::MirrorOf(&registry.address))?;
+    let open = TestRegistry::start(&program, &folder, &RegistryKind::Open)?;
+    let typed = tutorials::type_registry_page(workspace, &node, &open.address)?;
+    println!("the tutorial: {typed} commands match");
     let exchange = Exchange { host: test::host(workspace), python, node, scripts, registry };
     let component = |id: &str| plugins::folder(workspace).join(id).with_extension("wasm");
     exchange.publish(&component("hash"))?;
@@ -91,6 +94,16 @@ struct Skopeo {
     libraries: OsString,
 }
 
+/// What a registry is for.
+enum RegistryKind<'a> {
+    /// It has TLS and a password.
+    Guarded,
+    /// It has TLS, and what another one has.
+    MirrorOf(&'a str),
+    /// It has neither TLS nor a password.
+    Open,
+}
+
 /// A running registry.
 struct TestRegistry {
     child: Child,
@@ -106,14 +119,18 @@ impl Drop for TestRegistry {
 }
 
 impl TestRegistry {
-    /// A registry with a password, or the mirror of another one, which everybody may read.
-    fn start(program: &Path, folder: &Path, mirrored: Option<&str>) -> Result<Self> {
+    fn start(program: &Path, folder: &Path, kind: &RegistryKind<'_>) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let at = folder.display();
-        let (name, more) = match mirrored {
-            None => ("data", format!("auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}")),
-            Some(other) => (
+        let tls = format!(", tls: {{certificate: \"{at}/server.pem\", key: \"{at}/server.key\"}}");
+        let (name, tls, more) = match kind {
+            RegistryKind::Open => ("open", String::new(), String::new()),
+            RegistryKind::Guarded => {
+                ("data", tls, format!("auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}"))
+            }
+            RegistryKind::MirrorOf(other) => (
                 "mirror",
+                tls,
                 format!(
                     "proxy: {{remoteurl: \"https://{other}\", username: \"{USER}\", password: \"{PASSWORD}\"}}"
                 ),
@@ -122,7 +139,7 @@ impl TestRegistry {
         let settings = format!(
             "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
              storage: {{filesystem: {{rootdirectory: \"{at}/{name}\"}}}}\n\
-             http: {{addr: \"127.0.0.1:{port}\", tls: {{certificate: \"{at}/server.pem\", key: \"{at}/server.key\"}}}}\n\
+             http: {{addr: \"127.0.0.1:{port}\"{tls}}}\n\
              {more}\n"
         );
         let file = folder.join(name).with_extension("yml");

@@ -69,6 +69,15 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Types the page about registries, with the address of a running one.
+pub(crate) fn type_registry_page(workspace: &Path, node: &NodeRuntime, address: &str) -> Result<usize> {
+    const PAGE: &str = "registry";
+    let file = workspace.join("docs/tutorials").join(PAGE).with_extension("md");
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    let text = text.replace("localhost:5000", address);
+    type_page(workspace, PAGE, &steps(&text), node)
+}
+
 /// Types a page in a new home and returns the number of commands.
 fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRuntime) -> Result<usize> {
     let home = wasm::target_dir(workspace).join("tutorials").join(page);
