@@ -48,8 +48,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let node = NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?;
     certify(&python, &folder)?;
     let registry = TestRegistry::start(&program, &folder, &RegistryKind::Guarded)?;
-    let mirror = TestRegistry::start(&program, &folder, &RegistryKind::MirrorOf(&registry.address))?;
     let open = TestRegistry::start(&program, &folder, &RegistryKind::Open)?;
+    let mirror = TestRegistry::start(&program, &folder, &RegistryKind::MirrorOf(&open.address))?;
     let typed = tutorials::type_registry_page(workspace, &node, &open.address)?;
     println!("the tutorial: {typed} commands match");
     let exchange = Exchange { host: test::host(workspace), python, node, scripts, registry };
@@ -58,7 +58,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     exchange.install(&component("text"))?;
     exchange.keyless(&component("todo"))?;
     exchange.copy(&skopeo)?;
-    exchange.mirror(&mirror)
+    exchange.mirror(&open, &mirror, &component("hash"))
 }
 
 /// A package of Debian, unpacked into a folder.
@@ -98,7 +98,7 @@ struct Skopeo {
 enum RegistryKind<'a> {
     /// It has TLS and a password.
     Guarded,
-    /// It has TLS, and what another one has.
+    /// It has TLS, and what an open one has.
     MirrorOf(&'a str),
     /// It has neither TLS nor a password.
     Open,
@@ -128,13 +128,9 @@ impl TestRegistry {
             RegistryKind::Guarded => {
                 ("data", tls, format!("auth: {{htpasswd: {{realm: test, path: \"{at}/htpasswd\"}}}}"))
             }
-            RegistryKind::MirrorOf(other) => (
-                "mirror",
-                tls,
-                format!(
-                    "proxy: {{remoteurl: \"https://{other}\", username: \"{USER}\", password: \"{PASSWORD}\"}}"
-                ),
-            ),
+            RegistryKind::MirrorOf(other) => {
+                ("mirror", tls, format!("proxy: {{remoteurl: \"http://{other}\"}}"))
+            }
         };
         let settings = format!(
             "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\n\
@@ -145,8 +141,7 @@ impl TestRegistry {
         let file = folder.join(name).with_extension("yml");
         std::fs::write(&file, settings)?;
         let mut serve = Command::new(program);
-        // A mirror is a client of the other registry.
-        serve.arg("serve").arg(&file).stdin(Stdio::null()).env("SSL_CERT_FILE", folder.join("client.pem"));
+        serve.arg("serve").arg(&file).stdin(Stdio::null());
         let log_file = file.with_extension("log");
         let log = std::fs::File::create(&log_file)?;
         let child = serve.stdout(log.try_clone()?).stderr(log).spawn()?;
@@ -304,18 +299,24 @@ impl Exchange {
     }
 
     /// What a digest names comes from the mirror.
-    fn mirror(&self, mirror: &TestRegistry) -> Result<()> {
+    fn mirror(&self, open: &TestRegistry, mirror: &TestRegistry, component: &Path) -> Result<()> {
         let folder = &self.registry.folder;
         let file = folder.join("toolbay.toml");
-        let section = format!("[registry.\"{}\"]\nca = \"client.pem\"\n", self.registry.address);
-        let mirrored =
-            format!("{section}mirror = \"{0}\"\n[registry.\"{0}\"]\nca = \"client.pem\"\n", mirror.address);
-        std::fs::write(&file, std::fs::read_to_string(&file)?.replace(&section, &mirrored))?;
+        let policy = std::fs::read_to_string(&file)?;
+        let (open, there) = (&open.address, &mirror.address);
+        let sections = format!(
+            "[registry.\"{open}\"]\nplain_http = true\nmirror = \"{there}\"\n\
+             [registry.\"{there}\"]\nca = \"client.pem\"\n"
+        );
+        std::fs::write(&file, format!("{policy}{sections}"))?;
+        let reference = format!("{open}/mirrored/hash:1.0.0");
+        self.toolbay(&["push", &reference, component.to_str().context("the path is not UTF-8")?])?;
+        // The store has the component already, from another registry.
         std::fs::remove_dir_all(folder.join("home/.local/share/toolbay/store"))?;
-        self.toolbay(&["fetch"])?;
-        self.toolbay(&["verify"])?;
+        self.toolbay(&["add", &reference, "--unsigned", "--as", "mirrored"])?;
         ensure!(folder.join("mirror/docker/registry/v2/blobs").exists(), "the mirror was not asked");
-        Ok(())
+        self.toolbay(&["fetch"])?;
+        self.toolbay(&["verify"]).map(drop)
     }
 
     /// Runs the program as the author and the operator, and returns what it prints.
