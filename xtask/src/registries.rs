@@ -224,18 +224,13 @@ impl Exchange {
         let folder = self.registry.folder.join("keyless");
         std::fs::create_dir_all(&folder)?;
         let reference = format!("{}/forge/todo:1.0.0", self.registry.address);
-        let file = component.to_str().context("the path is not UTF-8")?;
-        let pushed: Value = serde_json::from_str(&self.toolbay(&["push", &reference, file, "--json"])?)?;
-        let digest = pushed.get("manifest").and_then(Value::as_str).context("`push` names no manifest")?;
-        let mut sign = self.node.run_own(&self.scripts.join("keyless/sign.mjs"))?;
-        shell(sign.arg(&folder).args([digest, IDENTITY, ISSUER]))?;
-        self.toolbay(&["push", &reference, file, "--bundle", "keyless/bundle.json"])?;
+        let digest = self.publish_keyless(&reference, component, IDENTITY)?;
         for (identity, is_good) in [(IDENTITY, true), (OTHER_IDENTITY, false)] {
-            let mut node = self.node.run_own(&self.scripts.join("keyless/verify.mjs"))?;
-            node.arg(&folder).args([digest, identity, ISSUER]);
+            let node = self.node.run_own(&self.scripts.join("keyless/verify.mjs"))?;
             let mut python = Command::new(&self.python);
-            python.arg(self.scripts.join("verify_keyless.py")).arg(&folder).args([digest, identity, ISSUER]);
+            python.arg(self.scripts.join("verify_keyless.py"));
             for mut library in [node, python] {
+                library.arg(&folder).args([digest.as_str(), identity, ISSUER]);
                 let output = library.output().with_context(|| format!("{library:?}"))?;
                 if output.status.success() != is_good {
                     bail!("{library:?}: {}{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -253,7 +248,27 @@ impl Exchange {
         if !added.contains(&format!("keyless:{ISSUER}|{IDENTITY}")) {
             bail!("`add` names another signer:\n{added}");
         }
+        self.toolbay(&["verify", "--offline"])?;
+        // The next release has another identity, which the rule covers.
+        self.trust_identity(&IDENTITY.replace("v1.0.0", "*"))?;
+        let next = folder.join("todo-next.wasm");
+        std::fs::copy(component, &next)?;
+        let reference = reference.replace("1.0.0", "1.1.0");
+        self.publish_keyless(&reference, &next, &IDENTITY.replace("v1.0.0", "v1.1.0"))?;
+        let updated = self.toolbay(&["update", "todo", "--json"])?;
+        ensure!(updated.contains("\"updated\""), "the next release was not taken: {updated}");
         self.toolbay(&["verify", "--offline"]).map(drop)
+    }
+
+    /// Publishes a component with a certificate's signature, and returns the digest of its manifest.
+    fn publish_keyless(&self, reference: &str, component: &Path, identity: &str) -> Result<String> {
+        let file = component.to_str().context("the path is not UTF-8")?;
+        let pushed: Value = serde_json::from_str(&self.toolbay(&["push", reference, file, "--json"])?)?;
+        let digest = pushed.get("manifest").and_then(Value::as_str).context("`push` names no manifest")?;
+        let mut sign = self.node.run_own(&self.scripts.join("keyless/sign.mjs"))?;
+        shell(sign.arg(self.registry.folder.join("keyless")).args([digest, identity, ISSUER]))?;
+        self.toolbay(&["push", reference, file, "--bundle", "keyless/bundle.json"])?;
+        Ok(digest.to_owned())
     }
 
     /// Lets the policy trust an identity for `forge/`, in place of an earlier one.

@@ -134,7 +134,7 @@ fn newer_versions_are_listed_and_change_nothing() {
     assert_eq!(row(0), (&json!("outdated"), &json!("1.4.0"), &json!("2.0.0")));
     assert_eq!(row(1), (&json!("current"), &Value::Null, &Value::Null));
     assert_eq!(row(2), (&json!("unversioned"), &Value::Null, &Value::Null));
-    folder.run(&["outdated"]).says(1, &["1.4.0", "--replace"]);
+    folder.run(&["outdated"]).says(1, &["1.4.0", "toolbay update"]);
     registry.content.lock().unwrap().retain(|path, _| !path.ends_with("1.4.0") && !path.ends_with("2.0.0"));
     folder.run(&["outdated"]).says(0, &["current"]);
     assert_eq!(folder.read("toolbay.lock"), lock);

@@ -204,7 +204,7 @@ fn a_password_goes_to_no_realm_that_is_not_listed() {
         (plain.as_str(), "does not use https"),
         (user.as_str(), "a user name"),
         ("https://169.254.169.254/token", "is on another host"),
-        ("token", "is no URL"),
+        ("token", "is not a URL"),
     ] {
         let registry = AttackRegistry::with_component(LAYER);
         registry.require_token(realm);

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-#[path = "attack_registry/mod.rs"]
 #[allow(dead_code, reason = "its attacks are for another test file")]
 mod attack_registry;
 mod fixture;

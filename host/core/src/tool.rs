@@ -178,7 +178,7 @@ pub struct PluginOrigin {
     pub reference: String,
     /// The digest of the manifest: `sha256:HEX`.
     pub manifest: String,
-    /// Who signed it: `none`, `key:HEX`.
+    /// Who signed it: `none`, `key:HEX`, or `keyless:ISSUER|IDENTITY`.
     pub signer: String,
 }
 

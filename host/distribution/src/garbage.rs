@@ -9,13 +9,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::digest::BlobDigest;
 use crate::lock::{self, LockError, LockedPlugin, LockedPlugins};
-use crate::regular::open_regular;
+use crate::regular::read_text;
 use crate::store::{BlobStore, StoreError};
 
 /// How long a blob stays that nothing needs. An `add` that is running has stored its blobs, and no lock names them yet.
@@ -66,7 +66,7 @@ impl BlobStore {
     pub fn remember_lock(&self, lock: &Path, plugins: &LockedPlugins) {
         let Some(path) = lock.to_str().filter(|path| !path.contains('\n')) else { return };
         let record = self.locks().join(BlobDigest::of(path.as_bytes()).hex());
-        let known = read_record(&record).ok();
+        let known = read_text(&record, MAX_RECORD).ok();
         if known.is_none() && plugins.is_empty() {
             return;
         }
@@ -130,7 +130,7 @@ impl BlobStore {
                 let many = io::Error::other(format!("it knows more than {MAX_LOCKS} locks"));
                 return Err(self.failed(many).into());
             }
-            let text = read_record(&record).map_err(|error| self.failed(error))?;
+            let text = read_text(&record, MAX_RECORD).map_err(|error| self.failed(error))?;
             let mut lines = text.lines();
             let path = PathBuf::from(lines.next().unwrap_or_default());
             match lock::read_existing(&path).map_err(GarbageError::Lock)? {
@@ -181,12 +181,6 @@ fn digests<'a>(plugins: impl Iterator<Item = &'a LockedPlugin>) -> BTreeSet<Blob
         [Some(plugin.layer.clone()), Some(plugin.manifest.clone()), plugin.bundle.clone()]
     };
     plugins.flat_map(of_plugin).flatten().collect()
-}
-
-fn read_record(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    open_regular(path)?.take(MAX_RECORD).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// The time since a file was written or renewed.
@@ -281,7 +275,7 @@ mod tests {
         fixture.store.put(b"bundle of one").unwrap();
         let garbage = fixture.store.collect_garbage(GarbageMode::Remove, &[]).unwrap();
         assert_eq!((garbage.removed, garbage.kept), (vec![plugin.manifest], 3));
-        // What is no blob is left alone.
+        // What is not a blob is left alone.
         let other = fixture.store.blob_folder().join("readme");
         std::fs::write(&other, "x").unwrap();
         age_by(&other, GRACE);

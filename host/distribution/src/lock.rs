@@ -77,7 +77,7 @@ impl LockedPlugin {
     /// The reference to exactly this manifest.
     ///
     /// # Errors
-    /// The source is no repository.
+    /// The source is not a repository.
     pub fn reference(&self) -> Result<Reference, String> {
         let text = format!("{}@{}", self.source, self.manifest);
         text.parse().map_err(|error: String| format!("`source`: {error}"))

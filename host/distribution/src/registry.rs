@@ -127,7 +127,7 @@ impl RegistryClient {
     /// A client for the repository of a reference.
     ///
     /// # Errors
-    /// The host is no part of a URL.
+    /// The host cannot be in a URL.
     pub fn new(
         reference: &Reference,
         access: RegistryAccess,
@@ -392,7 +392,7 @@ impl RegistryClient {
         ))
     }
 
-    /// Refuses a response that is no success.
+    /// Refuses a response without success.
     fn expect_success(
         &self,
         response: ConnectorResponse,

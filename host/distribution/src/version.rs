@@ -1,5 +1,5 @@
 //! Versions in tags: Semantic Versioning 2.0, also with a `v` in front. `_` stands for `+`, which tags do not allow. A
-//! tag that is no version has no order.
+//! tag that is not a version has no order.
 
 use semver::Version;
 
@@ -12,7 +12,7 @@ pub struct TaggedVersion {
 }
 
 impl TaggedVersion {
-    /// Parses a tag; `None` if it is no version.
+    /// Parses a tag; `None` if it is not a version.
     #[must_use]
     pub fn parse(tag: &str) -> Option<Self> {
         let text = tag.strip_prefix('v').unwrap_or(tag).replacen('_', "+", 1);

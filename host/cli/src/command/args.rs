@@ -1,5 +1,6 @@
 //! The command line.
 
+mod call;
 mod examples;
 mod kv;
 mod mcp;
@@ -10,6 +11,7 @@ mod registry;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use call::{BatchArgs, BenchArgs, CallArgs, OutputArgs, TurnArgs};
 pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
@@ -446,124 +448,6 @@ pub(crate) struct SwitchArgs {
     /// Require all tags.
     #[arg(long, requires = "tag")]
     pub(crate) all_tags: bool,
-}
-
-/// How calls run, and who approves those that need it. Without a flag the terminal asks; without a terminal the call is
-/// refused.
-#[derive(Debug, clap::Args)]
-pub(crate) struct TurnArgs {
-    /// The most characters of all results together.
-    #[arg(long, value_name = "CHARS", default_value_t = toolbay_core::call::DEFAULT_BUDGET_CHARS)]
-    pub(crate) budget: usize,
-    /// Check the call, and run nothing.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// The session of the calls. It saves results that are cut; `toolbay output` prints them.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) session: Option<String>,
-    /// Approve every call for which the policy requires approval. What the policy denies stays denied.
-    #[arg(long, short, conflicts_with = "deny")]
-    pub(crate) yes: bool,
-    /// Refuse every call for which the policy requires approval.
-    #[arg(long)]
-    pub(crate) deny: bool,
-}
-
-/// The arguments of `toolbay call`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CallArgs {
-    /// The tool's name, as `list` shows it.
-    #[arg(add = ArgValueCandidates::new(completions::tools))]
-    pub(crate) tool: String,
-    /// The arguments, a JSON object; `-` reads them from stdin.
-    #[arg(value_name = "JSON", conflicts_with = "args_file")]
-    pub(crate) json_args: Option<String>,
-    /// Read the arguments from a file; `-` is stdin.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) args_file: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) attachments: AttachmentArgs,
-    #[command(flatten)]
-    pub(crate) turn: TurnArgs,
-    /// Print the result as JSON, with usage, cost and the reason for a failure.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay batch`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct BatchArgs {
-    /// JSON lines, or one JSON array, of `{"id": "1", "tool": "text__word_count", "args": {…}}`; `-` is stdin.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) turn: TurnArgs,
-    /// Print one JSON object: all results and their total cost.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay bench`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct BenchArgs {
-    /// The tool's name, as `list` shows it.
-    #[arg(add = ArgValueCandidates::new(completions::tools))]
-    pub(crate) tool: String,
-    /// The arguments of each call, a JSON object; `-` reads them from stdin.
-    #[arg(value_name = "JSON", conflicts_with = "args_file")]
-    pub(crate) json_args: Option<String>,
-    /// Read the arguments from a file; `-` is stdin.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) args_file: Option<PathBuf>,
-    /// The number of calls, made one after the other and again as one batch.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) calls: u32,
-    #[command(flatten)]
-    pub(crate) turn: TurnArgs,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// The arguments of `toolbay output`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct OutputArgs {
-    /// The id that the cut result names. Default: list the saved results of the session.
-    #[arg(value_name = "ID")]
-    pub(crate) id: Option<String>,
-    /// The session of the call.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) session: String,
-    /// Print the first lines.
-    #[arg(long, value_name = "N", group = "part", requires = "id")]
-    pub(crate) head: Option<usize>,
-    /// Print the last lines.
-    #[arg(long, value_name = "N", group = "part", requires = "id")]
-    pub(crate) tail: Option<usize>,
-    /// Print a range of lines, counted from 1: `10:20`, `10:`, `:20`.
-    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
-    pub(crate) range: Option<String>,
-    /// Print a range of characters, counted from 1.
-    #[arg(long, value_name = "A:B", group = "part", requires = "id")]
-    pub(crate) chars: Option<String>,
-    /// Print the lines that contain a text.
-    #[arg(long, value_name = "TEXT", group = "part", requires = "id")]
-    pub(crate) grep: Option<String>,
-    /// Read `--grep` as a regular expression.
-    #[arg(long, requires = "grep")]
-    pub(crate) regex: bool,
-    /// Ignore case.
-    #[arg(long, short, requires = "grep")]
-    pub(crate) ignore_case: bool,
-    /// The number of lines to print around each match.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "grep")]
-    pub(crate) around: usize,
-    /// Print the size.
-    #[arg(long, group = "part", requires = "id")]
-    pub(crate) size: bool,
-    /// Print JSON: the list, or the text.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[cfg(test)]

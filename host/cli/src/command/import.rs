@@ -12,7 +12,7 @@ use toolbay_distribution::store::BlobStore;
 
 use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, ImportArgs, SetupArgs};
-use crate::command::install::{self, HELD, StoredVersion};
+use crate::command::install::{self, InstallRefusal, StoredVersion};
 use crate::command::locked::LockPaths;
 use crate::command::trust::TrustDecision;
 use crate::command::{setup, verify};
@@ -79,7 +79,13 @@ pub(crate) async fn run(args: &SetupArgs, asked: &ImportArgs) -> Result<CommandS
     // One after the other: each shows its changes.
     for (id, plugin) in plugins {
         let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
-        let status = import(args, asked, (policy.clone(), paths.clone()), version).await?;
+        let status = match lock(args, asked, (policy.clone(), paths.clone()), version).await {
+            Ok(status) => status,
+            Err(error) => match InstallRefusal::from_error(error)? {
+                InstallRefusal::Held(why) => ImportStatus::Held(why),
+                InstallRefusal::Refused(why) => ImportStatus::Failed(why),
+            },
+        };
         rows.push((id, plugin, status));
     }
     if asked.json {
@@ -137,49 +143,33 @@ fn print(rows: &[ImportRow]) -> Result<()> {
     Ok(())
 }
 
-async fn import(
-    args: &SetupArgs,
-    asked: &ImportArgs,
-    (policy, paths): (Policy, LockPaths),
-    mut version: StoredVersion,
-) -> Result<ImportStatus> {
-    match lock(args, asked, (policy, paths), &mut version).await {
-        Ok(status) => Ok(status),
-        Err(error) => match error.downcast_ref::<CommandError>() {
-            Some(held) if held.code() == HELD => Ok(ImportStatus::Held(held.message().to_owned())),
-            Some(refused) => Ok(ImportStatus::Failed(refused.message().to_owned())),
-            None => Err(error),
-        },
-    }
-}
-
 /// Forgets a signature that this policy does not check.
 fn unsign(plugin: &mut LockedPlugin) {
     (plugin.signer, plugin.bundle, plugin.signed_at) = (Signer::None, None, None);
 }
 
+/// Locks one plugin. A refusal is an error here.
 async fn lock(
     args: &SetupArgs,
     asked: &ImportArgs,
     (policy, paths): (Policy, LockPaths),
-    version: &mut StoredVersion,
+    StoredVersion { id, mut plugin, store }: StoredVersion,
 ) -> Result<ImportStatus> {
-    let StoredVersion { id, plugin, store } = version;
     let reference = plugin.reference().map_err(anyhow::Error::msg)?;
     let decision = TrustDecision::find(&policy, &reference)?;
     match decision {
         TrustDecision::Signed { .. } => {}
         // What the archive says about a signer counts only if this policy can check it.
-        TrustDecision::Digest => unsign(plugin),
+        TrustDecision::Digest => unsign(&mut plugin),
         TrustDecision::NoRule => {
             decision.check_flag(&reference, asked.unsigned)?;
-            unsign(plugin);
+            unsign(&mut plugin);
         }
     }
-    if paths.read()?.get(id) == Some(&*plugin) {
+    if paths.read()?.get(&id) == Some(&plugin) {
         return Ok(ImportStatus::Unchanged);
     }
-    if let Some(problem) = verify::check(&policy, store, plugin).await? {
+    if let Some(problem) = verify::check(&policy, &store, &plugin).await? {
         return Err(CommandError::new(problem.word(), problem.message().to_owned()).into());
     }
     let request = AddPluginArgs {
@@ -191,7 +181,7 @@ async fn lock(
         dry_run: asked.dry_run,
         json: asked.json,
     };
-    let version = StoredVersion { id: id.clone(), plugin: plugin.clone(), store: store.clone() };
+    let version = StoredVersion { id, plugin, store };
     install::lock_version(args, &request, (policy, paths), version).await?;
     Ok(if asked.dry_run { ImportStatus::Available } else { ImportStatus::Imported })
 }

@@ -1,4 +1,4 @@
-//! Installation of a plugin into the lock, by `add` and `update`. The reference is resolved once, to a digest. What that
+//! Installation of a plugin into the lock, by `add`, `update` and `import`. The reference is resolved once, to a digest. What that
 //! digest names is verified, downloaded, loaded without running a tool, and compared with the locked version. Then the lock
 //! pins it, or it is held for `grant`.
 
@@ -17,13 +17,30 @@ use toolbay_distribution::version::TaggedVersion;
 use crate::command::args::{AddPluginArgs, SetupArgs};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup::{self, HostPurpose};
-use crate::command::trust::TrustDecision;
+use crate::command::trust::{self, TrustDecision};
 use crate::command::version_diff::{DiffReport, PluginVersion};
 use crate::host_failure;
 use crate::output::error::CommandError;
 
 /// The code of an error: the version waits for `grant`.
-pub(super) const HELD: &str = "held";
+const HELD: &str = "held";
+
+/// Why a version was not locked.
+pub(super) enum InstallRefusal {
+    /// It waits for `grant`.
+    Held(String),
+    /// It is refused.
+    Refused(String),
+}
+
+impl InstallRefusal {
+    /// The reason in an error of [`install`] or [`lock_version`]; the error itself if the host failed.
+    pub(super) fn from_error(error: anyhow::Error) -> Result<Self> {
+        let error = error.downcast::<CommandError>()?;
+        let why = error.message().to_owned();
+        Ok(if error.code() == HELD { Self::Held(why) } else { Self::Refused(why) })
+    }
+}
 
 /// A plugin that is in the lock, or would be.
 pub(super) struct Installation {
@@ -190,7 +207,8 @@ async fn review(
     if asked.dry_run {
         help.insert_str(0, "without `--dry-run`, ");
     } else {
-        let held = HeldUpdate::new(new.plugin.clone(), old.manifest.clone(), change.reasons);
+        let (plugin, replaces) = (new.plugin.clone(), old.manifest.clone());
+        let held = HeldUpdate { plugin, replaces, reasons: change.reasons };
         setup::held_updates(args, &paths.lock)?.set(id, Some(held)).map_err(|e| host_failure(anyhow!(e)))?;
     }
     Err(CommandError::new(HELD, why).with_help(help).into())
@@ -222,7 +240,9 @@ impl VersionChange {
     ) -> Result<Self> {
         let NewVersion { plugin, version } = new;
         let mut reasons = Vec::new();
-        if old.signer != plugin.signer && old.signer != Signer::None {
+        let (policy, reference) = (setup::policy(args)?, plugin.reference().map_err(anyhow::Error::msg)?);
+        let is_same = trust::is_same_signer(&policy, &reference, &old.signer, &plugin.signer);
+        if !is_same && old.signer != Signer::None {
             reasons
                 .push(format!("it is signed by {}, and the locked version by {}", plugin.signer, old.signer));
         }

@@ -41,7 +41,7 @@ impl LockPaths {
         if let Some(unknown) = ids.iter().find(|id| !plugins.contains_key(*id)) {
             let why = format!("`{}` has no plugin `{unknown}`", self.lock.display());
             return Err(CommandError::new("unknown_plugin", why)
-                .with_help("`toolbay outdated` lists all")
+                .with_help("`toolbay verify --offline` lists all")
                 .into());
         }
         plugins.retain(|id, _| ids.is_empty() || ids.contains(id));

@@ -110,7 +110,7 @@ fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
         output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
     }
     if rows.iter().any(|(.., status)| status.word() == "outdated") {
-        output::print_next_step("compare and replace one with `toolbay add REF --as PLUGIN --replace`")?;
+        output::print_next_step("take the compatible ones with `toolbay update`")?;
     }
     Ok(())
 }

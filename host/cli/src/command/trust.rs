@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow};
 use toolbay_distribution::digest::BlobDigest;
+use toolbay_distribution::lock::Signer;
 use toolbay_distribution::reference::Reference;
 use toolbay_distribution::registry::{FoundSignature, RegistryClient};
 use toolbay_distribution::signature::key::PublicKey;
@@ -87,6 +88,20 @@ impl TrustDecision {
     }
 }
 
+/// Whether both signed as the same: the same key, or identities that one rule covers. The identity of a forge names the tag,
+/// so it changes with each version.
+pub(crate) fn is_same_signer(policy: &Policy, reference: &Reference, old: &Signer, new: &Signer) -> bool {
+    let covers = |signer: &Signer, rule: &KeylessSigner| match signer {
+        Signer::Keyless { issuer, identity } => rule.issuer == *issuer && rule.identity.matches(identity),
+        Signer::None | Signer::Key(_) => false,
+    };
+    let rule = policy.trust_for(&reference.host, &reference.repository).map(|rule| &rule.requirement);
+    let Some(TrustRequirement::Signed(TrustedSigners { keyless: Some(rule), .. })) = rule else {
+        return old == new;
+    };
+    old == new || (covers(old, rule) && covers(new, rule))
+}
+
 /// Reads the keys and the trust root of a rule.
 pub(crate) fn accepted(trusted: &TrustedSigners) -> Result<AcceptedSigners> {
     let read =
@@ -103,4 +118,40 @@ pub(crate) fn accepted(trusted: &TrustedSigners) -> Result<AcceptedSigners> {
         })
     });
     Ok(AcceptedSigners { keys, keyless: keyless.transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn identities_that_one_rule_covers_are_the_same_signer() {
+        let policy = "version = 1\n[[trust]]\nscope = \"registry.example/acme/\"\nroot = \"r.json\"\n\
+            identity = \"https://forge.example/acme/*/release.yml@refs/tags/*\"\nissuer = \"https://token.example\"\n";
+        let policy = Policy::parse(policy, Path::new("/srv"), None).unwrap();
+        let keyless = |issuer: &str, identity: &str| Signer::Keyless {
+            issuer: issuer.to_owned(),
+            identity: format!("https://forge.example/{identity}"),
+        };
+        let release =
+            |tag: &str| keyless("https://token.example", &format!("acme/hash/release.yml@refs/tags/{tag}"));
+        let key = |name: &[u8]| Signer::Key(BlobDigest::of(name));
+        let same = |reference: &str, old: &Signer, new: &Signer| {
+            is_same_signer(&policy, &reference.parse().unwrap(), old, new)
+        };
+        let covered = "registry.example/acme/hash:1";
+        assert!(same(covered, &release("v1"), &release("v2")));
+        for (old, new) in [
+            (release("v1"), keyless("https://other.example", "acme/hash/release.yml@refs/tags/v1")),
+            (release("v1"), keyless("https://token.example", "acme/hash/release.yml@refs/heads/v1")),
+            (release("v1"), key(b"a")),
+            (key(b"a"), key(b"b")),
+            (key(b"a"), release("v1")),
+        ] {
+            assert!(!same(covered, &old, &new) && same(covered, &old, &old), "{old} {new}");
+        }
+        assert!(!same("registry.example/other/hash:1", &release("v1"), &release("v2")), "no rule covers it");
+    }
 }

@@ -12,11 +12,10 @@ use toolbay_distribution::version::{NewerVersions, TaggedVersion};
 
 use crate::CommandStatus;
 use crate::command::args::{AddPluginArgs, SetupArgs, UpdateArgs};
-use crate::command::install::{self, HELD};
+use crate::command::install::{self, InstallRefusal};
 use crate::command::locked::{self, LockPaths};
 use crate::command::setup;
 use crate::command::trust::TrustDecision;
-use crate::output::error::CommandError;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
 
@@ -144,13 +143,10 @@ async fn update(
     match install::install(args, &request).await {
         Ok(_) if asked.dry_run => Ok(UpdateStatus::Available(newer)),
         Ok(_) => Ok(UpdateStatus::Updated(newer)),
-        Err(error) => match error.downcast_ref::<CommandError>() {
-            Some(held) if held.code() == HELD => {
-                Ok(UpdateStatus::Held { tag: newer, why: held.message().to_owned() })
-            }
-            Some(refused) => Ok(UpdateStatus::Failed(refused.message().to_owned())),
-            None => Err(error),
-        },
+        Err(error) => Ok(match InstallRefusal::from_error(error)? {
+            InstallRefusal::Held(why) => UpdateStatus::Held { tag: newer, why },
+            InstallRefusal::Refused(why) => UpdateStatus::Failed(why),
+        }),
     }
 }
 

@@ -79,7 +79,7 @@ impl Manifest {
     pub(super) fn parse(bytes: &[u8], content_type: Option<&str>) -> Result<Self, RegistryError> {
         let refused = |why: String| RegistryError::Refused(format!("the manifest is refused: {why}"));
         let document: ManifestDocument = serde_json::from_slice(bytes).map_err(|error| {
-            refused(format!("it is no OCI manifest (line {}, column {})", error.line(), error.column()))
+            refused(format!("it is not an OCI manifest (line {}, column {})", error.line(), error.column()))
         })?;
         if document.schema_version != 2 {
             return Err(refused(format!(
@@ -102,7 +102,7 @@ impl Manifest {
             (MANIFEST, Some(layers), None) => component(&layers).map(Self::Component),
             (INDEX, None, Some(manifests)) => wasm_manifest(&manifests),
             (MANIFEST | INDEX, ..) => Err("it is both a manifest and an index, or neither".to_owned()),
-            (other, ..) => Err(format!("`{}` is no OCI manifest", one_line(other, 100))),
+            (other, ..) => Err(format!("`{}` is not an OCI manifest", one_line(other, 100))),
         }
         .map_err(refused)
     }

@@ -77,7 +77,7 @@ impl RegistryClient {
         let refused =
             |why: &str| Err(RegistryError::Refused(format!("the realm `{shown}` of `{host}` {why}")));
         let Some(url) = Url::parse(text).ok().filter(|_| text.len() <= MAX_TEXT) else {
-            return refused("is no URL");
+            return refused("is not a URL");
         };
         if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
             return refused("contains a user name or a fragment");

@@ -124,7 +124,7 @@ impl PublicKey {
 /// Reads the public key of a file that has a public or a private key. Blocks.
 ///
 /// # Errors
-/// The file cannot be read, others may read the private key, or it is no key.
+/// The file cannot be read, others may read the private key, or it is not a key.
 pub fn read_public(path: &Path) -> Result<PublicKey, String> {
     let text = read_text(path).map_err(|error| error.to_string())?;
     match text.contains("PRIVATE KEY-----") {

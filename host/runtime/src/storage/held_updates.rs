@@ -10,7 +10,6 @@ use toolbay_distribution::digest::BlobDigest;
 use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::name::PluginId;
 
-use crate::storage::consent::timestamp_now;
 use crate::storage::private;
 use crate::storage::state_file::StateFile;
 
@@ -29,16 +28,6 @@ pub struct HeldUpdate {
     pub replaces: BlobDigest,
     /// Why it waits, a sentence each.
     pub reasons: Vec<String>,
-    /// When it was found.
-    pub found_at: String,
-}
-
-impl HeldUpdate {
-    /// An update that was found now.
-    #[must_use]
-    pub fn new(plugin: LockedPlugin, replaces: BlobDigest, reasons: Vec<String>) -> Self {
-        Self { plugin, replaces, reasons, found_at: timestamp_now() }
-    }
 }
 
 /// The held updates of a lock.
@@ -139,7 +128,7 @@ mod tests {
             bundle: None,
             signed_at: None,
         };
-        HeldUpdate::new(plugin, digest(), vec!["it asks for more".to_owned()])
+        HeldUpdate { plugin, replaces: digest(), reasons: vec!["it asks for more".to_owned()] }
     }
 
     #[test]
