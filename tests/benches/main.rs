@@ -18,6 +18,7 @@ mod calls;
 mod cancel;
 mod curves;
 mod discovery;
+mod distribution;
 mod fairness;
 mod figures;
 mod files;
@@ -59,6 +60,7 @@ const ALL: &[(&str, fn())] = &[
     ("audit", audit::run),
     ("registry", registry::run),
     ("discovery", discovery::run),
+    ("distribution", distribution::run),
     ("protocol", protocol::run),
     ("scale", scale::run),
     ("memory", memory::run),

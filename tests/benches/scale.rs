@@ -127,10 +127,12 @@ fn serve(toolbay: &Path, plugins: &Path, cache: &Path) {
     keep("idle_100_rss_mb", resident);
 }
 
-struct ServedPlugins(RunningProgram);
+/// A server over stdin and stdout.
+pub(crate) struct ServedPlugins(pub(crate) RunningProgram);
 
 impl ServedPlugins {
-    fn tools(&mut self) {
+    /// Waits for the list of its tools.
+    pub(crate) fn tools(&mut self) {
         let child: &mut Child = &mut self.0.0;
         let input = child.stdin.as_mut().unwrap();
         let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
