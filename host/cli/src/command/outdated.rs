@@ -1,6 +1,7 @@
 //! `toolbay outdated`: newer versions of the plugins in the lock, by the tags of their registries. It changes nothing.
 
 use anyhow::Result;
+use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 use toolbay::{PluginId, Policy};
@@ -15,6 +16,9 @@ use crate::command::locked::{self, LockPaths};
 use crate::command::setup;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, NAME, SUCCESS};
+
+/// Days after which a signature is called old: a registry can hide newer versions, and nothing proves that it does.
+const MAX_DAYS: i64 = 180;
 
 /// What the tags of a repository say about a plugin.
 enum VersionStatus {
@@ -49,6 +53,13 @@ impl VersionStatus {
     }
 }
 
+/// The age in days of a plugin's signature if it is an old one. The signature of a key has no time.
+fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> {
+    let signed_at = DateTime::parse_from_rfc3339(plugin.signed_at.as_ref()?).ok()?;
+    let days = TimeDelta::num_days(&now.signed_duration_since(signed_at));
+    (days > MAX_DAYS).then_some(days)
+}
+
 type OutdatedRow = (PluginId, LockedPlugin, VersionStatus);
 
 pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<CommandStatus> {
@@ -70,6 +81,7 @@ pub(crate) async fn run(args: &SetupArgs, asked: &OutdatedArgs) -> Result<Comman
                 "status": status.word(),
                 "compatible": tag(newer.and_then(|newer| newer.compatible.as_ref())),
                 "newest": tag(newer.and_then(|newer| newer.newest.as_ref())),
+                "old_signature_days": old_signature_days(plugin, Utc::now()),
                 "error": status.error(),
             })
         });
@@ -106,6 +118,14 @@ fn print(rows: &[OutdatedRow], paths: &LockPaths) -> Result<()> {
     for (id, _, status) in rows {
         status.error().iter().for_each(|error| output::print_error(&format!("`{id}`: {error}")));
     }
+    for (id, plugin, status) in rows {
+        let days = old_signature_days(plugin, Utc::now()).filter(|_| status.word() == "current");
+        if let Some(days) = days {
+            output::print_warning(&format!(
+                "the newest version of `{id}` was signed {days} days ago; a registry that hides newer versions looks the same"
+            ));
+        }
+    }
     if rows.is_empty() {
         output::print_note(&format!("`{}` names no plugins; `toolbay add` adds one", paths.lock.display()));
     }
@@ -125,4 +145,34 @@ async fn compare(policy: &Policy, plugin: &LockedPlugin) -> Result<VersionStatus
         Ok(tags) => VersionStatus::Known(NewerVersions::find(&version, &tags)),
         Err(error) => VersionStatus::Failed(error.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use toolbay_distribution::digest::BlobDigest;
+    use toolbay_distribution::lock::Signer;
+
+    use super::*;
+
+    #[test]
+    fn signatures_are_old_after_half_a_year() {
+        let digest = BlobDigest::of(b"a");
+        let days = |signed_at: Option<&str>| {
+            let plugin = LockedPlugin {
+                source: "oci://registry.example/acme/hash".to_owned(),
+                tag: None,
+                manifest: digest.clone(),
+                layer: digest.clone(),
+                size: 1,
+                signer: Signer::None,
+                bundle: None,
+                signed_at: signed_at.map(str::to_owned),
+            };
+            old_signature_days(&plugin, "2026-12-31T12:00:00Z".parse().unwrap())
+        };
+        assert_eq!(days(Some("2026-01-01T00:00:00Z")), Some(364));
+        for recent in [Some("2026-07-04T12:00:00Z"), Some("2027-01-01T00:00:00Z"), Some("never"), None] {
+            assert_eq!(days(recent), None, "{recent:?}");
+        }
+    }
 }
