@@ -10,8 +10,10 @@ use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Spanned;
 use toolbay_core::tool::PluginOrigin;
@@ -194,8 +196,7 @@ struct VersionLine {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadLock {
-    #[serde(rename = "version")]
-    _version: i64,
+    version: Spanned<i64>,
     #[serde(default)]
     plugin: Vec<Spanned<ReadEntry>>,
 }
@@ -237,17 +238,66 @@ pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
     Ok(read_existing(path)?.unwrap_or_default())
 }
 
-/// Reads a lock; `None` if it does not exist. Blocks.
-///
-/// # Errors
-/// As for [`read`].
-pub fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
-    let kind = LockErrorKind::Unusable;
-    let failed = |line, message: String| LockError { kind, path: path.to_path_buf(), line, message };
+/// Reads a lock; `None` if it does not exist.
+pub(crate) fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
+    read_lock_text(path)?.map(|text| parse_file(path, &text)).transpose()
+}
+
+/// The text of a lock; `None` if it does not exist.
+fn read_lock_text(path: &Path) -> Result<Option<String>, LockError> {
     match read_text(path, MAX_BYTES) {
-        Ok(text) => parse(&text).map(Some).map_err(|(line, message)| failed(line, message)),
+        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(None, error.to_string())),
+        Err(error) => Err(unusable(path, None, error.to_string())),
+    }
+}
+
+fn parse_file(path: &Path, text: &str) -> Result<LockedPlugins, LockError> {
+    parse(text).map_err(|(line, message)| unusable(path, line, message))
+}
+
+fn unusable(path: &Path, line: Option<usize>, message: String) -> LockError {
+    LockError { kind: LockErrorKind::Unusable, path: path.to_path_buf(), line, message }
+}
+
+/// A lock that is read again and again. It is parsed only if its text has changed. Clones share what was parsed.
+#[derive(Debug, Clone)]
+pub struct LockFile {
+    path: PathBuf,
+    last: Arc<Mutex<Option<ParsedLock>>>,
+}
+
+/// The text of a lock and what it says.
+type ParsedLock = (String, Arc<LockedPlugins>);
+
+impl LockFile {
+    /// The lock at a path. It need not exist.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), last: Arc::default() }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the lock; `None` if it does not exist. Blocks.
+    ///
+    /// # Errors
+    /// As for [`read`].
+    pub fn read(&self) -> Result<Option<Arc<LockedPlugins>>, LockError> {
+        let Some(text) = read_lock_text(&self.path)? else { return Ok(None) };
+        let mut last = self.last.lock();
+        if let Some((of, plugins)) = &*last
+            && *of == text
+        {
+            return Ok(Some(Arc::clone(plugins)));
+        }
+        let plugins = Arc::new(parse_file(&self.path, &text)?);
+        *last = Some((text, Arc::clone(&plugins)));
+        Ok(Some(plugins))
     }
 }
 
@@ -300,33 +350,46 @@ pub(crate) fn parse(text: &str) -> Result<LockedPlugins, (Option<usize>, String)
         return Err((Some(at + 1), message.to_owned()));
     }
     let line = |at: usize| Some(1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count());
+    let in_line = |(at, message): (usize, String)| (line(at), message);
     let of_toml =
         |error: toml::de::Error| (error.span().and_then(|span| line(span.start)), error.message().to_owned());
-    let version = toml::from_str::<VersionLine>(text).map_err(of_toml)?.version;
-    if *version.get_ref() != VERSION {
-        let message = format!("`version = {}`: this program reads version {VERSION}", version.get_ref());
-        return Err((line(version.span().start), message));
-    }
+    let read = toml::from_str::<ReadLock>(text).or_else(|error| {
+        // Another version may have other keys.
+        check_version(&toml::from_str::<VersionLine>(text).map_err(of_toml)?.version).map_err(in_line)?;
+        Err(of_toml(error))
+    })?;
+    check_version(&read.version).map_err(in_line)?;
     let mut plugins = LockedPlugins::new();
-    for entry in toml::from_str::<ReadLock>(text).map_err(of_toml)?.plugin {
-        let at = line(entry.span().start);
+    for entry in read.plugin {
+        // Counted for errors only: it takes as long as the rest.
+        let start = entry.span().start;
+        let wrong = |message: String| in_line((start, message));
         let ReadEntry { id, source, tag, manifest, layer, size, signer, bundle, signed_at } =
             entry.into_inner();
-        let id = PluginId::new(&id).map_err(|error| (at, error.to_string()))?;
+        let id = PluginId::new(&id).map_err(|error| wrong(error.to_string()))?;
         if (signer == Signer::None) != bundle.is_none() {
-            return Err((at, "`signer` and `bundle` do not match: a signed plugin has both".to_owned()));
+            return Err(wrong("`signer` and `bundle` do not match: a signed plugin has both".to_owned()));
         }
         let is_time = |c: char| c.is_ascii_alphanumeric() || ":.+-".contains(c);
         if signed_at.as_ref().is_some_and(|time| time.len() > MAX_TIME || !time.chars().all(is_time)) {
-            return Err((at, "`signed_at` is not a time".to_owned()));
+            return Err(wrong("`signed_at` is not a time".to_owned()));
         }
         let plugin = LockedPlugin { source, tag, manifest, layer, size, signer, bundle, signed_at };
-        plugin.reference().map_err(|error| (at, error))?;
+        plugin.reference().map_err(wrong)?;
         if plugins.insert(id.clone(), plugin).is_some() {
-            return Err((at, format!("the plugin `{id}` is there twice: remove one of the tables")));
+            return Err(wrong(format!("the plugin `{id}` is there twice: remove one of the tables")));
         }
     }
     Ok(plugins)
+}
+
+/// Checks the version of a lock. The error has its place.
+fn check_version(version: &Spanned<i64>) -> Result<(), (usize, String)> {
+    if *version.get_ref() == VERSION {
+        return Ok(());
+    }
+    let message = format!("`version = {}`: this program reads version {VERSION}", version.get_ref());
+    Err((version.span().start, message))
 }
 
 /// Locks a folder against other writers of its lock, until the returned handle is dropped. A lock on the file itself

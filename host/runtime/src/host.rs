@@ -17,7 +17,7 @@ use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Bundle, Collision, RegistrationResult, Registry};
 use toolbay_core::tool::prompts_and_resources::PromptsAndResourcesDocument;
 use toolbay_core::tool::{PluginOrigin, ToolSource};
-use toolbay_distribution::lock;
+use toolbay_distribution::lock::LockFile;
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
@@ -155,20 +155,26 @@ impl Host {
     }
 
     /// Loads the plugins of a lock from a store. A plugin whose component is missing or damaged is reported and does not
-    /// affect the others. Nothing is downloaded. A lock that was loaded before is updated.
+    /// affect the others. Nothing is downloaded. A lock that was loaded before is updated. The store remembers the lock, so
+    /// that it keeps its components.
     ///
     /// # Errors
     /// The lock cannot be read, or is not understood.
     pub async fn load_lock(&self, lock: &Path, store: &BlobStore) -> Result<LoadReport, HostError> {
-        let file = lock.to_path_buf();
-        let checked = tokio::task::spawn_blocking(move || lock::read(&file)).await;
-        checked.map_err(|error| HostError::Engine(error.to_string()))?.map_err(HostError::Lock)?;
+        let file = LockFile::new(lock);
+        let (read, known) = (file.clone(), store.clone());
+        let checked = tokio::task::spawn_blocking(move || {
+            let plugins = read.read()?.unwrap_or_default();
+            known.remember_lock(read.path(), &plugins);
+            Ok(())
+        });
+        checked.await.map_err(|error| HostError::Engine(error.to_string()))?.map_err(HostError::Lock)?;
         let blobs = store.blob_folder();
         // A plugin that could write there could install plugins.
         for path in [lock, &blobs] {
             self.installed.shared.folders.protect(path, Protection::WriteOnly);
         }
-        self.add_location(PluginLocation::Lock { file: lock.to_path_buf(), store: store.clone() }).await;
+        self.add_location(PluginLocation::Lock { file, store: store.clone() }).await;
         Ok(self.scan_location(&blobs).await)
     }
 

@@ -64,21 +64,10 @@ pub(crate) fn lock_error(error: LockError) -> anyhow::Error {
     }
 }
 
-/// Whether a lock names plugins.
-pub(crate) fn has_plugins(args: &SetupArgs) -> Result<bool> {
-    match LockPaths::find(args) {
-        Ok(paths) => Ok(!paths.read()?.is_empty()),
-        Err(_) => Ok(false),
-    }
-}
-
-/// Loads the plugins of the lock into a host; `None`: there is no place for a lock.
-pub(crate) async fn load(args: &SetupArgs, host: &Host) -> Result<Option<LoadReport>> {
-    let Ok(paths) = LockPaths::find(args) else { return Ok(None) };
-    // The store learns which lock needs its blobs.
-    paths.read()?;
+/// Loads the plugins of the lock into a host.
+pub(crate) async fn load(paths: &LockPaths, host: &Host) -> Result<LoadReport> {
     match host.load_lock(&paths.lock, &paths.store).await {
-        Ok(report) => Ok(Some(report)),
+        Ok(report) => Ok(report),
         Err(HostError::Lock(error)) => Err(lock_error(error)),
         Err(error) => Err(host_failure(error)),
     }

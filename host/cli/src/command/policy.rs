@@ -9,6 +9,7 @@ use toolbay_policy::{Policy, PolicyCheck};
 
 use crate::CommandStatus;
 use crate::command::args::{PolicyCommand, SetupArgs};
+use crate::command::locked::LockPaths;
 use crate::command::setup::{self, HostPurpose, PolicyFile};
 use crate::output;
 use crate::output::findings::{self, FileFindings, read_policy};
@@ -75,7 +76,10 @@ async fn check_all(
 async fn load_names(args: &SetupArgs, host: &toolbay::Host) -> Result<Option<String>> {
     let dir = setup::plugin_folder(args)?;
     match host.load_dir(&dir).await {
-        Ok(_) => super::locked::load(args, host).await.map(|_| None),
+        Ok(_) => match LockPaths::find(args) {
+            Ok(paths) => super::locked::load(&paths, host).await.map(|_| None),
+            Err(_) => Ok(None),
+        },
         Err(error) => Ok(Some(format!("{error}; name the plugin directory with --plugins DIR"))),
     }
 }

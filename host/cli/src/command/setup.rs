@@ -270,13 +270,18 @@ pub(crate) async fn load_with_reported(
     for OpenApiInfo { name, warnings, .. } in services.iter().filter(|_| tell == ReportLevel::Warnings) {
         warnings.iter().for_each(|warning| output::print_warning(&format!("[openapi.{name}]: {warning}")));
     }
-    let others = host.policy().openapi_services().next().is_some() || locked::has_plugins(args)?;
+    // Without a place for the lock, there is none.
+    let lock = LockPaths::find(args).ok();
+    let has_lock = lock.as_ref().is_some_and(|paths| paths.lock.exists());
+    let others = host.policy().openapi_services().next().is_some() || has_lock;
     let mut reports = Vec::new();
     if let Some(dir) = plugin_dir(args, others)? {
         reports.push(host.load_dir(&dir).await.map_err(host_failure)?);
     }
     // After the directory, whose plugins take precedence.
-    reports.extend(locked::load(args, host).await?);
+    if let Some(lock) = &lock {
+        reports.push(locked::load(lock, host).await?);
+    }
     if let (Some(cache), Ok(dir)) = (cache_dir(args), plugin_folder(args)) {
         names::record(&cache, &dir, host);
     }

@@ -160,7 +160,7 @@ impl InstalledPlugins {
     /// Adds a directory or lock, unless it is known. The next pass lists it.
     pub(crate) fn add_location(&self, location: PluginLocation) {
         let mut files = self.files.lock();
-        if !files.directories.iter().any(|known| known.location == location) {
+        if !files.directories.iter().any(|known| known.location.is_same(&location)) {
             files.directories.push(Directory::new(location));
         }
     }

@@ -3,22 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolbay_distribution::lock::{self, LockedPlugin};
+use toolbay_distribution::lock::{LockFile, LockedPlugin};
 use toolbay_distribution::store::BlobStore;
 use toolbay_policy::Policy;
+use toolbay_policy::name::PluginId;
 
 use crate::error::HostError;
 use crate::plugins::loader::{Candidate, LockedComponent, candidates};
 
 /// A source of plugin files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum PluginLocation {
     /// The `.wasm` files of a folder.
     Folder(PathBuf),
     /// The components that a lock names.
     Lock {
         /// The lock.
-        file: PathBuf,
+        file: LockFile,
         /// The store with the components.
         store: BlobStore,
     },
@@ -28,8 +29,14 @@ impl PluginLocation {
     /// The folder or the lock.
     pub(crate) fn path(&self) -> &Path {
         match self {
-            Self::Folder(path) | Self::Lock { file: path, .. } => path,
+            Self::Folder(path) => path,
+            Self::Lock { file, .. } => file.path(),
         }
+    }
+
+    /// Whether both are the same folder or the same lock.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.changes_slowly() == other.changes_slowly() && self.path() == other.path()
     }
 
     /// The folders that change when the list of files or a file does.
@@ -37,7 +44,7 @@ impl PluginLocation {
         match self {
             Self::Folder(path) => vec![path.clone()],
             Self::Lock { file, store } => {
-                let beside = file.parent().unwrap_or(Path::new("/"));
+                let beside = file.path().parent().unwrap_or(Path::new("/"));
                 vec![beside.to_path_buf(), store.blob_folder()]
             }
         }
@@ -54,15 +61,18 @@ impl PluginLocation {
         match self {
             Self::Folder(path) => candidates(path, policy),
             Self::Lock { file, store } => {
-                let plugins = lock::read_existing(file).map_err(HostError::Lock)?;
-                let plugins = plugins.ok_or_else(|| HostError::LockGone(file.clone()))?;
-                let candidate = |(id, plugin): (_, LockedPlugin)| Candidate {
+                let plugins = file.read().map_err(HostError::Lock)?;
+                let plugins = plugins.ok_or_else(|| HostError::LockGone(file.path().to_path_buf()))?;
+                let candidate = |(id, plugin): (&PluginId, &LockedPlugin)| Candidate {
                     file: store.path(&plugin.layer).into(),
-                    id: Ok(id),
+                    id: Ok(id.clone()),
                     may_have_manifest: false,
-                    locked: Some(LockedComponent { origin: Arc::new(plugin.origin()), digest: plugin.layer }),
+                    locked: Some(LockedComponent {
+                        origin: Arc::new(plugin.origin()),
+                        digest: plugin.layer.clone(),
+                    }),
                 };
-                Ok(plugins.into_iter().map(candidate).collect())
+                Ok(plugins.iter().map(candidate).collect())
             }
         }
     }
@@ -75,8 +85,8 @@ mod tests {
     #[test]
     fn a_lock_that_is_gone_is_not_an_empty_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (file, store) = (dir.path().join(lock::FILE_NAME), BlobStore::new(dir.path().join("store")));
-        let location = PluginLocation::Lock { file: file.clone(), store };
+        let (file, store) = (dir.path().join("toolbay.lock"), BlobStore::new(dir.path().join("store")));
+        let location = PluginLocation::Lock { file: LockFile::new(&file), store };
         let policy = Policy::deny_all(dir.path());
         assert!(matches!(location.candidates(&policy), Err(HostError::LockGone(gone)) if gone == file));
         std::fs::write(&file, "version = 1\n").unwrap();
