@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 pub(crate) mod args;
 pub(crate) mod completions;
+pub(crate) mod control;
 pub(crate) mod load_report;
 pub(crate) mod locked;
 pub(crate) mod policy_file;
@@ -11,6 +12,7 @@ pub(crate) mod setup;
 
 mod add;
 mod attachments;
+mod backup;
 mod batch;
 mod bench;
 mod call;
@@ -32,6 +34,7 @@ mod kv;
 mod large_sources;
 mod list;
 mod log;
+mod man;
 mod mcp;
 mod new_secrets;
 mod openapi;
@@ -73,7 +76,7 @@ use crate::{CommandStatus, author};
 
 /// Runs the command. A server takes `hangup`, the SIGHUPs since the process began.
 pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
-    setup::start_log(&args.setup.log)?;
+    setup::start_log(&args.setup)?;
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
@@ -85,13 +88,17 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Output(which) => output::run(setup, &which).await,
         Command::Inspect { plugin, json } => inspect::run(setup, &plugin, json).await,
         Command::Status { tools, json } => status::run(setup, tools, json).await,
+        Command::Ps { json } => control::list(setup, json).await,
+        Command::Cancel(asked) => control::cancel(setup, &asked).await,
+        Command::Stop(asked) => control::stop(setup, &asked).await,
+        Command::Resume { json } => control::resume(setup, json).await,
         Command::Enable { which, json } => switch::enable(setup, &which, json).await,
         Command::Disable { which, reason, json } => switch::disable(setup, &which, &reason, json).await,
         Command::Explain { tool, limits, json } => explain::run(setup, &tool, limits, json).await,
         Command::Grant { plugin, decision, tool } => {
             grant::run(setup, &plugin, &decision, tool.as_deref()).await
         }
-        Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision),
+        Command::Revoke { plugin, decision } => revoke::run(setup, &plugin, &decision).await,
         Command::Log(which) => log::run(setup, &which),
         Command::Check { targets, json } => check::run(setup, &targets, json).await,
         Command::Policy { command } => policy::run(setup, command).await,
@@ -119,6 +126,9 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Push(asked) => push::run(setup, &asked).await,
         Command::Key(asked) => key::run(&asked.command),
         Command::Docs { plugin, out, json } => docs::run(setup, &plugin, out.as_deref(), json).await,
+        Command::Backup(asked) => backup::run(setup, &asked).await,
+        Command::Restore(asked) => backup::restore(setup, &asked).await,
+        Command::Man { dir } => man::run(&dir),
         Command::Completions { shell } => completions::run(shell),
     }
 }

@@ -99,6 +99,9 @@ pub(crate) fn print_warning(text: &str) {
 
 /// Prints the mistakes of a file on stderr.
 pub(crate) fn print_findings(of_file: &FileFindings) {
+    if stderr::is_json() {
+        return stderr::write_json("error", of_file.render(false).trim_end());
+    }
     let shown = of_file.render(stderr_is_terminal());
     stderr::write_message(&style_for_stderr(shown.trim_end()));
 }
@@ -129,7 +132,11 @@ pub(crate) fn print_note(text: &str) {
 }
 
 fn print_message(prefix: &str, style: Style, text: &str) {
-    stderr::write_message(&style_for_stderr(&format!("{style}{prefix}:{style:#} {}", escape_hidden(text))));
+    let text = escape_hidden(text);
+    if stderr::is_json() {
+        return stderr::write_json(prefix, &text);
+    }
+    stderr::write_message(&style_for_stderr(&format!("{style}{prefix}:{style:#} {text}")));
 }
 
 /// Prepares a text for stderr: colours vanish when stderr is not a terminal or the environment asks for none.

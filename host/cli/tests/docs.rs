@@ -348,6 +348,7 @@ fn every_key_of_the_policy_has_its_row() {
         ("[serve]", "serve"),
         ("[serve.oauth]", "serve.oauth"),
         ("[audit]", "audit"),
+        ("[admin]", "admin"),
         ("[mcp.x]", "mcp.NAME"),
         ("[mcp.x.oauth]", "mcp.NAME.oauth"),
         ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),

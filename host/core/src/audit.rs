@@ -191,6 +191,21 @@ pub struct RequestRecord {
     pub host: Option<String>,
 }
 
+/// The record of an operator's action on running calls or tools.
+#[derive(Debug, Clone, Serialize)]
+pub struct ActionRecord {
+    /// The action: `cancel`, `stop`, `resume`, `reload`.
+    pub action: &'static str,
+    /// What it applies to, cut to [`MAX_TEXT`]; absent if it applies to the whole server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The reason, cut to [`MAX_REASON`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The person who acted, cut to [`MAX_TEXT`].
+    pub by: String,
+}
+
 /// The record of several refusals that were too frequent for a line each.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalCountRecord {
@@ -285,6 +300,8 @@ pub enum AuditEvent<'a> {
     Refused(&'a RefusalCountRecord),
     /// A decision about a plugin's grants.
     Grant(&'a GrantRecord),
+    /// An operator acted on running calls or tools.
+    Action(&'a ActionRecord),
     /// Lines before this one were lost.
     Gap {
         /// The number of lost lines.
@@ -314,7 +331,7 @@ impl AuditEvent<'_> {
         match self {
             Self::Call(record) => text(AuditEvent::Call(&record.without_uses())),
             Self::Grant(record) => text(AuditEvent::Grant(&record.with_counts())),
-            Self::Start(_) | Self::Request(_) | Self::Refused(_) | Self::Gap { .. } => line,
+            Self::Start(_) | Self::Request(_) | Self::Refused(_) | Self::Action(_) | Self::Gap { .. } => line,
         }
     }
 }

@@ -17,6 +17,7 @@ mod resolve;
 mod result;
 mod result_memory;
 mod ruling;
+pub mod running;
 mod schedule;
 mod serial;
 mod shape;
@@ -44,6 +45,7 @@ use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
 use crate::pipeline::intercept::Interceptors;
 use crate::pipeline::memory::MemoryBudget;
+use crate::pipeline::running::RunningCalls;
 use crate::pipeline::serial::SerialQueues;
 use crate::registry::event::Events;
 use crate::registry::view::View;
@@ -85,6 +87,7 @@ struct PipelineParts {
     interceptors: Arc<Interceptors>,
     events: Events,
     call_log: Arc<CallLog>,
+    running: Arc<RunningCalls>,
     serial: SerialQueues,
     results: ResultMemory,
     output_store: Option<Arc<dyn OutputStore>>,
@@ -102,6 +105,7 @@ impl Pipeline {
             interceptors: Arc::default(),
             events: Events::default(),
             call_log: Arc::default(),
+            running: Arc::default(),
             serial: SerialQueues::new(&HostLimits::default()),
             results: ResultMemory::new(&HostLimits::default()),
             output_store: None,
@@ -214,6 +218,12 @@ impl Pipeline {
     #[must_use]
     pub fn call_log(&self) -> &CallLog {
         &self.parts.call_log
+    }
+
+    /// The calls in progress, of all clones.
+    #[must_use]
+    pub fn running(&self) -> &RunningCalls {
+        &self.parts.running
     }
 
     /// The event channel.

@@ -39,7 +39,12 @@ mod protocol;
 pub mod server;
 mod transport;
 
-pub use auth::{KeyFetcher, check_tokens};
+/// The revisions of MCP that this crate speaks, as server and as client, the oldest first.
+pub fn protocol_revisions() -> impl Iterator<Item = &'static str> {
+    rmcp::model::ProtocolVersion::KNOWN_VERSIONS.iter().map(|version| version.as_str())
+}
+
+pub use auth::{KeyFetcher, check_tokens, read_trusted as read_token_file};
 pub use client::Bridge;
 pub use server::changes::MAX_RESOURCE_SUBSCRIPTIONS;
 pub use server::tasks::{MAX_ALL_TASKS, MAX_TASK_BYTES, MAX_TASKS};

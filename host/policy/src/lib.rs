@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod admin;
 pub mod audit_policy;
 pub mod capability;
 pub mod consent;

@@ -42,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::AdminPolicy;
 use crate::audit_policy::AuditPolicy;
 pub use crate::capability::GrantKey;
 use crate::capability::path_rule::PathRule;
@@ -75,6 +76,7 @@ pub struct Policy {
     toolcall_reason: Option<bool>,
     serve: ServePolicy,
     audit: AuditPolicy,
+    admin: Option<AdminPolicy>,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -220,6 +222,12 @@ impl Policy {
     #[must_use]
     pub fn serve(&self) -> &ServePolicy {
         &self.serve
+    }
+
+    /// The admin listener; `None` if there is none.
+    #[must_use]
+    pub fn admin(&self) -> Option<&AdminPolicy> {
+        self.admin.as_ref()
     }
 
     /// The settings of the audit.

@@ -44,6 +44,11 @@ mod plugins;
 mod server_connector;
 mod storage;
 
+/// The release of wasmtime that runs plugins.
+pub const WASMTIME_VERSION: &str = "48.0.8";
+/// The newest contract between host and plugin: the package of the WIT interfaces.
+pub const CONTRACT: &str = "toolbay:plugin@0.1.0";
+
 /// What the code of the macros names.
 #[doc(hidden)]
 pub mod __private {
@@ -88,11 +93,13 @@ pub use plugins::watch::{WatchHandle, WatchOptions, WatchedFile};
 pub use plugins::worker::COMPILE_WORKER;
 pub use serde_json;
 pub use storage::audit::{AuditReader, FileAudit, Retention};
+pub use storage::backup::{BackupSummary, back_up, restore};
 pub use storage::consent::{Agreement, FileConsents};
 pub use storage::held_updates::{HeldUpdate, HeldUpdates};
 pub use storage::output_store::FileOutputStore;
 pub use storage::private::DEFAULT_STATE_WAIT;
 pub use storage::regular::{open_regular, read_regular, read_regular_text};
+pub use storage::stop_order::{FileStopOrder, StopOrder};
 pub use tokio_util::sync::CancellationToken;
 pub use toolbay_core as core;
 pub use toolbay_core::audit::call_log::{CallLog, CallQuery};

@@ -35,10 +35,13 @@ pub(super) const PACKAGES: Table = &[
     ("host/openapi", &["toolbay-core", "toolbay-policy"]),
     // For plugin authors, whose tests run their plugin in the host.
     ("host/testing", &["toolbay"]),
+    ("host/telemetry", &["toolbay", "toolbay-core", "toolbay-policy"]),
+    ("host/admin", &["toolbay", "toolbay-core", "toolbay-policy", "toolbay-telemetry"]),
     (
         "host/cli",
         &[
             "toolbay",
+            "toolbay-admin",
             "toolbay-core",
             "toolbay-discovery",
             "toolbay-distribution",
@@ -46,6 +49,7 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-sdk-syntax",
+            "toolbay-telemetry",
             "toolbay-vendor",
         ],
     ),

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod call;
+mod control;
 mod examples;
 mod kv;
 mod mcp;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use call::{BatchArgs, BenchArgs, CallArgs, OutputArgs, TurnArgs};
+pub(crate) use control::{BackupArgs, CallNumber, CancelArgs, StopArgs};
 pub(crate) use kv::{EntryArgs, KvCommand};
 pub(crate) use mcp::{AddArgs, ClientArgs, McpCommand, ServerJsonArgs, SetupCommand};
 pub(crate) use openapi::{DocumentArgs, OpenApiCommand};
@@ -50,8 +52,20 @@ impl Args {
 
     /// The command line with an example on each help page.
     pub(crate) fn command_with_examples() -> clap::Command {
-        examples::add_to(Self::command())
+        examples::add_to(Self::command()).long_version(versions())
     }
+}
+
+/// The versions of the program and of what it speaks, for bug reports.
+fn versions() -> String {
+    let mcp = toolbay_mcp::protocol_revisions().collect::<Vec<_>>().join(", ");
+    format!(
+        "{}\ncommit    {}\nwasmtime  {}\ncontract  {}\nmcp       {mcp}",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("TOOLBAY_COMMIT").unwrap_or("unknown"),
+        toolbay::WASMTIME_VERSION,
+        toolbay::CONTRACT,
+    )
 }
 
 /// The options of all commands: where plugins, the policy and the cache are.
@@ -103,6 +117,27 @@ pub(crate) struct SetupArgs {
         default_value = "error,toolbay::audit=warn,toolbay::guest=off"
     )]
     pub(crate) log: String,
+    /// The form of messages and of the log on stderr.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORM",
+        env = "TOOLBAY_LOG_FORMAT",
+        hide_env_values = true,
+        value_enum,
+        default_value_t
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// The form of lines on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object for each line: `timestamp`, `level`, `message`, `target` and further fields.
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -151,6 +186,22 @@ pub(crate) enum Command {
         #[arg(long)]
         tools: bool,
         /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the calls in progress of the running servers.
+    Ps {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Cancel a call in progress.
+    Cancel(CancelArgs),
+    /// Cancel all calls and refuse new ones, also after a restart, until `resume`.
+    Stop(StopArgs),
+    /// Allow calls again after `stop`.
+    Resume {
+        /// Print the result as JSON.
         #[arg(long)]
         json: bool,
     },
@@ -322,6 +373,16 @@ pub(crate) enum Command {
         /// Print JSON: the pages, or the written files.
         #[arg(long)]
         json: bool,
+    },
+    /// Copy the state directory to a new directory, also while servers use it.
+    Backup(BackupArgs),
+    /// Replace the state directory by a backup. The old one stays beside it.
+    Restore(BackupArgs),
+    /// Write a man page for each command into a directory.
+    Man {
+        /// The directory, which is created.
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
     },
     /// Print completions for a shell.
     Completions {

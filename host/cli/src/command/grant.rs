@@ -19,6 +19,7 @@ use toolbay_policy::name::ToolName;
 use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};
+use crate::command::control;
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::format;
@@ -97,6 +98,7 @@ pub(crate) async fn run(
         record(args, &consents, &info, granted.clone())?;
         let done = if held.is_some() { "updated, and granted" } else { "granted" };
         output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
+        control::reload_servers(args).await?;
     }
     if json {
         let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);

@@ -11,13 +11,14 @@ use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
 use toolbay_policy::text::escape_hidden;
 
 use crate::command::args::{PluginDecisionArgs, SetupArgs};
+use crate::command::control;
 use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::format;
 use crate::output::{self, FAILURE, HEADING};
 use crate::{CommandStatus, host_failure};
 
-pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
+pub(crate) async fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) -> Result<CommandStatus> {
     let PluginDecisionArgs { decision, only, json } = asked;
     let json = *json;
     super::check_decidable(decision)?;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &SetupArgs, plugin: &str, asked: &PluginDecisionArgs) ->
         });
     }
     output::print_note(&format!("revoked from `{id}` from its next load on; see `toolbay list --all`"));
+    control::reload_servers(args).await?;
     Ok(CommandStatus::Success)
 }
 

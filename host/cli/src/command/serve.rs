@@ -1,6 +1,8 @@
 //! `toolbay serve`: MCP over stdin and stdout, or over HTTP.
 
 mod http;
+mod operators;
+mod service_manager;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Filter, Host, Policy, WatchHandle, WatchOptions, WatchedFile};
+use toolbay_admin::{ServerControl, ServerTransport};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_mcp::http::ShutdownSignals;
 use toolbay_mcp::{Bridge, Options, Server};
@@ -19,10 +22,11 @@ use toolbay_mcp::{Bridge, Options, Server};
 use crate::command::args::SetupArgs;
 use crate::command::large_sources::LargeSourceReporter;
 use crate::command::load_report::ReportedWarnings;
-use crate::command::setup::{self, HostPurpose, ReportLevel};
+use crate::command::setup::{self, ReportLevel};
 use crate::output;
 use crate::output::stderr;
 use crate::{CommandStatus, host_failure};
+use operators::OperatorAccess;
 
 /// Instructions for the model when most tools are not listed.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
@@ -37,8 +41,9 @@ pub(crate) async fn run(
     stderr::use_server_format();
     // Watch the files before reading them, so that no change is missed.
     let mut watched: Vec<WatchedFile> =
-        setup::watch_policy(args)?.into_iter().chain([setup::watch_switches(args)?]).collect();
-    let host = setup::host(args, HostPurpose::Run)?;
+        [setup::watch_switches(args)?, setup::watch_stop_order(args)?].into_iter().collect();
+    watched.extend(setup::watch_policy(args)?);
+    let (host, metrics) = setup::server_host(args)?;
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
@@ -83,15 +88,18 @@ pub(crate) async fn run(
         anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
     if places.is_empty() {
+        let access = OperatorAccess::open(args, &host, ServerTransport::Stdio, metrics).await?;
         let ends = ShutdownSignals::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
-        let served = serve(serving, loading, &ends, &later, hangup).await;
+        let served = serve(serving, loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host).await;
         served?.map_err(host_failure)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
+        let transport = ServerTransport::Http(listening.endpoints());
+        let access = OperatorAccess::open(args, &host, transport, metrics).await?;
         let ends = listening.ends();
-        let served = serve(listening.run(), loading, &ends, &later, hangup).await;
+        let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host).await;
         served?;
     }
@@ -113,24 +121,27 @@ async fn serve<T>(
     loading: impl Future<Output = Result<WatchHandle>>,
     ends: &ShutdownSignals,
     later: &http::HttpHandle,
-    hangup: Option<Signal>,
+    mut signals: Signals,
 ) -> Result<T> {
     let mut serving = pin!(serving);
     let mut loading = pin!(loading);
-    let mut signals = Signals::new(hangup);
     let mut watch: Option<WatchHandle> = None;
     let mut reload = false;
     loop {
         let loaded = watch.is_some();
         tokio::select! {
             ended = &mut serving => return Ok(ended),
-            made = &mut loading, if !loaded => watch = Some(made?),
+            made = &mut loading, if !loaded => {
+                watch = Some(made?);
+                service_manager::notify_ready();
+            }
             asked = signals.next() => match asked {
                 SignalRequest::Reload => {
                     later.reload_files();
                     reload = true;
                 }
                 SignalRequest::End => {
+                    service_manager::notify_stopping();
                     // A second signal stops without waiting for calls.
                     let end = if ends.drain.is_cancelled() { &ends.stop } else { &ends.drain };
                     end.cancel();
@@ -139,7 +150,9 @@ async fn serve<T>(
         }
         // A reload during the load runs after it.
         if let Some(watch) = watch.as_ref().filter(|_| reload) {
+            service_manager::notify_reloading();
             watch.reload();
+            service_manager::notify_ready();
             reload = false;
         }
     }
@@ -258,32 +271,45 @@ fn longest_line(host: &Host) -> usize {
     line.max(Options::default().max_line_bytes)
 }
 
-/// What a signal requests from a server.
+/// What a signal or an operator requests from a server.
 #[derive(Debug, Clone, Copy)]
 enum SignalRequest {
-    /// Reload everything: SIGHUP.
+    /// Reload everything: SIGHUP, or through the control socket.
     Reload,
     /// End: SIGINT, SIGTERM.
     End,
 }
 
-/// The signals that a server handles.
-struct Signals(Option<[Signal; 3]>);
+/// The requests that a server handles beside its protocol.
+struct Signals {
+    /// SIGINT, SIGTERM, SIGHUP.
+    signals: Option<[Signal; 3]>,
+    control: ServerControl,
+}
 
 impl Signals {
-    /// The signals, with the SIGHUPs since the process began.
-    fn new(hangup: Option<Signal>) -> Self {
+    /// The signals, with the SIGHUPs since the process began, and the reloads that operators ask for.
+    fn new(hangup: Option<Signal>, access: &OperatorAccess) -> Self {
+        let control = access.control.clone();
         let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
         let (Ok(interrupt), Ok(terminate), Some(hangup)) = (interrupt, terminate, hangup) else {
             tracing::error!("signals cannot be received; the server ends when its input does");
-            return Self(None);
+            return Self { signals: None, control };
         };
-        Self(Some([interrupt, terminate, hangup]))
+        Self { signals: Some([interrupt, terminate, hangup]), control }
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next request.
     async fn next(&mut self) -> SignalRequest {
-        let Some([interrupt, terminate, hangup]) = &mut self.0 else {
+        let Self { signals, control } = self;
+        tokio::select! {
+            () = control.reload_requested() => SignalRequest::Reload,
+            request = Self::next_signal(signals) => request,
+        }
+    }
+
+    async fn next_signal(signals: &mut Option<[Signal; 3]>) -> SignalRequest {
+        let Some([interrupt, terminate, hangup]) = signals else {
             return std::future::pending().await;
         };
         tokio::select! {

@@ -8,13 +8,14 @@ use toolbay::core::audit::AuditSink;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
-use toolbay::policy::{PolicyCheck, Profile};
+use toolbay::policy::{PolicyCheck, PolicyFinding, Profile, Severity};
 use toolbay::{
-    FileAudit, FileConsents, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo, PluginId, PluginInfo,
-    Policy, Retention, WatchedFile,
+    FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo,
+    PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
+use toolbay_telemetry::{Metrics, MetricsAudit};
 
-use crate::command::args::SetupArgs;
+use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
 use crate::command::load_report::{self, ReportedWarnings};
 use crate::command::locked::{self, LockPaths};
@@ -24,16 +25,20 @@ use crate::output::findings::{FileFindings, read_policy};
 use crate::output::{self, progress, stderr};
 
 /// Starts logging on stderr. stdout may carry a protocol.
-pub(crate) fn start_log(filter: &str) -> Result<()> {
+pub(crate) fn start_log(args: &SetupArgs) -> Result<()> {
+    let filter = &args.log;
     let filter = tracing_subscriber::EnvFilter::builder()
         .parse(filter)
         .map_err(|e| anyhow!("--log `{filter}`: {e}"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(stderr::log_writer())
-        .with_ansi(output::stderr_is_terminal())
-        .try_init()
-        .map_err(|e| host_failure(anyhow!(e)))
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr::log_writer());
+    let started = match args.log_format {
+        LogFormat::Text => log.with_ansi(output::stderr_is_terminal()).try_init(),
+        LogFormat::Json => {
+            stderr::use_json_format();
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init()
+        }
+    };
+    started.map_err(|e| host_failure(anyhow!(e)))
 }
 
 /// What a command uses the host for.
@@ -52,7 +57,34 @@ pub(crate) fn host(args: &SetupArgs, purpose: HostPurpose) -> Result<Host> {
 
 /// Builds the host under a given policy.
 pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -> Result<Host> {
-    builder(args, policy, purpose)?.build().map_err(host_failure)
+    build(args, builder(args, policy, purpose)?)
+}
+
+/// Builds the host of a server, with metrics if the policy has an admin listener.
+pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<Arc<Metrics>>)> {
+    let policy = policy(args)?;
+    let metrics = policy.admin().map(|_| Arc::new(Metrics::new()));
+    let mut builder = builder(args, policy, HostPurpose::Run)?;
+    if let Some(metrics) = metrics.clone() {
+        builder = builder.wrap_audit(|audit| Arc::new(MetricsAudit::new(audit, metrics)));
+    }
+    let host = build(args, builder)?;
+    metrics.iter().for_each(|metrics| metrics.observe_host(&host));
+    Ok((host, metrics))
+}
+
+fn build(args: &SetupArgs, builder: HostBuilder) -> Result<Host> {
+    let host = builder.build().map_err(host_failure)?;
+    apply_stop_order(&host, stop_order(args)?.load().map_err(Error::msg)?);
+    Ok(host)
+}
+
+fn apply_stop_order(host: &Host, order: Option<StopOrder>) {
+    let running = host.pipeline().running();
+    match order {
+        Some(order) => drop(running.stop(&order.reason)),
+        None => drop(running.resume()),
+    }
 }
 
 /// The settings of the host under a given policy.
@@ -84,7 +116,9 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
 /// The files with the credentials of HTTP clients. A plugin that reads or writes them could connect as a client.
 fn credential_files(policy: &Policy) -> Vec<PathBuf> {
     let keys = policy.serve().oauth.as_ref().map(|oauth| PathBuf::from(&oauth.jwks));
-    policy.serve().tokens.iter().cloned().chain(keys.filter(|file| file.is_absolute())).collect()
+    let of_operators = policy.admin().map(|admin| admin.tokens.clone());
+    let of_clients = policy.serve().tokens.iter().cloned();
+    of_clients.chain(of_operators).chain(keys.filter(|file| file.is_absolute())).collect()
 }
 
 /// Protects the host's own paths from plugins, including paths that do not exist yet: the next start would load a
@@ -164,6 +198,11 @@ pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf> {
 /// The stored switches of disabled tools.
 pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches> {
     Ok(FileSwitches::new(state_dir(args)?).with_wait(args.state_wait))
+}
+
+/// The stored order to stop all calls.
+pub(crate) fn stop_order(args: &SetupArgs) -> Result<FileStopOrder> {
+    Ok(FileStopOrder::new(state_dir(args)?).with_wait(args.state_wait))
 }
 
 /// The stored consents.
@@ -331,6 +370,15 @@ pub(crate) fn watch_switches(args: &SetupArgs) -> Result<WatchedFile> {
     }))
 }
 
+/// Watches the stored order to stop all calls.
+pub(crate) fn watch_stop_order(args: &SetupArgs) -> Result<WatchedFile> {
+    let order = stop_order(args)?;
+    Ok(WatchedFile::file(order.file(), move |host| match order.load() {
+        Ok(order) => apply_stop_order(host, order),
+        Err(problem) => output::print_error(&format!("whether calls are stopped stays as before: {problem}")),
+    }))
+}
+
 /// Watches the service documents that are files.
 pub(crate) fn watch_documents(host: &Host) -> Vec<WatchedFile> {
     let policy = host.policy();
@@ -449,12 +497,20 @@ fn folder_of(file: &Path) -> Result<PathBuf> {
     Ok(found?.parent().unwrap_or(Path::new("/")).to_path_buf())
 }
 
-/// The mistakes of the token file that a policy names, if it exists.
-pub(crate) fn token_findings(policy: &Policy) -> Option<FileFindings> {
-    let file = policy.serve().tokens.as_ref().filter(|file| file.exists())?;
-    let findings = toolbay_mcp::check_tokens(file, policy);
-    // The file holds credentials, so its lines are not shown.
-    Some(FileFindings { file: file.clone(), text: None, findings })
+/// The mistakes of the token files that a policy names and that exist. They hold credentials, so their lines are not
+/// shown.
+pub(crate) fn token_findings(policy: &Policy) -> impl Iterator<Item = FileFindings> {
+    let of_clients = policy.serve().tokens.as_ref().filter(|file| file.exists()).map(|file| FileFindings {
+        file: file.clone(),
+        text: None,
+        findings: toolbay_mcp::check_tokens(file, policy),
+    });
+    let of_operators = policy.admin().map(|admin| &admin.tokens).filter(|file| file.exists()).map(|file| {
+        let error = |problem| PolicyFinding::new(Severity::Error, "", 0..0, problem);
+        let findings = toolbay_admin::check_tokens(file).err().map(error).into_iter().collect();
+        FileFindings { file: file.clone(), text: None, findings }
+    });
+    of_clients.into_iter().chain(of_operators)
 }
 
 pub(crate) fn current_dir() -> Result<PathBuf> {

@@ -5,6 +5,7 @@ use std::path::Path;
 use anstyle::Style;
 use anyhow::Result;
 use toolbay::{Host, LoadedCode};
+use toolbay_admin::ServerTransport;
 use toolbay_core::registry::{ToolFlags, ToolStatus};
 use toolbay_core::tool::{PluginOrigin, ToolSource};
 use toolbay_mcp::client::{ServerState, ServerStatus};
@@ -15,6 +16,7 @@ use toolbay_policy::text::one_line;
 
 use crate::CommandStatus;
 use crate::command::args::SetupArgs;
+use crate::command::control;
 use crate::command::list::ReadinessCounts;
 use crate::command::locked::LockPaths;
 use crate::command::servers;
@@ -43,6 +45,7 @@ pub(crate) async fn run(args: &SetupArgs, tools: bool, json: bool) -> Result<Com
         summary.add_plugins(args, &host, &all)?;
         summary.add_policy(args, &host);
         summary.add_servers(&states);
+        summary.add_running_servers(args, &host).await?;
         summary.add_host(args, &host, &all).await?;
         summary.table.print()?;
     }
@@ -113,6 +116,31 @@ impl StatusLines {
             self.add("registry", format!("{}: {reference} (sha256 {digest}), signer {signer}", plugin.id));
         }
         self.add_held_updates(args)?;
+        Ok(())
+    }
+
+    async fn add_running_servers(&mut self, args: &SetupArgs, host: &Host) -> Result<()> {
+        if let Some(reason) = host.pipeline().running().stopped() {
+            self.add_styled(
+                "calls",
+                FAILURE,
+                format!("stopped: {}; `toolbay resume`", one_line(&reason, MAX_REASON)),
+            );
+        }
+        for server in control::servers(args).await? {
+            let pid = server.pid;
+            match server.info().await {
+                Ok(info) => {
+                    let calls = count_noun(info.running, "call in progress", "calls in progress");
+                    let place = match info.transport {
+                        ServerTransport::Stdio => "stdio".to_owned(),
+                        ServerTransport::Http(endpoints) => endpoints.join(", "),
+                    };
+                    self.add("running", format!("process {pid}, {place}, {calls}, since {}", info.since));
+                }
+                Err(error) => self.add_styled("running", FAILURE, error.to_string()),
+            }
+        }
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use toolbay_policy::similar::{did_you_mean, similar_names};
 use toolbay_policy::text::one_line;
 
 use crate::command::args::{SetupArgs, SwitchArgs};
+use crate::command::control;
 use crate::command::setup::{self, HostPurpose, ReportLevel};
 use crate::{CommandStatus, output};
 
@@ -84,6 +85,9 @@ async fn change(
         })
         .map_err(|SwitchError(text)| anyhow!(text))?;
     let changes = changed_tools(&before, &after);
+    if !changes.is_empty() {
+        control::reload_servers(args).await?;
+    }
     if json {
         output::print_json(&json!({ "changed": changes }))?;
     } else {

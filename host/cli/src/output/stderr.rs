@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use serde_json::json;
 use toolbay_core::audit::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -32,6 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 static STDERR: OnceLock<Arc<StderrQueue>> = OnceLock::new();
 static SERVING: AtomicBool = AtomicBool::new(false);
+static JSON_LINES: AtomicBool = AtomicBool::new(false);
 /// Whether the last line of the terminal shows progress.
 static PROGRESS: AtomicBool = AtomicBool::new(false);
 /// Moves to the start of the line and clears it.
@@ -41,6 +43,35 @@ fn queue() -> &'static StderrQueue {
     // The lock of the standard library's handle would be held while a write blocks.
     STDERR
         .get_or_init(|| StderrQueue::start(|bytes| Ok(rustix::io::write(std::io::stderr().as_fd(), bytes)?)))
+}
+
+/// Writes messages and the log as JSON lines from now on.
+pub(crate) fn use_json_format() {
+    JSON_LINES.store(true, Ordering::Relaxed);
+}
+
+/// Whether messages are JSON lines.
+pub(crate) fn is_json() -> bool {
+    JSON_LINES.load(Ordering::Relaxed)
+}
+
+/// Writes a message as a JSON line with the keys of the log's lines. `kind` is `error`, `warning`, or another.
+pub(crate) fn write_json(kind: &str, text: &str) {
+    let mut line = json_line(kind, text);
+    line.push('\n');
+    queue().push(line.as_bytes(), MAX_BYTES);
+    if !SERVING.load(Ordering::Relaxed) {
+        queue().flush();
+    }
+}
+
+fn json_line(kind: &str, text: &str) -> String {
+    let level = match kind {
+        "error" => "ERROR",
+        "warning" => "WARN",
+        _ => "INFO",
+    };
+    json!({ "timestamp": now(), "level": level, "message": text, "target": "toolbay" }).to_string()
 }
 
 /// Adds the time to messages from now on, and stops waiting until they are written.
@@ -86,12 +117,13 @@ pub(crate) fn log_writer() -> impl for<'a> MakeWriter<'a> + Send + Sync + 'stati
 pub(crate) fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
-        let mut text = format!("thread `{}` {panic}\n", thread.name().unwrap_or("unnamed"));
+        let mut text = format!("thread `{}` {panic}", thread.name().unwrap_or("unnamed"));
         let trace = std::backtrace::Backtrace::capture();
         if trace.status() == std::backtrace::BacktraceStatus::Captured {
-            text = format!("{text}{trace}\n");
+            text = format!("{text}\n{trace}");
         }
-        queue().push(text.as_bytes(), MAX_BYTES);
+        let line = if is_json() { json_line("error", &text) } else { text };
+        queue().push(format!("{line}\n").as_bytes(), MAX_BYTES);
     }));
 }
 
@@ -202,8 +234,13 @@ impl StderrQueue {
             }
             let dropped = state.dropped;
             if dropped > 0 {
-                let line = format!("{} toolbay: {dropped} lines were dropped: stderr was full\n", now());
-                state.queue(line.as_bytes());
+                let text = format!("{dropped} lines were dropped: stderr was full");
+                let line = if is_json() {
+                    json_line("warning", &text)
+                } else {
+                    format!("{} toolbay: {text}", now())
+                };
+                state.queue(format!("{line}\n").as_bytes());
             }
             if !state.waiting.is_empty() {
                 return Some((std::mem::take(&mut state.waiting), dropped));

@@ -5,7 +5,7 @@ use std::fmt;
 use parking_lot::Mutex;
 use toolbay_policy::audit_policy::AuditPolicy;
 
-use super::{AuditEvent, AuditHealth, AuditRecord, CallStart, GrantRecord, RequestRecord};
+use super::{ActionRecord, AuditEvent, AuditHealth, AuditRecord, CallStart, GrantRecord, RequestRecord};
 
 /// Receives audit records.
 pub trait AuditSink: Send + Sync + fmt::Debug {
@@ -32,6 +32,11 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
     /// Records a refused HTTP request.
     fn record_request(&self, request: RequestRecord) {
         drop(request);
+    }
+
+    /// Records an operator's action.
+    fn record_action(&self, action: ActionRecord) {
+        drop(action);
     }
 
     /// Writes pending counts. Call it at the end of the program, since the sink may not be dropped before the process
@@ -82,6 +87,10 @@ impl AuditSink for LogAudit {
     fn record_request(&self, request: RequestRecord) {
         Self::write(&AuditEvent::Request(&request));
     }
+
+    fn record_action(&self, action: ActionRecord) {
+        Self::write(&AuditEvent::Action(&action));
+    }
 }
 
 /// Stores records in memory, for tests and embedders.
@@ -91,6 +100,7 @@ pub struct MemoryAudit {
     decisions: Mutex<Vec<GrantRecord>>,
     starts: Mutex<Vec<CallStart>>,
     requests: Mutex<Vec<RequestRecord>>,
+    actions: Mutex<Vec<ActionRecord>>,
 }
 
 impl MemoryAudit {
@@ -110,6 +120,12 @@ impl MemoryAudit {
     #[must_use]
     pub fn take_requests(&self) -> Vec<RequestRecord> {
         std::mem::take(&mut self.requests.lock())
+    }
+
+    /// Removes and returns the records of operators' actions.
+    #[must_use]
+    pub fn take_actions(&self) -> Vec<ActionRecord> {
+        std::mem::take(&mut self.actions.lock())
     }
 
     /// Removes and returns the records of decisions.
@@ -139,5 +155,9 @@ impl AuditSink for MemoryAudit {
 
     fn record_request(&self, request: RequestRecord) {
         self.requests.lock().push(request);
+    }
+
+    fn record_action(&self, action: ActionRecord) {
+        self.actions.lock().push(action);
     }
 }

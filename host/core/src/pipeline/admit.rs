@@ -38,7 +38,7 @@ enum ApprovalState {
     Pending,
 }
 
-/// Gates 14 and 15: the rules of the policy and the profile, and the end of a dry run. Only this function constructs an
+/// Gates 15 and 16: the rules of the policy and the profile, and the end of a dry run. Only this function constructs an
 /// [`AdmittedCall`].
 pub(super) async fn admit(
     guard: &mut AuditGuard<'_>,

@@ -90,6 +90,7 @@ async fn run_tool(
     target: &CallTarget<'_>,
     args: String,
 ) -> Result<InvokedCall, EarlyResult> {
+    guard.enter(target)?;
     let tool = resolve(guard.batch, target)?;
     let call = validate(guard, tool, args)?;
     let call = admit(guard, tool, call).await?;

@@ -41,10 +41,10 @@ fn fixture_closed_from(from: usize) -> (GateFixture, Arc<Session>, &'static str,
     let closed = |gate: usize| gate >= from;
     let most = |gate: usize| Some(if closed(gate) { 1 } else { 100 });
     let limits = SessionLimits {
-        max_cost_usd: Some(if closed(1) { 0.1 } else { 100.0 }),
-        max_calls_per_turn: most(2),
-        max_calls: most(3),
-        max_identical_calls: most(12),
+        max_cost_usd: Some(if closed(2) { 0.1 } else { 100.0 }),
+        max_calls_per_turn: most(3),
+        max_calls: most(4),
+        max_identical_calls: most(13),
         ..SessionLimits::default()
     };
     let session = session();
@@ -56,34 +56,37 @@ fn fixture_closed_from(from: usize) -> (GateFixture, Arc<Session>, &'static str,
         let (call, _) = crate::tool::canonical::sha256_of_call("p__t", &args);
         session.count_identical_call(&generous, None, "p__t", &call).unwrap();
     }
-    let fallback = if closed(14) { Action::Deny } else { Action::Allow };
+    let fallback = if closed(15) { Action::Deny } else { Action::Allow };
     let gates = CallPolicy {
         permissions: Permissions::new(vec![], fallback),
         session: limits,
         ..CallPolicy::default()
     };
     let mut fixture = fixture(gates, |entry| {
-        entry.availability.unavailable = closed(9).then(|| "no grant".into());
-        entry.call.args_bytes = if closed(10) { 3 } else { 1000 };
+        entry.availability.unavailable = closed(10).then(|| "no grant".into());
+        entry.call.args_bytes = if closed(11) { 3 } else { 1000 };
     });
-    if closed(5) {
-        fixture.filter.exclude_tools = BTreeSet::from(["p__t".to_owned()]);
+    if closed(1) {
+        fixture.pipeline.running().stop("an incident");
     }
     if closed(6) {
-        fixture.filter.allowed_tools = Some(BTreeSet::new());
+        fixture.filter.exclude_tools = BTreeSet::from(["p__t".to_owned()]);
     }
     if closed(7) {
-        fixture.filter.profile = profile("tools = []");
+        fixture.filter.allowed_tools = Some(BTreeSet::new());
     }
     if closed(8) {
+        fixture.filter.profile = profile("tools = []");
+    }
+    if closed(9) {
         fixture.registry.disable("p__t", "under repair").unwrap();
     }
     let args = match from {
-        ..=11 => "{\"do\":5",
-        12 | 13 => "{\"do\":5}",
+        ..=12 => "{\"do\":5",
+        13 | 14 => "{\"do\":5}",
         _ => "{}",
     };
-    (fixture, session, if closed(4) { "nope" } else { "p__t" }, args)
+    (fixture, session, if closed(5) { "nope" } else { "p__t" }, args)
 }
 
 /// A profile `reader` with these lines.
@@ -104,7 +107,7 @@ async fn the_gates_run_in_the_order_of_the_page() {
         })
         .map(|line| line.split('|').map(str::trim).collect())
         .collect();
-    assert_eq!(rows.len(), 15, "the numbered rows of the page");
+    assert_eq!(rows.len(), 16, "the numbered rows of the page");
     for (from, row) in (1..).zip(&rows) {
         let [_, number, _, code, told, ..] = row[..] else { panic!("{row:?}") };
         assert_eq!(number, from.to_string());
@@ -117,6 +120,35 @@ async fn the_gates_run_in_the_order_of_the_page() {
         assert_eq!(outcome(&delivered.result), code.trim_matches('`'), "gate {from}: {told}");
         assert_eq!(fixture.ran(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_calls_are_listed_and_cancelled() {
+    let fixture = fixture(ruled(ASK), |_| {}).map_pipeline(|p| p.with_approver(Arc::new(SilentApprover)));
+    let running = fixture.pipeline.running();
+    let (session, other) = (session(), session());
+    let (first, second) = (fixture.call(&session, "{}"), fixture.call(&other, "{}"));
+    let look = async {
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        let calls = running.list();
+        let shown = |call: &RunningCall| (call.number, call.tool.clone(), call.began, call.elapsed_ms);
+        let [one, two] = &calls[..] else { panic!("{calls:?}") };
+        assert_eq!(
+            (shown(one), shown(two)),
+            ((1, "p__t".into(), false, 1500), (2, "p__t".into(), false, 1500))
+        );
+        assert_eq!(running.cancel(1).unwrap().number, 1);
+        assert!(running.cancel(3).is_none());
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        assert_eq!((running.count(), running.stop("an incident")), (1, 1));
+    };
+    let (first, second, ()) = tokio::join!(first, second, look);
+    assert_eq!((fault_of(&first), fault_of(&second)), (FaultKind::Cancelled, FaultKind::Cancelled));
+    assert_eq!((running.count(), running.stopped().as_deref()), (0, Some("an incident")));
+    let refused = fixture.call(&session, "{}").await;
+    assert_eq!(text(&refused), "Stopped: the operator stopped all calls: an incident");
+    assert_eq!(refused.hints.lines, ["`toolbay resume` allows calls again"]);
+    assert!(running.resume() && !running.resume());
 }
 
 // ---- permissions ----

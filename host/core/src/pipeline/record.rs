@@ -25,6 +25,7 @@ use crate::output::redact::Redactor;
 use crate::registry::event::HostEvent;
 use crate::registry::view::{FoundTool, ToolEntry};
 use crate::tool::ToolSource;
+use crate::tool::content::ToolError;
 
 /// A call that is not recorded yet, with the facts from its stages. If the call is dropped because the caller went
 /// away, the guard still records it, since the call may have had effects.
@@ -37,6 +38,8 @@ pub(super) struct AuditGuard<'b> {
     start: Instant,
     pub(super) redactor: Redactor,
     target: Option<TargetFacts>,
+    /// The number among the calls in progress.
+    running: Option<u64>,
     pub(super) digests: Option<CallDigests>,
     /// The caller's reason for the call.
     pub(super) reason: Option<Arc<str>>,
@@ -85,6 +88,7 @@ impl<'b> AuditGuard<'b> {
             start: Instant::now(),
             redactor: Redactor::clone(&batch.pipeline.redactor.load()),
             target: None,
+            running: None,
             digests: None,
             reason: None,
             permission: None,
@@ -104,6 +108,12 @@ impl<'b> AuditGuard<'b> {
             forwarded,
             hints_for_model: settings.policy_hints.unwrap_or(false),
         });
+    }
+
+    /// Gate 1: adds the call to those in progress, unless the operator stopped all calls.
+    pub(super) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), ToolError> {
+        self.running = Some(self.batch.pipeline.running.add(target, self.start)?);
+        Ok(())
     }
 
     /// Updates the facts about the run of the tool. It does nothing before the `invoke` stage.
@@ -146,6 +156,9 @@ impl<'b> AuditGuard<'b> {
     /// Records the end of the call. Returns the duration in microseconds and the hints of its refusals.
     fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<String>) {
         self.finished = true;
+        if let Some(number) = self.running.take() {
+            self.batch.pipeline.running.remove(number);
+        }
         let ended = Instant::now();
         let took = ended.duration_since(self.start);
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

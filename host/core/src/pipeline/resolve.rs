@@ -78,7 +78,7 @@ impl<'b> CallTarget<'b> {
     }
 }
 
-/// Gates 1 to 9: the budgets of the session, the grant of a calling tool, and whether the tool is known, visible and
+/// Gates 2 to 10: the budgets of the session, the grant of a calling tool, and whether the tool is known, visible and
 /// available. The session counts the call first, so a call of an unknown tool counts, too.
 pub(super) fn resolve<'b>(
     batch: &'b BatchContext,

@@ -26,7 +26,7 @@ pub(super) struct CallDigests {
     pub(super) args: Digest,
 }
 
-/// Gates 10 to 13: size, JSON, repetition, schema.
+/// Gates 11 to 14: size, JSON, repetition, schema.
 pub(super) fn validate(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,
@@ -41,7 +41,7 @@ pub(super) fn validate(
     arguments.match_schema(tool.entry())
 }
 
-/// Gates 10, 11 and 13, for arguments that an interceptor changed.
+/// Gates 11, 12 and 14, for arguments that an interceptor changed.
 pub(super) fn validate_changed(
     guard: &mut AuditGuard<'_>,
     tool: ResolvedTool<'_>,

@@ -199,7 +199,11 @@ impl BearerToken {
     }
 }
 
-fn read_trusted(file: &Path) -> Result<String, String> {
+/// Reads a file of tokens that only root or this user can write, of at most 1 MiB.
+///
+/// # Errors
+/// The file cannot be read, or another user could have written it, or can read it.
+pub fn read_trusted(file: &Path) -> Result<String, String> {
     let mut file = open_regular(file).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     check_owner(metadata.uid(), metadata.mode() & 0o777, rustix::process::geteuid().as_raw())?;

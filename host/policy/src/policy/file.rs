@@ -11,6 +11,7 @@ use super::document::PolicyDocument;
 use super::problem::{PolicyProblem, nest_under};
 use super::servers::ServerSection;
 use super::{MAX_REUSE, PluginPolicy, Policy, Profile, ReducerBinding, RuleLists, ToolPolicy};
+use crate::admin::AdminSection;
 use crate::audit_policy::AuditPolicy;
 use crate::capability::environment::EnvRule;
 use crate::capability::kind::kinds;
@@ -96,6 +97,9 @@ pub(super) struct PolicyFile {
     /// Whether calls require the audit, and how much of it is kept.
     #[serde(default)]
     audit: AuditPolicy,
+    /// The admin listener of a running server. Default: none.
+    #[serde(default)]
+    admin: AdminSection,
     /// Programs that `process` lists may name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ProgramName, ProgramSection>")]
@@ -344,6 +348,7 @@ pub(super) fn read(
     let mut policy = Policy {
         serve: file.serve.resolve(base).map_err(nest_under(["serve"]))?,
         audit: file.audit,
+        admin: file.admin.resolve(base).map_err(nest_under(["admin"]))?,
         host,
         limits: file.limits,
         session,

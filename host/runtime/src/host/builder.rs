@@ -269,6 +269,13 @@ impl HostBuilder {
         self
     }
 
+    /// Replaces the audit by one that passes records on to it.
+    #[must_use]
+    pub fn wrap_audit(mut self, wrap: impl FnOnce(Arc<dyn AuditSink>) -> Arc<dyn AuditSink>) -> Self {
+        self.audit = wrap(self.audit);
+        self
+    }
+
     /// Emits events to these listeners from the first load on.
     #[must_use]
     pub fn events(mut self, events: Events) -> Self {

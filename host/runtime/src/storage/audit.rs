@@ -29,7 +29,8 @@ pub use reader::AuditReader;
 
 use toolbay_core::audit::refusals::RefusalHandling;
 use toolbay_core::audit::{
-    AuditEvent, AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord, RequestRecord,
+    ActionRecord, AuditEvent, AuditHealth, AuditRecord, AuditSink, CallStart, GrantEvent, GrantRecord,
+    RequestRecord,
 };
 use toolbay_policy::audit_policy::AuditPolicy;
 
@@ -203,6 +204,11 @@ impl AuditSink for FileAudit {
                 self.writer.changed.notify_all();
             }
         }
+    }
+
+    fn record_action(&self, action: ActionRecord) {
+        let line = AuditEvent::Action(&action).to_json(&timestamp_now());
+        drop(self.writer.append(&mut self.writer.state(), &line, 1));
     }
 
     fn finish(&self) {

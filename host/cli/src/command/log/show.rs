@@ -73,6 +73,7 @@ pub(super) fn row(record: &Value) -> [Cell; 6] {
         "start" => start(record),
         "request" => request(record),
         "refused" => refused(record),
+        "action" => action(record),
         "gap" => {
             let lost = usize::try_from(number(record, "/lost")).unwrap_or(usize::MAX);
             let detail = format!("{} lost before this one", count_noun(lost, "record", "records"));
@@ -114,6 +115,12 @@ fn number(record: &Value, pointer: &str) -> u64 {
 fn client(record: &Value) -> String {
     let keys = ["agent_id", "platform"].map(|key| text(record, key));
     one_line(keys.into_iter().find(|text| !text.is_empty()).unwrap_or_default(), MAX)
+}
+
+fn action(record: &Value) -> RecordRow {
+    let shown = |key: &str| one_line(text(record, key), MAX);
+    let details = [shown("subject"), shown("reason")].into_iter().filter(|text| !text.is_empty()).collect();
+    RecordRow { style: DIM, ..failed(text(record, "action"), String::new(), shown("by"), details) }
 }
 
 fn call(record: &Value) -> RecordRow {

@@ -22,6 +22,7 @@ const SYSTEMD: &str = "systemd";
 pub(super) struct HttpListeners {
     http: McpHttpServer,
     listeners: Vec<TcpListener>,
+    endpoints: Vec<String>,
     ends: ShutdownSignals,
 }
 
@@ -89,13 +90,17 @@ pub(super) async fn listen(
              descriptors that this process may have. To allow more, raise its limit (`ulimit -n`)"
         ));
     }
-    for address in addresses {
-        output::print_note(&format!("listening on http://{address}/mcp"));
-    }
-    Ok(HttpListeners { http, listeners, ends })
+    let endpoints: Vec<String> = addresses.iter().map(|address| format!("http://{address}/mcp")).collect();
+    endpoints.iter().for_each(|endpoint| output::print_note(&format!("listening on {endpoint}")));
+    Ok(HttpListeners { http, listeners, endpoints, ends })
 }
 
 impl HttpListeners {
+    /// The addresses of its MCP endpoints.
+    pub(super) fn endpoints(&self) -> Vec<String> {
+        self.endpoints.clone()
+    }
+
     /// The tokens that end the server.
     pub(super) fn ends(&self) -> ShutdownSignals {
         self.ends.clone()

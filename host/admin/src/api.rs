@@ -1,0 +1,134 @@
+//! The routes of the control API, and the JSON that they take and return.
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::control::ServerControl;
+use crate::operator::Operator;
+
+/// Largest body of a request, in bytes.
+pub(crate) const MAX_BODY: usize = 64 << 10;
+
+/// The body of a stop.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopRequest {
+    /// The reason, which callers see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// An error as the API returns it: `{"error": {"code": …, "message": …}}`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ApiError {
+    /// The code: `unknown_call`, `bad_request`, `unknown_route`, `failed`.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+    #[serde(skip)]
+    status: StatusCode,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), status }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        (self.status, Json(json!({ "error": self }))).into_response()
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::new(rejection.status(), "bad_request", rejection.body_text())
+    }
+}
+
+type ApiResult = Result<Response, ApiError>;
+type StopBody = Result<Json<StopRequest>, JsonRejection>;
+
+/// The routes.
+pub(crate) fn router(control: ServerControl) -> Router {
+    Router::new()
+        .route("/api/v1/server", get(server))
+        .route("/api/v1/calls", get(calls))
+        .route("/api/v1/calls/{number}/cancel", post(cancel))
+        .route("/api/v1/stop", post(stop))
+        .route("/api/v1/resume", post(resume))
+        .route("/api/v1/reload", post(reload))
+        .route("/metrics", get(metrics))
+        .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route"))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(control)
+}
+
+async fn server(State(control): State<ServerControl>) -> Response {
+    Json(control.info()).into_response()
+}
+
+async fn metrics(State(control): State<ServerControl>) -> Response {
+    match control.metrics() {
+        Some(metrics) => {
+            ([(CONTENT_TYPE, toolbay_telemetry::CONTENT_TYPE)], metrics.to_text()).into_response()
+        }
+        None => {
+            let message = "metrics are off; the table [admin] of the policy switches them on";
+            ApiError::new(StatusCode::NOT_FOUND, "metrics_off", message).into_response()
+        }
+    }
+}
+
+async fn calls(State(control): State<ServerControl>) -> Response {
+    Json(control.calls()).into_response()
+}
+
+async fn cancel(State(control): State<ServerControl>, Path(number): Path<u64>, body: StopBody) -> ApiResult {
+    let Json(asked) = body?;
+    match control.cancel(number, &asked.by) {
+        Some(call) => Ok(Json(call).into_response()),
+        None => Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "unknown_call",
+            format!("no call {number} is in progress; it may have ended"),
+        )),
+    }
+}
+
+async fn stop(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    body: StopBody,
+) -> ApiResult {
+    let Json(StopRequest { reason }) = body?;
+    let reason = reason.unwrap_or_else(|| "no reason was given".to_owned());
+    let cancelled = blocking(move || control.stop(&reason, &operator.0)).await?;
+    Ok(Json(json!({ "cancelled": cancelled })).into_response())
+}
+
+async fn resume(State(control): State<ServerControl>, Extension(operator): Extension<Operator>) -> ApiResult {
+    let was_stopped = blocking(move || control.resume(&operator.0)).await?;
+    Ok(Json(json!({ "was_stopped": was_stopped })).into_response())
+}
+
+async fn reload(State(control): State<ServerControl>, Extension(operator): Extension<Operator>) -> Response {
+    control.reload(&operator.0);
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// Runs an action that writes files.
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed = |problem: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", problem);
+    tokio::task::spawn_blocking(act).await.map_err(|error| failed(error.to_string()))?.map_err(failed)
+}

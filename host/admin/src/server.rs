@@ -1,0 +1,89 @@
+//! The admin listener: the control API and metrics for operators with a token.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use axum::middleware;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::task::AbortOnDropHandle;
+use toolbay_policy::admin::{AdminAddress, AdminPolicy};
+
+use crate::control::ServerControl;
+use crate::listener::{self, Acceptor};
+use crate::operator::{self, AdminGate};
+use crate::{api, socket};
+
+/// The admin listener of a policy. Dropping it ends it.
+#[derive(Debug)]
+pub struct AdminServer {
+    place: String,
+    socket: Option<PathBuf>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl AdminServer {
+    /// Listens as a policy says. Requires a tokio runtime.
+    ///
+    /// # Errors
+    /// The address is taken, or the socket cannot be created.
+    pub async fn listen(policy: &AdminPolicy, control: ServerControl) -> io::Result<Self> {
+        let (acceptor, address) = match &policy.listen {
+            AdminAddress::Loopback(address) => {
+                let listener = TcpListener::bind(address).await?;
+                let address = listener.local_addr()?;
+                (Acceptor::Loopback(listener), Some(address))
+            }
+            AdminAddress::Socket(path) => (Acceptor::Socket(bind_socket(path)?), None),
+        };
+        let gate = AdminGate::new(control.host().clone(), policy, address);
+        let router = api::router(control).layer(middleware::from_fn_with_state(gate, operator::authenticate));
+        let serving = tokio::spawn(listener::serve(acceptor, router));
+        let socket = match &policy.listen {
+            AdminAddress::Socket(path) => Some(path.clone()),
+            AdminAddress::Loopback(_) => None,
+        };
+        Ok(Self {
+            place: place(address, socket.as_deref()),
+            socket,
+            _serving: AbortOnDropHandle::new(serving),
+        })
+    }
+
+    /// Where operators reach it: `http://127.0.0.1:8081`, or `unix:/path`.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        if let Some(path) = &self.socket
+            && let Err(error) = socket::remove(path)
+        {
+            tracing::debug!(%error, "the socket of the admin listener was not removed");
+        }
+    }
+}
+
+fn place(address: Option<SocketAddr>, socket: Option<&Path>) -> String {
+    match (address, socket) {
+        (Some(address), _) => format!("http://{address}"),
+        (None, Some(path)) => format!("unix:{}", path.display()),
+        (None, None) => String::new(),
+    }
+}
+
+/// Binds a socket, in place of one that an ended server left.
+fn bind_socket(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    let is_left = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(is_left) {
+        socket::remove(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}

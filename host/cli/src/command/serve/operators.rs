@@ -1,0 +1,71 @@
+//! What operators reach a server by: its control socket, and the admin listener of the policy.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use toolbay::Host;
+use toolbay_admin::server::AdminServer;
+use toolbay_admin::socket::ControlSocket;
+use toolbay_admin::{ServerControl, ServerTransport};
+use toolbay_telemetry::Metrics;
+
+use crate::command::args::SetupArgs;
+use crate::command::setup;
+use crate::{host_failure, output};
+
+/// The open ways to a server. Dropping it closes them.
+#[derive(Debug)]
+pub(super) struct OperatorAccess {
+    pub(super) control: ServerControl,
+    _socket: Option<ControlSocket>,
+    _admin: Option<AdminServer>,
+}
+
+impl OperatorAccess {
+    /// Opens them.
+    pub(super) async fn open(
+        args: &SetupArgs,
+        host: &Host,
+        transport: ServerTransport,
+        metrics: Option<Arc<Metrics>>,
+    ) -> Result<Self> {
+        let is_stdio = transport == ServerTransport::Stdio;
+        let control = ServerControl::new(host.clone(), setup::stop_order(args)?, transport, metrics);
+        let admin = match open_admin(host, &control).await {
+            // Several clients start servers under one policy; the first one has the listener.
+            Err(error) if is_stdio => {
+                output::print_warning(&format!("{error:#}"));
+                None
+            }
+            opened => opened.map_err(host_failure)?,
+        };
+        let socket = open_socket(&setup::state_dir(args)?, &control);
+        Ok(Self { control, _socket: socket, _admin: admin })
+    }
+}
+
+async fn open_admin(host: &Host, control: &ServerControl) -> Result<Option<AdminServer>> {
+    let policy = host.policy();
+    let Some(admin) = policy.admin() else { return Ok(None) };
+    let shown = admin.tokens.display();
+    let checked = toolbay_admin::check_tokens(&admin.tokens).map_err(anyhow::Error::msg);
+    checked.with_context(|| format!("[admin] `tokens`: `{shown}`"))?;
+    let opened = AdminServer::listen(admin, control.clone()).await;
+    let server = opened.with_context(|| format!("[admin] `listen`: `{:?}`", admin.listen))?;
+    output::print_note(&format!("operators reach it on {}", server.place()));
+    Ok(Some(server))
+}
+
+/// Opens the control socket. A server works without one.
+fn open_socket(state_dir: &Path, control: &ServerControl) -> Option<ControlSocket> {
+    let opened = ControlSocket::listen(state_dir, control.clone());
+    opened
+        .inspect_err(|error| {
+            output::print_warning(&format!(
+                "`toolbay ps`, `cancel` and `stop` do not reach this server: no control socket in `{}`: {error}",
+                state_dir.display()
+            ));
+        })
+        .ok()
+}

@@ -1,0 +1,85 @@
+//! Metrics that are read from the host at each scrape, and the counts of its events.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use toolbay::{Host, HostEvent, LoadError};
+
+use crate::labels::{BuildLabels, PluginInfoLabels, ReloadLabels};
+use crate::metrics::Metrics;
+
+impl Metrics {
+    /// Adds the gauges of a host, and counts its events from now on. Call it once for each host.
+    pub fn observe_host(&self, host: &Host) {
+        self.registry().write().register_collector(Box::new(HostCollector(host.clone())));
+        let reloads = self.reloads.clone();
+        host.events().listen(move |event| {
+            let result = match event {
+                HostEvent::Registered { .. }
+                | HostEvent::Replaced { .. }
+                | HostEvent::PolicyReloaded { .. } => "ok",
+                HostEvent::NotLoaded { .. } | HostEvent::PolicyRefused { .. } => "failed",
+                HostEvent::ConsentRequired { .. } => "held",
+                _ => return,
+            };
+            reloads.get_or_create_owned(&ReloadLabels { result }).inc();
+        });
+    }
+}
+
+struct HostCollector(Host);
+
+impl fmt::Debug for HostCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HostCollector")
+    }
+}
+
+impl Collector for HostCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Self(host) = self;
+        let running = host.pipeline().running().count();
+        let held =
+            host.problems().iter().filter(|one| matches!(&*one.error, LoadError::ConsentRequired(_))).count();
+        let lost = host.pipeline().audit().health().map_or(0, |health| health.lost);
+        gauge(&mut encoder, "calls_running", "Calls in progress", running)?;
+        gauge(&mut encoder, "plugins_held", "Plugins that wait for consent", held)?;
+        let stopped = usize::from(host.pipeline().running().stopped().is_some());
+        gauge(&mut encoder, "stopped", "1 while the operator has stopped all calls", stopped)?;
+        let counter = ConstCounter::new(lost);
+        let help = "Audit records that were lost";
+        counter.encode(encoder.encode_descriptor("audit_lost", help, None, counter.metric_type())?)?;
+        let build = BuildLabels {
+            version: env!("CARGO_PKG_VERSION"),
+            wasmtime: toolbay::WASMTIME_VERSION,
+            contract: toolbay::CONTRACT,
+        };
+        let one = ConstGauge::new(1_i64);
+        let mut info = encoder.encode_descriptor("build_info", "This program", None, MetricType::Gauge)?;
+        one.encode(info.encode_family(&build)?)?;
+        let mut info = encoder.encode_descriptor("plugin_info", "Loaded plugins", None, MetricType::Gauge)?;
+        for plugin in host.plugins() {
+            let labels = PluginInfoLabels {
+                plugin: plugin.id.as_str().to_owned(),
+                version: plugin.about.map(|about| about.version).unwrap_or_default(),
+                digest: plugin.digest.to_string(),
+            };
+            one.encode(info.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: usize,
+) -> Result<(), fmt::Error> {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}

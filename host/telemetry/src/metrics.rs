@@ -1,0 +1,226 @@
+//! The metrics, and how the records of the audit change them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use toolbay_core::audit::{AuditRecord, RequestRecord};
+use toolbay_core::tool::ToolSource;
+use toolbay_policy::permission::Action;
+
+use crate::labels::{
+    self, CallLabels, LimitLabels, OTHER, PermissionLabels, PluginLabels, RefusalLabels, ReloadLabels,
+    StatusLabels,
+};
+
+/// Most tools with series of their own. Further ones share the name `_OTHER`.
+pub const MAX_TOOLS: usize = 20_000;
+/// The media type of [`Metrics::to_text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of a host.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: RwLock<Registry>,
+    tools: RwLock<HashMap<Arc<str>, Arc<ToolMetrics>>>,
+    calls: Family<CallLabels, Counter>,
+    durations: Family<PluginLabels, Histogram, fn() -> Histogram>,
+    queued: Histogram,
+    memory: Histogram,
+    fuel: Family<PluginLabels, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
+    permissions: Family<PermissionLabels, Counter>,
+    limits: Family<LimitLabels, Counter>,
+    pub(crate) reloads: Family<ReloadLabels, Counter>,
+    rejected: Family<StatusLabels, Counter>,
+}
+
+/// The metrics of one tool, found once.
+#[derive(Debug)]
+struct ToolMetrics {
+    plugin: String,
+    /// The name in labels.
+    tool: String,
+    source: Option<Arc<ToolSource>>,
+    good: Counter,
+    duration: Histogram,
+    fuel: Counter,
+}
+
+/// Bounds of a duration, in seconds: 10 µs to 84 s.
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets(1e-5, 2.5, 18))
+}
+
+/// Bounds of a memory size, in bytes: 64 KiB to 4 GiB.
+fn sizes() -> Histogram {
+    Histogram::new(exponential_buckets(65_536.0, 4.0, 9))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics without values.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: RwLock::new(Registry::with_prefix("toolbay")),
+            tools: RwLock::default(),
+            calls: Family::default(),
+            durations: Family::new_with_constructor(durations),
+            queued: durations(),
+            memory: sizes(),
+            fuel: Family::default(),
+            refusals: Family::default(),
+            permissions: Family::default(),
+            limits: Family::default(),
+            reloads: Family::default(),
+            rejected: Family::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = self.registry.write();
+        registry.register("calls", "Calls by tool and outcome", self.calls.clone());
+        registry.register_with_unit(
+            "call_duration",
+            "Time from the arrival of a call to its result",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register_with_unit(
+            "queue",
+            "Time that calls waited for a place among the parallel calls",
+            Unit::Seconds,
+            self.queued.clone(),
+        );
+        registry.register_with_unit(
+            "memory_peak",
+            "Largest memory of the guest in a call",
+            Unit::Bytes,
+            self.memory.clone(),
+        );
+        registry.register("fuel", "Fuel that calls consumed", self.fuel.clone());
+        registry.register("refusals", "Refused uses of capabilities", self.refusals.clone());
+        registry.register("permissions", "Decisions of the permission rules", self.permissions.clone());
+        registry.register("limit_hits", "Calls that a limit ended", self.limits.clone());
+        registry.register("reloads", "Plugins and policies that were read again", self.reloads.clone());
+        registry.register("http_rejected", "HTTP requests that were refused", self.rejected.clone());
+    }
+
+    pub(crate) fn registry(&self) -> &RwLock<Registry> {
+        &self.registry
+    }
+
+    /// The metrics in the text format of OpenMetrics ([`CONTENT_TYPE`]), which Prometheus reads.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        drop(text::encode(&mut text, &self.registry.read()));
+        text
+    }
+
+    /// Counts a call.
+    pub(crate) fn observe_call(&self, record: &AuditRecord) {
+        let tool = self.tool(record);
+        match record.outcome {
+            "ok" => drop(tool.good.inc()),
+            outcome => drop(self.calls.get_or_create_owned(&tool.labels(outcome)).inc()),
+        }
+        tool.duration.observe(seconds(record.duration_us));
+        if let Some(decision) = &record.permission {
+            let action = match decision.action {
+                Action::Allow => "allow",
+                Action::Ask => "ask",
+                Action::Deny => "deny",
+            };
+            self.permissions.get_or_create_owned(&PermissionLabels { action }).inc();
+        }
+        if let Some(limit) = &record.limit {
+            self.limits.get_or_create_owned(&LimitLabels { limit: limit.name }).inc();
+        }
+        if record.began {
+            self.queued.observe(seconds(record.usage.queued_us));
+            if let Some(fuel) = record.usage.fuel {
+                tool.fuel.inc_by(fuel);
+            }
+        }
+        if record.usage.peak_memory_bytes > 0 {
+            #[allow(clippy::cast_precision_loss, reason = "a memory has at most 2^40 bytes")]
+            self.memory.observe(record.usage.peak_memory_bytes as f64);
+        }
+        for refused in record.uses.iter().filter(|used| !used.allowed) {
+            let labels = RefusalLabels { plugin: tool.plugin.clone(), capability: refused.key };
+            self.refusals.get_or_create_owned(&labels).inc();
+        }
+    }
+
+    /// Counts a refused HTTP request.
+    pub(crate) fn observe_request(&self, record: &RequestRecord) {
+        self.rejected.get_or_create_owned(&StatusLabels { status: record.status }).inc();
+    }
+
+    /// The metrics of the tool of a record.
+    fn tool(&self, record: &AuditRecord) -> Arc<ToolMetrics> {
+        // A caller chooses the names of unknown tools.
+        let name: &str = if record.source.is_some() { &record.tool } else { OTHER };
+        if let Some(known) = self.tools.read().get(name)
+            && known.is_of(record)
+        {
+            return Arc::clone(known);
+        }
+        let mut tools = self.tools.write();
+        let is_full = tools.len() >= MAX_TOOLS && !tools.contains_key(name);
+        let name = if is_full { OTHER } else { name };
+        let source = record.source.as_ref().filter(|_| !is_full);
+        let tool = Arc::new(self.tool_metrics(name, source));
+        tools.insert(name.into(), Arc::clone(&tool));
+        tool
+    }
+
+    fn tool_metrics(&self, tool: &str, source: Option<&Arc<ToolSource>>) -> ToolMetrics {
+        let plugin = source.map_or_else(|| OTHER.to_owned(), |source| labels::plugin(source));
+        let of_plugin = PluginLabels { plugin: plugin.clone() };
+        let good = CallLabels { plugin: plugin.clone(), tool: tool.to_owned(), outcome: "ok" };
+        ToolMetrics {
+            tool: tool.to_owned(),
+            source: source.cloned(),
+            good: self.calls.get_or_create_owned(&good),
+            duration: self.durations.get_or_create_owned(&of_plugin),
+            fuel: self.fuel.get_or_create_owned(&of_plugin),
+            plugin,
+        }
+    }
+}
+
+impl ToolMetrics {
+    /// Whether a record is of this tool: its name may have belonged to another source before.
+    fn is_of(&self, record: &AuditRecord) -> bool {
+        match (&self.source, &record.source) {
+            (None, None) => true,
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other) || own == other,
+            _ => false,
+        }
+    }
+
+    fn labels(&self, outcome: &'static str) -> CallLabels {
+        CallLabels { plugin: self.plugin.clone(), tool: self.tool.clone(), outcome }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a call takes less than 2^52 microseconds")]
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
