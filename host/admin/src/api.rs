@@ -1,6 +1,6 @@
 //! The routes of the control API, and the JSON that they take and return.
 
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -54,8 +54,13 @@ impl From<JsonRejection> for ApiError {
     }
 }
 
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::new(rejection.status(), "bad_request", rejection.body_text())
+    }
+}
+
 type ApiResult = Result<Response, ApiError>;
-type StopBody = Result<Json<StopRequest>, JsonRejection>;
 
 /// The routes.
 pub(crate) fn router(control: ServerControl) -> Router {
@@ -92,9 +97,13 @@ async fn calls(State(control): State<ServerControl>) -> Response {
     Json(control.calls()).into_response()
 }
 
-async fn cancel(State(control): State<ServerControl>, Path(number): Path<u64>, body: StopBody) -> ApiResult {
-    let Json(asked) = body?;
-    match control.cancel(number, &asked.by) {
+async fn cancel(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    number: Result<Path<u64>, PathRejection>,
+) -> ApiResult {
+    let Path(number) = number?;
+    match control.cancel(number, &operator.0) {
         Some(call) => Ok(Json(call).into_response()),
         None => Err(ApiError::new(
             StatusCode::NOT_FOUND,
@@ -107,7 +116,7 @@ async fn cancel(State(control): State<ServerControl>, Path(number): Path<u64>, b
 async fn stop(
     State(control): State<ServerControl>,
     Extension(operator): Extension<Operator>,
-    body: StopBody,
+    body: Result<Json<StopRequest>, JsonRejection>,
 ) -> ApiResult {
     let Json(StopRequest { reason }) = body?;
     let reason = reason.unwrap_or_else(|| "no reason was given".to_owned());

@@ -13,7 +13,6 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::pipeline::running::RunningCall;
@@ -125,8 +124,8 @@ impl ServerClient {
     /// # Errors
     /// The server does not answer.
     pub async fn reload(&self, by: &str) -> Result<(), ControlError> {
-        let _: Value = self.act("/api/v1/reload", by, &()).await?;
-        Ok(())
+        // The answer has no body.
+        self.act("/api/v1/reload", by, &()).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ControlError> {

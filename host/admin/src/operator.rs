@@ -162,6 +162,25 @@ impl AdminGate {
         Ok(Some(Operator(format!("token:{}", token.name).into())))
     }
 
+    /// Records a refusal, and makes its response.
+    fn refuse(&self, refusal: Refusal, method: &Method, path: &str, headers: &HeaderMap) -> Response {
+        let Refusal { status, reason, message } = refusal;
+        let client = if self.hosts.is_some() { "admin, loopback" } else { "admin, socket" };
+        self.host.pipeline().audit().record_request(RequestRecord {
+            client: client.to_owned(),
+            reason,
+            status: status.as_u16(),
+            method: cut(method.as_str()),
+            path: cut(path),
+            host: headers.get(HOST).map(|host| cut(&String::from_utf8_lossy(host.as_bytes()))),
+        });
+        let mut response = ApiError::new(status, reason, message).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
     /// Refuses requests that a page of another origin or another name of this address brought here.
     fn check_place(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(hosts) = &self.hosts else { return Ok(()) };
@@ -193,45 +212,21 @@ pub(crate) async fn authenticate(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let headers = request.headers().clone();
-    let deciding = gate.clone();
-    // Reads a file.
-    let admitted = tokio::task::spawn_blocking(move || {
-        let admitted = deciding.admit(&method, &path, &headers);
-        admitted.map_err(|refusal| (refusal, method, path, headers))
+    // It reads a file.
+    let decided = tokio::task::spawn_blocking(move || {
+        let admitted = gate.admit(&method, &path, &headers);
+        admitted.map_err(|refusal| Box::new(gate.refuse(refusal, &method, &path, &headers)))
     });
-    match admitted.await {
-        Ok(Ok(operator)) => {
-            request.extensions_mut().extend(
-                operator
-                    .map(|operator| {
-                        let mut extensions = axum::http::Extensions::new();
-                        extensions.insert(operator);
-                        extensions
-                    })
-                    .unwrap_or_default(),
-            );
-            next.run(request).await
-        }
-        Ok(Err((refusal, method, path, headers))) => {
-            let client = if gate.hosts.is_some() { "admin, loopback" } else { "admin, socket" };
-            gate.host.pipeline().audit().record_request(RequestRecord {
-                client: client.to_owned(),
-                reason: refusal.reason,
-                status: refusal.status.as_u16(),
-                method: cut(method.as_str()),
-                path: cut(&path),
-                host: headers.get(HOST).map(|host| cut(&String::from_utf8_lossy(host.as_bytes()))),
-            });
-            let mut response = ApiError::new(refusal.status, refusal.reason, refusal.message).into_response();
-            if refusal.status == StatusCode::UNAUTHORIZED {
-                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            response
-        }
+    match decided.await {
+        Ok(Ok(Some(operator))) => drop(request.extensions_mut().insert(operator)),
+        Ok(Ok(None)) => {}
+        Ok(Err(refused)) => return *refused,
         Err(error) => {
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", error.to_string()).into_response()
+            let failed = StatusCode::INTERNAL_SERVER_ERROR;
+            return ApiError::new(failed, "failed", error.to_string()).into_response();
         }
     }
+    next.run(request).await
 }
 
 /// Names the user of the control socket, who may do everything.

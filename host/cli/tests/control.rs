@@ -30,7 +30,7 @@ fn sleeping(server: &mut ServerProcess, id: u64) {
 
 /// The calls in progress, once there are as many as expected and all have begun.
 fn calls(desk: &HostFolder, count: usize) -> Vec<Value> {
-    let mut found = Vec::new();
+    let mut found: Vec<Value> = Vec::new();
     wait_until("the calls are in progress", || {
         found = serde_json::from_value(desk.run(&["ps", "--json"]).says(0, &[]).json()).unwrap();
         found.len() == count && found.iter().all(|call| call["began"] == json!(true))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use chrono::{SecondsFormat, Utc};
+use serde::Serialize;
 use serde_json::json;
 use toolbay_admin::client::{ControlError, ServerClient};
 use toolbay_core::audit::ActionRecord;
@@ -28,6 +29,14 @@ pub(crate) async fn servers(args: &SetupArgs) -> Result<Vec<ServerClient>> {
     found.with_context(|| format!("the control sockets in `{}`", dir.display())).map_err(host_failure)
 }
 
+/// A call in progress with its id for `cancel`.
+#[derive(Serialize)]
+struct ListedCall {
+    id: String,
+    #[serde(flatten)]
+    call: RunningCall,
+}
+
 /// `toolbay ps`: the calls in progress.
 pub(crate) async fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     let servers = servers(args).await?;
@@ -36,11 +45,9 @@ pub(crate) async fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> 
         calls.extend(server.calls().await.map_err(control_error)?.into_iter().map(|call| (server.pid, call)));
     }
     if json {
-        let rows = calls.iter().map(|(pid, call)| {
-            let mut row = json!(call);
-            row["id"] = CallNumber { pid: *pid, number: call.number }.to_string().into();
-            row
-        });
+        let rows = calls
+            .into_iter()
+            .map(|(pid, call)| ListedCall { id: CallNumber { pid, number: call.number }.to_string(), call });
         output::print_json(&rows.collect::<Vec<_>>())?;
         return Ok(CommandStatus::Success);
     }
@@ -134,7 +141,7 @@ pub(crate) async fn reload_servers(args: &SetupArgs) -> Result<()> {
     for server in servers(args).await? {
         match server.reload(&super::operator()).await {
             Ok(()) => {
-                output::print_note(&format!("the running server (process {}) reads it now", server.pid))
+                output::print_note(&format!("the running server (process {}) reads it now", server.pid));
             }
             Err(error) => output::print_warning(&error.to_string()),
         }

@@ -17,6 +17,7 @@ use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{Identity, ProgressEvent, ProgressSink, ToolCall, TurnContext};
+use crate::pipeline::running::RunningCall;
 use crate::registry::event::HostEvent;
 use crate::registry::view::ToolEntry;
 use crate::session::Session;
@@ -143,7 +144,7 @@ async fn running_calls_are_listed_and_cancelled() {
         assert_eq!((running.count(), running.stop("an incident")), (1, 1));
     };
     let (first, second, ()) = tokio::join!(first, second, look);
-    assert_eq!((fault_of(&first), fault_of(&second)), (FaultKind::Cancelled, FaultKind::Cancelled));
+    assert_eq!((fault(&first), fault(&second)), (FaultKind::Cancelled, FaultKind::Cancelled));
     assert_eq!((running.count(), running.stopped().as_deref()), (0, Some("an incident")));
     let refused = fixture.call(&session, "{}").await;
     assert_eq!(text(&refused), "Stopped: the operator stopped all calls: an incident");
