@@ -13,6 +13,7 @@ mod deny;
 mod foreign;
 mod hostile;
 mod languages;
+mod metrics;
 mod parity;
 mod peers;
 mod plugins;
@@ -49,6 +50,7 @@ TASK is one of
     search               searches the tools of public OpenAPI documents, and compares the hits with `pairs.json`
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     registries           publishes and installs plugins with a real registry and the clients of others
+    metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -106,6 +108,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
         ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
+        ["metrics"] => metrics::run(&workspace),
         ["registries"] => registries::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),

@@ -9,7 +9,8 @@ use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
 use crate::{
-    book, clients, conformance, counts, deny, languages, plugins, registries, search, tidy, tutorials,
+    book, clients, conformance, counts, deny, languages, metrics, plugins, registries, search, tidy,
+    tutorials,
 };
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
@@ -31,6 +32,7 @@ const STEPS: &[Step] = &[
     ("bindings of the SDK", |workspace| cargo(workspace, &["test", "--package", "bindings"])),
     ("MCP clients", clients::run),
     ("registries", registries::run),
+    ("metrics", metrics::run),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),

@@ -58,7 +58,11 @@ fn a_call_is_listed_and_cancelled_and_its_client_gets_an_answer() {
     }
     let running = calls(&desk, 2);
     assert_eq!((&running[0]["tool"], &running[0]["source"]), (&json!("s__sleep"), &json!("plugin:s")));
-    let id = running[0]["id"].as_str().unwrap().to_owned();
+    let (first, other) = match running[0]["call_id"] == "1" {
+        true => (&running[0], &running[1]),
+        false => (&running[1], &running[0]),
+    };
+    let id = first["id"].as_str().unwrap().to_owned();
     assert!(id.starts_with(&format!("{}-", server.child.id())), "{id}");
     let out = desk.good(&["ps"]);
     assert!(out.lines().any(|line| line.starts_with(&format!("{id}\ts__sleep\trunning\t"))), "{out}");
@@ -71,7 +75,7 @@ fn a_call_is_listed_and_cancelled_and_its_client_gets_an_answer() {
         desk.run(&["cancel", gone]).says(1, &["toolbay ps"]);
     }
     desk.run(&["cancel", "12"]).says(2, &["4711-12"]);
-    assert_eq!(calls(&desk, 1)[0]["number"], running[1]["number"], "the other one runs on");
+    assert_eq!(calls(&desk, 1)[0]["number"], other["number"], "the other one runs on");
     let log = desk.good(&["log", "--json"]);
     let mut records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let action = records.find(|record| record["kind"] == "action").unwrap();
@@ -96,7 +100,8 @@ fn a_stop_cancels_all_calls_and_survives_a_restart() {
         let refused = "Stopped: the operator stopped all calls: leaked\\ntoken";
         assert_eq!(told(&server.result(2)), refused);
         server.send(3, "tools/list", &json!({}));
-        assert_eq!(server.result(3)["tools"].as_array().unwrap().len(), 3, "the tools stay listed");
+        let listed = server.result(3)["tools"].to_string();
+        assert!(listed.contains("\"e__echo\"") && listed.contains("\"s__sleep\""), "{listed}");
     }
     drop(servers);
     desk.run(&["call", "e__echo", "{}"]).says(1, &["leaked\\ntoken", "toolbay resume"]);

@@ -36,7 +36,7 @@ fn the_log_is_json_lines_on_request() {
     let mut lines = server.told_until("broken.wasm");
     desk.write_policy("[plugins]\nx = 1");
     lines.extend(server.told_until("previous policy"));
-    desk.write_policy("");
+    desk.write_policy("[limits]\ntimeout = \"7s\"\n");
     lines.extend(server.told_until("was read again"));
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect();
     let texts = |line: &Value| {

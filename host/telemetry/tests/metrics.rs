@@ -1,0 +1,110 @@
+//! The metrics of a host, and their page in the documentation.
+
+#![allow(clippy::unwrap_used, reason = "a failed fixture is a failed test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
+use toolbay_core::call::CapabilityUse;
+use toolbay_core::call::approval::Decision;
+use toolbay_core::tool::ToolSource;
+use toolbay_policy::limits::LimitHit;
+use toolbay_policy::permission::Action;
+use toolbay_telemetry::{MAX_TOOLS, Metrics, MetricsAudit};
+
+/// A record of a real call, to be changed.
+async fn record() -> AuditRecord {
+    let audit = Arc::new(MemoryAudit::default());
+    let host =
+        Host::builder(Policy::deny_all(Path::new("/srv"))).audit(Arc::clone(&audit) as _).build().unwrap();
+    let call = ToolCall::new("1", "unknown", "{}");
+    host.call_all(&host.view(Filter::default()), vec![call], TurnContext::default()).await;
+    audit.take().pop().unwrap()
+}
+
+fn metered() -> (Arc<Metrics>, MetricsAudit) {
+    let metrics = Arc::new(Metrics::new());
+    (Arc::clone(&metrics), MetricsAudit::new(Arc::new(MemoryAudit::default()), metrics))
+}
+
+/// Names of metrics, without the suffixes of their series.
+fn names(text: &str) -> BTreeSet<String> {
+    let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let name = |line: &str| match line.split_once(' ').unwrap() {
+        (name, "counter") => format!("{name}_total"),
+        (name, _) => name.to_owned(),
+    };
+    described.map(name).collect()
+}
+
+#[tokio::test]
+async fn every_metric_is_on_its_page() {
+    let (metrics, audit) = metered();
+    let host = Host::builder(Policy::deny_all(Path::new("/srv"))).build().unwrap();
+    metrics.observe_host(&host);
+    host.events().emit(toolbay::HostEvent::PolicyReloaded { restart: Vec::new() });
+    let mut one = record().await;
+    one.source = Some(Arc::new(ToolSource::Builtin));
+    one.permission =
+        Some(Decision { action: Action::Deny, rule: None, of_profile: false, allowed: false, by: None });
+    one.limit = Some(LimitHit { name: "fuel", value: "1".to_owned(), setting: String::new() });
+    one.uses = vec![CapabilityUse { key: "net", what: "https://a".to_owned(), allowed: false }];
+    (one.began, one.usage.peak_memory_bytes) = (true, 1 << 20);
+    audit.record(one);
+    audit.record_request(RequestRecord {
+        client: "a".to_owned(),
+        reason: "host",
+        status: 403,
+        method: "GET".to_owned(),
+        path: "/".to_owned(),
+        host: None,
+    });
+    let page = include_str!("../../../docs/reference/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `toolbay_")?.split('`').next());
+    let mut rows: BTreeSet<String> = rows.map(|name| format!("toolbay_{name}")).collect();
+    let text = metrics.to_text();
+    // Without a plugin it has no series.
+    assert!(rows.remove("toolbay_plugin_info"));
+    let mut found = names(&text);
+    found.remove("toolbay_plugin_info");
+    assert_eq!(found, rows, "{text}");
+    assert!(text.contains("toolbay_refusals_total{plugin=\"builtin\",capability=\"net\"} 1"), "{text}");
+}
+
+#[tokio::test]
+async fn the_number_of_series_is_bounded() {
+    let (metrics, audit) = metered();
+    let one = record().await;
+    let source = Some(Arc::new(ToolSource::Builtin));
+    for number in 0..MAX_TOOLS + 50 {
+        let tool = format!("tool_{number}").into();
+        audit.record(AuditRecord { tool, source: source.clone(), ..one.clone() });
+        let unknown = format!("unknown_{number}").into();
+        audit.record(AuditRecord { tool: unknown, source: None, ..one.clone() });
+    }
+    let text = metrics.to_text();
+    let series = text
+        .lines()
+        .filter(|line| line.starts_with("toolbay_calls_total{") && line.contains("not_available"));
+    assert!(series.count() <= MAX_TOOLS + 2);
+    assert!(!text.contains("unknown_"));
+    let other = text.lines().find(|line| line.contains("tool=\"_OTHER\",outcome=\"not_available\"")).unwrap();
+    let count: u64 = other.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(count >= 50 + MAX_TOOLS as u64, "{other}");
+}
+
+#[tokio::test]
+async fn hostile_names_stay_one_label() {
+    let (metrics, audit) = metered();
+    let tool = "a\"} 1\n# EOF\nforged\\".into();
+    audit.record(AuditRecord { tool, source: Some(Arc::new(ToolSource::Builtin)), ..record().await });
+    let text = metrics.to_text();
+    assert_eq!(text.matches("# EOF").count(), 2, "one in the label, and the end");
+    assert!(
+        !text.lines().any(|line| line.starts_with("forged") || line.starts_with("# EOF") && line != "# EOF")
+    );
+    assert_eq!(text.lines().filter(|line| *line == "# EOF").count(), 1, "{text}");
+}

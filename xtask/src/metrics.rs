@@ -1,0 +1,225 @@
+//! `metrics`: Debian's Prometheus scrapes a running server and answers queries; `promtool` checks the metrics and the alert
+//! rules of the documentation, and the dashboard's queries are known to Prometheus.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use xtask::wasm;
+
+use crate::foreign::{debian_package, shell};
+use crate::{plugins, test};
+
+/// The token of the scraper, and its SHA-256.
+const TOKEN: &str = "test";
+const TOKEN_SHA256: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+/// Calls before the scrape.
+const CALLS: u64 = 25;
+/// How long something may take to appear.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs all exchanges.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let target = wasm::target_dir(workspace);
+    let package = target.join("debian/prometheus");
+    if !package.join("usr").exists() {
+        debian_package(&package, "prometheus")?;
+    }
+    let program = |name: &str| Command::new(package.join("usr/bin").join(name));
+    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    let folder = target.join("metrics");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(folder.join("plugins"))?;
+
+    let server = ToolbayServer::start(workspace, &folder)?;
+    let deploy = workspace.join("docs/deploy");
+    shell(program("promtool").args(["check", "rules"]).arg(deploy.join("alerts.yml")))?;
+    let mut prometheus = program("prometheus");
+    let prometheus = Prometheus::start(&mut prometheus, &folder, &server.address)?;
+    let count =
+        "sum(toolbay_calls_total{job=\"toolbay\",plugin=\"text\",tool=\"text__word_count\",outcome=\"ok\"})";
+    prometheus.wait_for(count, &CALLS.to_string())?;
+    prometheus.wait_for("toolbay_stopped", "0")?;
+    prometheus.wait_for("sum(toolbay_call_duration_seconds_count{plugin=\"text\"})", &CALLS.to_string())?;
+    let page = prometheus.get(
+        &server.address,
+        "/metrics",
+        &["--header", &format!("Authorization: Bearer {TOKEN}")],
+    )?;
+    check_names(&mut program("promtool"), &page)?;
+    let queries = prometheus.check_dashboard(
+        &deploy.join("dashboard.json"),
+        &std::fs::read_to_string(workspace.join("docs/reference/metrics.md"))?,
+    )?;
+    println!("Prometheus counted {CALLS} calls; {queries} queries of the dashboard have metrics");
+    Ok(())
+}
+
+/// Lints the metrics.
+fn check_names(promtool: &mut Command, page: &str) -> Result<()> {
+    // It reads the older text format, in which a counter is declared with its suffix and there is no unit.
+    let older: Vec<String> =
+        page.lines().filter(|line| !line.starts_with("# UNIT") && *line != "# EOF").map(declare).collect();
+    let mut child = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("no stdin")?;
+    input.write_all((older.join("\n") + "\n").as_bytes())?;
+    drop(input);
+    ensure!(child.wait()?.success(), "promtool refuses the metrics");
+    Ok(())
+}
+
+/// Adds the suffix of counters to a line that declares one.
+fn declare(line: &str) -> String {
+    const COUNTERS: [&str; 8] =
+        ["calls", "fuel", "refusals", "permissions", "limit_hits", "reloads", "http_rejected", "audit_lost"];
+    for start in ["# HELP toolbay_", "# TYPE toolbay_"] {
+        if let Some((name, rest)) = line.strip_prefix(start).and_then(|rest| rest.split_once(' '))
+            && COUNTERS.contains(&name)
+        {
+            return format!("{start}{name}_total {rest}");
+        }
+    }
+    line.to_owned()
+}
+
+/// `toolbay serve` with an admin listener, after some calls.
+struct ToolbayServer {
+    child: Child,
+    _stdin: ChildStdin,
+    address: String,
+}
+
+impl Drop for ToolbayServer {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl ToolbayServer {
+    fn start(workspace: &Path, folder: &Path) -> Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::copy(plugins::folder(workspace).join("text.wasm"), folder.join("plugins/text.wasm"))?;
+        let tokens = folder.join("admin.toml");
+        std::fs::write(
+            &tokens,
+            format!("[[token]]\nname = \"prometheus\"\nsha256 = \"{TOKEN_SHA256}\"\nrole = \"view\"\n"),
+        )?;
+        std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600))?;
+        let policy = "version = 1\n[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n";
+        std::fs::write(folder.join("toolbay.toml"), policy)?;
+        let mut command = Command::new(test::host(workspace));
+        command.arg("serve").arg("--config").arg(folder.join("toolbay.toml"));
+        command.arg("--plugins").arg(folder.join("plugins")).arg("--state-dir").arg(folder.join("state"));
+        command.arg("--cache-dir").arg(folder.join("cache"));
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut lines = BufReader::new(child.stderr.take().context("no stderr")?).lines();
+        let address = lines
+            .by_ref()
+            .find_map(|line| Some(line.ok()?.split_once("operators reach it on http://")?.1.to_owned()))
+            .context("the server does not say where operators reach it")?;
+        let mut stdin = child.stdin.take().context("no stdin")?;
+        let mut answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        let mut ask = |message: &Value| -> Result<()> {
+            writeln!(stdin, "{message}")?;
+            answers.next().context("no answer")??;
+            Ok(())
+        };
+        let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        ask(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}))?;
+        for id in 1..=CALLS {
+            let params = json!({"name": "text__word_count", "arguments": {"text": "a b"}});
+            ask(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))?;
+        }
+        Ok(Self { child, _stdin: stdin, address })
+    }
+}
+
+/// A running Prometheus.
+struct Prometheus {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Prometheus {
+    fn start(program: &mut Command, folder: &Path, target: &str) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let token = folder.join("token");
+        std::fs::write(&token, TOKEN)?;
+        let settings = format!(
+            "global: {{scrape_interval: 1s}}\nscrape_configs:\n- job_name: toolbay\n  authorization: {{credentials_file: \"{}\"}}\n  \
+             static_configs: [{{targets: [\"{target}\"]}}]\n",
+            token.display()
+        );
+        let file = folder.join("prometheus.yml");
+        std::fs::write(&file, settings)?;
+        let address = format!("127.0.0.1:{port}");
+        program.arg(format!("--config.file={}", file.display()));
+        program.arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()));
+        program.arg(format!("--web.listen-address={address}")).arg("--log.level=warn");
+        let child = program.stdin(Stdio::null()).spawn().context("Prometheus does not start")?;
+        Ok(Self { child, address })
+    }
+
+    fn get(&self, address: &str, path: &str, options: &[&str]) -> Result<String> {
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--max-time", "10", "--get"])
+            .args(options)
+            .arg(format!("http://{address}{path}"))
+            .output()?;
+        ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The value of a query, if it has one.
+    fn query(&self, query: &str) -> Result<Option<String>> {
+        let option = format!("query={query}");
+        let answer = self.get(&self.address, "/api/v1/query", &["--data-urlencode", &option])?;
+        let answer: Value = serde_json::from_str(&answer)?;
+        Ok(answer.pointer("/data/result/0/value/1").and_then(Value::as_str).map(str::to_owned))
+    }
+
+    /// Waits until a query has this value.
+    fn wait_for(&self, query: &str, expected: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            // Prometheus may not listen yet.
+            let found = self.query(query);
+            match &found {
+                Ok(Some(found)) if found == expected => return Ok(()),
+                _ if start.elapsed() > TIMEOUT => bail!("`{query}` is not {expected}: {found:?}"),
+                _ => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+    }
+
+    /// Runs the queries of a dashboard, whose metrics have to be on their page. Returns their number.
+    fn check_dashboard(&self, file: &Path, page: &str) -> Result<usize> {
+        let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+        let panels = dashboard.get("panels").and_then(Value::as_array).context("no panels")?;
+        for panel in panels {
+            let query = panel.pointer("/targets/0/expr").and_then(Value::as_str).context("no query")?;
+            self.query(&query.replace("$__rate_interval", "1m")).with_context(|| query.to_owned())?;
+            let is_other = |c: char| !c.is_ascii_lowercase() && c != '_';
+            let name = query.split_once("toolbay_").and_then(|(_, rest)| rest.split(is_other).next());
+            let name = name.with_context(|| query.to_owned())?;
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
+            ensure!(page.contains(&format!("\n| `toolbay_{name}` |")), "`toolbay_{name}` is not a metric");
+        }
+        Ok(panels.len())
+    }
+}
