@@ -262,7 +262,7 @@ fn a_bad_section_or_token_file_is_an_error() {
     desk.write_private("admin.toml", "");
     desk.write_policy(&format!("[admin]\nlisten = \"{address}\"\ntokens = \"admin.toml\"\n"));
     desk.run(&["serve", "--http", "0"]).says(3, &["[admin]", "in use"]);
-    // The second server of a desktop goes on without the listener.
+    // The second server of a desktop continues without the listener.
     let mut server = ServerProcess::serve(&desk);
     server.until_told("in use");
     server.initialize();

@@ -38,7 +38,7 @@ fn calls(desk: &HostFolder, count: usize) -> Vec<Value> {
     found
 }
 
-fn told(answer: &Value) -> &str {
+fn error_text(answer: &Value) -> &str {
     assert_eq!(answer["isError"], json!(true), "{answer}");
     answer["content"][0]["text"].as_str().unwrap()
 }
@@ -70,7 +70,7 @@ fn a_call_is_listed_and_cancelled_and_its_client_gets_an_answer() {
     desk.run(&["status"]).says(0, &[&process]);
 
     desk.run(&["cancel", &id]).says(0, &["note: cancelled `s__sleep`"]);
-    assert!(told(&server.result(1)).contains("cancelled"));
+    assert!(error_text(&server.result(1)).contains("cancelled"));
     for gone in [id.as_str(), "1-1"] {
         desk.run(&["cancel", gone]).says(1, &["toolbay ps"]);
     }
@@ -95,10 +95,10 @@ fn a_stop_cancels_all_calls_and_survives_a_restart() {
     calls(&desk, 2);
     desk.run(&["stop", "--reason", "leaked\ntoken"]).says(0, &["2 running servers; cancelled 2 calls"]);
     for server in &mut servers {
-        assert!(told(&server.result(1)).contains("cancelled"));
+        assert!(error_text(&server.result(1)).contains("cancelled"));
         server.send(2, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
         let refused = "Stopped: the operator stopped all calls: leaked\\ntoken";
-        assert_eq!(told(&server.result(2)), refused);
+        assert_eq!(error_text(&server.result(2)), refused);
         server.send(3, "tools/list", &json!({}));
         let listed = server.result(3)["tools"].to_string();
         assert!(listed.contains("\"e__echo\"") && listed.contains("\"s__sleep\""), "{listed}");
@@ -110,7 +110,7 @@ fn a_stop_cancels_all_calls_and_survives_a_restart() {
     let mut server = ServerProcess::serve(&desk);
     server.initialize();
     server.send(1, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
-    assert!(told(&server.result(1)).starts_with("Stopped: "));
+    assert!(error_text(&server.result(1)).starts_with("Stopped: "));
     desk.run(&["resume"]).says(0, &["calls are allowed again"]);
     server.send(2, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
     assert_eq!(server.result(2)["isError"], json!(false));
@@ -126,7 +126,7 @@ fn an_order_reaches_a_server_without_a_socket() {
     calls(&desk, 1);
     std::fs::remove_file(&sockets(&desk)[0]).unwrap();
     desk.run(&["stop"]).says(0, &["no server is running"]);
-    assert!(told(&server.result(1)).contains("cancelled"));
+    assert!(error_text(&server.result(1)).contains("cancelled"));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn decisions_reach_the_running_server_at_once() {
     desk.run(&["disable", "e__echo"]).says(0, &[&process]);
     server.until_told("the policy was read again");
     server.send(2, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
-    assert!(told(&server.result(2)).contains("is disabled"));
+    assert!(error_text(&server.result(2)).contains("is disabled"));
 }
 
 #[test]

@@ -150,5 +150,5 @@ fn the_state_is_backed_up_while_a_server_runs_and_restored_after_it() {
     std::fs::write(&audit, good).unwrap();
     let restored = desk.run(&["restore", backup, "--json"]).says(0, &[]).json();
     assert!(Path::new(restored["replaced"].as_str().unwrap()).join("kv.redb").exists(), "{restored}");
-    assert_eq!(count(), json!(3), "the count of the backup goes on");
+    assert_eq!(count(), json!(3), "the count of the backup continues");
 }

@@ -325,7 +325,7 @@ mod tests {
         let (_dir, state, to) = backup().await;
         let store = RedbStore::in_dir_with_wait(&state, Duration::from_secs(5));
         assert!(back_up(&state, &to, &store).await.unwrap_err().contains("already exists"));
-        assert!(to.join(LIST).exists(), "and stays as it was");
+        assert!(to.join(LIST).exists(), "and is unchanged");
     }
 
     #[tokio::test]
