@@ -39,6 +39,7 @@ mod protocol;
 mod registry;
 mod scale;
 mod summary;
+mod telemetry;
 mod unread_results;
 mod unread_stderr;
 
@@ -58,6 +59,7 @@ const ALL: &[(&str, fn())] = &[
     ("http", http::run),
     ("kv", kv::run),
     ("audit", audit::run),
+    ("telemetry", telemetry::run),
     ("registry", registry::run),
     ("discovery", discovery::run),
     ("distribution", distribution::run),

@@ -61,10 +61,10 @@ impl ServerClient {
         let mut found = Vec::new();
         for (pid, socket) in socket::sockets(state_dir)? {
             match UnixStream::connect(&socket).await {
-                Ok(_) => found.push(Self { pid, socket }),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => socket::remove(&socket)?,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                // A server that is too busy to answer is one, too.
+                Ok(_) | Err(_) => found.push(Self { pid, socket }),
             }
         }
         Ok(found)

@@ -3,6 +3,7 @@
 //! Everybody on the machine can connect to a loopback address, and so can web pages in a browser, so every request but
 //! those for open metrics needs a token.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +71,16 @@ impl AdminSection {
         let tokens =
             tokens.ok_or("`tokens` is missing: every request of the admin listener needs a token")?;
         Ok(Some(AdminPolicy { listen, tokens: base.join(tokens), metrics }))
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    /// Writes it as the policy would.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback(address) => address.fmt(f),
+            Self::Socket(path) => write!(f, "{SOCKET_PREFIX}{}", path.display()),
+        }
     }
 }
 

@@ -13,9 +13,8 @@ use crate::labels::{BuildLabels, PluginInfoLabels, ReloadLabels};
 use crate::metrics::Metrics;
 
 impl Metrics {
-    /// Adds the gauges of a host, and counts its events from now on. Call it once for each host.
-    pub fn observe_host(&self, host: &Host) {
-        self.registry().write().register_collector(Box::new(HostCollector(host.clone())));
+    /// Counts the reloads of a host from now on. Call it once for each host.
+    pub fn count_reloads(&self, host: &Host) {
         let reloads = self.reloads.clone();
         host.events().listen(move |event| {
             let result = match event {
@@ -31,7 +30,8 @@ impl Metrics {
     }
 }
 
-struct HostCollector(Host);
+/// The gauges of a host.
+pub(crate) struct HostCollector(pub(crate) Host);
 
 impl fmt::Debug for HostCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

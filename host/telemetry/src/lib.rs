@@ -10,8 +10,8 @@
 //! let metrics = Arc::new(Metrics::new());
 //! let audit = MetricsAudit::new(Arc::new(LogAudit), Arc::clone(&metrics));
 //! let host = toolbay::Host::builder(policy).audit(Arc::new(audit)).build()?;
-//! metrics.observe_host(&host);
-//! println!("{}", metrics.to_text());
+//! metrics.count_reloads(&host);
+//! println!("{}", metrics.to_text(&host));
 //! # Ok(())
 //! # }
 //! ```

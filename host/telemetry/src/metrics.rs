@@ -10,10 +10,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use toolbay::Host;
 use toolbay_core::audit::{AuditRecord, RequestRecord};
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::permission::Action;
 
+use crate::host::HostCollector;
 use crate::labels::{
     self, CallLabels, LimitLabels, OTHER, PermissionLabels, PluginLabels, RefusalLabels, ReloadLabels,
     StatusLabels,
@@ -21,13 +23,15 @@ use crate::labels::{
 
 /// Most tools with series of their own. Further ones share the name `_OTHER`.
 pub const MAX_TOOLS: usize = 20_000;
+/// The prefix of all names.
+const PREFIX: &str = "toolbay";
 /// The media type of [`Metrics::to_text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of a host.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: RwLock<Registry>,
+    registry: Registry,
     tools: RwLock<HashMap<Arc<str>, Arc<ToolMetrics>>>,
     calls: Family<CallLabels, Counter>,
     durations: Family<PluginLabels, Histogram, fn() -> Histogram>,
@@ -73,8 +77,8 @@ impl Metrics {
     /// Metrics without values.
     #[must_use]
     pub fn new() -> Self {
-        let metrics = Self {
-            registry: RwLock::new(Registry::with_prefix("toolbay")),
+        let mut metrics = Self {
+            registry: Registry::with_prefix(PREFIX),
             tools: RwLock::default(),
             calls: Family::default(),
             durations: Family::new_with_constructor(durations),
@@ -91,8 +95,8 @@ impl Metrics {
         metrics
     }
 
-    fn register(&self) {
-        let mut registry = self.registry.write();
+    fn register(&mut self) {
+        let registry = &mut self.registry;
         registry.register("calls", "Calls by tool and outcome", self.calls.clone());
         registry.register_with_unit(
             "call_duration",
@@ -120,15 +124,17 @@ impl Metrics {
         registry.register("http_rejected", "HTTP requests that were refused", self.rejected.clone());
     }
 
-    pub(crate) fn registry(&self) -> &RwLock<Registry> {
-        &self.registry
-    }
-
-    /// The metrics in the text format of OpenMetrics ([`CONTENT_TYPE`]), which Prometheus reads.
+    /// The metrics with the gauges of a host, in the text format of OpenMetrics ([`CONTENT_TYPE`]), which Prometheus
+    /// reads.
     #[must_use]
-    pub fn to_text(&self) -> String {
+    pub fn to_text(&self, host: &Host) -> String {
+        let mut gauges = Registry::with_prefix(PREFIX);
+        gauges.register_collector(Box::new(HostCollector(host.clone())));
         let mut text = String::new();
-        match text::encode(&mut text, &self.registry.read()) {
+        let written = text::encode_registry(&mut text, &self.registry)
+            .and_then(|()| text::encode_registry(&mut text, &gauges))
+            .and_then(|()| text::encode_eof(&mut text));
+        match written {
             Ok(()) => text,
             // A string takes any text.
             Err(fmt::Error) => String::new(),

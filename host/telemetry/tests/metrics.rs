@@ -25,6 +25,10 @@ async fn record() -> AuditRecord {
     audit.take().pop().unwrap()
 }
 
+fn host() -> Host {
+    Host::builder(Policy::deny_all(Path::new("/srv"))).build().unwrap()
+}
+
 fn metered() -> (Arc<Metrics>, MetricsAudit) {
     let metrics = Arc::new(Metrics::new());
     (Arc::clone(&metrics), MetricsAudit::new(Arc::new(MemoryAudit::default()), metrics))
@@ -43,8 +47,8 @@ fn names(text: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn every_metric_is_on_its_page() {
     let (metrics, audit) = metered();
-    let host = Host::builder(Policy::deny_all(Path::new("/srv"))).build().unwrap();
-    metrics.observe_host(&host);
+    let host = host();
+    metrics.count_reloads(&host);
     host.events().emit(toolbay::HostEvent::PolicyReloaded { restart: Vec::new() });
     let mut one = record().await;
     one.source = Some(Arc::new(ToolSource::Builtin));
@@ -65,7 +69,7 @@ async fn every_metric_is_on_its_page() {
     let page = include_str!("../../../docs/reference/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `toolbay_")?.split('`').next());
     let mut rows: BTreeSet<String> = rows.map(|name| format!("toolbay_{name}")).collect();
-    let text = metrics.to_text();
+    let text = metrics.to_text(&host);
     // Without a plugin it has no series.
     assert!(rows.remove("toolbay_plugin_info"));
     let mut found = names(&text);
@@ -76,7 +80,7 @@ async fn every_metric_is_on_its_page() {
 
 #[tokio::test]
 async fn the_number_of_series_is_bounded() {
-    let (metrics, audit) = metered();
+    let ((metrics, audit), host) = (metered(), host());
     let one = record().await;
     let source = Some(Arc::new(ToolSource::Builtin));
     for number in 0..MAX_TOOLS + 50 {
@@ -85,7 +89,7 @@ async fn the_number_of_series_is_bounded() {
         let unknown = format!("unknown_{number}").into();
         audit.record(AuditRecord { tool: unknown, source: None, ..one.clone() });
     }
-    let text = metrics.to_text();
+    let text = metrics.to_text(&host);
     let series = text
         .lines()
         .filter(|line| line.starts_with("toolbay_calls_total{") && line.contains("not_available"));
@@ -98,10 +102,10 @@ async fn the_number_of_series_is_bounded() {
 
 #[tokio::test]
 async fn hostile_names_stay_one_label() {
-    let (metrics, audit) = metered();
+    let ((metrics, audit), host) = (metered(), host());
     let tool = "a\"} 1\n# EOF\nforged\\".into();
     audit.record(AuditRecord { tool, source: Some(Arc::new(ToolSource::Builtin)), ..record().await });
-    let text = metrics.to_text();
+    let text = metrics.to_text(&host);
     assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
     assert_eq!(text.lines().filter(|line| *line == "# EOF").count(), 1, "{text}");
 }

@@ -517,10 +517,11 @@ mod tests {
     use clap::CommandFactory;
 
     /// Commands without `--json`, each with the reason.
-    const WITHOUT_JSON: [(&str, &str); 3] = [
+    const WITHOUT_JSON: [(&str, &str); 4] = [
         ("serve", "stdout carries the protocol"),
         ("dev", "it runs until it is interrupted"),
         ("completions", "stdout is a script for the shell"),
+        ("man", "it writes files, and its messages are notes"),
     ];
 
     #[test]

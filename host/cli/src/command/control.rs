@@ -42,7 +42,9 @@ pub(crate) async fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> 
     let servers = servers(args).await?;
     let mut calls: Vec<(u32, RunningCall)> = Vec::new();
     for server in &servers {
-        calls.extend(server.calls().await.map_err(control_error)?.into_iter().map(|call| (server.pid, call)));
+        if let Some(found) = answered(server.calls().await)? {
+            calls.extend(found.into_iter().map(|call| (server.pid, call)));
+        }
     }
     if json {
         let rows = calls
@@ -92,58 +94,74 @@ pub(crate) async fn cancel(args: &SetupArgs, asked: &CancelArgs) -> Result<Comma
 
 /// `toolbay stop`.
 pub(crate) async fn stop(args: &SetupArgs, asked: &StopArgs) -> Result<CommandStatus> {
-    let servers = servers(args).await?;
+    let mut reached = Vec::new();
     let mut cancelled = 0;
-    for server in &servers {
-        cancelled += server.stop(&asked.reason, &super::operator()).await.map_err(control_error)?;
+    for server in servers(args).await? {
+        if let Some(calls) = answered(server.stop(&asked.reason, &super::operator()).await)? {
+            cancelled += calls;
+            reached.push(server);
+        }
     }
-    if servers.is_empty() {
+    if reached.is_empty() {
         let order = setup::stop_order(args)?.stop(&asked.reason, now()).map_err(anyhow::Error::msg);
         let order = order.map_err(host_failure)?;
         record(args, "stop", Some(order.reason))?;
     }
     if asked.json {
-        output::print_json(&json!({ "servers": pids(&servers), "cancelled": cancelled }))?;
+        output::print_json(&json!({ "servers": pids(&reached), "cancelled": cancelled }))?;
         return Ok(CommandStatus::Success);
     }
     let calls = count_noun(cancelled, "call", "calls");
-    output::print_note(&format!("calls are stopped in {}; cancelled {calls}", describe(&servers)));
+    output::print_note(&format!("calls are stopped in {}; cancelled {calls}", describe(&reached)));
     output::print_next_step("allow calls again with `toolbay resume`")?;
     Ok(CommandStatus::Success)
 }
 
 /// `toolbay resume`.
 pub(crate) async fn resume(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
-    let servers = servers(args).await?;
+    let mut reached = Vec::new();
     let mut was_stopped = false;
-    for server in &servers {
-        was_stopped |= server.resume(&super::operator()).await.map_err(control_error)?;
+    for server in servers(args).await? {
+        if let Some(stopped) = answered(server.resume(&super::operator()).await)? {
+            was_stopped |= stopped;
+            reached.push(server);
+        }
     }
-    if servers.is_empty() {
+    if reached.is_empty() {
         was_stopped = setup::stop_order(args)?.resume().map_err(anyhow::Error::msg).map_err(host_failure)?;
         if was_stopped {
             record(args, "resume", None)?;
         }
     }
     if json {
-        output::print_json(&json!({ "servers": pids(&servers), "was_stopped": was_stopped }))?;
+        output::print_json(&json!({ "servers": pids(&reached), "was_stopped": was_stopped }))?;
     } else if was_stopped {
-        output::print_note(&format!("calls are allowed again in {}", describe(&servers)));
+        output::print_note(&format!("calls are allowed again in {}", describe(&reached)));
     } else {
         output::print_note("calls were not stopped");
     }
     Ok(CommandStatus::Success)
 }
 
+/// The answer of one of several servers. One that does not answer must not keep the others from theirs: it is reported,
+/// and notices state files on its own.
+fn answered<T>(answer: Result<T, ControlError>) -> Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error @ ControlError::Unreachable { .. }) => {
+            output::print_warning(&error.to_string());
+            Ok(None)
+        }
+        Err(error) => Err(control_error(error)),
+    }
+}
+
 /// Tells the running servers that a state file changed, and the operator that they know. They also notice within
 /// seconds on their own.
 pub(crate) async fn reload_servers(args: &SetupArgs) -> Result<()> {
     for server in servers(args).await? {
-        match server.reload(&super::operator()).await {
-            Ok(()) => {
-                output::print_note(&format!("the running server (process {}) reads it now", server.pid));
-            }
-            Err(error) => output::print_warning(&error.to_string()),
+        if answered(server.reload(&super::operator()).await)?.is_some() {
+            output::print_note(&format!("the running server (process {}) reads it now", server.pid));
         }
     }
     Ok(())

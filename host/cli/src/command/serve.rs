@@ -179,7 +179,12 @@ impl ChangeReporter {
         match event {
             // A new policy replaces every plugin's grants. One line reports that.
             HostEvent::Replaced { diff, .. } if is_another && diff.changes().is_empty() => return,
-            HostEvent::PolicyReloaded { .. } => *before = host.policy(),
+            HostEvent::PolicyReloaded { .. } => {
+                let old = std::mem::replace(&mut *before, host.policy());
+                if old.admin() != before.admin() {
+                    output::print_warning("[admin] applies after a restart");
+                }
+            }
             _ => {}
         }
         drop(before);

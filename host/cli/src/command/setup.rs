@@ -69,7 +69,7 @@ pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<Arc<Metrics>
         builder = builder.wrap_audit(|audit| Arc::new(MetricsAudit::new(audit, metrics)));
     }
     let host = build(args, builder)?;
-    metrics.iter().for_each(|metrics| metrics.observe_host(&host));
+    metrics.iter().for_each(|metrics| metrics.count_reloads(&host));
     Ok((host, metrics))
 }
 

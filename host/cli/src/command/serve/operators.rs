@@ -52,7 +52,7 @@ async fn open_admin(host: &Host, control: &ServerControl) -> Result<Option<Admin
     let checked = toolbay_admin::check_tokens(&admin.tokens).map_err(anyhow::Error::msg);
     checked.with_context(|| format!("[admin] `tokens`: `{shown}`"))?;
     let opened = AdminServer::listen(admin, control.clone()).await;
-    let server = opened.with_context(|| format!("[admin] `listen`: `{:?}`", admin.listen))?;
+    let server = opened.with_context(|| format!("[admin] `listen`: `{}`", admin.listen))?;
     output::print_note(&format!("operators reach it on {}", server.place()));
     Ok(Some(server))
 }
