@@ -202,7 +202,7 @@ fn the_socket_is_private_and_survives_bad_clients() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
     // Silent clients hold every place for connections, for a bounded time.
-    let silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let silent: Vec<_> = (0..130).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     desk.run(&["ps"]).says(0, &[]);
     drop(silent);
     server.send(1, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
