@@ -246,7 +246,7 @@ async fn a_manifest_that_is_no_component_is_refused() {
         (manifest(&json!([wasm, wasm])), "exactly one"),
         (with("mediaType", json!("application/x-tar")), "exactly one"),
         (with("size", json!((64 << 20) + 1)), "the limit is 67108864"),
-        (with("size", json!(-1)), "no OCI manifest"),
+        (with("size", json!(-1)), "not an OCI manifest"),
         (with("urls", json!(["https://evil.example/"])), "`urls`"),
         (with("digest", json!("sha256:../x")), "not a digest"),
         (with("digest", json!(format!("sha512:{}", "0".repeat(128)))), "not a digest"),
@@ -254,7 +254,7 @@ async fn a_manifest_that_is_no_component_is_refused() {
         (both, "both"),
         (old, "schemaVersion"),
         (index, "the registry says"),
-        (json!([]), "no OCI manifest"),
+        (json!([]), "not an OCI manifest"),
     ] {
         let mut registry = FakeRegistry::new();
         registry.put_manifest("1.0", &document.to_string(), MANIFEST);
@@ -267,7 +267,7 @@ async fn a_manifest_that_is_no_component_is_refused() {
     let mut twice = FakeRegistry::new();
     let text = manifest(&json!([wasm])).to_string().replace("\"layers\"", "\"layers\":[],\"layers\"");
     twice.put_manifest("1.0", &text, MANIFEST);
-    assert!(pull(twice).await.unwrap_err().contains("no OCI manifest"));
+    assert!(pull(twice).await.unwrap_err().contains("not an OCI manifest"));
 }
 
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn credentials_go_to_the_own_host_or_to_a_listed_realm_only() {
         ("http://registry.example/token", "https"),
         ("http://169.254.169.254/token", "https"),
         ("https://u@registry.example/token", "user name"),
-        ("nonsense", "no URL"),
+        ("nonsense", "not a URL"),
     ] {
         let (registry, pulled) =
             pull_as(challenged(realm), Some(password()), RegistryPolicy::default()).await;
