@@ -38,8 +38,8 @@ pub(super) struct AuditGuard<'b> {
     start: Instant,
     pub(super) redactor: Redactor,
     target: Option<TargetFacts>,
-    /// The number among the calls in progress.
-    running: Option<u64>,
+    /// The slot among the calls in progress.
+    running: Option<usize>,
     pub(super) digests: Option<CallDigests>,
     /// The caller's reason for the call.
     pub(super) reason: Option<Arc<str>>,
@@ -156,8 +156,8 @@ impl<'b> AuditGuard<'b> {
     /// Records the end of the call. Returns the duration in microseconds and the hints of its refusals.
     fn record(&mut self, output: &ShapedOutput) -> (u64, Vec<String>) {
         self.finished = true;
-        if let Some(number) = self.running.take() {
-            self.batch.pipeline.running.remove(number);
+        if let Some(slot) = self.running.take() {
+            self.batch.pipeline.running.remove(slot);
         }
         let ended = Instant::now();
         let took = ended.duration_since(self.start);

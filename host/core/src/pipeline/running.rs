@@ -1,6 +1,5 @@
 //! The calls in progress, for operators: who makes them, since when, and how to cancel them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +23,16 @@ pub struct RunningCalls {
 struct RunningState {
     /// The number of the last call.
     last: u64,
-    calls: BTreeMap<u64, RunningEntry>,
+    /// In slots that are used again: adding and removing a call costs few instructions.
+    slots: Vec<Option<RunningEntry>>,
+    free: Vec<usize>,
     /// The reason why no call may begin.
     stopped: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct RunningEntry {
+    number: u64,
     ctx: Arc<CallContext>,
     source: Option<Arc<ToolSource>>,
     start: Instant,
@@ -61,12 +63,12 @@ pub struct RunningCall {
 }
 
 impl RunningCalls {
-    /// Adds a call and returns its number.
+    /// Adds a call and returns its slot.
     ///
     /// # Errors
     /// The operator stopped all calls.
-    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<u64, ToolError> {
-        let entry = RunningEntry { ctx: Arc::clone(&target.ctx), source: target.source().cloned(), start };
+    pub(super) fn add(&self, target: &CallTarget<'_>, start: Instant) -> Result<usize, ToolError> {
+        let (ctx, source) = (Arc::clone(&target.ctx), target.source().cloned());
         let mut state = self.state.lock();
         if let Some(reason) = &state.stopped {
             let text = format!("Stopped: the operator stopped all calls: {reason}");
@@ -75,14 +77,23 @@ impl RunningCalls {
                 .with_hint(Some("`toolbay resume` allows calls again".to_owned())));
         }
         state.last += 1;
-        let number = state.last;
-        state.calls.insert(number, entry);
-        Ok(number)
+        let entry = Some(RunningEntry { number: state.last, ctx, source, start });
+        if let Some(at) = state.free.pop()
+            && let Some(slot) = state.slots.get_mut(at)
+        {
+            *slot = entry;
+            return Ok(at);
+        }
+        state.slots.push(entry);
+        Ok(state.slots.len() - 1)
     }
 
     /// Removes a call that has ended.
-    pub(super) fn remove(&self, number: u64) {
-        let removed = self.state.lock().calls.remove(&number);
+    pub(super) fn remove(&self, slot: usize) {
+        let mut state = self.state.lock();
+        let removed = state.slots.get_mut(slot).and_then(Option::take);
+        state.free.push(slot);
+        drop(state);
         // Dropped without the lock: it may be the last reference to the context.
         drop(removed);
     }
@@ -91,20 +102,22 @@ impl RunningCalls {
     #[must_use]
     pub fn list(&self) -> Vec<RunningCall> {
         let now = Instant::now();
-        self.state.lock().calls.iter().map(|(number, entry)| entry.describe(*number, now)).collect()
+        let mut calls: Vec<_> = self.state.lock().calls().map(|entry| entry.describe(now)).collect();
+        calls.sort_unstable_by_key(|call| call.number);
+        calls
     }
 
     /// The number of calls in progress.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.state.lock().calls.len()
+        self.state.lock().calls().count()
     }
 
     /// Cancels a call, with all calls of its batch: they share one token. Returns the call; `None` if it has ended.
     pub fn cancel(&self, number: u64) -> Option<RunningCall> {
         let state = self.state.lock();
-        let entry = state.calls.get(&number)?;
-        let (call, ctx) = (entry.describe(number, Instant::now()), Arc::clone(&entry.ctx));
+        let entry = state.calls().find(|entry| entry.number == number)?;
+        let (call, ctx) = (entry.describe(Instant::now()), Arc::clone(&entry.ctx));
         drop(state);
         ctx.cancel().cancel();
         Some(call)
@@ -115,7 +128,7 @@ impl RunningCalls {
         let mut state = self.state.lock();
         state.stopped = Some(reason.into());
         // No call can begin from here on, so none is missed.
-        let running: Vec<_> = state.calls.values().map(|entry| Arc::clone(&entry.ctx)).collect();
+        let running: Vec<_> = state.calls().map(|entry| Arc::clone(&entry.ctx)).collect();
         drop(state);
         running.iter().for_each(|ctx| ctx.cancel().cancel());
         running.len()
@@ -133,12 +146,19 @@ impl RunningCalls {
     }
 }
 
+impl RunningState {
+    /// The calls in progress, in no order.
+    fn calls(&self) -> impl Iterator<Item = &RunningEntry> {
+        self.slots.iter().flatten()
+    }
+}
+
 impl RunningEntry {
-    fn describe(&self, number: u64, now: Instant) -> RunningCall {
+    fn describe(&self, now: Instant) -> RunningCall {
         let CallContext { call_id, tool, turn, profile, .. } = &*self.ctx;
         let redacted = |text: &str| audit::cut(&self.ctx.redactor().redact_text(text));
         RunningCall {
-            number,
+            number: self.number,
             call_id: redacted(call_id),
             tool: redacted(tool),
             source: self.source.as_ref().map(|source| source.label()),
