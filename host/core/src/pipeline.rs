@@ -288,5 +288,9 @@ mod fixture;
 mod gates_tests;
 
 #[cfg(test)]
+#[path = "pipeline/running_tests.rs"]
+mod running_tests;
+
+#[cfg(test)]
 #[path = "pipeline/intercept_tests.rs"]
 mod intercept_tests;

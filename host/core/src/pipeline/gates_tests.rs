@@ -17,24 +17,23 @@ use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
 use crate::call::fault::FaultKind;
 use crate::call::invoke::{BoxFuture, Failure};
 use crate::call::{Identity, ProgressEvent, ProgressSink, ToolCall, TurnContext};
-use crate::pipeline::running::RunningCall;
 use crate::registry::event::HostEvent;
 use crate::registry::view::ToolEntry;
 use crate::session::Session;
 use crate::session::attachment::MemoryAttachments;
 
-fn session() -> Arc<Session> {
+pub(super) fn session() -> Arc<Session> {
     Arc::default()
 }
 
-fn fault(delivered: &CallResult) -> FaultKind {
+pub(super) fn fault(delivered: &CallResult) -> FaultKind {
     match &delivered.result {
         Err(Failure::Fault(fault)) => fault.kind,
         other => panic!("expected a fault, got {other:?}"),
     }
 }
 
-const ASK: &str = "[[rule]]\ntool = \"p__*\"\naction = \"ask\"\nreason = \"it writes\"";
+pub(super) const ASK: &str = "[[rule]]\ntool = \"p__*\"\naction = \"ask\"\nreason = \"it writes\"";
 
 /// A fixture in which every gate from row `from` of the page on refuses the call, with a session that has used up its
 /// budgets.
@@ -123,35 +122,6 @@ async fn the_gates_run_in_the_order_of_the_page() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn running_calls_are_listed_and_cancelled() {
-    let fixture = fixture(ruled(ASK), |_| {}).map_pipeline(|p| p.with_approver(Arc::new(SilentApprover)));
-    let running = fixture.pipeline.running();
-    let (session, other) = (session(), session());
-    let (first, second) = (fixture.call(&session, "{}"), fixture.call(&other, "{}"));
-    let look = async {
-        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-        let calls = running.list();
-        let shown = |call: &RunningCall| (call.number, call.tool.clone(), call.began, call.elapsed_ms);
-        let [one, two] = &calls[..] else { panic!("{calls:?}") };
-        assert_eq!(
-            (shown(one), shown(two)),
-            ((1, "p__t".into(), false, 1500), (2, "p__t".into(), false, 1500))
-        );
-        assert_eq!(running.cancel(1).unwrap().number, 1);
-        assert!(running.cancel(3).is_none());
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        assert_eq!((running.count(), running.stop("an incident")), (1, 1));
-    };
-    let (first, second, ()) = tokio::join!(first, second, look);
-    assert_eq!((fault(&first), fault(&second)), (FaultKind::Cancelled, FaultKind::Cancelled));
-    assert_eq!((running.count(), running.stopped().as_deref()), (0, Some("an incident")));
-    let refused = fixture.call(&session, "{}").await;
-    assert_eq!(text(&refused), "Stopped: the operator stopped all calls: an incident");
-    assert_eq!(refused.hints.lines, ["`toolbay resume` allows calls again"]);
-    assert!(running.resume() && !running.resume());
-}
-
 // ---- permissions ----
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +171,7 @@ async fn the_first_matching_rule_decides_whether_to_ask() {
 }
 
 #[derive(Debug)]
-struct SilentApprover;
+pub(super) struct SilentApprover;
 
 impl Approver for SilentApprover {
     fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {

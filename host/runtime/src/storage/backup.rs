@@ -71,12 +71,20 @@ pub struct BackupSummary {
 /// The target exists, or a file cannot be copied. An incomplete copy is removed.
 pub async fn back_up(state: &Path, to: &Path, store: &RedbStore) -> Result<BackupSummary, String> {
     make_new_dir(to)?;
-    let copied = copy_all(state, to, store).await;
+    let copied = match is_inside(to, state) {
+        Ok(false) => copy_all(state, to, store).await,
+        Ok(true) => Err(format!("`{}` is inside of the state folder; choose another place", to.display())),
+        Err(error) => Err(shown(to, "cannot be read", &error)),
+    };
     if copied.is_err() {
         // Without its list, what is left is not a backup.
         drop(fs::remove_dir_all(to));
     }
     copied
+}
+
+fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
+    Ok(path.canonicalize()?.starts_with(folder.canonicalize()?))
 }
 
 async fn copy_all(state: &Path, to: &Path, store: &RedbStore) -> Result<BackupSummary, String> {
@@ -187,8 +195,8 @@ fn put_in_place(fresh: &Path, state: &Path) -> Result<Option<PathBuf>, String> {
     let stamp: String = timestamp_now().chars().filter(char::is_ascii_alphanumeric).collect();
     let name = state.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let old = state.with_file_name(format!("{name}.replaced-{stamp}"));
-    fs::rename(fresh, &old).map_err(failed)?;
-    Ok(Some(old))
+    // From here on, the old state is at `fresh`. If it cannot be renamed, it stays there.
+    Ok(Some(fs::rename(fresh, &old).map_or_else(|_| fresh.to_path_buf(), |()| old)))
 }
 
 impl BackupList {
@@ -250,7 +258,7 @@ fn describe(copies: &Path, path: PathBuf) -> Result<CopiedFile, String> {
     let mut file = file.ok_or_else(|| format!("the backup is damaged: `{}` is missing", path.display()))?;
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut file, &mut hash).map_err(|error| shown(&path, "cannot be read", &error))?;
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = format!("{:x}", hash.finalize());
     Ok(CopiedFile { path, bytes, sha256 })
 }
 
@@ -326,6 +334,9 @@ mod tests {
         let store = RedbStore::in_dir_with_wait(&state, Duration::from_secs(5));
         assert!(back_up(&state, &to, &store).await.unwrap_err().contains("already exists"));
         assert!(to.join(LIST).exists(), "and is unchanged");
+        let inside = state.join("backup");
+        assert!(back_up(&state, &inside, &store).await.unwrap_err().contains("inside of the state folder"));
+        assert!(!inside.exists());
     }
 
     #[tokio::test]
