@@ -154,7 +154,7 @@ fn decisions_reach_the_running_server_at_once() {
     server.initialize();
     server.send(1, "tools/call", &json!({"name": "e__echo", "arguments": {}}));
     assert_eq!(server.result(1)["isError"], json!(false));
-    let process = format!("the running server (process {}) reads it now", server.child.id());
+    let process = format!("the running server (process {}) applies the change now", server.child.id());
     desk.run(&["disable", "e__echo"]).says(0, &[&process]);
     server.until_told("the policy was read again");
     server.send(2, "tools/call", &json!({"name": "e__echo", "arguments": {}}));

@@ -42,7 +42,7 @@ pub(crate) async fn list(args: &SetupArgs, json: bool) -> Result<CommandStatus> 
     let servers = servers(args).await?;
     let mut calls: Vec<(u32, RunningCall)> = Vec::new();
     for server in &servers {
-        if let Some(found) = answered(server.calls().await)? {
+        if let Some(found) = answered(server.calls().await) {
             calls.extend(found.into_iter().map(|call| (server.pid, call)));
         }
     }
@@ -97,7 +97,7 @@ pub(crate) async fn stop(args: &SetupArgs, asked: &StopArgs) -> Result<CommandSt
     let mut reached = Vec::new();
     let mut cancelled = 0;
     for server in servers(args).await? {
-        if let Some(calls) = answered(server.stop(&asked.reason, &super::operator()).await)? {
+        if let Some(calls) = answered(server.stop(&asked.reason, &super::operator()).await) {
             cancelled += calls;
             reached.push(server);
         }
@@ -122,7 +122,7 @@ pub(crate) async fn resume(args: &SetupArgs, json: bool) -> Result<CommandStatus
     let mut reached = Vec::new();
     let mut was_stopped = false;
     for server in servers(args).await? {
-        if let Some(stopped) = answered(server.resume(&super::operator()).await)? {
+        if let Some(stopped) = answered(server.resume(&super::operator()).await) {
             was_stopped |= stopped;
             reached.push(server);
         }
@@ -143,25 +143,21 @@ pub(crate) async fn resume(args: &SetupArgs, json: bool) -> Result<CommandStatus
     Ok(CommandStatus::Success)
 }
 
-/// The answer of one of several servers. One that does not answer must not keep the others from theirs: it is reported,
-/// and notices state files on its own.
-fn answered<T>(answer: Result<T, ControlError>) -> Result<Option<T>> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error @ ControlError::Unreachable { .. }) => {
-            output::print_warning(&error.to_string());
-            Ok(None)
-        }
-        Err(error) => Err(control_error(error)),
-    }
+/// The answer of one of several servers. A server that fails is reported and does not affect the others. It reads state
+/// files within seconds on its own.
+fn answered<T>(answer: Result<T, ControlError>) -> Option<T> {
+    answer.inspect_err(|error| output::print_warning(&error.to_string())).ok()
 }
 
 /// Tells the running servers that a state file changed, and the operator that they know. They also notice within
 /// seconds on their own.
 pub(crate) async fn reload_servers(args: &SetupArgs) -> Result<()> {
     for server in servers(args).await? {
-        if answered(server.reload(&super::operator()).await)?.is_some() {
-            output::print_note(&format!("the running server (process {}) reads it now", server.pid));
+        if answered(server.reload(&super::operator()).await).is_some() {
+            output::print_note(&format!(
+                "the running server (process {}) applies the change now",
+                server.pid
+            ));
         }
     }
     Ok(())

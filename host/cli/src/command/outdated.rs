@@ -1,7 +1,7 @@
 //! `toolbay outdated`: newer versions of the plugins in the lock, by the tags of their registries. It changes nothing.
 
 use anyhow::Result;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 use toolbay::{PluginId, Policy};
@@ -56,7 +56,7 @@ impl VersionStatus {
 /// The age in days of a plugin's signature if it is an old one. The signature of a key has no time.
 fn old_signature_days(plugin: &LockedPlugin, now: DateTime<Utc>) -> Option<i64> {
     let signed_at = DateTime::parse_from_rfc3339(plugin.signed_at.as_ref()?).ok()?;
-    let days = TimeDelta::num_days(&now.signed_duration_since(signed_at));
+    let days = now.signed_duration_since(signed_at).num_days();
     (days > MAX_DAYS).then_some(days)
 }
 

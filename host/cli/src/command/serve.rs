@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay::{Filter, Host, Policy, WatchHandle, WatchOptions, WatchedFile};
+use toolbay::{Filter, Host, Policy, WatchHandle, WatchOptions};
 use toolbay_admin::{ServerControl, ServerTransport};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_mcp::http::ShutdownSignals;
@@ -40,8 +40,7 @@ pub(crate) async fn run(
 ) -> Result<CommandStatus> {
     stderr::use_server_format();
     // Watch the files before reading them, so that no change is missed.
-    let mut watched: Vec<WatchedFile> =
-        [setup::watch_switches(args)?, setup::watch_stop_order(args)?].into_iter().collect();
+    let mut watched = vec![setup::watch_switches(args)?, setup::watch_stop_order(args)?];
     watched.extend(setup::watch_policy(args)?);
     let (host, metrics) = setup::server_host(args)?;
     let later = http::HttpHandle::default();

@@ -375,7 +375,9 @@ pub(crate) fn watch_stop_order(args: &SetupArgs) -> Result<WatchedFile> {
     let order = stop_order(args)?;
     Ok(WatchedFile::file(order.file(), move |host| match order.load() {
         Ok(order) => apply_stop_order(host, order),
-        Err(problem) => output::print_error(&format!("whether calls are stopped stays as before: {problem}")),
+        Err(problem) => {
+            output::print_error(&format!("the order to stop all calls stays as before: {problem}"));
+        }
     }))
 }
 
