@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::runtime::Runtime;
-use toolbay_telemetry::{Metrics, MetricsAudit};
+use toolbay::core::audit::observer::ObservedAudit;
+use toolbay_telemetry::Metrics;
 
 use crate::figures::{keep, median, print_table, rounds};
 use crate::library::LibraryBench;
@@ -21,7 +22,9 @@ pub(crate) fn run() {
     let side = |metrics: Option<Arc<Metrics>>| {
         let made =
             LibraryBench::of(guest_artifacts::BENCH_ECHO, "", Path::new("/"), |builder| match metrics {
-                Some(metrics) => builder.wrap_audit(|audit| Arc::new(MetricsAudit::new(audit, metrics))),
+                Some(metrics) => {
+                    builder.wrap_audit(|audit| Arc::new(ObservedAudit::new(audit, vec![metrics as _])))
+                }
                 None => builder,
             });
         runtime.block_on(made)

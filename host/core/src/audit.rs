@@ -5,6 +5,7 @@
 //! (`\u202e`), so no text can forge a line or hide its content, and a JSON reader gets the original text.
 
 pub mod call_log;
+pub mod observer;
 pub mod refusals;
 mod sink;
 pub mod timestamp;
@@ -194,7 +195,7 @@ pub struct RequestRecord {
 /// The record of an operator's action on running calls or tools.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActionRecord {
-    /// The action: `cancel`, `stop`, `resume`, `reload`.
+    /// The action: `cancel`, `stop`, `resume`, `reload`, `disable`, `enable`, `approve`, `refuse`.
     pub action: &'static str,
     /// What it applies to, cut to [`MAX_TEXT`]; absent if it applies to the whole server.
     #[serde(skip_serializing_if = "Option::is_none")]

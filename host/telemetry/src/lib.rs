@@ -1,14 +1,14 @@
-//! Metrics of a host, for Prometheus. [`MetricsAudit`] derives them from the audit records, so a host without it does
-//! nothing for them.
+//! Metrics of a host, for Prometheus. [`Metrics`] observes the audit records, so a host without it does nothing for them.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use toolbay_core::audit::LogAudit;
-//! use toolbay_telemetry::{Metrics, MetricsAudit};
+//! use toolbay_core::audit::observer::ObservedAudit;
+//! use toolbay_telemetry::Metrics;
 //!
 //! # fn example(policy: toolbay::Policy) -> Result<(), toolbay::HostError> {
 //! let metrics = Arc::new(Metrics::new());
-//! let audit = MetricsAudit::new(Arc::new(LogAudit), Arc::clone(&metrics));
+//! let audit = ObservedAudit::new(Arc::new(LogAudit), vec![Arc::clone(&metrics) as _]);
 //! let host = toolbay::Host::builder(policy).audit(Arc::new(audit)).build()?;
 //! metrics.count_reloads(&host);
 //! println!("{}", metrics.to_text(&host));
@@ -16,10 +16,8 @@
 //! # }
 //! ```
 
-mod audit;
 mod host;
 mod labels;
 mod metrics;
 
-pub use audit::MetricsAudit;
 pub use metrics::{CONTENT_TYPE, MAX_TOOLS, Metrics};

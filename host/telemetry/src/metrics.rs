@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use toolbay::Host;
+use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{AuditRecord, RequestRecord};
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::permission::Action;
@@ -141,8 +142,42 @@ impl Metrics {
         }
     }
 
+    /// The metrics of the tool of a record.
+    fn tool(&self, record: &AuditRecord) -> Arc<ToolMetrics> {
+        // A caller chooses the names of unknown tools.
+        let name: &str = if record.source.is_some() { &record.tool } else { OTHER };
+        if let Some(known) = self.tools.read().get(name)
+            && known.is_of(record)
+        {
+            return Arc::clone(known);
+        }
+        let mut tools = self.tools.write();
+        let is_full = tools.len() >= MAX_TOOLS && !tools.contains_key(name);
+        let name = if is_full { OTHER } else { name };
+        let source = record.source.as_ref().filter(|_| !is_full);
+        let tool = Arc::new(self.tool_metrics(name, source));
+        tools.insert(name.into(), Arc::clone(&tool));
+        tool
+    }
+
+    fn tool_metrics(&self, tool: &str, source: Option<&Arc<ToolSource>>) -> ToolMetrics {
+        let plugin = source.map_or_else(|| OTHER.to_owned(), |source| labels::plugin(source));
+        let of_plugin = PluginLabels { plugin: plugin.clone() };
+        let good = CallLabels { plugin: plugin.clone(), tool: tool.to_owned(), outcome: "ok" };
+        ToolMetrics {
+            tool: tool.to_owned(),
+            source: source.cloned(),
+            good: self.calls.get_or_create_owned(&good),
+            duration: self.durations.get_or_create_owned(&of_plugin),
+            fuel: self.fuel.get_or_create_owned(&of_plugin),
+            plugin,
+        }
+    }
+}
+
+impl AuditObserver for Metrics {
     /// Counts a call.
-    pub(crate) fn observe_call(&self, record: &AuditRecord) {
+    fn observe_call(&self, record: &AuditRecord) {
         let tool = self.tool(record);
         match record.outcome {
             "ok" => drop(tool.good.inc()),
@@ -177,40 +212,8 @@ impl Metrics {
     }
 
     /// Counts a refused HTTP request.
-    pub(crate) fn observe_request(&self, record: &RequestRecord) {
+    fn observe_request(&self, record: &RequestRecord) {
         self.rejected.get_or_create_owned(&StatusLabels { status: record.status }).inc();
-    }
-
-    /// The metrics of the tool of a record.
-    fn tool(&self, record: &AuditRecord) -> Arc<ToolMetrics> {
-        // A caller chooses the names of unknown tools.
-        let name: &str = if record.source.is_some() { &record.tool } else { OTHER };
-        if let Some(known) = self.tools.read().get(name)
-            && known.is_of(record)
-        {
-            return Arc::clone(known);
-        }
-        let mut tools = self.tools.write();
-        let is_full = tools.len() >= MAX_TOOLS && !tools.contains_key(name);
-        let name = if is_full { OTHER } else { name };
-        let source = record.source.as_ref().filter(|_| !is_full);
-        let tool = Arc::new(self.tool_metrics(name, source));
-        tools.insert(name.into(), Arc::clone(&tool));
-        tool
-    }
-
-    fn tool_metrics(&self, tool: &str, source: Option<&Arc<ToolSource>>) -> ToolMetrics {
-        let plugin = source.map_or_else(|| OTHER.to_owned(), |source| labels::plugin(source));
-        let of_plugin = PluginLabels { plugin: plugin.clone() };
-        let good = CallLabels { plugin: plugin.clone(), tool: tool.to_owned(), outcome: "ok" };
-        ToolMetrics {
-            tool: tool.to_owned(),
-            source: source.cloned(),
-            good: self.calls.get_or_create_owned(&good),
-            duration: self.durations.get_or_create_owned(&of_plugin),
-            fuel: self.fuel.get_or_create_owned(&of_plugin),
-            plugin,
-        }
     }
 }
 

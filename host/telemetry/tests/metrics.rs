@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
 use toolbay_core::call::approval::Decision;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::permission::Action;
-use toolbay_telemetry::{MAX_TOOLS, Metrics, MetricsAudit};
+use toolbay_telemetry::{MAX_TOOLS, Metrics};
 
 /// A record of a real call, to be changed.
 async fn record() -> AuditRecord {
@@ -29,9 +30,9 @@ fn host() -> Host {
     Host::builder(Policy::deny_all(Path::new("/srv"))).build().unwrap()
 }
 
-fn metered() -> (Arc<Metrics>, MetricsAudit) {
+fn metered() -> (Arc<Metrics>, ObservedAudit) {
     let metrics = Arc::new(Metrics::new());
-    (Arc::clone(&metrics), MetricsAudit::new(Arc::new(MemoryAudit::default()), metrics))
+    (Arc::clone(&metrics), ObservedAudit::new(Arc::new(MemoryAudit::default()), vec![metrics]))
 }
 
 /// Names of metrics, without the suffixes of their series.
