@@ -36,6 +36,7 @@ use crate::plugins::loader::check_listing;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::{LoadProblem, LoadReport, LoadWarning};
 use crate::plugins::resident_code::LoadedCode;
+use crate::plugins::state::ActivePlugin;
 use crate::server_connector::PolicyServerConnector;
 
 /// A plugin host. Cheap to clone; all clones share one host.
@@ -106,6 +107,8 @@ pub struct PluginInfo {
     pub prompts_and_resources: Option<PromptsAndResourcesDocument>,
     /// Whether the metadata came from the cache, so that nothing was compiled.
     pub from_cache: bool,
+    /// Why the plugin waits for consent and none of its tools can be called.
+    pub held: Option<String>,
 }
 
 impl Host {
@@ -255,13 +258,13 @@ impl Host {
     /// The loaded plugins, in the order of their ids.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginInfo> {
-        self.installed.snapshot().plugins.values().map(|active| info(&active.plugin)).collect()
+        self.installed.snapshot().plugins.values().map(|active| info(active)).collect()
     }
 
     /// Information about one plugin.
     #[must_use]
     pub fn plugin(&self, id: &str) -> Option<PluginInfo> {
-        self.installed.snapshot().plugins.get(id).map(|active| info(&active.plugin))
+        self.installed.snapshot().plugins.get(id).map(|active| info(active))
     }
 
     /// The files that are not loaded now, or that could not replace the running version of their plugin.
@@ -476,7 +479,8 @@ pub(crate) fn call_policy(policy: &Policy) -> CallPolicy {
     }
 }
 
-fn info(plugin: &Plugin) -> PluginInfo {
+fn info(active: &ActivePlugin) -> PluginInfo {
+    let plugin = &active.plugin;
     let mut capabilities: Vec<Capability> = Vec::new();
     for wish in plugin.descriptor.tools.iter().flat_map(|tool| &tool.capabilities) {
         if !capabilities.contains(wish) {
@@ -496,5 +500,6 @@ fn info(plugin: &Plugin) -> PluginInfo {
         capabilities,
         prompts_and_resources: plugin.descriptor.offers.clone(),
         from_cache: plugin.from_cache,
+        held: active.held.clone(),
     }
 }

@@ -39,7 +39,7 @@ use crate::plugins::prompts_and_resources;
 use crate::plugins::reducer::PluginReducer;
 use crate::plugins::settings;
 use crate::plugins::tool::PluginTool;
-use crate::storage::consent::ConsentGate;
+use crate::storage::consent::{AskingVersion, ConsentGate};
 
 /// Maximum number of tools that one warning names.
 const MAX_NAMED: usize = 3;
@@ -211,6 +211,7 @@ impl Loader {
     pub(crate) fn bundle(
         &self,
         plugin: &Arc<Plugin>,
+        version: AskingVersion,
         mut warn: impl FnMut(String),
     ) -> Result<(Bundle, Option<String>), LoadError> {
         self.check_id(&plugin.id, &plugin.digest)?;
@@ -228,7 +229,7 @@ impl Loader {
         let offers = prompts_and_resources::from_document(id, plugin.descriptor.offers.as_ref())?;
         warn_findings(plugin, defined.iter().map(|(_, def)| def), &mut warn);
         let names: Vec<ToolName> = defined.iter().map(|(name, _)| name.clone()).collect();
-        let held = self.consent_gate.admit(policy, plugin, &names);
+        let held = self.consent_gate.admit(policy, plugin, version, &names);
         held.iter().for_each(|held| warn(held.for_operator()));
         // A held plugin is not run, not even for availability checks.
         let availability = match held {

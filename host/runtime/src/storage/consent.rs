@@ -136,6 +136,15 @@ pub(crate) fn timestamp_now() -> String {
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
+/// Which version of a plugin asks for its grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskingVersion {
+    /// The one of the file.
+    Newest,
+    /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
+    Running,
+}
+
 /// Decides about consents when plugins are loaded, and records the decision in the audit.
 #[derive(Debug)]
 pub(crate) struct ConsentGate {
@@ -150,17 +159,24 @@ impl ConsentGate {
         &self,
         policy: &Policy,
         plugin: &Plugin,
+        version: AskingVersion,
         tools: &[ToolName],
     ) -> Option<PolicyRefusal> {
         let declared = plugin.descriptor.tools.iter().map(|tool| tool.capabilities.as_slice());
         let granted = Authority::from_policy(policy, &plugin.id, tools.iter().zip(declared));
-        let held = self.decide(policy, plugin, &granted);
+        let held = self.decide(policy, plugin, version, &granted);
         self.audit_load(policy, plugin, tools, granted, held.as_ref().map_or(&[], HoldReason::lines));
         held.map(|held| held.refusal(&plugin.id))
     }
 
     /// Decides whether a plugin is held, and why.
-    fn decide(&self, policy: &Policy, plugin: &Plugin, granted: &Authority) -> Option<HoldReason> {
+    fn decide(
+        &self,
+        policy: &Policy,
+        plugin: &Plugin,
+        asking: AskingVersion,
+        granted: &Authority,
+    ) -> Option<HoldReason> {
         let store = self.store.as_ref()?;
         // If the policy has no lines for the plugin, there is nothing to agree to. Otherwise there is, even if this
         // version declares nothing, because the next version may.
@@ -176,8 +192,12 @@ impl ConsentGate {
         let (mut held, mut event) = (None, None);
         let result = store.update(&plugin.id, &mut |known| {
             (held, event) = (None, None);
+            let is_of_another = known.is_some_and(|known| known.digest != digest);
             match consent::evaluate_consent(known, digest, pinned, granted, policy.workspace()) {
                 ConsentDecision::Unchanged => ConsentChange::Keep,
+                ConsentDecision::UpdateRecord(_) if is_of_another && asking == AskingVersion::Running => {
+                    ConsentChange::Keep
+                }
                 ConsentDecision::NeedsConsent(lines) => {
                     held = Some(lines);
                     ConsentChange::Keep

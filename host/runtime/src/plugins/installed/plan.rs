@@ -14,6 +14,7 @@ use crate::plugins::loader::Loader;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::LoadProblem;
 use crate::plugins::state::{ActivePlugin, PluginFile, PluginState, PreparedPlugin};
+use crate::storage::consent::AskingVersion;
 
 /// A file, and the plugin that each of its choices would register.
 type FileChoices = (Option<Arc<Path>>, Vec<Arc<ActivePlugin>>);
@@ -128,7 +129,7 @@ impl<'a> RegistryPlan<'a> {
     ) -> Result<Arc<PreparedPlugin>, LoadError> {
         match state {
             PluginState::Prepared(prepared) if self.is_current(&prepared.active) => Ok(Arc::clone(prepared)),
-            _ => self.prepare(plugin).map(Arc::new),
+            _ => self.prepare(plugin, AskingVersion::Newest).map(Arc::new),
         }
     }
 
@@ -137,7 +138,7 @@ impl<'a> RegistryPlan<'a> {
         if self.is_current(active) {
             return Ok(None);
         }
-        let prepared = self.prepare(&active.plugin)?;
+        let prepared = self.prepare(&active.plugin, AskingVersion::Running)?;
         let is_unchanged = self.uses_current_policy(active) && active.held == prepared.active.held;
         Ok((!is_unchanged).then_some(prepared))
     }
@@ -152,10 +153,10 @@ impl<'a> RegistryPlan<'a> {
         Arc::ptr_eq(&active.services, &self.loader.services)
     }
 
-    fn prepare(&self, plugin: &Arc<Plugin>) -> Result<PreparedPlugin, LoadError> {
+    fn prepare(&self, plugin: &Arc<Plugin>, version: AskingVersion) -> Result<PreparedPlugin, LoadError> {
         let loader = self.loader;
         let mut warnings = Vec::new();
-        let (mut bundle, held) = loader.bundle(plugin, |warning| warnings.push(warning))?;
+        let (mut bundle, held) = loader.bundle(plugin, version, |warning| warnings.push(warning))?;
         if let Some(runtime) = &loader.runtime
             && bundle.tools.iter().any(|tool| tool.availability.check.is_some())
         {
