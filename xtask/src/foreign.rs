@@ -53,6 +53,21 @@ pub(crate) fn debian_package(folder: &Path, name: &str) -> Result<()> {
     shell(Command::new("dpkg").arg("-x").arg(package).arg(folder))
 }
 
+/// Installs a program of the Debian distribution with everything that it needs, unless it is there. It needs root, and the
+/// libraries of such a program are too many to unpack.
+pub(crate) fn debian_program(name: &str) -> Result<()> {
+    if Path::new("/usr/bin").join(name).exists() {
+        return Ok(());
+    }
+    let options = ["install", "--yes", "--quiet", "--quiet", "--no-install-recommends"];
+    let install =
+        || shell(Command::new("apt-get").args(options).arg(name).env("DEBIAN_FRONTEND", "noninteractive"));
+    // The package lists may be old or missing.
+    install()
+        .or_else(|_| shell(Command::new("apt-get").arg("update")).and_then(|()| install()))
+        .with_context(|| format!("install the package `{name}`; this needs root"))
+}
+
 /// Node with packages.
 #[derive(Debug)]
 pub(crate) struct NodeRuntime {
@@ -94,6 +109,13 @@ impl NodeRuntime {
     /// The path of a file of a package.
     pub(crate) fn file(&self, file: &str) -> PathBuf {
         self.folder.join("node_modules").join(file)
+    }
+
+    /// Runs a script.
+    pub(crate) fn script(&self, file: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(file);
+        command
     }
 
     /// Runs a file of a package.

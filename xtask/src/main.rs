@@ -4,6 +4,7 @@
 
 mod bench;
 mod book;
+mod browser;
 mod check;
 mod clients;
 mod conformance;
@@ -51,6 +52,8 @@ TASK is one of
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     registries           publishes and installs plugins with a real registry and the clients of others
     metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
+    browser [--write]    uses the page of operators in Chromium and checks its accessibility; `--write` replaces the
+                         screenshots of the documentation
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -109,6 +112,8 @@ fn run(args: &[&str]) -> Result<()> {
         ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
         ["metrics"] => metrics::run(&workspace),
+        ["browser"] => browser::run(&workspace, false),
+        ["browser", "--write"] => browser::run(&workspace, true),
         ["registries"] => registries::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),

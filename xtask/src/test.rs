@@ -9,7 +9,7 @@ use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
 use crate::{
-    book, clients, conformance, counts, deny, languages, metrics, plugins, registries, search, tidy,
+    book, browser, clients, conformance, counts, deny, languages, metrics, plugins, registries, search, tidy,
     tutorials,
 };
 
@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
     ("MCP clients", clients::run),
     ("registries", registries::run),
     ("metrics", metrics::run),
+    ("browser", |workspace| browser::run(workspace, false)),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),

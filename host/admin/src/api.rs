@@ -1,5 +1,9 @@
 //! The routes of the control API, and the JSON that they take and return.
 
+pub(crate) mod decisions;
+mod events;
+mod views;
+
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::StatusCode;
@@ -60,7 +64,7 @@ impl From<PathRejection> for ApiError {
     }
 }
 
-type ApiResult = Result<Response, ApiError>;
+pub(crate) type ApiResult = Result<Response, ApiError>;
 
 /// The routes.
 pub(crate) fn router(control: ServerControl) -> Router {
@@ -71,6 +75,8 @@ pub(crate) fn router(control: ServerControl) -> Router {
         .route("/api/v1/stop", post(stop))
         .route("/api/v1/resume", post(resume))
         .route("/api/v1/reload", post(reload))
+        .merge(views::router())
+        .merge(decisions::router())
         .route("/metrics", get(metrics))
         .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "unknown_route", "there is no such route"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -82,7 +88,7 @@ async fn server(State(control): State<ServerControl>) -> Response {
 }
 
 async fn metrics(State(control): State<ServerControl>) -> Response {
-    match control.metrics() {
+    match control.admin().map(|admin| &admin.metrics) {
         Some(metrics) => ([(CONTENT_TYPE, toolbay_telemetry::CONTENT_TYPE)], metrics.to_text(control.host()))
             .into_response(),
         None => {
@@ -102,7 +108,7 @@ async fn cancel(
     number: Result<Path<u64>, PathRejection>,
 ) -> ApiResult {
     let Path(number) = number?;
-    match control.cancel(number, &operator.0) {
+    match control.cancel(number, &operator.name) {
         Some(call) => Ok(Json(call).into_response()),
         None => Err(ApiError::new(
             StatusCode::NOT_FOUND,
@@ -119,22 +125,22 @@ async fn stop(
 ) -> ApiResult {
     let Json(StopRequest { reason }) = body?;
     let reason = reason.unwrap_or_else(|| "no reason was given".to_owned());
-    let cancelled = blocking(move || control.stop(&reason, &operator.0)).await?;
+    let cancelled = blocking(move || control.stop(&reason, &operator.name)).await?;
     Ok(Json(json!({ "cancelled": cancelled })).into_response())
 }
 
 async fn resume(State(control): State<ServerControl>, Extension(operator): Extension<Operator>) -> ApiResult {
-    let was_stopped = blocking(move || control.resume(&operator.0)).await?;
+    let was_stopped = blocking(move || control.resume(&operator.name)).await?;
     Ok(Json(json!({ "was_stopped": was_stopped })).into_response())
 }
 
 async fn reload(State(control): State<ServerControl>, Extension(operator): Extension<Operator>) -> Response {
-    control.reload(&operator.0);
+    control.reload(&operator.name);
     StatusCode::NO_CONTENT.into_response()
 }
 
 /// Runs an action that writes files.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, ApiError> {
     let failed = |problem: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", problem);

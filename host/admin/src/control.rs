@@ -6,10 +6,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use toolbay::{FileStopOrder, Host};
+use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{ActionRecord, MAX_REASON, cut};
+use toolbay_core::call::approval::{ApprovalReply, Approver};
 use toolbay_core::pipeline::running::RunningCall;
 use toolbay_policy::text::one_line;
 use toolbay_telemetry::Metrics;
+
+use crate::files::{GrantError, HeldPlugin, OperatorFiles};
+use crate::history::CallHistory;
+use crate::questions::{Question, Questions};
 
 /// How clients reach a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +46,33 @@ pub struct ServerInfo {
     pub stopped: Option<String>,
 }
 
+/// What a server with an admin listener collects for it. Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct AdminState {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) history: Arc<CallHistory>,
+    pub(crate) questions: Questions,
+}
+
+impl AdminState {
+    /// What observes the audit of the host.
+    #[must_use]
+    pub fn observers(&self) -> Vec<Arc<dyn AuditObserver>> {
+        vec![Arc::clone(&self.metrics) as _, Arc::clone(&self.history) as _]
+    }
+
+    /// What asks operators.
+    #[must_use]
+    pub fn approver(&self) -> Arc<dyn Approver> {
+        Arc::new(self.questions.clone())
+    }
+
+    /// Counts the reloads of a host from now on.
+    pub fn count_reloads(&self, host: &Host) {
+        self.metrics.count_reloads(host);
+    }
+}
+
 /// The state behind the control API. Cheap to clone; clones share it.
 #[derive(Clone)]
 pub struct ServerControl {
@@ -51,7 +84,8 @@ struct ControlState {
     stop_order: FileStopOrder,
     transport: ServerTransport,
     since: String,
-    metrics: Option<Arc<Metrics>>,
+    files: Arc<dyn OperatorFiles>,
+    admin: Option<AdminState>,
     /// Notified when an operator asks for a reload.
     reload: Notify,
 }
@@ -69,10 +103,11 @@ impl ServerControl {
         host: Host,
         stop_order: FileStopOrder,
         transport: ServerTransport,
-        metrics: Option<Arc<Metrics>>,
+        files: Arc<dyn OperatorFiles>,
+        admin: Option<AdminState>,
     ) -> Self {
         let state =
-            ControlState { host, stop_order, transport, since: now(), metrics, reload: Notify::new() };
+            ControlState { host, stop_order, transport, since: now(), files, admin, reload: Notify::new() };
         Self { state: Arc::new(state) }
     }
 
@@ -80,8 +115,8 @@ impl ServerControl {
         &self.state.host
     }
 
-    pub(crate) fn metrics(&self) -> Option<&Metrics> {
-        self.state.metrics.as_deref()
+    pub(crate) fn admin(&self) -> Option<&AdminState> {
+        self.state.admin.as_ref()
     }
 
     /// Describes the server.
@@ -144,6 +179,51 @@ impl ServerControl {
     pub fn reload(&self, by: &str) {
         self.record("reload", None, None, by);
         self.state.reload.notify_one();
+    }
+
+    /// Disables a tool with a reason, or enables it without one. Blocks.
+    ///
+    /// # Errors
+    /// The tool is unknown, or the switches cannot be stored.
+    pub(crate) fn switch_tool(&self, tool: &str, disabled: Option<&str>, by: &str) -> Result<(), String> {
+        self.state.files.switch_tool(tool, disabled)?;
+        self.record(if disabled.is_some() { "disable" } else { "enable" }, Some(tool), disabled, by);
+        Ok(())
+    }
+
+    /// The questions that wait for an operator.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        self.state.admin.as_ref().map(|admin| admin.questions.list()).unwrap_or_default()
+    }
+
+    /// Answers a question and returns it; `None` if it does not wait any more.
+    pub(crate) fn answer(&self, number: u64, allow: bool, why: Option<&str>, by: &str) -> Option<Question> {
+        let reply = match allow {
+            true => ApprovalReply::Yes,
+            false => ApprovalReply::No(why.map(|why| one_line(why, MAX_REASON))),
+        };
+        let question = self.state.admin.as_ref()?.questions.answer(number, reply)?;
+        let subject = format!("{} {}", question.tool, question.call_id);
+        self.record(if allow { "approve" } else { "refuse" }, Some(&subject), why, by);
+        Some(question)
+    }
+
+    /// The plugins that wait for consent.
+    ///
+    /// # Errors
+    /// The files of the server cannot be read.
+    pub(crate) async fn held_plugins(&self) -> Result<Vec<HeldPlugin>, String> {
+        self.state.files.held_plugins().await
+    }
+
+    /// Grants a held plugin. The audit records the grant itself, with its author.
+    ///
+    /// # Errors
+    /// Another version is held now, or the files cannot be written.
+    pub(crate) async fn grant(&self, plugin: &str, digest: &str, by: &str) -> Result<(), GrantError> {
+        self.state.files.grant(plugin, digest, by).await?;
+        self.state.reload.notify_one();
+        Ok(())
     }
 
     /// Waits until an operator asks for a reload.

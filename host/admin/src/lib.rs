@@ -1,18 +1,24 @@
-//! Control of a running server: its calls, its metrics, and the operator's actions.
+//! Control of a running server: its calls, its metrics, the operator's actions, and a page for browsers.
 //!
 //! ```text
-//! toolbay ps, cancel, stop ──► client ──► socket: STATE/servers/PID.sock ─┐
-//!                                                                         ├► listener ─► operator ─► api ─► control ─► host
-//! Prometheus, operators with a token ──► server: [admin] listen ──────────┘
+//! toolbay ps, cancel, stop ──► client ──► socket: STATE/servers/PID.sock ─┐                      ┌► api ──┐
+//!                                                                         ├► listener ─► operator ┤        ├► control ─► host
+//! browsers, Prometheus, programs with a token ──► server: [admin] listen ─┘                      └► page ─┘
 //! ```
 
 pub mod api;
 pub mod client;
 mod control;
+pub mod files;
+mod history;
 mod listener;
 mod operator;
+mod page;
+mod questions;
 pub mod server;
+mod session;
 pub mod socket;
+mod tokens;
 
-pub use control::{ServerControl, ServerInfo, ServerTransport};
-pub use operator::check_tokens;
+pub use control::{AdminState, ServerControl, ServerInfo, ServerTransport};
+pub use tokens::check_tokens;

@@ -1,111 +1,45 @@
 //! Who sends a request, and what they may do.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, HOST, LOCATION, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
-use toolbay::Host;
 use toolbay_core::audit::{RequestRecord, cut};
 use toolbay_policy::admin::{AdminAddress, AdminPolicy, MetricsAccess};
 use toolbay_policy::text::one_line;
 
 use crate::api::ApiError;
+use crate::control::ServerControl;
+use crate::page;
+use crate::session::{SessionKey, Sessions};
+use crate::tokens::{AdminToken, MAX_NAME, Role, TokenHash};
 
 /// The header in which the command line names its user.
 pub(crate) const OPERATOR_HEADER: &str = "toolbay-operator";
-/// Longest name of an operator, in characters.
-const MAX_NAME: usize = 100;
-/// Most tokens in a file. Each token of a request is compared with all of them.
-const MAX_TOKENS: usize = 1000;
+/// Where a page sends its request to, as browsers see it (W3C Fetch Metadata).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// The person or program that sends a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Operator(pub(crate) Arc<str>);
-
-/// What a token allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Role {
-    /// Reading.
-    View,
-    /// Reading and acting.
-    Operate,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TokenFile {
-    #[serde(default)]
-    token: Vec<AdminToken>,
-}
-
-/// A token of an operator. The file has its hash only.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdminToken {
-    name: String,
-    sha256: String,
-    role: Role,
-}
-
-impl AdminToken {
-    /// Reads a file of tokens.
-    fn read_all(file: &Path) -> Result<Vec<Self>, String> {
-        let text = toolbay::mcp::read_token_file(file)?;
-        // The full TOML error quotes the line, which may contain a secret.
-        let TokenFile { token: tokens } =
-            toml::from_str(&text).map_err(|error| error.message().to_owned())?;
-        if tokens.len() > MAX_TOKENS {
-            return Err(format!("more than {MAX_TOKENS} tokens"));
-        }
-        for token in &tokens {
-            let legal = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-            if token.name.is_empty() || token.name.len() > MAX_NAME || !token.name.chars().all(legal) {
-                return Err(format!(
-                    "`name` must have 1 to {MAX_NAME} letters, digits, `_`, `-`, `.` or `@`"
-                ));
-            }
-            if token.sha256.len() != 64 || !token.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                return Err(format!("`sha256` of `{}` is not 64 hex digits", token.name));
-            }
-        }
-        Ok(tokens)
-    }
-
-    /// Finds the token of a request, in constant time.
-    fn find(tokens: Vec<Self>, secret: &[u8]) -> Option<Self> {
-        let sha256 = format!("{:x}", Sha256::digest(secret));
-        let is_it = |token: &Self| token.sha256.to_ascii_lowercase().as_bytes().ct_eq(sha256.as_bytes());
-        let mut found = None;
-        for token in tokens {
-            if bool::from(is_it(&token)) {
-                found = Some(token);
-            }
-        }
-        found
-    }
-}
-
-/// Checks the token file of a policy.
-///
-/// # Errors
-/// The file cannot be read, its owner or mode is not trusted, or it is invalid.
-pub fn check_tokens(file: &Path) -> Result<(), String> {
-    AdminToken::read_all(file).map(drop)
+pub(crate) struct Operator {
+    /// The name in the audit.
+    pub(crate) name: Arc<str>,
+    pub(crate) role: Role,
+    /// The session of a browser.
+    pub(crate) session: Option<SessionKey>,
 }
 
 /// What decides about the requests of the admin listener.
 #[derive(Clone)]
 pub(crate) struct AdminGate {
-    host: Host,
+    pub(crate) control: ServerControl,
+    pub(crate) sessions: Arc<Sessions>,
     tokens: PathBuf,
     metrics: MetricsAccess,
     /// Accepted `Host` headers; `None` for a socket, which no page can reach.
@@ -113,15 +47,21 @@ pub(crate) struct AdminGate {
 }
 
 /// Why a request is refused.
-struct Refusal {
-    status: StatusCode,
-    reason: &'static str,
-    message: String,
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, reason: &'static str, message: &str) -> Self {
+        Self { status, reason, message: message.to_owned() }
+    }
 }
 
 impl AdminGate {
     /// A gate for a listener at `address`.
-    pub(crate) fn new(host: Host, policy: &AdminPolicy, address: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(control: ServerControl, policy: &AdminPolicy, address: Option<SocketAddr>) -> Self {
         let names = |address: SocketAddr| {
             let port = address.port();
             [address.to_string(), format!("localhost:{port}")].into()
@@ -130,50 +70,87 @@ impl AdminGate {
             AdminAddress::Loopback(_) => Some(address.map_or_else(|| [].into(), names)),
             AdminAddress::Socket(_) => None,
         };
-        Self { host, tokens: policy.tokens.clone(), metrics: policy.metrics, hosts }
+        let sessions = Arc::new(Sessions::new(address.map(|address| address.port())));
+        Self { control, sessions, tokens: policy.tokens.clone(), metrics: policy.metrics, hosts }
     }
 
-    /// The operator of a request; `None` for open metrics.
+    /// The operator of a request; `None` for what everybody may see.
     fn admit(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<Option<Operator>, Refusal> {
         self.check_place(headers)?;
-        if path == "/metrics" && self.metrics == MetricsAccess::Open {
-            return Ok(None);
-        }
-        let refuse = |status, reason, message: &str| Refusal { status, reason, message: message.to_owned() };
+        let is_open = page::is_open(path) || (path == "/metrics" && self.metrics == MetricsAccess::Open);
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        let Some(secret) = bearer else {
-            return Err(refuse(
-                StatusCode::UNAUTHORIZED,
-                "token_missing",
-                "send `Authorization: Bearer TOKEN`",
-            ));
+        let (session, hash) = match bearer {
+            Some(secret) => (None, TokenHash::of(secret)),
+            None => {
+                // A browser sends cookies, whoever made it send the request.
+                check_site(method, headers)?;
+                match self.sessions.find(headers) {
+                    Some((session, hash)) => (Some(session), hash),
+                    None if is_open => return Ok(None),
+                    None => {
+                        let message = "sign in, or send `Authorization: Bearer TOKEN`";
+                        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "token_missing", message));
+                    }
+                }
+            }
         };
-        let tokens = AdminToken::read_all(&self.tokens).map_err(|problem| {
-            tracing::error!(file = %self.tokens.display(), %problem, "no token of the admin listener is accepted");
-            refuse(StatusCode::SERVICE_UNAVAILABLE, "tokens", "the tokens cannot be read; see the log")
-        })?;
-        let Some(token) = AdminToken::find(tokens, secret) else {
-            return Err(refuse(StatusCode::UNAUTHORIZED, "token_unknown", "the token is unknown"));
+        let token = match self.find_token(&hash) {
+            Err(_) if is_open => return Ok(None),
+            found => found?,
         };
-        if token.role < Role::Operate && !matches!(*method, Method::GET | Method::HEAD) {
+        if token.role < Role::Operate && is_unsafe(method) && path != page::SIGN_OUT && !is_open {
             let message = format!("the token `{}` has the role `view`, which changes nothing", token.name);
-            return Err(refuse(StatusCode::FORBIDDEN, "role", &message));
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "role", &message));
         }
-        Ok(Some(Operator(format!("token:{}", token.name).into())))
+        self.attend(token.role);
+        let name = format!("token:{}", token.name).into();
+        Ok(Some(Operator { name, role: token.role, session }))
     }
 
-    /// Records a refusal, and makes its response.
-    fn refuse(&self, refusal: Refusal, method: &Method, path: &str, headers: &HeaderMap) -> Response {
-        let Refusal { status, reason, message } = refusal;
+    /// Notes that a person or program is there, so that questions wait for those who may answer.
+    pub(crate) fn attend(&self, role: Role) {
+        if role == Role::Operate
+            && let Some(admin) = self.control.admin()
+        {
+            admin.questions.attend();
+        }
+    }
+
+    /// The token with a hash. Blocks.
+    pub(crate) fn find_token(&self, hash: &TokenHash) -> Result<AdminToken, Refusal> {
+        let tokens = AdminToken::read_all(&self.tokens).map_err(|problem| {
+            tracing::error!(file = %self.tokens.display(), %problem, "no token of the admin listener is accepted");
+            let message = "the tokens cannot be read; see the log";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "tokens", message)
+        })?;
+        let unknown = || Refusal::new(StatusCode::UNAUTHORIZED, "token_unknown", "the token is unknown");
+        AdminToken::find(tokens, hash).ok_or_else(unknown)
+    }
+
+    /// Records a refusal.
+    pub(crate) fn record(&self, refusal: &Refusal, method: &Method, path: &str, headers: &HeaderMap) {
         let client = if self.hosts.is_some() { "admin, loopback" } else { "admin, socket" };
-        self.host.pipeline().audit().record_request(RequestRecord {
+        self.control.host().pipeline().audit().record_request(RequestRecord {
             client: client.to_owned(),
-            reason,
-            status: status.as_u16(),
+            reason: refusal.reason,
+            status: refusal.status.as_u16(),
             method: cut(method.as_str()),
             path: cut(path),
             host: headers.get(HOST).map(|host| cut(&String::from_utf8_lossy(host.as_bytes()))),
         });
+    }
+
+    /// Records a refusal, and makes its response. A browser without a session gets the sign-in page instead.
+    fn refuse(&self, refusal: Refusal, method: &Method, path: &str, headers: &HeaderMap) -> Response {
+        let is_page = page::is_page(path);
+        if is_page && refusal.reason == "token_missing" && !is_unsafe(method) {
+            return (StatusCode::SEE_OTHER, [(LOCATION, page::SIGN_IN)]).into_response();
+        }
+        self.record(&refusal, method, path, headers);
+        let Refusal { status, reason, message } = refusal;
+        if is_page {
+            return page::refusal(status, &message);
+        }
         let mut response = ApiError::new(status, reason, message).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -184,24 +161,51 @@ impl AdminGate {
     /// Refuses requests that a page of another origin or another name of this address brought here.
     fn check_place(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(hosts) = &self.hosts else { return Ok(()) };
-        let text =
-            |value: Option<&HeaderValue>| value.and_then(|value| value.to_str().ok().map(str::to_owned));
-        let host = text(headers.get(HOST)).unwrap_or_default();
-        if !hosts.iter().any(|known| known.eq_ignore_ascii_case(&host)) {
-            let message = format!("the host `{}` is not that of this listener", one_line(&host, MAX_NAME));
-            return Err(Refusal { status: StatusCode::FORBIDDEN, reason: "host", message });
+        let host = text(headers, &HOST).unwrap_or_default();
+        if !hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
+            let message = format!("the host `{}` is not that of this listener", one_line(host, MAX_NAME));
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "host", &message));
         }
-        let is_own =
-            |origin: &str| origin.strip_prefix("http://").is_some_and(|of| of.eq_ignore_ascii_case(&host));
-        match headers.get(ORIGIN) {
-            Some(origin) if !origin.to_str().is_ok_and(is_own) => Err(Refusal {
-                status: StatusCode::FORBIDDEN,
-                reason: "origin",
-                message: "pages of other origins are refused".to_owned(),
-            }),
-            _ => Ok(()),
+        match headers.contains_key(ORIGIN) && !is_own_origin(headers) {
+            true => Err(Refusal::new(StatusCode::FORBIDDEN, "origin", "pages of other origins are refused")),
+            false => Ok(()),
         }
     }
+}
+
+/// Refuses a request that a page of another origin made a browser send: another site, or another port of this host. A
+/// link there may open a page here.
+fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let site = text(headers, &FETCH_SITE);
+    let is_own = match site {
+        Some(site) => site == "same-origin" || (site == "none" && !is_unsafe(method)),
+        // Not a browser, or one from before 2023, which sends `Origin` with unsafe methods.
+        None => !is_unsafe(method) || is_own_origin(headers),
+    };
+    let is_link = !is_unsafe(method) && text(headers, &FETCH_MODE) == Some("navigate");
+    match is_own || is_link {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "origin",
+            "requests of pages of other origins are refused",
+        )),
+    }
+}
+
+/// Whether `Origin` names the host of the request. A reverse proxy with TLS keeps `Host`.
+fn is_own_origin(headers: &HeaderMap) -> bool {
+    let origin = text(headers, &ORIGIN).and_then(|origin| origin.split_once("://"));
+    let host = text(headers, &HOST).unwrap_or_default();
+    origin.is_some_and(|(_, of)| !host.is_empty() && of.eq_ignore_ascii_case(host))
+}
+
+fn is_unsafe(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// Admits the requests of the admin listener.
@@ -233,6 +237,7 @@ pub(crate) async fn authenticate(
 pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     let name = request.headers().get(OPERATOR_HEADER).map(|name| String::from_utf8_lossy(name.as_bytes()));
     let name = name.map_or_else(|| "unnamed".to_owned(), |name| one_line(&name, MAX_NAME));
-    request.extensions_mut().insert(Operator(name.into()));
+    let operator = Operator { name: name.into(), role: Role::Operate, session: None };
+    request.extensions_mut().insert(operator);
     next.run(request).await
 }

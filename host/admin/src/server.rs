@@ -1,4 +1,4 @@
-//! The admin listener: the control API and metrics for operators with a token.
+//! The admin listener: the page, the control API and metrics for operators with a token.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use toolbay_policy::admin::{AdminAddress, AdminPolicy};
 use crate::control::ServerControl;
 use crate::listener::{self, Acceptor};
 use crate::operator::{self, AdminGate};
-use crate::{api, socket};
+use crate::{api, page, socket};
 
 /// The admin listener of a policy. Dropping it ends it.
 #[derive(Debug)]
@@ -37,8 +37,11 @@ impl AdminServer {
             }
             AdminAddress::Socket(path) => (Acceptor::Socket(bind_socket(path)?), None),
         };
-        let gate = AdminGate::new(control.host().clone(), policy, address);
-        let router = api::router(control).layer(middleware::from_fn_with_state(gate, operator::authenticate));
+        let gate = AdminGate::new(control.clone(), policy, address);
+        let router = api::router(control)
+            .merge(page::router(gate.clone()))
+            .layer(middleware::from_fn_with_state(gate, operator::authenticate))
+            .layer(middleware::from_fn(page::security_headers));
         let serving = tokio::spawn(listener::serve(acceptor, router));
         let socket = match &policy.listen {
             AdminAddress::Socket(path) => Some(path.clone()),

@@ -8,105 +8,21 @@
     reason = "a failed fixture is a failed test"
 )]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 mod fixture;
 
-use fixture::{HANGS, HostFolder, ServerProcess};
-
-/// SHA-256 of `test`.
-const TEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-/// SHA-256 of `b`.
-const B: &str = "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d";
-
-/// A server with an admin listener: `test` may act, `b` may look.
-struct AdminFixture {
-    desk: HostFolder,
-    server: ServerProcess,
-    address: String,
-}
-
-/// A response.
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// The value of a series.
-    fn series(&self, name: &str) -> Option<f64> {
-        self.body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-    }
-}
-
-fn exchange(stream: &mut (impl Read + Write), request: &str) -> Answer {
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut bytes = Vec::new();
-    // A server that closes with unread input resets the connection.
-    drop(stream.read_to_end(&mut bytes));
-    let text = String::from_utf8(bytes).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
-}
-
-impl AdminFixture {
-    fn new(admin: &str) -> Self {
-        let policy = format!(
-            "[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n{admin}\n[[rule]]\ntool = \"e__long\"\naction = \"deny\"\n"
-        );
-        let desk = HostFolder::new(&policy).with_plugin("e", guest_artifacts::API_ECHO);
-        let desk = desk.with_plugin("s", guest_artifacts::HOSTILE_SLEEP);
-        let token = |name: &str, sha256: &str, role: &str| {
-            format!("[[token]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\nrole = \"{role}\"\n")
-        };
-        desk.write_private(
-            "admin.toml",
-            &(token("oncall", TEST, "operate") + &token("prometheus", B, "view")),
-        );
-        let mut server = ServerProcess::serve(&desk);
-        let line = server.until_told("operators reach it on http://");
-        let address = line.rsplit("http://").next().unwrap().trim().to_owned();
-        server.initialize();
-        Self { desk, server, address }
-    }
-
-    /// Sends a request with these headers.
-    fn send(&self, line: &str, headers: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(HANGS)).unwrap();
-        exchange(&mut stream, &format!("{line} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n"))
-    }
-
-    fn with_token(&self, line: &str, token: &str) -> Answer {
-        self.send(
-            line,
-            &format!("host: {}\r\nauthorization: Bearer {token}\r\ncontent-length: 0\r\n", self.address),
-        )
-    }
-
-    fn call(&mut self, id: u64, tool: &str, args: &Value) -> Value {
-        self.server.send(id, "tools/call", &json!({"name": tool, "arguments": args}));
-        self.server.result(id)
-    }
-}
+use fixture::admin::{AdminFixture, TEST, exchange};
+use fixture::{HostFolder, ServerProcess};
 
 #[test]
 fn every_request_needs_a_token_with_its_role() {
-    let admin = AdminFixture::new("");
+    let admin = AdminFixture::with_admin("");
     let own = format!("host: {}\r\n", admin.address);
-    for path in ["/metrics", "/api/v1/calls", "/api/v1/server", "/nothing"] {
+    for path in ["/metrics", "/api/v1/calls", "/api/v1/server", "/api/v1/nothing"] {
         let line = format!("GET {path}");
         let missing = admin.send(&line, &own);
         assert_eq!(
@@ -137,7 +53,7 @@ fn every_request_needs_a_token_with_its_role() {
 
 #[test]
 fn pages_of_other_origins_and_names_are_refused() {
-    let admin = AdminFixture::new("");
+    let admin = AdminFixture::with_admin("");
     let token = "authorization: Bearer test\r\n";
     let port = admin.address.rsplit(':').next().unwrap();
     let get = |headers: &str| admin.send("GET /api/v1/calls", &format!("{headers}{token}")).status;
@@ -159,7 +75,7 @@ fn pages_of_other_origins_and_names_are_refused() {
 
 #[test]
 fn operators_act_and_the_audit_names_them() {
-    let mut admin = AdminFixture::new("");
+    let mut admin = AdminFixture::with_admin("");
     admin.server.send(1, "tools/call", &json!({"name": "s__sleep", "arguments": {"ms": 25_000}}));
     let running = loop {
         let calls = admin.with_token("GET /api/v1/calls", "b").json();
@@ -178,7 +94,7 @@ fn operators_act_and_the_audit_names_them() {
 
 #[test]
 fn metrics_count_calls_by_known_names_only() {
-    let mut admin = AdminFixture::new("metrics = \"open\"");
+    let mut admin = AdminFixture::with_admin("metrics = \"open\"");
     assert_eq!(admin.call(1, "e__echo", &json!({}))["isError"], json!(false));
     assert_eq!(admin.call(2, "e__long", &json!({}))["isError"], json!(true));
     for id in 10..20 {

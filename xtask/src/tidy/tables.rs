@@ -49,7 +49,6 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-sdk-syntax",
-            "toolbay-telemetry",
             "toolbay-vendor",
         ],
     ),

@@ -3,32 +3,32 @@
 
 mod editor;
 mod held;
+pub(crate) mod pending;
 mod proposal;
+mod review;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
-use toolbay::{Agreement, FileConsents, Host, PluginId, PluginInfo, Policy};
-use toolbay_core::audit::{GrantEvent, GrantRecord};
+use toolbay::{Host, PluginId, PluginInfo, Policy};
 use toolbay_core::registry::ToolEntry;
 use toolbay_policy::GrantKey;
-use toolbay_policy::consent::{Authority, Consent, ConsentChange, ConsentStore};
+use toolbay_policy::consent::{Authority, Consent};
 use toolbay_policy::name::ToolName;
 use toolbay_policy::text::escape_hidden;
 
+use crate::CommandStatus;
 use crate::command::args::{DecisionArgs, PluginDecisionArgs, SetupArgs};
 use crate::command::control;
-use crate::command::policy_file;
 use crate::command::setup::{self, PolicyFile};
 use crate::output::format;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, FAILURE, HEADING, NAME, SUCCESS};
-use crate::{CommandStatus, host_failure};
 use editor::LineEditor;
 use held::HeldVersion;
 use proposal::{GrantEdit, policy_lines};
+use review::GrantReview;
 
 /// Spaces before the lines below a heading.
 const INDENT: usize = 2;
@@ -43,66 +43,44 @@ pub(crate) async fn run(
     let json = *json;
     super::check_decidable(decision)?;
     super::check_lists(only)?;
-    let file = PolicyFile::find_or_new(args, true)?;
-    let policy = file.policy()?;
-    let held = HeldVersion::find(args, &policy, plugin).await?;
-    let (host, info) = match &held {
-        Some(held) => (held.host.clone(), held.info.clone()),
-        None => setup::require_plugin(args, policy, plugin).await?,
-    };
-    let id = info.id.clone();
-    let tools = named_tools(&host, &id);
-    if let Some(name) = tool
-        && !tools.iter().any(|(own, _)| own.as_str() == name)
-    {
-        bail!("--tool `{name}`: the plugin has no such tool");
-    }
-    let consents = setup::consents(args)?;
-    let known = consents.get(&id).map_err(|e| host_failure(anyhow!(e)))?;
-    let mut edit = GrantEdit::propose(&file, &host.policy(), &id, &tools, only, tool)?;
+    let mut review = GrantReview::find(args, plugin, only, tool).await?;
+    let id = review.info.id.clone();
     let mut editor = LineEditor::new(&id);
     let mut is_first = true;
-    if let (Some(held), false) = (&held, json) {
+    if let (Some(held), false) = (&review.held, json) {
         held.print()?;
     }
-    let (decided, granted) = loop {
-        let granted = authority(&edit.policy, &id, &tools);
-        let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
+    let decided = loop {
+        let granted = review.granted();
+        let preview = review.preview(&granted);
         if !json {
-            preview.print(&file, is_first)?;
+            preview.print(&review.file, is_first)?;
         }
         is_first = false;
-        if held.is_none() && preview.grants_nothing_new() {
+        if review.held.is_none() && preview.grants_nothing_new() {
             output::print_note(&format!("there is nothing to grant to `{id}`"));
-            break (Some(CommandStatus::Success), granted);
+            break Some(CommandStatus::Success);
         }
         match GrantReply::ask(decision)? {
-            GrantReply::Yes => break (None, granted),
-            GrantReply::No => break (Some(super::report_unchanged(decision)), granted),
+            GrantReply::Yes => break None,
+            GrantReply::No => break Some(super::report_unchanged(decision)),
             GrantReply::Edit => {
-                if let Some(edited) = editor.edit(&file, &edit)? {
-                    edit = edited;
+                if let Some(edited) = editor.edit(&review.file, &review.edit)? {
+                    review.edit = edited;
                 }
             }
         }
     };
     if decided.is_none() {
-        if !edit.proposals.is_empty() {
-            let path =
-                file.file.as_deref().context("there is no policy file: name one with --config FILE")?;
-            policy_file::write(path, file.text.as_deref(), &edit.text).map_err(host_failure)?;
-        }
-        if let Some(held) = &held {
-            held.apply(args).await?;
-        }
-        record(args, &consents, &info, granted.clone())?;
-        let done = if held.is_some() { "updated, and granted" } else { "granted" };
+        let audit = setup::audit_for_decision(args)?;
+        review.apply(args, &super::operator(), audit.as_deref()).await?;
+        let done = if review.held.is_some() { "updated, and granted" } else { "granted" };
         output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));
         control::reload_servers(args).await?;
     }
     if json {
-        let preview = GrantPreview::new(&info, &tools, &edit, known.as_ref(), &granted);
-        output::print_json(&preview.json(decided.is_none(), held.as_ref()))?;
+        let granted = review.granted();
+        output::print_json(&review.preview(&granted).json(decided.is_none(), review.held.as_ref()))?;
     }
     Ok(decided.unwrap_or(CommandStatus::Success))
 }
@@ -130,31 +108,6 @@ impl GrantReply {
             _ => Self::No,
         })
     }
-}
-
-fn record(args: &SetupArgs, consents: &FileConsents, info: &PluginInfo, granted: Authority) -> Result<()> {
-    let by = super::operator();
-    let version = info.about.as_ref().map(|about| about.version.as_str());
-    let agreement = Agreement { digest: &info.digest, version, granted: granted.clone(), by: &by };
-    let consent = agreement.consent();
-    let audit = setup::audit_for_decision(args)?;
-    consents
-        .update(&info.id, &mut |_| ConsentChange::Replace(consent.clone()))
-        .map_err(|e| host_failure(anyhow!(e)))?;
-    if let Some(audit) = audit {
-        audit.record_grant(GrantRecord {
-            event: GrantEvent::Granted,
-            plugin: info.id.to_string(),
-            version: version.map(ToOwned::to_owned),
-            digest: Some(info.digest.to_string()),
-            origin: info.origin.clone(),
-            granted,
-            refused: BTreeMap::new(),
-            held: Vec::new(),
-            by: Some(by),
-        });
-    }
-    Ok(())
 }
 
 type NamedTools = Vec<(ToolName, std::sync::Arc<ToolEntry>)>;
@@ -292,11 +245,16 @@ impl<'a> GrantPreview<'a> {
         Ok(())
     }
 
-    /// What the plugin gets beyond what was agreed to last time, and what it loses.
-    fn print_difference(&self) -> std::io::Result<()> {
+    /// The lines that the plugin gets beyond what was agreed to last time, and those that it loses.
+    fn difference(&self) -> (Vec<String>, Vec<String>) {
         let workspace = self.edit.policy.workspace();
         let nothing = Authority::default();
         let before = self.known.map_or(&nothing, |known| &known.granted);
+        (self.granted.lines_not_in(before, workspace), before.lines_not_in(self.granted, workspace))
+    }
+
+    /// Prints the difference to what was agreed to last time.
+    fn print_difference(&self) -> std::io::Result<()> {
         let mut out = output::stdout();
         match self.known {
             Some(known) => {
@@ -308,12 +266,12 @@ impl<'a> GrantPreview<'a> {
             None if !self.edit.proposals.is_empty() || self.granted.is_empty() => return writeln!(out),
             None => writeln!(out, "\nThe policy already grants it:")?,
         }
-        let new = self.granted.lines_not_in(before, workspace);
-        for line in self.granted.lines_not_in(&nothing, workspace) {
+        let (new, lost) = self.difference();
+        for line in self.granted.lines_not_in(&Authority::default(), self.edit.policy.workspace()) {
             let (style, sign) = if new.contains(&line) { (SUCCESS, "+") } else { (DIM, " ") };
             writeln!(out, "  {style}{sign} {}{style:#}", escape_hidden(&line))?;
         }
-        for line in before.lines_not_in(self.granted, workspace) {
+        for line in lost {
             writeln!(out, "  {FAILURE}- {}{FAILURE:#}", escape_hidden(&line))?;
         }
         writeln!(out)

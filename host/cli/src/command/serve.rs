@@ -1,6 +1,7 @@
 //! `toolbay serve`: MCP over stdin and stdout, or over HTTP.
 
 mod http;
+mod operator_files;
 mod operators;
 mod service_manager;
 
@@ -42,7 +43,7 @@ pub(crate) async fn run(
     // Watch the files before reading them, so that no change is missed.
     let mut watched = vec![setup::watch_switches(args)?, setup::watch_stop_order(args)?];
     watched.extend(setup::watch_policy(args)?);
-    let (host, metrics) = setup::server_host(args)?;
+    let (host, admin) = setup::server_host(args)?;
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
@@ -87,7 +88,7 @@ pub(crate) async fn run(
         anyhow::Ok(host.watch(&setup::plugin_folder(args)?, options).await)
     };
     if places.is_empty() {
-        let access = OperatorAccess::open(args, &host, ServerTransport::Stdio, metrics).await?;
+        let access = OperatorAccess::open(args, &host, ServerTransport::Stdio, admin).await?;
         let ends = ShutdownSignals::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, Signals::new(hangup, &access)).await;
@@ -96,7 +97,7 @@ pub(crate) async fn run(
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
         let transport = ServerTransport::Http(listening.endpoints());
-        let access = OperatorAccess::open(args, &host, transport, metrics).await?;
+        let access = OperatorAccess::open(args, &host, transport, admin).await?;
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host).await;

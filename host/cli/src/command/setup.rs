@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
+use toolbay::core::audit::observer::ObservedAudit;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
@@ -13,7 +14,7 @@ use toolbay::{
     FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo,
     PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
-use toolbay_telemetry::{Metrics, MetricsAudit};
+use toolbay_admin::AdminState;
 
 use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
@@ -61,16 +62,18 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
 }
 
 /// Builds the host of a server, with metrics if the policy has an admin listener.
-pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<Arc<Metrics>>)> {
+pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<AdminState>)> {
     let policy = policy(args)?;
-    let metrics = policy.admin().map(|_| Arc::new(Metrics::new()));
+    let admin = policy.admin().map(|_| AdminState::default());
     let mut builder = builder(args, policy, HostPurpose::Run)?;
-    if let Some(metrics) = metrics.clone() {
-        builder = builder.wrap_audit(|audit| Arc::new(MetricsAudit::new(audit, metrics)));
+    if let Some(admin) = &admin {
+        let observers = admin.observers();
+        builder = builder.wrap_audit(|audit| Arc::new(ObservedAudit::new(audit, observers)));
+        builder = builder.approver(admin.approver());
     }
     let host = build(args, builder)?;
-    metrics.iter().for_each(|metrics| metrics.count_reloads(&host));
-    Ok((host, metrics))
+    admin.iter().for_each(|admin| admin.count_reloads(&host));
+    Ok((host, admin))
 }
 
 fn build(args: &SetupArgs, builder: HostBuilder) -> Result<Host> {

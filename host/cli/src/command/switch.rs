@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use serde_json::json;
-use toolbay::Host;
-use toolbay_core::registry::{Catalog, TagSelector, UnknownNameError};
+use toolbay::{FileSwitches, Host};
+use toolbay_core::registry::{Catalog, Registry, TagSelector, UnknownNameError};
 use toolbay_policy::similar::{did_you_mean, similar_names};
 use toolbay_policy::text::one_line;
 
@@ -94,6 +94,27 @@ async fn change(
         report_changes(&changes);
     }
     Ok(CommandStatus::Success)
+}
+
+/// Disables a tool of a running server with a reason, or enables it without one.
+pub(crate) fn switch_tool(
+    switches: &FileSwitches,
+    registry: &Registry,
+    tool: &str,
+    disabled: Option<&str>,
+) -> Result<(), String> {
+    let edited = switches.update(|switches| {
+        // Another process may have changed the switches meanwhile.
+        registry.set_switches(switches);
+        let changed = match disabled {
+            Some(reason) => registry.disable(tool, reason),
+            None => registry.enable(tool).map(drop),
+        };
+        changed.map_err(|unknown| SwitchError(unknown_name(&unknown, &registry.snapshot())))?;
+        *switches = registry.snapshot().settings().switches();
+        Ok(())
+    });
+    edited.map_err(|SwitchError(text)| text)
 }
 
 struct SwitchError(String);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use toolbay::{Host, PluginInfo};
+use toolbay_admin::files::{ToolChanges, VersionChanges};
 use toolbay_core::tool::ToolDef;
 use toolbay_core::tool::diff::{Difference, Impact, compare};
 use toolbay_policy::text::one_line;
@@ -147,6 +148,36 @@ impl DiffReport {
         reasons.into_iter().filter(|(absent, _)| !absent).map(|(_, why)| why.to_owned()).collect()
     }
 
+    /// The names that were added and removed, by kind.
+    fn lists(&self) -> [(&'static str, &Vec<String>); 6] {
+        [
+            ("tool added", &self.added),
+            ("tool removed", &self.removed),
+            ("reducer added", &self.reducers_added),
+            ("reducer removed", &self.reducers_removed),
+            ("import added", &self.imports_added),
+            ("import removed", &self.imports_removed),
+        ]
+    }
+
+    /// The differences for the page of operators.
+    pub(super) fn changes(&self) -> VersionChanges {
+        let capabilities = |declared: &[DeclaredCapability]| {
+            declared.iter().map(|one| format!("{} of {}", one.kind, one.target)).collect::<Vec<_>>()
+        };
+        let mut lists: Vec<(String, Vec<String>)> =
+            self.lists().into_iter().map(|(what, names)| (what.to_owned(), names.clone())).collect();
+        lists.push(("capability added".to_owned(), capabilities(&self.capabilities_added)));
+        lists.push(("capability removed".to_owned(), capabilities(&self.capabilities_removed)));
+        let tools = self.changed.iter().map(|tool| ToolChanges {
+            tool: tool.tool.clone(),
+            impact: tool.impact.to_string(),
+            schema: tool.differences.iter().map(place_and_change).collect(),
+            description: tool.description.as_ref().map(|text| (text.before.clone(), text.after.clone())),
+        });
+        VersionChanges { lists, tools: tools.collect() }
+    }
+
     pub(super) fn show(&self) -> std::io::Result<()> {
         let mut table = TextTable::new(["CHANGE", "WHAT", "DETAIL"]);
         let mut row = |change: &str, what: &str, detail: String| {
@@ -156,15 +187,7 @@ impl DiffReport {
                 detail.into(),
             ]);
         };
-        let lists = [
-            ("tool added", &self.added),
-            ("tool removed", &self.removed),
-            ("reducer added", &self.reducers_added),
-            ("reducer removed", &self.reducers_removed),
-            ("import added", &self.imports_added),
-            ("import removed", &self.imports_removed),
-        ];
-        for (change, names) in lists {
+        for (change, names) in self.lists() {
             names.iter().for_each(|name| row(change, name, String::new()));
         }
         let capabilities = [
@@ -179,10 +202,8 @@ impl DiffReport {
         for ChangedTool { tool, impact, differences, description } in &self.changed {
             row("tool changed", tool, impact.to_string());
             for one in differences {
-                let at = if one.at.is_empty() { "arguments" } else { &one.at };
-                let change = serde_json::to_value(one.change).unwrap_or_default();
-                let change = change.as_str().unwrap_or_default().replace('_', " ");
-                row("", &format!("  {at}"), format!("{change}, {}", one.impact));
+                let (at, change) = place_and_change(one);
+                row("", &format!("  {at}"), change);
             }
             if let Some(ChangedText { before, after }) = description {
                 row("", "    before", one_line(before, MAX_DESCRIPTION));
@@ -203,6 +224,14 @@ impl DiffReport {
         }
         writeln!(out, "impact\t{}{more}", self.impact)
     }
+}
+
+/// Where a schema changed, and how.
+fn place_and_change(difference: &Difference) -> (String, String) {
+    let at = if difference.at.is_empty() { "arguments" } else { &difference.at };
+    let change = serde_json::to_value(difference.change).unwrap_or_default();
+    let change = change.as_str().unwrap_or_default().replace('_', " ");
+    (at.to_owned(), format!("{change}, {}", difference.impact))
 }
 
 fn minus(one: &BTreeSet<String>, other: &BTreeSet<String>) -> Vec<String> {

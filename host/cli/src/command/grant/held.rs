@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use toolbay::{HeldUpdate, Host, PluginId, PluginInfo, Policy};
+use toolbay_core::tool::PluginOrigin;
 use toolbay_distribution::lock::LockedPlugin;
 use toolbay_policy::text::one_line;
 
@@ -71,7 +72,7 @@ impl HeldVersion {
             format!("{}: update from {} to {}", self.info.id, tag(&self.old), tag(&self.update.plugin));
         writeln!(output::stdout(), "{HEADING}{title}{HEADING:#}")?;
         let mut table = TextTable::new(["", ""]).with_indent(INDENT);
-        for (key, value) in add::origin_facts(&self.update.plugin.origin()) {
+        for (key, value) in add::origin_facts(&self.origin()) {
             table.push([Cell::styled(DIM, key), value.into()]);
         }
         for reason in &self.change.reasons {
@@ -91,6 +92,21 @@ impl HeldVersion {
             replace: true,
         };
         change.apply(args, &self.paths, setup::plugin_folder(args)?).await
+    }
+
+    /// Where the version comes from.
+    pub(super) fn origin(&self) -> PluginOrigin {
+        self.update.plugin.origin()
+    }
+
+    /// Why it is held, a sentence each.
+    pub(super) fn reasons(&self) -> &[String] {
+        &self.change.reasons
+    }
+
+    /// The changes of the component; `None` if it is the same.
+    pub(super) fn report(&self) -> Option<&DiffReport> {
+        self.change.report.as_ref()
     }
 
     pub(super) fn json(&self) -> Value {

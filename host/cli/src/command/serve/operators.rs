@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use toolbay::Host;
 use toolbay_admin::server::AdminServer;
 use toolbay_admin::socket::ControlSocket;
-use toolbay_admin::{ServerControl, ServerTransport};
-use toolbay_telemetry::Metrics;
+use toolbay_admin::{AdminState, ServerControl, ServerTransport};
 
+use super::operator_files::ServerFiles;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::{host_failure, output};
@@ -28,10 +28,11 @@ impl OperatorAccess {
         args: &SetupArgs,
         host: &Host,
         transport: ServerTransport,
-        metrics: Option<Arc<Metrics>>,
+        state: Option<AdminState>,
     ) -> Result<Self> {
         let is_stdio = transport == ServerTransport::Stdio;
-        let control = ServerControl::new(host.clone(), setup::stop_order(args)?, transport, metrics);
+        let files = Arc::new(ServerFiles::new(args.clone(), host.clone()));
+        let control = ServerControl::new(host.clone(), setup::stop_order(args)?, transport, files, state);
         let admin = match open_admin(host, &control).await {
             // Several clients start servers under one policy; the first one has the listener.
             Err(error) if is_stdio => {

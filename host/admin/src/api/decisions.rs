@@ -1,0 +1,119 @@
+//! Decisions of operators: switches, answers to questions, grants.
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use serde::Deserialize;
+
+use super::{ApiError, ApiResult, blocking};
+use crate::control::ServerControl;
+use crate::files::GrantError;
+use crate::operator::Operator;
+
+/// The reason of an operator who gives none.
+pub(crate) const NO_REASON: &str = "no reason was given";
+
+/// The body of a decision with a reason.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DecisionRequest {
+    reason: Option<String>,
+}
+
+/// The body of a grant.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantRequest {
+    /// The digest of the version that the operator saw.
+    digest: String,
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+pub(super) fn router() -> Router<ServerControl> {
+    Router::new()
+        .route("/api/v1/tools/{name}/disable", post(disable))
+        .route("/api/v1/tools/{name}/enable", post(enable))
+        .route("/api/v1/questions/{number}/approve", post(approve))
+        .route("/api/v1/questions/{number}/refuse", post(refuse))
+        .route("/api/v1/plugins/{id}/grant", post(grant))
+}
+
+async fn disable(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+    body: Body<DecisionRequest>,
+) -> ApiResult {
+    let Json(DecisionRequest { reason }) = body?;
+    let reason = reason.unwrap_or_else(|| NO_REASON.to_owned());
+    blocking(move || control.switch_tool(&name, Some(&reason), &operator.name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn enable(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    Path(name): Path<String>,
+) -> ApiResult {
+    blocking(move || control.switch_tool(&name, None, &operator.name)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn approve(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    Path(number): Path<u64>,
+) -> ApiResult {
+    answer(&control, number, true, None, &operator)
+}
+
+async fn refuse(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    Path(number): Path<u64>,
+    body: Body<DecisionRequest>,
+) -> ApiResult {
+    let Json(DecisionRequest { reason }) = body?;
+    answer(&control, number, false, reason.as_deref(), &operator)
+}
+
+fn answer(
+    control: &ServerControl,
+    number: u64,
+    allow: bool,
+    why: Option<&str>,
+    operator: &Operator,
+) -> ApiResult {
+    match control.answer(number, allow, why, &operator.name) {
+        Some(question) => Ok(Json(question).into_response()),
+        None => {
+            let message = format!("no question {number} waits; it may be answered, or its call ended");
+            Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_question", message))
+        }
+    }
+}
+
+async fn grant(
+    State(control): State<ServerControl>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    body: Body<GrantRequest>,
+) -> Result<Response, ApiError> {
+    let Json(GrantRequest { digest }) = body?;
+    control.grant(&id, &digest, &operator.name).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+impl From<GrantError> for ApiError {
+    fn from(error: GrantError) -> Self {
+        let (status, code) = match error {
+            GrantError::Changed(_) => (StatusCode::CONFLICT, "changed"),
+            GrantError::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}

@@ -1,0 +1,201 @@
+//! The questions that wait for an operator: calls for which the policy says `ask`, and whose client cannot be asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use toolbay_core::call::approval::{ApprovalReply, ApprovalRequest, Approver};
+use toolbay_core::call::invoke::BoxFuture;
+
+/// Most questions at once. A further one is answered with no.
+const MAX_QUESTIONS: usize = 100;
+/// Most characters of arguments that a question shows.
+const MAX_ARGS: usize = 4000;
+/// How long after the last request of an operator questions still wait for one.
+const ATTENDED: Duration = Duration::from_secs(10 * 60);
+
+/// The questions of a server. Cheap to clone; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Questions {
+    state: Arc<Mutex<QuestionState>>,
+}
+
+#[derive(Debug, Default)]
+struct QuestionState {
+    last: u64,
+    waiting: BTreeMap<u64, WaitingQuestion>,
+    /// The last request of an operator who may answer.
+    attended: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct WaitingQuestion {
+    request: ApprovalRequest,
+    since: Instant,
+    reply: oneshot::Sender<ApprovalReply>,
+}
+
+/// A question that waits for an operator.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Question {
+    /// The number of the question in this process, from 1.
+    pub(crate) number: u64,
+    /// The tool.
+    pub(crate) tool: String,
+    /// The label of the tool's source.
+    pub(crate) source: String,
+    /// The caller's id of the call.
+    pub(crate) call_id: String,
+    /// Why the call needs approval.
+    pub(crate) reason: String,
+    /// The arguments as JSON, cut.
+    pub(crate) args: String,
+    /// Characters of the arguments before they were cut; absent if they were not cut.
+    pub(crate) args_cut_from: Option<usize>,
+    /// The time since the question was asked, in milliseconds.
+    pub(crate) waited_ms: u64,
+}
+
+impl Questions {
+    /// The waiting questions, the oldest first.
+
+    pub(crate) fn list(&self) -> Vec<Question> {
+        let state = self.state.lock();
+        state.waiting.iter().map(|(number, waiting)| waiting.describe(*number)).collect()
+    }
+
+    /// Answers a question and returns it; `None` if it does not wait any more.
+    pub(crate) fn answer(&self, number: u64, reply: ApprovalReply) -> Option<Question> {
+        let waiting = self.state.lock().waiting.remove(&number)?;
+        let question = waiting.describe(number);
+        waiting.reply.send(reply).is_ok().then_some(question)
+    }
+
+    /// Notes that an operator who may answer is there.
+    pub(crate) fn attend(&self) {
+        self.state.lock().attended = Some(Instant::now());
+    }
+
+    /// Adds a question, or says why none can be asked.
+    fn add(
+        &self,
+        request: &ApprovalRequest,
+    ) -> Result<(WaitGuard, oneshot::Receiver<ApprovalReply>), &'static str> {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        if state.attended.is_none_or(|at| now.duration_since(at) >= ATTENDED) {
+            return Err("no operator is there to ask");
+        }
+        if state.waiting.len() >= MAX_QUESTIONS {
+            return Err("too many questions wait for the operator");
+        }
+        state.last += 1;
+        let (number, (reply, receiver)) = (state.last, oneshot::channel());
+        state.waiting.insert(number, WaitingQuestion { request: request.clone(), since: now, reply });
+        Ok((WaitGuard { questions: self.clone(), number }, receiver))
+    }
+}
+
+impl Approver for Questions {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalReply> {
+        Box::pin(async move {
+            let (_guard, receiver) = match self.add(request) {
+                Ok(added) => added,
+                Err(why) => return ApprovalReply::No(Some(why.to_owned())),
+            };
+            receiver.await.unwrap_or(ApprovalReply::No(None))
+        })
+    }
+}
+
+/// Withdraws a question whose call ended.
+#[derive(Debug)]
+struct WaitGuard {
+    questions: Questions,
+    number: u64,
+}
+
+impl Drop for WaitGuard {
+    fn drop(&mut self) {
+        self.questions.state.lock().waiting.remove(&self.number);
+    }
+}
+
+impl WaitingQuestion {
+    fn describe(&self, number: u64) -> Question {
+        let ApprovalRequest { call_id, tool, source, args, reason } = &self.request;
+        let text = args.to_string();
+        let total = text.chars().count();
+        Question {
+            number,
+            tool: tool.clone(),
+            source: source.clone(),
+            call_id: call_id.clone(),
+            reason: reason.clone(),
+            args: text.chars().take(MAX_ARGS).collect(),
+            args_cut_from: (total > MAX_ARGS).then_some(total),
+            waited_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> ApprovalRequest {
+        ApprovalRequest {
+            call_id: "1".to_owned(),
+            tool: "p__t".to_owned(),
+            source: "plugin:p".to_owned(),
+            args: serde_json::json!({"text": "x".repeat(10_000)}),
+            reason: "rule 1".to_owned(),
+        }
+    }
+
+    async fn first(questions: &Questions) -> Question {
+        loop {
+            match questions.list().pop() {
+                Some(question) => return question,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_waits_only_while_an_operator_is_there() {
+        let questions = Questions::default();
+        let request = request();
+        let no = ApprovalReply::No(Some("no operator is there to ask".to_owned()));
+        assert_eq!(questions.ask(&request).await, no);
+        questions.attend();
+        let answering = async {
+            let question = first(&questions).await;
+            assert_eq!((question.args.chars().count(), question.args_cut_from.is_some()), (MAX_ARGS, true));
+            assert!(questions.answer(question.number, ApprovalReply::Yes).is_some());
+            assert!(questions.answer(question.number, ApprovalReply::Yes).is_none(), "one answer");
+        };
+        let (reply, ()) = tokio::join!(questions.ask(&request), answering);
+        assert_eq!(reply, ApprovalReply::Yes);
+        tokio::time::advance(ATTENDED).await;
+        assert_eq!(questions.ask(&request).await, no);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_ends_withdraws_its_question_and_there_is_a_limit() {
+        let (questions, request) = (Questions::default(), request());
+        questions.attend();
+        let mut asked: Vec<_> = (0..MAX_QUESTIONS).map(|_| questions.ask(&request)).collect();
+        for one in &mut asked {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        let no = ApprovalReply::No(Some("too many questions wait for the operator".to_owned()));
+        assert_eq!(questions.ask(&request).await, no);
+        drop(asked);
+        assert!(questions.list().is_empty());
+    }
+}
