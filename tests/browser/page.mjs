@@ -116,6 +116,8 @@ async function shoot(page, name) {
 }
 
 async function watchAndCancel(page, server) {
+  for (let calls = 0; calls < 40; calls += 1) await server.call('mcp__slow__echo', { text: 'a' });
+  await server.call('mcp__slow__fail');
   await page.goto(`${server.origin}/`);
   const running = server.call('mcp__slow__wait', { ms: 25_000 });
   // Without a reload.
@@ -127,11 +129,11 @@ async function watchAndCancel(page, server) {
 }
 
 async function followCalls(page, server) {
-  await page.goto(`${server.origin}/calls?text=mcp__slow__echo`);
+  await page.goto(`${server.origin}/calls?text=mcp__slow__pid`);
   await page.getByLabel('Follow').waitFor();
   await page.waitForFunction(() => document.querySelector('#status').textContent === '');
-  await server.call('mcp__slow__echo', { text: 'a' });
-  await page.getByRole('link', { name: 'mcp__slow__echo' }).click();
+  await server.call('mcp__slow__pid');
+  await page.getByRole('link', { name: 'mcp__slow__pid' }).click();
   await page.getByRole('heading', { name: 'Gates' }).waitFor();
 }
 

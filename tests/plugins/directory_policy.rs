@@ -280,9 +280,11 @@ async fn a_grant_for_a_waiting_version_is_not_taken_by_the_running_one() {
     let consents = FileConsents::new(it.living.dir.path().join("state"));
     let mut agreed = consents.get(&id("p")).unwrap().unwrap();
     agreed.digest = digest.clone();
-    for (tool, key, line) in
-        [("keep", "kv", "tool"), ("keep_anywhere", "fs_read", "$workspace"), ("read", "fs_read", "$workspace")]
-    {
+    for (tool, key, line) in [
+        ("keep", "kv", "tool"),
+        ("keep_anywhere", "fs_read", "$workspace"),
+        ("read", "fs_read", "$workspace"),
+    ] {
         let lists = agreed.granted.tools.entry(tool.to_owned()).or_default();
         lists.entry(key.to_owned()).or_default().insert(line.to_owned());
     }

@@ -37,7 +37,7 @@ const MAX_FORM: usize = 1 << 20;
 
 /// Whether a path needs no session.
 pub(crate) fn is_open(path: &str) -> bool {
-    matches!(path, SIGN_IN | assets::STYLE | assets::SCRIPT)
+    matches!(path, SIGN_IN | assets::STYLE | assets::SCRIPT | assets::ICON)
 }
 
 /// Whether a person reads the response.
@@ -81,6 +81,7 @@ pub(crate) fn router(gate: AdminGate) -> Router {
         .route(SIGN_OUT, post(sign_in::sign_out))
         .route(assets::STYLE, get(assets::style))
         .route(assets::SCRIPT, get(assets::script))
+        .route(assets::ICON, get(assets::icon))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .with_state(gate)
 }

@@ -1,10 +1,11 @@
-//! The style sheet and the script.
+//! The style sheet, the script and the icon.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::IntoResponse;
 
 pub(super) const STYLE: &str = "/style.css";
 pub(super) const SCRIPT: &str = "/page.js";
+pub(super) const ICON: &str = "/icon.svg";
 /// A new version of the server has another page, so browsers ask again.
 const FRESH: &str = "no-cache";
 
@@ -14,4 +15,8 @@ pub(super) async fn style() -> impl IntoResponse {
 
 pub(super) async fn script() -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/javascript; charset=utf-8"), (CACHE_CONTROL, FRESH)], include_str!("page.js"))
+}
+
+pub(super) async fn icon() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "image/svg+xml"), (CACHE_CONTROL, FRESH)], include_str!("icon.svg"))
 }

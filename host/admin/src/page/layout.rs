@@ -137,7 +137,7 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
                 meta name="color-scheme" content="light dark";
                 title { (plain(title)) " – Toolbay" }
                 link rel="stylesheet" href=(assets::STYLE);
-                link rel="icon" href="data:,";
+                link rel="icon" href=(assets::ICON);
                 script type="module" src=(assets::SCRIPT) {}
             }
             body { (body) }
