@@ -11,6 +11,7 @@
     reason = "a benchmark that fails is to stop"
 )]
 
+mod admin;
 mod apart;
 mod audit;
 mod batch;
@@ -60,6 +61,7 @@ const ALL: &[(&str, fn())] = &[
     ("kv", kv::run),
     ("audit", audit::run),
     ("telemetry", telemetry::run),
+    ("admin", admin::run),
     ("registry", registry::run),
     ("discovery", discovery::run),
     ("distribution", distribution::run),

@@ -2,18 +2,21 @@
 //!
 //! ```text
 //! toolbay ps, cancel, stop ──► client ──► socket: STATE/servers/PID.sock ─┐                      ┌► api ──┐
-//!                                                                         ├► listener ─► operator ┤        ├► control ─► host
+//!                                                                         ├► listener ─► gate ────┤        ├► control ─► host
 //! browsers, Prometheus, programs with a token ──► server: [admin] listen ─┘                      └► page ─┘
 //! ```
 
 pub mod api;
+mod authentication;
 pub mod client;
 mod control;
 pub mod files;
+mod gate;
 mod history;
 mod listener;
 mod operator;
 mod page;
+mod paths;
 mod questions;
 pub mod server;
 mod session;

@@ -24,34 +24,18 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
 
-use crate::operator::AdminGate;
+use crate::gate::AdminGate;
+use crate::paths;
 
 pub(crate) use layout::security_headers;
 
-/// The sign-in page.
-pub(crate) const SIGN_IN: &str = "/login";
-/// Ends the session.
-pub(crate) const SIGN_OUT: &str = "/logout";
 /// Largest body of a form, in bytes: arguments of a call that a person tries.
 const MAX_FORM: usize = 1 << 20;
 
-/// Whether a path needs no session.
-pub(crate) fn is_open(path: &str) -> bool {
-    matches!(path, SIGN_IN | assets::STYLE | assets::SCRIPT | assets::ICON)
-}
-
-/// Whether a person reads the response.
-pub(crate) fn is_page(path: &str) -> bool {
-    !path.starts_with("/api/") && path != "/metrics"
-}
-
 /// The page that says why a request was refused.
 pub(crate) fn refusal(status: StatusCode, message: &str) -> Response {
-    layout::bare(
-        status,
-        "Refused",
-        maud::html! { p { (layout::plain(message)) } p { a href="/" { "Start page" } } },
-    )
+    let body = maud::html! { p { (layout::plain(message)) } p { a href="/" { "Start page" } } };
+    layout::bare(status, "Refused", &body)
 }
 
 /// The routes.
@@ -77,11 +61,11 @@ pub(crate) fn router(gate: AdminGate) -> Router {
         .route("/tools/{name}/disable", post(tool::disable))
         .route("/tools/{name}/enable", post(tool::enable))
         .route("/budgets", get(budgets::show))
-        .route(SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
-        .route(SIGN_OUT, post(sign_in::sign_out))
-        .route(assets::STYLE, get(assets::style))
-        .route(assets::SCRIPT, get(assets::script))
-        .route(assets::ICON, get(assets::icon))
+        .route(paths::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
+        .route(paths::SIGN_OUT, post(sign_in::sign_out))
+        .route(paths::STYLE, get(assets::style))
+        .route(paths::SCRIPT, get(assets::script))
+        .route(paths::ICON, get(assets::icon))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .with_state(gate)
 }

@@ -62,7 +62,6 @@ pub(crate) struct Question {
 
 impl Questions {
     /// The waiting questions, the oldest first.
-
     pub(crate) fn list(&self) -> Vec<Question> {
         let state = self.state.lock();
         state.waiting.iter().map(|(number, waiting)| waiting.describe(*number)).collect()

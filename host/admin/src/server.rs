@@ -11,9 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbay_policy::admin::{AdminAddress, AdminPolicy};
 
 use crate::control::ServerControl;
+use crate::gate::AdminGate;
 use crate::listener::{self, Acceptor};
-use crate::operator::{self, AdminGate};
-use crate::{api, page, socket};
+use crate::{api, authentication, page, socket};
 
 /// The admin listener of a policy. Dropping it ends it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl AdminServer {
         let gate = AdminGate::new(control.clone(), policy, address);
         let router = api::router(control)
             .merge(page::router(gate.clone()))
-            .layer(middleware::from_fn_with_state(gate, operator::authenticate))
+            .layer(middleware::from_fn_with_state(gate, authentication::authenticate))
             .layer(middleware::from_fn(page::security_headers));
         let serving = tokio::spawn(listener::serve(acceptor, router));
         let socket = match &policy.listen {

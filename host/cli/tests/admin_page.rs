@@ -323,7 +323,7 @@ fn a_question_waits_for_the_operator() {
     browser.act(&question(&page, "approve"), "");
     assert_eq!(admin.server.result(2)["isError"], json!(false));
 
-    // Four megabytes, of which a page shows the first part.
+    // Four megabytes. The page shows the beginning.
     ask(&mut admin, 3, &json!({"text": "x".repeat(4 << 20)}));
     let browser = Browser { admin: &admin, cookie };
     let page = until_shown(&browser, "/pending", "Approve");

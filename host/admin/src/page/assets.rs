@@ -3,9 +3,6 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::IntoResponse;
 
-pub(super) const STYLE: &str = "/style.css";
-pub(super) const SCRIPT: &str = "/page.js";
-pub(super) const ICON: &str = "/icon.svg";
 /// A new version of the server has another page, so browsers ask again.
 const FRESH: &str = "no-cache";
 

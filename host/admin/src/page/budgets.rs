@@ -6,8 +6,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::layout::{PageFrame, fact, facts, plain};
+use crate::gate::AdminGate;
 use crate::history::SessionTotals;
-use crate::operator::{AdminGate, Operator};
+use crate::operator::Operator;
 
 /// Most sessions on the page.
 const MAX_LISTED: usize = 200;

@@ -13,8 +13,9 @@ use toolbay_core::tool::ToolSource;
 
 use super::calls::plugin_of;
 use super::layout::{PageFrame, duration, fact, facts, path_part, plain, size, time};
+use crate::gate::AdminGate;
 use crate::history::FinishedCall;
-use crate::operator::{AdminGate, Operator};
+use crate::operator::Operator;
 
 pub(super) async fn show(
     State(gate): State<AdminGate>,

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use toolbay_core::tool::ToolSource;
 
 use super::layout::{PageFrame, duration, path_part, plain, time};
+use crate::gate::AdminGate;
 use crate::history::{CallFilter, FinishedCall, MAX_CALLS};
-use crate::operator::{AdminGate, Operator};
+use crate::operator::Operator;
 
 /// Calls on one page.
 const CALLS: usize = 100;

@@ -12,9 +12,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use maud::{DOCTYPE, Markup, html};
 use toolbay_policy::text::escape_hidden;
 
-use super::assets;
 use crate::control::ServerControl;
-use crate::operator::{AdminGate, Operator};
+use crate::gate::AdminGate;
+use crate::operator::Operator;
+use crate::paths;
 use crate::tokens::Role;
 
 /// Longest text of a guest or caller in a page, in characters.
@@ -91,7 +92,7 @@ impl<'a> PageFrame<'a> {
                         }
                     }
                 }
-                form method="post" action=(super::SIGN_OUT) {
+                form method="post" action=(paths::SIGN_OUT) {
                     span.quiet { (self.operator.name) }
                     button { "Sign out" }
                 }
@@ -123,7 +124,7 @@ impl<'a> PageFrame<'a> {
 }
 
 /// A page without the frame: nobody is signed in.
-pub(super) fn bare(status: StatusCode, title: &str, body: Markup) -> Response {
+pub(super) fn bare(status: StatusCode, title: &str, body: &Markup) -> Response {
     document(status, title, &html! { main #main { h1 { (title) } (body) } })
 }
 
@@ -136,9 +137,9 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (plain(title)) " – Toolbay" }
-                link rel="stylesheet" href=(assets::STYLE);
-                link rel="icon" href=(assets::ICON);
-                script type="module" src=(assets::SCRIPT) {}
+                link rel="stylesheet" href=(paths::STYLE);
+                link rel="icon" href=(paths::ICON);
+                script type="module" src=(paths::SCRIPT) {}
             }
             body { (body) }
         }

@@ -15,8 +15,9 @@ use super::layout::{PageFrame, duration, plain, redirect};
 use crate::api::blocking;
 use crate::api::decisions::NO_REASON;
 use crate::control::ServerControl;
+use crate::gate::AdminGate;
 use crate::history::{ChartPoint, POINT_SECONDS};
-use crate::operator::{AdminGate, Operator};
+use crate::operator::Operator;
 
 /// Most calls that the page lists.
 const MAX_LISTED: usize = 200;

@@ -11,7 +11,8 @@ use serde::Deserialize;
 
 use super::layout::{PageFrame, duration, facts, path_part, plain, redirect};
 use crate::files::{HeldPlugin, ToolChanges, VersionChanges};
-use crate::operator::{AdminGate, Operator};
+use crate::gate::AdminGate;
+use crate::operator::Operator;
 use crate::questions::Question;
 
 /// The page itself.

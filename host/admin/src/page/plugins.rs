@@ -9,7 +9,8 @@ use toolbay::PluginInfo;
 use toolbay_core::registry::Catalog;
 
 use super::layout::{PageFrame, fact, facts, path_part, plain, size};
-use crate::operator::{AdminGate, Operator};
+use crate::gate::AdminGate;
+use crate::operator::Operator;
 
 /// Most plugins, and most tools of one, on a page.
 const MAX_LISTED: usize = 500;

@@ -11,8 +11,9 @@ use toolbay_policy::GrantKey;
 
 use super::calls::plugin_of;
 use super::layout::{PageFrame, plain};
+use crate::gate::AdminGate;
 use crate::history::{CallFilter, FinishedCall, MAX_CALLS};
-use crate::operator::{AdminGate, Operator};
+use crate::operator::Operator;
 
 /// Most groups on the page.
 const MAX_GROUPS: usize = 100;

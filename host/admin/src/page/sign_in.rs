@@ -8,9 +8,10 @@ use axum::response::Response;
 use maud::html;
 use serde::Deserialize;
 
-use super::SIGN_IN;
 use super::layout::{bare, redirect};
-use crate::operator::{AdminGate, Operator, Refusal};
+use crate::gate::{AdminGate, Refusal};
+use crate::operator::Operator;
+use crate::paths;
 use crate::tokens::TokenHash;
 
 #[derive(Deserialize)]
@@ -32,7 +33,7 @@ pub(super) async fn sign_in(
         let (gate, hash) = (gate.clone(), hash.clone());
         move || {
             gate.find_token(&hash)
-                .inspect_err(|refusal| gate.record(refusal, &Method::POST, SIGN_IN, &headers))
+                .inspect_err(|refusal| gate.record(refusal, &Method::POST, paths::SIGN_IN, &headers))
         }
     });
     match found.await {
@@ -51,8 +52,8 @@ pub(super) async fn sign_out(
     Extension(operator): Extension<Operator>,
 ) -> Response {
     match &operator.session {
-        Some(session) => with_cookie(SIGN_IN, &gate.sessions.close(session)),
-        None => redirect(SIGN_IN),
+        Some(session) => with_cookie(paths::SIGN_IN, &gate.sessions.close(session)),
+        None => redirect(paths::SIGN_IN),
     }
 }
 
@@ -67,12 +68,12 @@ fn with_cookie(to: &str, cookie: &str) -> Response {
 fn page(status: StatusCode, problem: Option<&str>) -> Response {
     let form = html! {
         @if let Some(problem) = problem { p.alarm role="alert" { (problem) } }
-        form method="post" action=(SIGN_IN) {
+        form method="post" action=(paths::SIGN_IN) {
             label for="token" { "Token" }
             input #token name="token" type="password" autocomplete="current-password" required autofocus;
             button { "Sign in" }
         }
         p.quiet { "The tokens are in the file that " code { "[admin] tokens" } " of the policy names." }
     };
-    bare(status, "Sign in", form)
+    bare(status, "Sign in", &form)
 }

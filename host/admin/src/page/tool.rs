@@ -22,7 +22,8 @@ use super::form::ArgumentForm;
 use super::layout::{PageFrame, duration, fact, facts, path_part, plain, plain_up_to, redirect};
 use crate::api::blocking;
 use crate::api::decisions::NO_REASON;
-use crate::operator::{AdminGate, Operator};
+use crate::gate::AdminGate;
+use crate::operator::Operator;
 
 /// How long a call that a person tries may take: less than the life of a connection.
 const TRY_TIME: Duration = Duration::from_secs(45);

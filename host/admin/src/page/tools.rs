@@ -8,7 +8,8 @@ use serde::Deserialize;
 use toolbay_core::registry::ToolStatus;
 
 use super::layout::{PageFrame, path_part, plain, plain_up_to};
-use crate::operator::{AdminGate, Operator};
+use crate::gate::AdminGate;
+use crate::operator::Operator;
 
 /// Tools on one page.
 const TOOLS: usize = 100;

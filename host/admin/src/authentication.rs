@@ -1,0 +1,54 @@
+//! Authenticates the requests of the admin listener, and refuses others in the form that the client reads.
+
+use axum::extract::{Request, State};
+use axum::http::header::{LOCATION, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::api::ApiError;
+use crate::gate::{AdminGate, Refusal, is_unsafe};
+use crate::{page, paths};
+
+/// Admits the requests of the admin listener.
+pub(crate) async fn authenticate(
+    State(gate): State<AdminGate>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let headers = request.headers().clone();
+    // It reads a file.
+    let decided = tokio::task::spawn_blocking(move || {
+        let admitted = gate.admit(&method, &path, &headers);
+        admitted.map_err(|refusal| Box::new(refuse(&gate, refusal, &method, &path, &headers)))
+    });
+    match decided.await {
+        Ok(Ok(Some(operator))) => drop(request.extensions_mut().insert(operator)),
+        Ok(Ok(None)) => {}
+        Ok(Err(refused)) => return *refused,
+        Err(error) => {
+            let failed = StatusCode::INTERNAL_SERVER_ERROR;
+            return ApiError::new(failed, "failed", error.to_string()).into_response();
+        }
+    }
+    next.run(request).await
+}
+
+/// Records a refusal, and makes its response. A browser without a session gets the sign-in page instead.
+fn refuse(gate: &AdminGate, refusal: Refusal, method: &Method, path: &str, headers: &HeaderMap) -> Response {
+    let is_page = paths::is_page(path);
+    if is_page && refusal.reason == "token_missing" && !is_unsafe(method) {
+        return (StatusCode::SEE_OTHER, [(LOCATION, paths::SIGN_IN)]).into_response();
+    }
+    gate.record(&refusal, method, path, headers);
+    let Refusal { status, reason, message } = refusal;
+    if is_page {
+        return page::refusal(status, &message);
+    }
+    let mut response = ApiError::new(status, reason, message).into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
