@@ -1,4 +1,4 @@
-//! The audit that also counts.
+//! The audit that also counts and traces.
 
 use std::sync::Arc;
 
@@ -8,25 +8,37 @@ use toolbay_core::audit::{
 use toolbay_policy::audit_policy::AuditPolicy;
 
 use crate::metrics::Metrics;
+use crate::otlp::ExportBuffer;
 
-/// Counts records and passes them on to the audit.
+/// Counts records, keeps what is to be exported, and passes records on to the audit.
 #[derive(Debug)]
-pub struct MetricsAudit {
+pub struct TelemetryAudit {
     audit: Arc<dyn AuditSink>,
-    metrics: Arc<Metrics>,
+    metrics: Option<Arc<Metrics>>,
+    exports: Option<Arc<ExportBuffer>>,
 }
 
-impl MetricsAudit {
-    /// Counts the records for `audit` in `metrics`.
+impl TelemetryAudit {
+    /// Counts records in `metrics`, adds calls to `exports`, and passes records on to `audit`. For exports, the host
+    /// needs a [`Tracer`](toolbay_core::call::trace::Tracer).
     #[must_use]
-    pub fn new(audit: Arc<dyn AuditSink>, metrics: Arc<Metrics>) -> Self {
-        Self { audit, metrics }
+    pub fn new(
+        audit: Arc<dyn AuditSink>,
+        metrics: Option<Arc<Metrics>>,
+        exports: Option<Arc<ExportBuffer>>,
+    ) -> Self {
+        Self { audit, metrics, exports }
     }
 }
 
-impl AuditSink for MetricsAudit {
+impl AuditSink for TelemetryAudit {
     fn record(&self, record: AuditRecord) {
-        self.metrics.observe_call(&record);
+        if let Some(metrics) = &self.metrics {
+            metrics.observe_call(&record);
+        }
+        if let Some(exports) = &self.exports {
+            exports.observe_call(&record);
+        }
         self.audit.record(record);
     }
 
@@ -43,7 +55,9 @@ impl AuditSink for MetricsAudit {
     }
 
     fn record_request(&self, request: RequestRecord) {
-        self.metrics.observe_request(&request);
+        if let Some(metrics) = &self.metrics {
+            metrics.observe_request(&request);
+        }
         self.audit.record_request(request);
     }
 

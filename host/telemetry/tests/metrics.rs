@@ -13,7 +13,7 @@ use toolbay_core::call::approval::Decision;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::permission::Action;
-use toolbay_telemetry::{MAX_TOOLS, Metrics, MetricsAudit};
+use toolbay_telemetry::{MAX_TOOLS, Metrics, TelemetryAudit};
 
 /// A record of a real call, to be changed.
 async fn record() -> AuditRecord {
@@ -29,9 +29,9 @@ fn host() -> Host {
     Host::builder(Policy::deny_all(Path::new("/srv"))).build().unwrap()
 }
 
-fn metered() -> (Arc<Metrics>, MetricsAudit) {
+fn metered() -> (Arc<Metrics>, TelemetryAudit) {
     let metrics = Arc::new(Metrics::new());
-    (Arc::clone(&metrics), MetricsAudit::new(Arc::new(MemoryAudit::default()), metrics))
+    (Arc::clone(&metrics), TelemetryAudit::new(Arc::new(MemoryAudit::default()), Some(metrics), None))
 }
 
 /// Names of metrics, without the suffixes of their series.

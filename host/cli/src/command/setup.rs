@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
+use toolbay::core::call::trace::Tracer;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
@@ -13,7 +14,7 @@ use toolbay::{
     FileAudit, FileConsents, FileStopOrder, FileSwitches, HeldUpdates, Host, HostBuilder, OpenApiInfo,
     PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
-use toolbay_telemetry::{Metrics, MetricsAudit};
+use toolbay_telemetry::{ExportBuffer, Metrics, OtlpEndpoint, OtlpExporter, TelemetryAudit};
 
 use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
@@ -60,17 +61,39 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
     build(args, builder(args, policy, purpose)?)
 }
 
-/// Builds the host of a server, with metrics if the policy has an admin listener.
-pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<Arc<Metrics>>)> {
+/// The host of a server, and what observes it.
+pub(crate) struct ServerHost {
+    pub(crate) host: Host,
+    /// With an admin listener.
+    pub(crate) metrics: Option<Arc<Metrics>>,
+    /// With a table `[telemetry]`.
+    pub(crate) exporter: Option<OtlpExporter>,
+}
+
+/// Builds the host of a server, with the metrics and traces of its policy. Requires a tokio runtime.
+pub(crate) fn server_host(args: &SetupArgs) -> Result<ServerHost> {
     let policy = policy(args)?;
     let metrics = policy.admin().map(|_| Arc::new(Metrics::new()));
+    let endpoint = policy.telemetry().map(|telemetry| {
+        OtlpEndpoint::new(telemetry, |name| std::env::var(name).ok())
+            .map_err(|problem| host_failure(anyhow!("[telemetry] {problem}")))
+    });
+    let endpoint = endpoint.transpose()?;
+    let tracer = policy.telemetry().map(Tracer::new);
+    let buffer = tracer.as_ref().map(|_| Arc::new(ExportBuffer::new(metrics.as_deref())));
     let mut builder = builder(args, policy, HostPurpose::Run)?;
-    if let Some(metrics) = metrics.clone() {
-        builder = builder.wrap_audit(|audit| Arc::new(MetricsAudit::new(audit, metrics)));
+    if metrics.is_some() || buffer.is_some() {
+        let (metrics, buffer) = (metrics.clone(), buffer.clone());
+        builder = builder.wrap_audit(|audit| Arc::new(TelemetryAudit::new(audit, metrics, buffer)));
+    }
+    if let Some(tracer) = tracer {
+        builder = builder.tracer(tracer);
     }
     let host = build(args, builder)?;
     metrics.iter().for_each(|metrics| metrics.count_reloads(&host));
-    Ok((host, metrics))
+    let exporter =
+        endpoint.zip(buffer).map(|(endpoint, buffer)| OtlpExporter::start(buffer, endpoint, host.clone()));
+    Ok(ServerHost { host, metrics, exporter })
 }
 
 fn build(args: &SetupArgs, builder: HostBuilder) -> Result<Host> {
