@@ -95,7 +95,7 @@ impl ExportTask {
         let Some(body) = self.buffer.durations().export_request(&self.endpoint.resource) else { return };
         // The counts are cumulative: the next export has everything that this one lost.
         if let Err(problem) = self.send(&self.endpoint.metrics, body).await {
-            tracing::debug!(problem, "metrics were not exported");
+            tracing::debug!(target: "toolbay::telemetry", problem, "metrics were not exported");
         }
     }
 
@@ -144,7 +144,7 @@ impl LossReport {
             return;
         }
         let problem = self.problem.take().unwrap_or_else(|| "more calls end than can be sent".to_owned());
-        tracing::warn!(lost = lost - self.reported, "spans were lost: {problem}");
+        tracing::warn!(target: "toolbay::telemetry", "{} spans were lost: {problem}", lost - self.reported);
         (self.reported, self.last) = (lost, Some(Instant::now()));
     }
 }
