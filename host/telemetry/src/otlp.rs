@@ -15,3 +15,6 @@ mod spans;
 pub use buffer::ExportBuffer;
 pub use endpoint::OtlpEndpoint;
 pub use exporter::OtlpExporter;
+
+#[cfg(test)]
+mod tests;

@@ -162,7 +162,6 @@ impl<'b> AuditGuard<'b> {
         let ended = Instant::now();
         let took = ended.duration_since(self.start);
         let duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.note_result(output);
         let record = self.audit_record(output, duration_us);
         self.push_log_entry(&record, ended);
         let hints = record.hints.clone();
@@ -231,15 +230,13 @@ impl<'b> AuditGuard<'b> {
                 .map(|reason| redactor.redact_text(&reason).chars().take(audit::MAX_REASON).collect()),
             began,
             start_id: run.and_then(|run| run.start_id).filter(|_| began),
-            trace: ctx.and_then(|ctx| ctx.trace.clone()),
-        }
-    }
-
-    fn note_result(&self, output: &ShapedOutput) {
-        let Some(trace) = self.target.as_ref().and_then(|target| target.ctx.trace.as_ref()) else { return };
-        match &output.result {
-            Ok(output) => trace.note_result(&self.redactor, &output.value),
-            Err(failure) => trace.note_result(&self.redactor, &failure.to_string()),
+            trace: ctx.and_then(|ctx| ctx.trace.as_ref()).map(|trace| {
+                match result {
+                    Ok(output) => trace.note_result(redactor, &output.value),
+                    Err(failure) => trace.note_result(redactor, &failure.to_string()),
+                }
+                Arc::clone(trace)
+            }),
         }
     }
 
