@@ -67,6 +67,12 @@ impl AdminState {
         Arc::new(self.questions.clone())
     }
 
+    /// The metrics, for those that other parts add.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Counts the reloads of a host from now on.
     pub fn count_reloads(&self, host: &Host) {
         self.metrics.count_reloads(host);

@@ -27,6 +27,7 @@ use toolbay_policy::text;
 use crate::audit::refusals::RefusalCount;
 use crate::call::CapabilityUse;
 use crate::call::approval::Decision;
+use crate::call::trace::{CallTrace, TraceParent};
 use crate::tool::canonical::Digest;
 use crate::tool::{PluginOrigin, ToolSource};
 
@@ -63,7 +64,7 @@ pub struct AuditRecord {
     pub profile: Option<String>,
     /// The caller's trace (`traceparent` of W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<String>,
+    pub traceparent: Option<TraceParent>,
     /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]). Equal calls have
     /// equal digests. Absent if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
@@ -104,6 +105,9 @@ pub struct AuditRecord {
     /// The id of the start line ([`CallStart`]), if the call has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_id: Option<StartId>,
+    /// The trace of the call, if calls are traced. It is no part of the line.
+    #[serde(skip)]
+    pub trace: Option<Arc<CallTrace>>,
 }
 
 impl AuditRecord {
@@ -409,7 +413,7 @@ mod tests {
             agent_id: some(),
             platform: some(),
             profile: some(),
-            traceparent: some(),
+            traceparent: TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
             call_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(1))),
             args_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(0))),
             permission: None,
@@ -434,6 +438,7 @@ mod tests {
             reason: some(),
             began: true,
             start_id: Some(StartId::next()),
+            trace: None,
         }
     }
 

@@ -5,6 +5,7 @@ pub mod dialog;
 pub mod fault;
 pub mod invoke;
 pub mod server_connector;
+pub mod trace;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use toolbay_policy::text;
 
 use crate::call::approval::Approver;
 use crate::call::dialog::Dialog;
+use crate::call::trace::{CallTrace, RequestTrace, TraceParent};
 use crate::output::redact::Redactor;
 use crate::output::untrusted;
 use crate::session::Session;
@@ -92,6 +94,9 @@ pub struct TurnContext {
     pub approver: Option<Arc<dyn Approver>>,
     /// The session of the turn. The default is a new session for each batch.
     pub session: Arc<Session>,
+    /// The request that asks for the calls, if a protocol server received one and calls are traced. Without it,
+    /// [`Identity::traceparent`] is the parent of the calls.
+    pub request: Option<Arc<RequestTrace>>,
 }
 
 /// The identity of the caller as guests see it. The caller leaves a field `None` to withhold it.
@@ -111,8 +116,8 @@ pub struct Identity {
     pub turn: Option<u32>,
     /// The number of messages in the conversation so far.
     pub message_count: Option<u32>,
-    /// The caller's trace, a `traceparent` of W3C Trace Context. The edge that receives the value validates it.
-    pub traceparent: Option<String>,
+    /// The caller's trace (W3C Trace Context).
+    pub traceparent: Option<TraceParent>,
     /// Further attributes by name.
     pub attributes: serde_json::Map<String, Value>,
 }
@@ -129,6 +134,7 @@ impl Default for TurnContext {
             dialog: None,
             approver: None,
             session: Arc::default(),
+            request: None,
         }
     }
 }
@@ -184,6 +190,8 @@ pub struct CallContext {
     uses: Mutex<UseLog>,
     refusals: Mutex<RefusalNotes>,
     usage: Mutex<Usage>,
+    /// The trace of the call, if calls are traced.
+    pub trace: Option<Arc<CallTrace>>,
     /// Runs before the tool does.
     on_begin: OnceLock<BeginHook>,
     began: AtomicBool,
@@ -264,6 +272,7 @@ impl CallContext {
             uses: Mutex::default(),
             refusals: Mutex::default(),
             usage: Mutex::default(),
+            trace: None,
             on_begin: OnceLock::new(),
             began: AtomicBool::new(false),
         }
@@ -284,6 +293,9 @@ impl CallContext {
     pub fn begin(&self) -> Result<(), String> {
         self.on_begin.get().map_or(Ok(()), |on_begin| (on_begin.0)())?;
         self.began.store(true, Ordering::Release);
+        if let Some(trace) = &self.trace {
+            trace.set_began();
+        }
         Ok(())
     }
 

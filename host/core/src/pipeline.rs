@@ -41,6 +41,7 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
+use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
 use crate::pipeline::intercept::Interceptors;
@@ -91,6 +92,7 @@ struct PipelineParts {
     serial: SerialQueues,
     results: ResultMemory,
     output_store: Option<Arc<dyn OutputStore>>,
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Pipeline {
@@ -109,6 +111,7 @@ impl Pipeline {
             serial: SerialQueues::new(&HostLimits::default()),
             results: ResultMemory::new(&HostLimits::default()),
             output_store: None,
+            tracer: None,
         };
         Self { parts: Arc::new(parts) }
     }
@@ -152,6 +155,18 @@ impl Pipeline {
     #[must_use]
     pub fn with_approver(self, approver: Arc<dyn Approver>) -> Self {
         self.replace(|parts| parts.approver = Some(approver))
+    }
+
+    /// Traces the calls.
+    #[must_use]
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        self.replace(|parts| parts.tracer = Some(Arc::new(tracer)))
+    }
+
+    /// Whether calls are traced.
+    #[must_use]
+    pub fn traces_calls(&self) -> bool {
+        self.parts.tracer.is_some()
     }
 
     /// Sets the interceptors.

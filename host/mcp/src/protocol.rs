@@ -20,4 +20,3 @@ pub(crate) mod progress;
 pub(crate) mod request_state;
 pub(crate) mod salvage;
 pub(crate) mod sse;
-pub(crate) mod trace;

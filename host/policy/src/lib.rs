@@ -24,6 +24,7 @@ mod schema;
 pub mod serve;
 pub mod session;
 pub mod similar;
+pub mod telemetry;
 pub mod text;
 pub mod trust;
 pub mod wildcard;

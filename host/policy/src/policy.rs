@@ -56,6 +56,7 @@ use crate::permission::Permissions;
 use crate::registry::{RegistryHost, RegistryPolicy};
 use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
+use crate::telemetry::TelemetryPolicy;
 use crate::trust::TrustRule;
 
 /// Largest `reuse`. It bounds the leaks of an instance over time.
@@ -77,6 +78,7 @@ pub struct Policy {
     serve: ServePolicy,
     audit: AuditPolicy,
     admin: Option<AdminPolicy>,
+    telemetry: Option<TelemetryPolicy>,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -222,6 +224,12 @@ impl Policy {
     #[must_use]
     pub fn serve(&self) -> &ServePolicy {
         &self.serve
+    }
+
+    /// Traces and metrics over OTLP; `None` if there are none.
+    #[must_use]
+    pub fn telemetry(&self) -> Option<&TelemetryPolicy> {
+        self.telemetry.as_ref()
     }
 
     /// The admin listener; `None` if there is none.

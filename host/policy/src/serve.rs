@@ -108,7 +108,7 @@ fn all_algorithms() -> BTreeSet<SignatureAlgorithm> {
     [SignatureAlgorithm::RS256, SignatureAlgorithm::ES256, SignatureAlgorithm::EdDSA].into()
 }
 
-fn read_networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
+pub(crate) fn read_networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error> {
     let list: RuleList<IpNet> = RuleList::deserialize(input)?;
     list.rules_or_empty("net_private", Path::new("/")).map_err(D::Error::custom)
 }

@@ -23,7 +23,9 @@ use toolbay_policy::capability::Capability;
 use toolbay_policy::capability::protected_paths::Protection;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::{Policy, Profile};
+use url::Url;
 
+use crate::capability::http::OperatorNetworks;
 use crate::capability::process::sandbox::Confinement;
 use crate::error::{HostError, LoadError};
 use crate::explain::{self, Explanation};
@@ -445,7 +447,26 @@ impl Host {
     pub async fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
         let services = self.installed.services();
         let private = services.policy.serve().oauth.as_ref().map(|oauth| oauth.net_private.as_slice());
-        services.http.get(url, most, private.unwrap_or_default()).await
+        let networks = OperatorNetworks { private: private.unwrap_or_default(), table: "serve.oauth" };
+        services.http.get(url, most, networks).await
+    }
+
+    /// Sends a body to a collector that the operator named, and returns the status of its response. No grant is checked.
+    /// A literal IP address may be any; a host name must resolve to a public address or to one in
+    /// `[telemetry] net_private`. The caller bounds the time.
+    ///
+    /// # Errors
+    /// The reason why there is no response.
+    pub async fn post_telemetry(
+        &self,
+        url: &Url,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Result<u16, String> {
+        let services = self.installed.services();
+        let private = services.policy.telemetry().map(|telemetry| telemetry.net_private.as_slice());
+        let networks = OperatorNetworks { private: private.unwrap_or_default(), table: "telemetry" };
+        services.http.post(url, headers, body, networks).await
     }
 
     /// Statistics about the plugin code in memory. When the code exceeds `code_bytes` in `[host]`, the least recently

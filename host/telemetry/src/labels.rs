@@ -3,9 +3,6 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use toolbay_core::tool::ToolSource;
 
-/// The value for what has no name of its own: unknown tools, and tools beyond [`MAX_TOOLS`](crate::MAX_TOOLS).
-pub(crate) const OTHER: &str = "_OTHER";
-
 /// The outcome of calls of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallLabels {

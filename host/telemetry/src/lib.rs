@@ -1,4 +1,5 @@
-//! Metrics of a host, for Prometheus. [`Metrics`] observes the audit records, so a host without it does nothing for them.
+//! Metrics of a host, for Prometheus, and its traces and metrics over OTLP. [`Metrics`] and [`ExportBuffer`] observe the audit
+//! records, so a host without them does nothing for them.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,8 +17,11 @@
 //! # }
 //! ```
 
+mod conventions;
 mod host;
 mod labels;
 mod metrics;
+mod otlp;
 
 pub use metrics::{CONTENT_TYPE, MAX_TOOLS, Metrics};
+pub use otlp::{ExportBuffer, OtlpEndpoint, OtlpExporter};

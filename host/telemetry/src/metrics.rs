@@ -16,10 +16,10 @@ use toolbay_core::audit::{AuditRecord, RequestRecord};
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::permission::Action;
 
+use crate::conventions::OTHER;
 use crate::host::HostCollector;
 use crate::labels::{
-    self, CallLabels, LimitLabels, OTHER, PermissionLabels, PluginLabels, RefusalLabels, ReloadLabels,
-    StatusLabels,
+    self, CallLabels, LimitLabels, PermissionLabels, PluginLabels, RefusalLabels, ReloadLabels, StatusLabels,
 };
 
 /// Most tools with series of their own. Further ones share the name `_OTHER`.
@@ -44,6 +44,7 @@ pub struct Metrics {
     limits: Family<LimitLabels, Counter>,
     pub(crate) reloads: Family<ReloadLabels, Counter>,
     rejected: Family<StatusLabels, Counter>,
+    pub(crate) spans_lost: Counter,
 }
 
 /// The metrics of one tool, found once.
@@ -91,6 +92,7 @@ impl Metrics {
             limits: Family::default(),
             reloads: Family::default(),
             rejected: Family::default(),
+            spans_lost: Counter::default(),
         };
         metrics.register();
         metrics
@@ -123,6 +125,7 @@ impl Metrics {
         registry.register("limit_hits", "Calls that a limit ended", self.limits.clone());
         registry.register("reloads", "Plugins and policies that were read again", self.reloads.clone());
         registry.register("http_rejected", "HTTP requests that were refused", self.rejected.clone());
+        registry.register("spans_lost", "Spans that did not reach the collector", self.spans_lost.clone());
     }
 
     /// The metrics with the gauges of a host, in the text format of OpenMetrics ([`CONTENT_TYPE`]), which Prometheus

@@ -49,6 +49,7 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-sdk-syntax",
+            "toolbay-telemetry",
             "toolbay-vendor",
         ],
     ),

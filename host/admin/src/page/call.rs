@@ -61,7 +61,7 @@ fn about(call: &FinishedCall) -> Vec<(&'static str, Markup)> {
         ("Agent", text(&record.agent_id)),
         ("Platform", text(&record.platform)),
         ("Profile", text(&record.profile)),
-        ("Trace", text(&record.traceparent)),
+        ("Trace", record.traceparent.map(|trace| fact(trace.to_string()))),
         ("Reason of the caller", text(&record.reason)),
         ("Arguments, SHA-256", record.args_sha256.as_ref().map(|digest| html! { code { (digest) } })),
     ];

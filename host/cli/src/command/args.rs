@@ -114,7 +114,7 @@ pub(crate) struct SetupArgs {
         value_name = "FILTER",
         env = "TOOLBAY_LOG",
         hide_env_values = true,
-        default_value = "error,toolbay::audit=warn,toolbay::guest=off"
+        default_value = "error,toolbay::audit=warn,toolbay::telemetry=warn,toolbay::guest=off"
     )]
     pub(crate) log: String,
     /// The form of messages and of the log on stderr.

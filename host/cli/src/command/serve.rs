@@ -19,11 +19,12 @@ use toolbay_admin::{ServerControl, ServerTransport};
 use toolbay_core::registry::event::HostEvent;
 use toolbay_mcp::http::ShutdownSignals;
 use toolbay_mcp::{Bridge, Options, Server};
+use toolbay_telemetry::OtlpExporter;
 
 use crate::command::args::SetupArgs;
 use crate::command::large_sources::LargeSourceReporter;
 use crate::command::load_report::ReportedWarnings;
-use crate::command::setup::{self, ReportLevel};
+use crate::command::setup::{self, ReportLevel, ServerHost};
 use crate::output;
 use crate::output::stderr;
 use crate::{CommandStatus, host_failure};
@@ -43,7 +44,7 @@ pub(crate) async fn run(
     // Watch the files before reading them, so that no change is missed.
     let mut watched = vec![setup::watch_switches(args)?, setup::watch_stop_order(args)?];
     watched.extend(setup::watch_policy(args)?);
-    let (host, admin) = setup::server_host(args)?;
+    let ServerHost { host, admin, exporter } = setup::server_host(args)?;
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
@@ -92,7 +93,7 @@ pub(crate) async fn run(
         let ends = ShutdownSignals::default();
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, Signals::new(hangup, &access)).await;
-        close(follow, &bridge, &host).await;
+        close(follow, &bridge, &host, exporter).await;
         served?.map_err(host_failure)?;
     } else {
         let listening = http::listen(places, &host, server, &later).await?;
@@ -100,19 +101,22 @@ pub(crate) async fn run(
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
-        close(follow, &bridge, &host).await;
+        close(follow, &bridge, &host, exporter).await;
         served?;
     }
     Ok(CommandStatus::Success)
 }
 
-/// Closes the bridge after its follower, which could start servers, and completes the audit.
-async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host) {
+/// Closes the bridge after its follower, which could start servers, completes the audit, and exports the last spans.
+async fn close(follow: AbortOnDropHandle<()>, bridge: &Bridge, host: &Host, exporter: Option<OtlpExporter>) {
     follow.abort();
     // The task was aborted, so its result is an error.
     drop(follow.await);
     bridge.close().await;
     host.pipeline().audit().finish();
+    if let Some(exporter) = exporter {
+        exporter.shut_down().await;
+    }
 }
 
 /// Serves while plugins load, and then until the server ends or a signal ends it.
@@ -183,6 +187,9 @@ impl ChangeReporter {
                 let old = std::mem::replace(&mut *before, host.policy());
                 if old.admin() != before.admin() {
                     output::print_warning("[admin] applies after a restart");
+                }
+                if old.telemetry() != before.telemetry() {
+                    output::print_warning("[telemetry] applies after a restart");
                 }
             }
             _ => {}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit::observer::ObservedAudit;
+use toolbay::core::call::trace::Tracer;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
 use toolbay::policy::capability::protected_paths::Protection;
@@ -15,6 +16,7 @@ use toolbay::{
     PluginId, PluginInfo, Policy, Retention, StopOrder, WatchedFile,
 };
 use toolbay_admin::AdminState;
+use toolbay_telemetry::{ExportBuffer, OtlpEndpoint, OtlpExporter};
 
 use crate::command::args::{LogFormat, SetupArgs};
 use crate::command::completions::names;
@@ -61,19 +63,44 @@ pub(crate) fn host_for(args: &SetupArgs, policy: Policy, purpose: HostPurpose) -
     build(args, builder(args, policy, purpose)?)
 }
 
-/// Builds the host of a server, with metrics if the policy has an admin listener.
-pub(crate) fn server_host(args: &SetupArgs) -> Result<(Host, Option<AdminState>)> {
+/// The host of a server, and what observes it.
+pub(crate) struct ServerHost {
+    pub(crate) host: Host,
+    /// With an admin listener.
+    pub(crate) admin: Option<AdminState>,
+    /// With a table `[telemetry]`.
+    pub(crate) exporter: Option<OtlpExporter>,
+}
+
+/// Builds the host of a server, with the metrics and traces of its policy. Requires a tokio runtime.
+pub(crate) fn server_host(args: &SetupArgs) -> Result<ServerHost> {
     let policy = policy(args)?;
     let admin = policy.admin().map(|_| AdminState::default());
+    let endpoint = policy.telemetry().map(|telemetry| {
+        OtlpEndpoint::new(telemetry, |name| std::env::var(name).ok())
+            .map_err(|problem| host_failure(anyhow!("[telemetry] {problem}")))
+    });
+    let endpoint = endpoint.transpose()?;
+    let tracer = policy.telemetry().map(Tracer::new);
+    let buffer =
+        tracer.as_ref().map(|_| Arc::new(ExportBuffer::new(admin.as_ref().map(AdminState::metrics))));
     let mut builder = builder(args, policy, HostPurpose::Run)?;
-    if let Some(admin) = &admin {
-        let observers = admin.observers();
+    let mut observers = admin.as_ref().map(AdminState::observers).unwrap_or_default();
+    observers.extend(buffer.clone().map(|buffer| buffer as _));
+    if !observers.is_empty() {
         builder = builder.wrap_audit(|audit| Arc::new(ObservedAudit::new(audit, observers)));
+    }
+    if let Some(admin) = &admin {
         builder = builder.approver(admin.approver());
+    }
+    if let Some(tracer) = tracer {
+        builder = builder.tracer(tracer);
     }
     let host = build(args, builder)?;
     admin.iter().for_each(|admin| admin.count_reloads(&host));
-    Ok((host, admin))
+    let exporter =
+        endpoint.zip(buffer).map(|(endpoint, buffer)| OtlpExporter::start(buffer, endpoint, host.clone()));
+    Ok(ServerHost { host, admin, exporter })
 }
 
 fn build(args: &SetupArgs, builder: HostBuilder) -> Result<Host> {

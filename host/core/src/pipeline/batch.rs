@@ -18,6 +18,7 @@ use super::shape::{ShapedOutput, shape};
 use super::validate::validate;
 use super::{CallPolicy, PipelineParts};
 use crate::call::invoke::Failure;
+use crate::call::trace::{CallTrace, Tracer};
 use crate::call::{ToolCall, TurnContext};
 use crate::output::budget;
 use crate::registry::view::View;
@@ -65,6 +66,17 @@ impl BatchContext {
         guard.finish(output.unwrap_or_else(|_| {
             ShapedOutput::failed(Failure::Host("the call panicked; see the log".to_owned()))
         }))
+    }
+
+    /// Starts the trace of a call.
+    pub(super) fn start_trace(&self, tracer: &Arc<Tracer>, start: tokio::time::Instant) -> Arc<CallTrace> {
+        let caller = self.parent.as_ref().and_then(|parent| parent.trace());
+        let request = &self.turn.request;
+        let named = match request {
+            Some(request) => request.parent,
+            None => self.turn.identity.traceparent,
+        };
+        Arc::new(tracer.start(caller, named, request.clone(), start))
     }
 
     /// Most characters of the output of one call.

@@ -34,6 +34,9 @@ pub(super) async fn invoke(
     call: AdmittedCall,
 ) -> Result<InvokedCall, EarlyResult> {
     guard.run = Some(RunFacts::default());
+    if let Some(trace) = &tool.ctx.trace {
+        trace.note_arguments(&guard.redactor, &call.args);
+    }
     let batch = guard.batch;
     let interceptors = &batch.pipeline.interceptors;
     let (call, answer) = if interceptors.is_empty() {

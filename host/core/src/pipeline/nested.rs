@@ -15,6 +15,7 @@ use crate::call::invoke::BoxFuture;
 use crate::call::invoke::nested::{
     CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
 };
+use crate::call::trace::CallTrace;
 use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::registry::view::ToolEntry;
 use crate::tool::content::{ErrorCode, ToolError};
@@ -36,6 +37,10 @@ pub(super) struct ParentCall {
 impl ParentCall {
     pub(super) fn id(&self) -> &str {
         &self.ctx.call_id
+    }
+
+    pub(super) fn trace(&self) -> Option<&CallTrace> {
+        self.ctx.trace.as_deref()
     }
 
     /// Refuses a tool outside of the calling tool's grant, before the calling tool learns whether it exists.

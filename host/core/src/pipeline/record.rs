@@ -35,7 +35,7 @@ pub(super) struct AuditGuard<'b> {
     /// The name that the caller used.
     pub(super) requested_tool: String,
     args_bytes: usize,
-    start: Instant,
+    pub(super) start: Instant,
     pub(super) redactor: Redactor,
     target: Option<TargetFacts>,
     /// The slot among the calls in progress.
@@ -204,7 +204,7 @@ impl<'b> AuditGuard<'b> {
             agent_id: identity.agent_id.as_deref().map(redacted),
             platform: identity.platform.as_deref().map(redacted),
             profile: ctx.and_then(|ctx| ctx.profile.as_deref()).map(audit::cut),
-            traceparent: identity.traceparent.as_deref().map(redacted),
+            traceparent: identity.traceparent,
             call_sha256: self.digests.map(|digests| digests.call),
             args_sha256: self.digests.map(|digests| digests.args),
             permission: self.permission,
@@ -230,6 +230,13 @@ impl<'b> AuditGuard<'b> {
                 .map(|reason| redactor.redact_text(&reason).chars().take(audit::MAX_REASON).collect()),
             began,
             start_id: run.and_then(|run| run.start_id).filter(|_| began),
+            trace: ctx.and_then(|ctx| ctx.trace.as_ref()).map(|trace| {
+                match result {
+                    Ok(output) => trace.note_result(redactor, &output.value),
+                    Err(failure) => trace.note_result(redactor, &failure.to_string()),
+                }
+                Arc::clone(trace)
+            }),
         }
     }
 

@@ -72,6 +72,9 @@ impl<'b> CallTarget<'b> {
         let (id, turn) = (Arc::clone(guard.call_id), Arc::clone(&batch.turn));
         let mut ctx = CallContext::new(id, name, budget, turn, guard.redactor.clone(), profile);
         ctx.deadline = batch.deadline;
+        if let Some(tracer) = &batch.pipeline.tracer {
+            ctx.trace = Some(batch.start_trace(tracer, guard.start));
+        }
         let call = Self { found, ctx: Arc::new(ctx) };
         guard.set_target(&call, target.is_some());
         (call, args)

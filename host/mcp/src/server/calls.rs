@@ -321,6 +321,7 @@ impl InFlightCall {
             progress: sink,
             identity: Identity { traceparent: self.context.traceparent(), ..self.client.owner.identity() },
             session: Arc::clone(&self.client.owner.session),
+            request: server.pipeline.traces_calls().then(|| Arc::new(self.context.trace())),
             dialog: Some(Arc::clone(&self.dialog) as _),
             // Only for tools that create attachments, since results of such turns are not cached.
             attachments: entry

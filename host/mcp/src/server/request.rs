@@ -1,10 +1,13 @@
 //! The context and the result of one request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rmcp::model::{CacheScope, ClientCapabilities, ErrorData, ProtocolVersion, RequestId, RequestMetaObject};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+use toolbay_core::audit;
+use toolbay_core::call::trace::{RequestTrace, RequestTransport, TraceParent};
 
 use crate::auth::CredentialValidity;
 use crate::protocol::event_stream::EncodedResponse;
@@ -12,7 +15,6 @@ use crate::protocol::incoming::ClientRequest;
 use crate::protocol::lifecycle::Era;
 use crate::protocol::message;
 use crate::protocol::outbound::Outbound;
-use crate::protocol::trace;
 use crate::server::convert;
 use crate::server::outbox::{Outbox, OutboxPermit};
 
@@ -38,15 +40,32 @@ pub(crate) struct RequestOrigin {
     /// Validity of the request's credential, if the transport authenticates.
     pub(crate) validity: Option<CredentialValidity>,
     /// The `traceparent` of its headers.
-    pub(crate) traceparent: Option<String>,
+    pub(crate) traceparent: Option<TraceParent>,
+    /// The address of the client, over HTTP.
+    pub(crate) client: Option<IpAddr>,
 }
 
 impl RequestContext {
     /// The `traceparent` of the request: from its `_meta`, or else from its headers.
-    pub(crate) fn traceparent(&self) -> Option<String> {
+    pub(crate) fn traceparent(&self) -> Option<TraceParent> {
         match self.meta.get_traceparent() {
-            Some(value) => trace::parse_traceparent(value).map(ToOwned::to_owned),
-            None => self.origin.traceparent.clone(),
+            Some(value) => TraceParent::parse(value),
+            None => self.origin.traceparent,
+        }
+    }
+
+    /// The trace context of the request, and what its span shows. The `_meta` of a message is its parent; the headers of
+    /// HTTP may belong to a request that carries several messages, so they are a link.
+    pub(crate) fn trace(&self) -> RequestTrace {
+        RequestTrace {
+            parent: self.meta.get_traceparent().and_then(TraceParent::parse),
+            link: self.origin.traceparent,
+            tracestate: self.meta.get_tracestate().and_then(RequestTrace::parse_tracestate),
+            baggage: self.meta.get_baggage().and_then(RequestTrace::parse_baggage),
+            id: audit::cut(&self.id.to_string()),
+            version: self.version.as_ref().map(|version| audit::cut(version.as_str())),
+            has_session: self.era == Era::Legacy,
+            transport: self.origin.client.map_or(RequestTransport::Pipe, RequestTransport::Tcp),
         }
     }
 

@@ -218,7 +218,7 @@ where
             return;
         }
         let outbox = Arc::clone(&self.outbox);
-        let origin = RequestOrigin { outbox, validity: None, traceparent: None };
+        let origin = RequestOrigin { outbox, validity: None, traceparent: None, client: None };
         let admitted = self.connection.admit(request, origin, cancel);
         let (connection, open, pipe) =
             (Arc::clone(&self.connection), Arc::clone(&self.open), Arc::clone(&self.pipe));

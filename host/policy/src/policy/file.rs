@@ -33,6 +33,7 @@ use crate::schema::{
 };
 use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
+use crate::telemetry::TelemetrySection;
 
 /// Declares a table of grant rules and other keys. `serde(flatten)` would lose the line numbers of errors and the
 /// refusal of unknown keys.
@@ -100,6 +101,8 @@ pub(super) struct PolicyFile {
     /// The admin listener of a running server. Default: none.
     #[serde(default)]
     admin: AdminSection,
+    /// Traces and metrics over OTLP. Default: none.
+    telemetry: Option<TelemetrySection>,
     /// Programs that `process` lists may name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ProgramName, ProgramSection>")]
@@ -349,6 +352,11 @@ pub(super) fn read(
         serve: file.serve.resolve(base).map_err(nest_under(["serve"]))?,
         audit: file.audit,
         admin: file.admin.resolve(base).map_err(nest_under(["admin"]))?,
+        telemetry: file
+            .telemetry
+            .map(TelemetrySection::resolve)
+            .transpose()
+            .map_err(nest_under(["telemetry"]))?,
         host,
         limits: file.limits,
         session,

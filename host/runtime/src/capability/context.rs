@@ -73,7 +73,7 @@ impl context::Host for Capabilities {
         self.identity(|id| match (id.attributes.get(&name), &id.traceparent) {
             (Some(value), _) => Some(value.to_string()),
             // Attributes are JSON, so the header value becomes a JSON string.
-            (None, Some(parent)) if name == "traceparent" => Some(format!("{parent:?}")),
+            (None, Some(parent)) if name == "traceparent" => Some(format!("\"{parent}\"")),
             (None, _) => None,
         })
     }

@@ -13,7 +13,7 @@ mod dispatch;
 mod exchange;
 mod head_limit;
 mod headers;
-mod host_get;
+mod host_request;
 mod mcp_server;
 mod oauth;
 mod operator_target;
@@ -24,15 +24,17 @@ pub(crate) mod registry;
 mod resolve;
 mod secret_injection;
 pub(crate) mod service;
+mod trace;
 pub(crate) mod wasi;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use call_network::{NetError, NetworkUsage};
+pub(crate) use host_request::OperatorNetworks;
 
-use ipnet::IpNet;
 use toolbay_policy::{GrantKey, Policy};
+use url::Url;
 
 use super::Capabilities;
 use crate::engine::bindings::host::http_client::{Host, HttpError, HttpRequest, HttpResponse};
@@ -89,9 +91,25 @@ impl HttpClient {
 }
 
 impl HttpClient {
-    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See [`host_get`].
-    pub(crate) async fn get(&self, url: &str, most: u64, private: &[IpNet]) -> Result<Vec<u8>, String> {
-        host_get::get(self, url, most, private).await
+    /// Gets a URL that the operator wrote. It belongs to no plugin, so no grant is checked. See [`host_request`].
+    pub(crate) async fn get(
+        &self,
+        url: &str,
+        most: u64,
+        networks: OperatorNetworks<'_>,
+    ) -> Result<Vec<u8>, String> {
+        host_request::get(self, url, most, networks).await
+    }
+
+    /// Sends a body to a URL that the operator wrote. See [`host_request`].
+    pub(crate) async fn post(
+        &self,
+        url: &Url,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+        networks: OperatorNetworks<'_>,
+    ) -> Result<u16, String> {
+        host_request::post(self, url, headers, body, networks).await
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
 use toolbay_core::call::approval::Approver;
+use toolbay_core::call::trace::Tracer;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::intercept::{Interceptor, InterceptorScope, Interceptors};
 use toolbay_core::registry::event::Events;
@@ -79,6 +80,7 @@ pub struct HostBuilder {
     events: Events,
     switches: Switches,
     approver: Option<Arc<dyn Approver>>,
+    tracer: Option<Tracer>,
     interceptors: Interceptors,
     call_log: usize,
 }
@@ -118,6 +120,7 @@ impl HostBuilder {
             events: Events::default(),
             switches: Switches::default(),
             approver: None,
+            tracer: None,
             interceptors: Interceptors::default(),
             call_log: call_log::DEFAULT_ENTRIES,
         }
@@ -276,6 +279,13 @@ impl HostBuilder {
         self
     }
 
+    /// Traces the calls. The audit sink gets the trace of each call in its record.
+    #[must_use]
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
     /// Emits events to these listeners from the first load on.
     #[must_use]
     pub fn events(mut self, events: Events) -> Self {
@@ -385,6 +395,9 @@ impl HostBuilder {
 
         if let Some(approver) = self.approver {
             pipeline = pipeline.with_approver(approver);
+        }
+        if let Some(tracer) = self.tracer {
+            pipeline = pipeline.with_tracer(tracer);
         }
         let shared = HostResources {
             engines,

@@ -2,6 +2,7 @@
 //! the request, and responds with one JSON body, or with events if other messages precede the response.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -12,6 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCod
 use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion, RequestId};
 use serde_json::value::RawValue;
+use toolbay_core::call::trace::TraceParent;
 
 use super::bodies::RequestBody;
 use super::clients::{ClientState, QuotaPermit};
@@ -25,7 +27,6 @@ use crate::protocol::event_stream::{EncodedResponse, EventStream, StreamEvent, p
 use crate::protocol::event_streams::{BeginStreamError, EventStreams};
 use crate::protocol::incoming::{self, ClientMessage, ClientRequest};
 use crate::protocol::mirror::HeaderMirror;
-use crate::protocol::trace;
 use crate::server::connection::McpConnection;
 use crate::server::request::RequestOrigin;
 use crate::server::{Server, SessionOwner, convert};
@@ -47,6 +48,7 @@ pub(super) struct Dispatcher<'a> {
     pub(super) settings: &'a Arc<ServeSettings>,
     pub(super) server: &'a Arc<Server>,
     pub(super) client: Arc<ClientState>,
+    pub(super) client_address: IpAddr,
     /// Name of the client within this profile.
     pub(super) owner: Arc<str>,
     /// The name of the authenticated principal.
@@ -209,12 +211,11 @@ impl Dispatcher<'_> {
     fn request_origin(&self, headers: &HeaderMap) -> RequestOrigin {
         let mut traces = headers.get_all("traceparent").iter();
         let one = traces.next().filter(|_| traces.next().is_none());
-        let traceparent =
-            one.and_then(|value| trace::parse_traceparent(value.to_str().ok()?)).map(ToOwned::to_owned);
         RequestOrigin {
             outbox: Arc::clone(&self.client.outbox),
             validity: Some(self.validity.clone()),
-            traceparent,
+            traceparent: one.and_then(|value| TraceParent::parse(value.to_str().ok()?)),
+            client: Some(self.client_address),
         }
     }
 

@@ -151,6 +151,7 @@ impl RequestChecks<'_> {
                     owner: self.owner_name(&principal),
                     agent_id: principal.authenticated.then(|| principal.name.to_string()),
                     client: Arc::clone(&client),
+                    client_address: self.client,
                     validity: validity.clone(),
                 };
                 dispatch.dispatch(parts, body, Arc::clone(&permit)).await

@@ -13,7 +13,7 @@ use super::body::{self, ResponseBody};
 use super::call_network::{CallNetwork, NetError};
 use super::connect::{ConnectionKey, OutboundBody};
 use super::dispatch::{DispatchError, USER_AGENT_VALUE, build_request};
-use super::{headers, recorded, secret_injection};
+use super::{headers, recorded, secret_injection, trace};
 use crate::engine::bindings::host::http_client::{HttpRequest, HttpResponse};
 
 /// Maximum number of redirects.
@@ -147,9 +147,24 @@ impl Hop {
     }
 }
 
-/// Sends one hop after all checks. Every request of every guest goes through this function. `length` counts the
-/// body's bytes that are not counted while they are sent.
+/// Sends one hop after all checks, with a span if the call is traced. Every request of every guest goes through this
+/// function. `length` counts the body's bytes that are not counted while they are sent.
 pub(super) async fn send_hop(
+    network: &CallNetwork,
+    target: &NetTarget,
+    url: &Url,
+    mut headers: HeaderMap,
+    body: (OutboundBody, usize),
+) -> Result<Response<ResponseBody>, NetError> {
+    let span = trace::begin(network, target, url, &mut headers);
+    let sent = send_checked(network, target, url, headers, body).await;
+    if let Some(span) = span {
+        trace::finish(span, &sent);
+    }
+    sent
+}
+
+async fn send_checked(
     network: &CallNetwork,
     target: &NetTarget,
     url: &Url,

@@ -18,7 +18,7 @@ use toolbay_policy::registry::{RegistryHost, RegistryPolicy};
 use super::HttpClient;
 use super::connect::{ConnectionUser, OutboundBody};
 use super::dispatch::build_request;
-use super::host_get::LOOKUP_NAME;
+use super::host_request::LOOKUP_NAME;
 use super::mcp_server::{to_connector_error, to_connector_response};
 use super::oauth::protocol_headers;
 use super::operator_target::OperatorTarget;
