@@ -492,6 +492,21 @@ fn streams_are_limited_and_a_slow_reader_harms_nobody() {
 }
 
 #[test]
+fn clients_that_send_nothing_make_room() {
+    let admin = AdminFixture::with_admin("");
+    let idle: Vec<TcpStream> = (0..140)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&admin.address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nhost:").unwrap();
+            stream
+        })
+        .collect();
+    // It waits for a place, and the idle ones lose theirs.
+    assert_eq!(Browser::sign_in(&admin, "test").get("/").status, 200);
+    drop(idle);
+}
+
+#[test]
 fn a_restart_ends_sessions_and_keeps_the_stop() {
     let mut admin = AdminFixture::with_admin("");
     let cookie = {
