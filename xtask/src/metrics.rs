@@ -1,5 +1,7 @@
 //! `metrics`: Debian's Prometheus scrapes a running server and answers queries; `promtool` checks the metrics and the alert
-//! rules of the documentation, and the dashboard's queries are known to Prometheus.
+//! rules of the documentation, and the dashboard's queries are known to Prometheus. PyPI's `rotel` receives the traces.
+
+mod collector;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -11,12 +13,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use xtask::wasm;
 
+use collector::Collector;
+
 use crate::foreign::{debian_package, shell};
 use crate::{plugins, test};
 
 /// The token of the scraper, and its SHA-256.
 const TOKEN: &str = "test";
 const TOKEN_SHA256: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+/// The trace of the calls.
+const TRACE_ID: &str = "0af7651916cd43dd8448eb211c80319c";
 /// Calls before the scrape.
 const CALLS: u64 = 25;
 /// How long something may take to appear.
@@ -37,7 +43,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     std::fs::create_dir_all(folder.join("plugins"))?;
 
-    let server = ToolbayServer::start(workspace, &folder)?;
+    let collector = Collector::start(&target, &folder)?;
+    let server = ToolbayServer::start(workspace, &folder, &collector.url)?;
     let deploy = workspace.join("docs/deploy");
     shell(program("promtool").args(["check", "rules"]).arg(deploy.join("alerts.yml")))?;
     let mut prometheus = program("prometheus");
@@ -47,17 +54,25 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     prometheus.wait_for(count, &CALLS.to_string())?;
     prometheus.wait_for("toolbay_stopped", "0")?;
     prometheus.wait_for("sum(toolbay_call_duration_seconds_count{plugin=\"text\"})", &CALLS.to_string())?;
+    let calls = usize::try_from(CALLS)?;
+    let spans =
+        [("tools/call text__word_count", calls), ("queue", calls), ("run", calls), (TRACE_ID, 3 * calls)];
+    collector.wait_for(&spans)?;
+    collector.wait_for(&[("mcp.server.operation.duration", 1)])?;
     let page = prometheus.get(
         &server.address,
         "/metrics",
         &["--header", &format!("Authorization: Bearer {TOKEN}")],
     )?;
+    ensure!(page.contains("\ntoolbay_spans_lost_total 0\n"), "spans were lost: {page}");
     check_names(&mut program("promtool"), &page)?;
     let queries = prometheus.check_dashboard(
         &deploy.join("dashboard.json"),
         &std::fs::read_to_string(workspace.join("docs/reference/metrics.md"))?,
     )?;
-    println!("Prometheus counted {CALLS} calls; {queries} queries of the dashboard have metrics");
+    println!(
+        "Prometheus counted {CALLS} calls; {queries} queries of the dashboard have metrics; `rotel` received the spans"
+    );
     Ok(())
 }
 
@@ -76,8 +91,17 @@ fn check_names(promtool: &mut Command, page: &str) -> Result<()> {
 
 /// Adds the suffix of counters to a line that declares one.
 fn declare(line: &str) -> String {
-    const COUNTERS: [&str; 8] =
-        ["calls", "fuel", "refusals", "permissions", "limit_hits", "reloads", "http_rejected", "audit_lost"];
+    const COUNTERS: [&str; 9] = [
+        "calls",
+        "fuel",
+        "refusals",
+        "permissions",
+        "limit_hits",
+        "reloads",
+        "http_rejected",
+        "audit_lost",
+        "spans_lost",
+    ];
     for start in ["# HELP toolbay_", "# TYPE toolbay_"] {
         if let Some((name, rest)) = line.strip_prefix(start).and_then(|rest| rest.split_once(' '))
             && COUNTERS.contains(&name)
@@ -103,7 +127,7 @@ impl Drop for ToolbayServer {
 }
 
 impl ToolbayServer {
-    fn start(workspace: &Path, folder: &Path) -> Result<Self> {
+    fn start(workspace: &Path, folder: &Path, collector: &str) -> Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
         std::fs::copy(plugins::folder(workspace).join("text.wasm"), folder.join("plugins/text.wasm"))?;
         let tokens = folder.join("admin.toml");
@@ -112,12 +136,14 @@ impl ToolbayServer {
             format!("[[token]]\nname = \"prometheus\"\nsha256 = \"{TOKEN_SHA256}\"\nrole = \"view\"\n"),
         )?;
         std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600))?;
-        let policy = "version = 1\n[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n";
+        let policy = format!(
+            "version = 1\n[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n[telemetry]\notlp = \"{collector}\"\n"
+        );
         std::fs::write(folder.join("toolbay.toml"), policy)?;
         let mut command = Command::new(test::host(workspace));
         command.arg("serve").arg("--config").arg(folder.join("toolbay.toml"));
         command.arg("--plugins").arg(folder.join("plugins")).arg("--state-dir").arg(folder.join("state"));
-        command.arg("--cache-dir").arg(folder.join("cache"));
+        command.arg("--cache-dir").arg(folder.join("cache")).env("OTEL_METRIC_EXPORT_INTERVAL", "1000");
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(child.stderr.take().context("no stderr")?).lines();
@@ -135,7 +161,9 @@ impl ToolbayServer {
         let client = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         ask(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}))?;
         for id in 1..=CALLS {
-            let params = json!({"name": "text__word_count", "arguments": {"text": "a b"}});
+            let traceparent = format!("00-{TRACE_ID}-00f067aa0ba902b7-01");
+            let meta = json!({"traceparent": traceparent});
+            let params = json!({"name": "text__word_count", "arguments": {"text": "a b"}, "_meta": meta});
             ask(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))?;
         }
         Ok(Self { child, _stdin: stdin, address })
