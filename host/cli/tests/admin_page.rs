@@ -463,6 +463,16 @@ fn many_tools_are_paged_and_searched() {
 fn streams_are_limited_and_a_slow_reader_harms_nobody() {
     let mut admin = AdminFixture::with_admin("");
     let cookie = Browser::sign_in(&admin, "test").cookie;
+    let open_from = |admin: &AdminFixture, cookie: &str, id: &str| {
+        let mut stream = TcpStream::connect(&admin.address).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
+        let host = &admin.address;
+        let head = format!(
+            "GET /api/v1/events HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\nlast-event-id: {id}\r\n{OWN}\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        BufReader::new(stream)
+    };
     let open = |admin: &AdminFixture| {
         let mut stream = TcpStream::connect(&admin.address).unwrap();
         stream.set_read_timeout(Some(HANGS)).unwrap();
@@ -486,6 +496,16 @@ fn streams_are_limited_and_a_slow_reader_harms_nobody() {
     let reader = streams.iter_mut().find(|(status, _)| status == "200").map(|(_, reader)| reader).unwrap();
     let calls = reader.lines().map_while(Result::ok).filter(|line| line.starts_with("data: ")).take(500);
     assert_eq!(calls.count(), 500);
+    streams.truncate(20);
+    wait_until("places are free", || open(&admin).0 == "200");
+    // A browser that comes back names the last call that it saw.
+    let resumed = open_from(&admin, &cookie, "499");
+    let next: Vec<String> =
+        resumed.lines().map_while(Result::ok).filter(|line| line.starts_with("id: ")).take(1).collect();
+    assert_eq!(next, ["id: 500"]);
+    let old = open_from(&admin, &cookie, "1");
+    let lost = old.lines().map_while(Result::ok).find(|line| line.starts_with("data: ")).unwrap();
+    assert_eq!(lost, "data: {\"calls\":299}");
     assert_eq!(Browser { admin: &admin, cookie: cookie.clone() }.get("/calls").status, 200);
     drop(streams);
     wait_until("a place is free again", || open(&admin).0 == "200");

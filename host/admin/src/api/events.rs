@@ -1,12 +1,13 @@
 //! The stream of calls that end, as server-sent events. A reader that is too slow loses calls and learns how many; no call
-//! waits for it.
+//! waits for it. A reader that comes back with `Last-Event-ID`, as browsers do, gets the calls in between.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
@@ -17,43 +18,88 @@ use tokio::sync::broadcast::error::RecvError;
 use super::ApiError;
 use super::views::CallSummary;
 use crate::control::ServerControl;
-use crate::history::{CallFilter, FinishedCall};
+use crate::history::{CallFilter, CallHistory, FinishedCall};
 
 /// Most streams at once, below the connections of a listener, so that others are still served.
 const MAX_STREAMS: usize = 32;
+/// Most calls that a reader gets when it comes back: those that a page shows.
+const MAX_REPLAYED: usize = 200;
 /// How often an idle stream sends a comment, so that a reader that is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn events(
     State(control): State<ServerControl>,
+    headers: HeaderMap,
     Query(filter): Query<CallFilter>,
 ) -> Response {
     let Some(admin) = control.admin() else { return super::views::no_history().into_response() };
-    let Some(calls) = admin.history.subscribe(MAX_STREAMS) else {
+    let Some(live) = admin.history.subscribe(MAX_STREAMS) else {
         let message = format!("{MAX_STREAMS} streams are open; close one");
         return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message).into_response();
     };
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Sse::new(follow(calls, filter)).keep_alive(keep_alive).into_response()
+    let seen = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut calls = CallStream { live, filter, last: 0, replayed: VecDeque::new(), lost: 0 };
+    if let Some(seen) = seen {
+        calls.replay(&admin.history, seen);
+    }
+    Sse::new(calls.events()).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-fn follow(
-    calls: Receiver<Arc<FinishedCall>>,
+/// The calls for one reader.
+struct CallStream {
+    live: Receiver<Arc<FinishedCall>>,
     filter: CallFilter,
-) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold((calls, filter), async |(mut calls, filter)| {
-        loop {
-            let event = match calls.recv().await {
-                Ok(call) if !filter.matches(&call) => continue,
-                Ok(call) => json_event("call", &json!(CallSummary::of(&call))),
-                Err(RecvError::Lagged(lost)) => json_event("lost", &json!({ "calls": lost })),
-                Err(RecvError::Closed) => return None,
-            };
-            return Some((Ok(event), (calls, filter)));
-        }
-    })
+    /// The number of the last call from before the stream was opened.
+    last: u64,
+    replayed: VecDeque<Arc<FinishedCall>>,
+    /// Calls in between that are not replayed.
+    lost: u64,
 }
 
-fn json_event(name: &str, data: &serde_json::Value) -> Event {
-    Event::default().event(name).data(data.to_string())
+impl CallStream {
+    /// Adds the calls after `seen`. A call that ends meanwhile may be both here and live, and counts once.
+    fn replay(&mut self, history: &CallHistory, seen: u64) {
+        self.last = history.count();
+        let newest = history.find(&CallFilter::default(), None, MAX_REPLAYED);
+        self.replayed = newest.into_iter().rev().filter(|call| call.number > seen).collect();
+        // A number of another process is greater than all of this one.
+        let between = self.last.saturating_sub(seen);
+        self.lost = between.saturating_sub(u64::try_from(self.replayed.len()).unwrap_or(u64::MAX));
+    }
+
+    fn events(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, async |mut calls| {
+            let event = calls.next().await?;
+            Some((Ok(event), calls))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        if self.lost > 0 {
+            return Some(lost_event(std::mem::take(&mut self.lost)));
+        }
+        while let Some(call) = self.replayed.pop_front() {
+            if self.filter.matches(&call) {
+                self.last = self.last.max(call.number);
+                return Some(call_event(&call));
+            }
+        }
+        loop {
+            match self.live.recv().await {
+                Ok(call) if call.number <= self.last || !self.filter.matches(&call) => {}
+                Ok(call) => return Some(call_event(&call)),
+                Err(RecvError::Lagged(lost)) => return Some(lost_event(lost)),
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+fn call_event(call: &FinishedCall) -> Event {
+    let data = json!(CallSummary::of(call)).to_string();
+    Event::default().event("call").id(call.number.to_string()).data(data)
+}
+
+fn lost_event(lost: u64) -> Event {
+    Event::default().event("lost").data(json!({ "calls": lost }).to_string())
 }

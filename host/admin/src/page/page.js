@@ -14,7 +14,8 @@ async function refresh() {
   if (document.hidden || parts.length === 0) return;
   let response;
   try {
-    response = await fetch(location.href, { headers: { accept: 'text/html' } });
+    const from = document.querySelector('[data-refresh-from]')?.dataset.refreshFrom ?? location.href;
+    response = await fetch(from, { headers: { accept: 'text/html' } });
   } catch {
     say('The server does not answer. This page shows the last state.');
     return;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::{Form, Path, State};
+use axum::extract::{Form, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
@@ -17,16 +17,26 @@ use crate::questions::Question;
 
 /// The page itself.
 const PATH: &str = "/pending";
+/// The page without plugins, which are loaded to be shown.
+const QUESTIONS: &str = "/pending?questions=true";
+
+#[derive(Deserialize)]
+pub(super) struct PendingQuery {
+    /// Whether only questions are wanted.
+    #[serde(default)]
+    questions: bool,
+}
 
 pub(super) async fn show(
     State(gate): State<AdminGate>,
     Extension(operator): Extension<Operator>,
+    Query(query): Query<PendingQuery>,
 ) -> Response {
     let frame = PageFrame::new(&gate, &operator, PATH);
     let questions = gate.control.questions();
-    let held = gate.control.held_plugins().await;
+    let held = if query.questions { Ok(Vec::new()) } else { gate.control.held_plugins().await };
     let body = html! {
-        section #questions data-refresh {
+        section #questions data-refresh data-refresh-from=(QUESTIONS) {
             h2 { "Calls that need approval" }
             @if questions.is_empty() { p { "No call waits." } }
             @for question in &questions { (show_question(&frame, question)) }

@@ -19,6 +19,8 @@ use crate::operator::Operator;
 const MAX_GROUPS: usize = 100;
 /// Most examples and lines of a group.
 const MAX_EXAMPLES: usize = 5;
+/// Most other tools that are named.
+const MAX_OTHERS: usize = 20;
 /// The capability of calls that no capability, but a rule, a switch or a budget refused.
 const CALL: &str = "the call itself";
 
@@ -38,9 +40,11 @@ pub(super) async fn show(
     Extension(operator): Extension<Operator>,
 ) -> Response {
     let frame = PageFrame::new(&gate, &operator, "/refused");
-    let failed = CallFilter { outcome: String::new(), ..CallFilter::default() };
-    let calls =
-        gate.control.admin().map(|admin| admin.history.find(&failed, None, MAX_CALLS)).unwrap_or_default();
+    let calls = gate
+        .control
+        .admin()
+        .map(|admin| admin.history.find(&CallFilter::default(), None, MAX_CALLS))
+        .unwrap_or_default();
     let groups = group(&calls);
     let catalog = gate.control.host().registry().snapshot();
     let body = html! {
@@ -120,13 +124,19 @@ fn others(catalog: &Catalog, plugin: &str, capability: &str, group: &RefusalGrou
         keys.into_iter().any(|key| key.name() == capability)
     });
     let names: Vec<String> = declares.map(|entry| entry.def.name.as_str().to_owned()).collect();
-    let more: Vec<&str> =
-        names.iter().filter(|name| !group.tools.contains(*name)).map(String::as_str).collect();
+    let mut more: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| !group.tools.contains(*name)).collect();
+    let count = more.len();
+    more.truncate(MAX_OTHERS);
+    let rest = if count > MAX_OTHERS { format!(" and {} more", count - MAX_OTHERS) } else { String::new() };
     let every = "Lines in [plugins.ID.grant] hold for every caller and for all arguments";
     Some(match more.is_empty() {
         true => format!("{every}; no other tool of the plugin declares `{capability}`."),
         false => {
-            format!("{every}, and also for these tools, which declare `{capability}`: {}.", more.join(", "))
+            format!(
+                "{every}, and also for these tools, which declare `{capability}`: {}{rest}.",
+                more.join(", ")
+            )
         }
     })
 }
