@@ -10,10 +10,12 @@ mod conformance;
 mod counts;
 mod demo;
 mod deny;
+mod dist;
 mod foreign;
 mod hostile;
 mod languages;
 mod metrics;
+mod packages;
 mod parity;
 mod peers;
 mod plugins;
@@ -51,6 +53,10 @@ TASK is one of
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     registries           publishes and installs plugins with a real registry and the clients of others
     metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
+    packages [--verify]  makes the packages of the published crates; `--verify` builds each from its package alone
+    dist                 builds the files of a release into `target/dist/release`
+    dist check           builds them quickly, installs the Debian package in an empty root, and runs the program for
+                         aarch64 in an emulator
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -109,6 +115,10 @@ fn run(args: &[&str]) -> Result<()> {
         ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
         ["metrics"] => metrics::run(&workspace),
+        ["dist"] => dist::run(&workspace),
+        ["dist", "check"] => dist::check(&workspace),
+        ["packages"] => packages::run(&workspace, packages::Check::Files),
+        ["packages", "--verify"] => packages::run(&workspace, packages::Check::Build),
         ["registries"] => registries::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),

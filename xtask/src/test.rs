@@ -9,8 +9,8 @@ use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
 use crate::{
-    book, clients, conformance, counts, deny, languages, metrics, plugins, registries, search, tidy,
-    tutorials,
+    book, clients, conformance, counts, deny, dist, languages, metrics, packages, plugins, registries,
+    search, tidy, tutorials,
 };
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
@@ -33,6 +33,8 @@ const STEPS: &[Step] = &[
     ("MCP clients", clients::run),
     ("registries", registries::run),
     ("metrics", metrics::run),
+    ("release", dist::check),
+    ("packages", |workspace| packages::run(workspace, packages::Check::Build)),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),
