@@ -30,7 +30,8 @@ use sha2::{Digest as _, Sha256};
 use xtask::wasm;
 
 pub(crate) use check::run as check;
-use compile::{Architecture, Profile};
+use compile::Architecture;
+pub(crate) use compile::Profile;
 use contents::Contents;
 
 /// The checksums of the other files.

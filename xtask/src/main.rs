@@ -55,8 +55,9 @@ TASK is one of
     metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
     packages [--verify]  makes the packages of the published crates; `--verify` builds each from its package alone
     dist                 builds the files of a release into `target/dist/release`
-    dist check           builds them quickly, installs the Debian package in an empty root, and runs the program for
-                         aarch64 in an emulator
+    dist check [--release]
+                         builds them quickly or as they are shipped, installs the Debian package in an empty root, and
+                         runs the program for aarch64 in an emulator
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -116,7 +117,8 @@ fn run(args: &[&str]) -> Result<()> {
         ["clients"] => clients::run(&workspace),
         ["metrics"] => metrics::run(&workspace),
         ["dist"] => dist::run(&workspace),
-        ["dist", "check"] => dist::check(&workspace),
+        ["dist", "check"] => dist::check(&workspace, dist::Profile::Test),
+        ["dist", "check", "--release"] => dist::check(&workspace, dist::Profile::Release),
         ["packages"] => packages::run(&workspace, packages::Check::Files),
         ["packages", "--verify"] => packages::run(&workspace, packages::Check::Build),
         ["registries"] => registries::run(&workspace),

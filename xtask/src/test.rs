@@ -33,7 +33,7 @@ const STEPS: &[Step] = &[
     ("MCP clients", clients::run),
     ("registries", registries::run),
     ("metrics", metrics::run),
-    ("release", dist::check),
+    ("release", |workspace| dist::check(workspace, dist::Profile::Test)),
     ("packages", |workspace| packages::run(workspace, packages::Check::Build)),
     ("MCP conformance", conformance::run),
     ("search", search::run),

@@ -98,7 +98,19 @@ fn has_target(target: &str) -> Result<bool> {
 /// A cargo command without the environment of the outer cargo, with the target directory for guests.
 #[must_use]
 pub fn cargo(workspace: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    tool(workspace, &cargo_path())
+}
+
+/// The cargo that runs this program.
+#[must_use]
+pub fn cargo_path() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// A command with the environment of [`cargo`].
+#[must_use]
+pub fn tool(workspace: &Path, program: &OsStr) -> Command {
+    let mut command = Command::new(program);
     for (key, _) in std::env::vars_os() {
         if leaks(&key) {
             command.env_remove(key);

@@ -1,4 +1,4 @@
-//! `dist check`: builds the files of a release quickly and uses them. Two packagings of the same build are equal, libraries
+//! `dist check`: builds the files of a release and uses them. Two packagings of the same build are equal, libraries
 //! of others read every format, the Debian package is installed in an empty root and serves, and the program for the other
 //! kind of machine answers a call in an emulator.
 
@@ -25,9 +25,9 @@ const ARGUMENTS: &str = r#"{"text": "a b a"}"#;
 const ANSWER: &str = r#""words":3"#;
 
 /// Runs all checks.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
+pub(crate) fn run(workspace: &Path, profile: Profile) -> Result<()> {
     let release = Release::of(workspace)?;
-    let contents = contents(&release, Profile::Test)?;
+    let contents = contents(&release, profile)?;
     let folder = release.folder.join("check");
     let sums = write(&release, &contents, &folder)?;
     let again = write(&release, &contents, &folder)?;

@@ -44,7 +44,7 @@ pub(super) const ARCHITECTURES: [Architecture; 2] = [NATIVE, FOREIGN];
 
 /// How the program is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Profile {
+pub(crate) enum Profile {
     /// As it is shipped.
     Release,
     /// Quickly, for the test of the packages.
@@ -68,8 +68,8 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
     );
     let tools = Tools::install(release)?;
     let build = release.folder.join("build");
-    let mut cargo = wasm::cargo(&release.workspace);
-    cargo.args(["auditable", "build", "--locked", "--package", "toolbay-cli", "--bin", "toolbay"]);
+    let mut cargo = tools.auditable(release)?;
+    cargo.args(["build", "--locked", "--package", "toolbay-cli", "--bin", "toolbay"]);
     cargo.args(["--profile", profile.name()]).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
     cargo.env("SOURCE_DATE_EPOCH", release.time.to_string()).env("TOOLBAY_COMMIT", &release.commit);
     let flags = [OsString::from("-Clinker=rust-lld")].into_iter().chain(remapped(release)?);
@@ -146,6 +146,18 @@ impl Tools {
         Ok(Self { python, folder })
     }
 
+    /// A command that runs `cargo auditable`.
+    fn auditable(&self, release: &Release) -> Result<Command> {
+        // It puts itself before the compiler by its path, which cargo hashes into every symbol. A bare name is the same
+        // on each machine.
+        let cargo = PathBuf::from(wasm::cargo_path());
+        let script =
+            format!("#!/bin/sh\nRUSTC_WORKSPACE_WRAPPER=cargo-auditable exec '{}' \"$@\"\n", cargo.display());
+        let mut command = wasm::tool(&release.workspace, self.folder.join("bin/cargo-auditable").as_os_str());
+        command.arg("auditable").env("CARGO", self.script("cargo", &script)?);
+        Ok(command)
+    }
+
     /// The search path with the installed programs.
     fn path(&self) -> Result<OsString> {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -162,8 +174,6 @@ impl Tools {
 
     /// A script that runs a program of Zig.
     fn wrapper(&self, name: &str, line: &str) -> Result<PathBuf> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let file = self.folder.join(name);
         let cache = self.folder.join("zig");
         let script = format!(
             "#!/bin/sh\nfor arg do\n    shift\n    case \"$arg\" in --target=*) ;; *) set -- \"$@\" \"$arg\" ;; esac\ndone\n\
@@ -171,8 +181,14 @@ impl Tools {
             cache = cache.display(),
             python = self.python.display(),
         );
+        self.script(name, &script)
+    }
+
+    fn script(&self, name: &str, script: &str) -> Result<PathBuf> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.folder.join(name);
         // An unchanged file does not make cargo build again.
-        if fs::read_to_string(&file).ok().as_ref() != Some(&script) {
+        if fs::read_to_string(&file).ok().as_deref() != Some(script) {
             fs::write(&file, script)?;
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
         }
