@@ -78,7 +78,7 @@ fn empty_root(release: &Release) -> Result<PathBuf> {
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
-    for below in ["bin", "proc", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+    for below in ["bin", "dev", "proc", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
         fs::create_dir_all(root.join(below))?;
     }
     for file in ["status", "available"] {
