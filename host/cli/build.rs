@@ -1,5 +1,7 @@
 //! Puts the sources of the SDKs into the program, because `toolbay new` works without a network and no SDK is
 //! published: for each SDK a list of its files, path and text.
+//!
+//! A published package has no workspace around it. Links in `sources` put the same files into it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,29 +33,46 @@ const SDKS: &[(&str, &str, &[&str])] = &[
     ("WORKSPACE", ".", &["Cargo.toml", "Cargo.lock"]),
 ];
 
+/// What a manifest is called in a package: cargo leaves out folders that have a `Cargo.toml`.
+const PACKAGED_MANIFEST: &str = "manifest.toml";
+
 fn main() -> io::Result<()> {
     let missing = || io::Error::other("cargo sets `OUT_DIR` and `CARGO_MANIFEST_DIR`");
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or_else(missing)?);
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or_else(missing)?);
-    let workspace = here.join("../..").canonicalize()?;
+    let root = sources(&here)?;
     let mut source = String::new();
     for (name, folder, parts) in SDKS {
-        let folder = workspace.join(folder);
+        let folder = root.join(folder);
         let mut files = Vec::new();
         for part in *parts {
-            println!("cargo:rerun-if-changed={}", folder.join(part).display());
-            collect(&folder.join(part), &mut files)?;
+            let part = existing(folder.join(part));
+            println!("cargo:rerun-if-changed={}", part.display());
+            collect(&part, &mut files)?;
         }
         files.sort();
         writeln!(source, "pub(crate) const {name}: &[(&str, &str)] = &[").map_err(io::Error::other)?;
         for file in files {
             let path = file.strip_prefix(&folder).map_err(io::Error::other)?;
-            let path = path.to_string_lossy().replace('\\', "/");
+            let path = path.to_string_lossy().replace('\\', "/").replace(PACKAGED_MANIFEST, "Cargo.toml");
             writeln!(source, "    ({path:?}, include_str!({file:?})),").map_err(io::Error::other)?;
         }
         source.push_str("];\n");
     }
     fs::write(out.join("sdk.rs"), source)
+}
+
+/// The folder with the SDKs: the workspace, or what the package has of it.
+fn sources(package: &Path) -> io::Result<PathBuf> {
+    let workspace = package.join("../..");
+    let is_workspace = workspace.join("sdk/rust/Cargo.toml").is_file();
+    if is_workspace { workspace.canonicalize() } else { Ok(package.join("sources")) }
+}
+
+/// The path, or that of the manifest under its name in a package.
+fn existing(path: PathBuf) -> PathBuf {
+    let is_packaged = path.ends_with("Cargo.toml") && !path.exists();
+    if is_packaged { path.with_file_name(PACKAGED_MANIFEST) } else { path }
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Python and Node environments in the target folder, with packages at the versions of their lists. A changed list rebuilds
 //! the environment. Packages of Debian are unpacked there, too.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -66,6 +66,26 @@ pub(crate) fn debian_program(name: &str) -> Result<()> {
     install()
         .or_else(|_| shell(Command::new("apt-get").arg("update")).and_then(|()| install()))
         .with_context(|| format!("install the package `{name}`; this needs root"))
+}
+
+/// The folder with an unpacked package of Debian.
+pub(crate) fn unpacked_package(workspace: &Path, name: &str) -> Result<PathBuf> {
+    let folder = wasm::target_dir(workspace).join("debian").join(name);
+    if !folder.join("usr").exists() && !folder.join("bin").exists() {
+        debian_package(&folder, name)?;
+    }
+    Ok(folder)
+}
+
+/// The folders of the libraries in packages of Debian, as `LD_LIBRARY_PATH` lists them.
+pub(crate) fn library_path(workspace: &Path, names: &[&str]) -> Result<OsString> {
+    let mut folders = Vec::new();
+    for name in names {
+        let below = unpacked_package(workspace, name)?.join("usr/lib");
+        let entries = std::fs::read_dir(&below)?.filter_map(|entry| Some(entry.ok()?.path()));
+        folders.extend(entries.filter(|path| path.is_dir()));
+    }
+    Ok(std::env::join_paths(folders)?)
 }
 
 /// Node with packages.

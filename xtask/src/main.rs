@@ -11,10 +11,12 @@ mod conformance;
 mod counts;
 mod demo;
 mod deny;
+mod dist;
 mod foreign;
 mod hostile;
 mod languages;
 mod metrics;
+mod packages;
 mod parity;
 mod peers;
 mod plugins;
@@ -54,6 +56,11 @@ TASK is one of
     metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
     browser [--write]    uses the page of operators in Chromium and checks its accessibility; `--write` replaces the
                          screenshots of the documentation
+    packages [--verify]  makes the packages of the published crates; `--verify` builds each from its package alone
+    dist                 builds the files of a release into `target/dist/release`
+    dist check [--release]
+                         builds them quickly or as they are shipped, installs the Debian package in an empty root, and
+                         runs the program for aarch64 in an emulator
     conformance          runs the official conformance suite of MCP against a fixture server
     bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
                          measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
@@ -114,6 +121,11 @@ fn run(args: &[&str]) -> Result<()> {
         ["metrics"] => metrics::run(&workspace),
         ["browser"] => browser::run(&workspace, false),
         ["browser", "--write"] => browser::run(&workspace, true),
+        ["dist"] => dist::run(&workspace),
+        ["dist", "check"] => dist::check(&workspace, dist::Profile::Test),
+        ["dist", "check", "--release"] => dist::check(&workspace, dist::Profile::Release),
+        ["packages"] => packages::run(&workspace, packages::Check::Files),
+        ["packages", "--verify"] => packages::run(&workspace, packages::Check::Build),
         ["registries"] => registries::run(&workspace),
         ["conformance"] => conformance::run(&workspace),
         ["wit-reference"] => wit_reference::run(&workspace),

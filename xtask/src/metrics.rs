@@ -15,7 +15,7 @@ use xtask::wasm;
 
 use collector::Collector;
 
-use crate::foreign::{debian_package, shell};
+use crate::foreign::{shell, unpacked_package};
 use crate::{plugins, test};
 
 /// The token of the scraper, and its SHA-256.
@@ -31,10 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs all exchanges.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
-    let package = target.join("debian/prometheus");
-    if !package.join("usr").exists() {
-        debian_package(&package, "prometheus")?;
-    }
+    let package = unpacked_package(workspace, "prometheus")?;
     let program = |name: &str| Command::new(package.join("usr/bin").join(name));
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     let folder = target.join("metrics");

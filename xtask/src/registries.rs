@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use xtask::wasm;
 
-use crate::foreign::{NodeRuntime, debian_package, python_with, shell};
+use crate::foreign::{NodeRuntime, library_path, python_with, shell, unpacked_package};
 use crate::{plugins, test, tutorials};
 
 /// The Debian package with the registry.
@@ -36,9 +36,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let scripts = workspace.join("tests/registries");
     let target = wasm::target_dir(workspace);
     let python = python_with(&target.join("venv-registries"), &scripts)?;
-    let debian = |name: &str| unpacked(&target.join("debian").join(name), name);
-    let program = debian(REGISTRY)?.join("usr/bin").join(REGISTRY);
-    let skopeo = Skopeo { program: debian("skopeo")?.join("usr/bin/skopeo"), libraries: libraries(&debian)? };
+    let program = unpacked_package(workspace, REGISTRY)?.join("usr/bin").join(REGISTRY);
+    let skopeo = Skopeo::unpack(workspace)?;
     test::cargo(workspace, &["build", "--bin", "toolbay"])?;
     let folder = target.join("registries");
     if folder.exists() {
@@ -61,25 +60,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     exchange.mirror(&open, &mirror, &component("hash"))
 }
 
-/// A package of Debian, unpacked into a folder.
-fn unpacked(folder: &Path, name: &str) -> Result<PathBuf> {
-    if !folder.join("usr").exists() {
-        debian_package(folder, name)?;
-    }
-    Ok(folder.to_path_buf())
-}
-
-/// The folders of the libraries that `skopeo` needs and a small system does not have.
-fn libraries(debian: &dyn Fn(&str) -> Result<PathBuf>) -> Result<OsString> {
-    let mut folders = Vec::new();
-    for name in ["libgpgme11", "libassuan0"] {
-        let below = debian(name)?.join("usr/lib");
-        let entries = std::fs::read_dir(&below)?.filter_map(|entry| Some(entry.ok()?.path()));
-        folders.extend(entries.filter(|path| path.is_dir()));
-    }
-    Ok(std::env::join_paths(folders)?)
-}
-
 /// Makes an authority, and a certificate of it for this machine.
 fn certify(python: &Path, folder: &Path) -> Result<()> {
     let mut certificates = Command::new(python);
@@ -89,9 +69,24 @@ fn certify(python: &Path, folder: &Path) -> Result<()> {
 }
 
 /// The program `skopeo`, which copies between registries.
-struct Skopeo {
+pub(crate) struct Skopeo {
     program: PathBuf,
     libraries: OsString,
+}
+
+impl Skopeo {
+    /// Takes it from Debian, with the libraries that a small system does not have.
+    pub(crate) fn unpack(workspace: &Path) -> Result<Self> {
+        let program = unpacked_package(workspace, "skopeo")?.join("usr/bin/skopeo");
+        Ok(Self { program, libraries: library_path(workspace, &["libgpgme11", "libassuan0"])? })
+    }
+
+    /// A command that copies an image.
+    pub(crate) fn copy(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("LD_LIBRARY_PATH", &self.libraries).args(["--insecure-policy", "copy"]);
+        command
+    }
 }
 
 /// What a registry is for.
@@ -290,8 +285,7 @@ impl Exchange {
         std::fs::create_dir_all(&certificates)?;
         std::fs::copy(folder.join("client.pem"), certificates.join("ca.crt"))?;
         let login = format!("{USER}:{PASSWORD}");
-        let mut copy = Command::new(&skopeo.program);
-        copy.env("LD_LIBRARY_PATH", &skopeo.libraries).args(["--insecure-policy", "copy"]);
+        let mut copy = skopeo.copy();
         for side in ["src", "dest"] {
             copy.arg(format!("--{side}-cert-dir"))
                 .arg(&certificates)

@@ -9,8 +9,8 @@ use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
 use crate::{
-    book, browser, clients, conformance, counts, deny, languages, metrics, plugins, registries, search, tidy,
-    tutorials,
+    book, browser, clients, conformance, counts, deny, languages, metrics, packages, plugins, registries,
+    search, tidy, tutorials,
 };
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     ("registries", registries::run),
     ("metrics", metrics::run),
     ("browser", |workspace| browser::run(workspace, false)),
+    ("packages", |workspace| packages::run(workspace, packages::Check::Files)),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),

@@ -61,26 +61,34 @@ pub fn target_dir(workspace: &Path) -> PathBuf {
 /// Adds the wasm target to the toolchain in use, if it lacks it.
 ///
 /// # Errors
-/// The target is missing and rustup cannot add it.
+/// As [`ensure`].
 pub fn ensure_target() -> Result<()> {
-    if has_target()? {
+    ensure(TARGET)
+}
+
+/// Adds a target to the toolchain in use, if it lacks it.
+///
+/// # Errors
+/// The target is missing and rustup cannot add it.
+pub fn ensure(target: &str) -> Result<()> {
+    if has_target(target)? {
         return Ok(());
     }
-    let advice = format!("the target `{TARGET}` is missing; install it with `rustup target add {TARGET}`");
+    let advice = format!("the target `{target}` is missing; install it with `rustup target add {target}`");
     let added = Command::new("rustup")
-        .args(["target", "add", TARGET])
+        .args(["target", "add", target])
         .status()
         .with_context(|| format!("cannot run `rustup`: {advice}, or with the installer of your toolchain"))?;
-    if !added.success() || !has_target()? {
-        bail!("`rustup target add {TARGET}` failed: {advice}");
+    if !added.success() || !has_target(target)? {
+        bail!("`rustup target add {target}` failed: {advice}");
     }
     Ok(())
 }
 
-fn has_target() -> Result<bool> {
+fn has_target(target: &str) -> Result<bool> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(&rustc)
-        .args(["--print", "target-libdir", "--target", TARGET])
+        .args(["--print", "target-libdir", "--target", target])
         .output()
         .with_context(|| format!("cannot run `{}`", rustc.display()))?;
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
@@ -90,7 +98,19 @@ fn has_target() -> Result<bool> {
 /// A cargo command without the environment of the outer cargo, with the target directory for guests.
 #[must_use]
 pub fn cargo(workspace: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    tool(workspace, &cargo_path())
+}
+
+/// The cargo that runs this program.
+#[must_use]
+pub fn cargo_path() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// A command with the environment of [`cargo`].
+#[must_use]
+pub fn tool(workspace: &Path, program: &OsStr) -> Command {
+    let mut command = Command::new(program);
     for (key, _) in std::env::vars_os() {
         if leaks(&key) {
             command.env_remove(key);
@@ -136,14 +156,26 @@ fn leaks(key: &OsStr) -> bool {
 /// # Errors
 /// A plugin does not compile, or its folder lacks an expected file.
 pub fn plugins(workspace: &Path) -> Result<Vec<BuiltComponents>> {
+    plugins_in(workspace, &target_dir(workspace).join("guests"), OsStr::new(""))
+}
+
+/// Builds the first-party plugins in a target directory of the caller, with flags as in `CARGO_ENCODED_RUSTFLAGS`.
+///
+/// # Errors
+/// As [`plugins`].
+pub fn plugins_in(workspace: &Path, target: &Path, flags: &OsStr) -> Result<Vec<BuiltComponents>> {
     let ids = folders(&workspace.join("plugins"))?;
     let mut command = cargo(workspace);
+    command.env("CARGO_TARGET_DIR", target);
+    if !flags.is_empty() {
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags);
+    }
     command.args(["build", "--quiet", "--lib", "--profile", PLUGIN, "--target", TARGET]);
     for id in &ids {
         command.arg("--package").arg(format!("plugin-{id}"));
     }
     run(&mut command, "the plugins")?;
-    let folder = output_dir(workspace, PLUGIN);
+    let folder = target.join(TARGET).join(PLUGIN);
     ids.into_iter()
         .map(|id| {
             let file = folder.join(format!("{}.wasm", id.replace('-', "_")));

@@ -1,0 +1,1 @@
+../../../../../sdk/js/testing.d.ts

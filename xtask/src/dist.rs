@@ -1,0 +1,148 @@
+//! `dist`: the files of a release.
+//!
+//! | file | for |
+//! |---|---|
+//! | `toolbay-VERSION-MACHINE-linux.tar.gz` | any Linux: program, plugins, man pages, completions, units |
+//! | `toolbay_VERSION_MACHINE.deb` | Debian and its relatives |
+//! | `oci/` | an OCI image layout for both machines, without a base image |
+//! | `kubernetes.yaml` | a deployment of the image |
+//! | `toolbay-VERSION.cdx.json` | the SBOM in CycloneDX |
+//! | `SHA256SUMS` | checksums of all others |
+//!
+//! The same commit gives the same bytes, wherever it is built: paths are remapped, times are that of the commit, and each
+//! format is written with sorted names. Nothing here signs or uploads.
+
+mod check;
+mod compile;
+mod contents;
+mod debian;
+mod image;
+mod sbom;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use sha2::{Digest as _, Sha256};
+use xtask::wasm;
+
+pub(crate) use check::run as check;
+use compile::Architecture;
+pub(crate) use compile::Profile;
+use contents::Contents;
+
+/// The checksums of the other files.
+const CHECKSUMS: &str = "SHA256SUMS";
+
+/// What the files of one release have in common.
+#[derive(Debug)]
+struct Release {
+    workspace: PathBuf,
+    /// Where builds and files are, `target/dist`.
+    folder: PathBuf,
+    version: String,
+    commit: String,
+    /// The time of the commit, in seconds since 1970: that of every file.
+    time: u64,
+}
+
+impl Release {
+    /// The release of the checked-out commit.
+    fn of(workspace: &Path) -> Result<Self> {
+        let manifest: toml::Table = fs::read_to_string(workspace.join("Cargo.toml"))?.parse()?;
+        let version =
+            manifest.get("workspace").and_then(|table| table.get("package")?.get("version")?.as_str());
+        Ok(Self {
+            workspace: workspace.to_path_buf(),
+            folder: wasm::target_dir(workspace).join("dist"),
+            version: version.context("the workspace has no version")?.to_owned(),
+            commit: git(workspace, &["rev-parse", "HEAD"])?,
+            time: git(workspace, &["log", "-1", "--format=%ct"])?.parse()?,
+        })
+    }
+}
+
+/// What git prints, without the last line break.
+fn git(workspace: &Path, args: &[&str]) -> Result<String> {
+    let output =
+        Command::new("git").args(args).current_dir(workspace).output().context("cannot run `git`")?;
+    ensure!(output.status.success(), "`git {}`: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Builds the release into `target/dist/release`.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let release = Release::of(workspace)?;
+    if !git(workspace, &["status", "--porcelain"])?.is_empty() {
+        println!("warning: there are changes that are not committed, and the release names the commit");
+    }
+    let contents = contents(&release, Profile::Release)?;
+    let folder = release.folder.join("release");
+    let sums = write(&release, &contents, &folder)?;
+    print!("{sums}");
+    println!("in {}", folder.strip_prefix(workspace).unwrap_or(&folder).display());
+    Ok(())
+}
+
+/// Compiles everything.
+fn contents(release: &Release, profile: Profile) -> Result<Contents> {
+    let programs = compile::programs(release, profile)?;
+    let plugins = match profile {
+        Profile::Release => compile::plugins(release)?,
+        // The tests built them.
+        Profile::Test => wasm::plugins(&release.workspace)?,
+    };
+    Contents::collect(release, programs, &plugins)
+}
+
+/// Writes all files of a release into a folder, in place of an earlier one. Returns the checksums.
+fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    let version = &release.version;
+    for architecture in compile::ARCHITECTURES {
+        let Architecture { machine, debian: short, .. } = architecture;
+        let tarball = contents.tarball(architecture)?.gzipped(release.time)?;
+        fs::write(folder.join(format!("toolbay-{version}-{machine}-linux.tar.gz")), tarball)?;
+        let package = debian::package(release, architecture, contents)?;
+        fs::write(folder.join(format!("toolbay_{version}_{short}.deb")), package)?;
+    }
+    image::write(release, contents, &folder.join("oci"))?;
+    let manifests = fs::read_to_string(release.workspace.join("docs/deploy/kubernetes.yaml"))?;
+    fs::write(
+        folder.join("kubernetes.yaml"),
+        manifests.replace("toolbay:VERSION", &format!("toolbay:{version}")),
+    )?;
+    fs::write(folder.join(format!("toolbay-{version}.cdx.json")), contents.sbom())?;
+    let sums = checksums(folder)?;
+    fs::write(folder.join(CHECKSUMS), &sums)?;
+    Ok(sums)
+}
+
+/// The lines of `sha256sum` for all files below a folder.
+fn checksums(folder: &Path) -> Result<String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(current) = folders.pop() {
+        for entry in fs::read_dir(&current)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder)?.to_string_lossy().into_owned();
+                files.insert(name, sha256(&fs::read(&path)?));
+            }
+        }
+    }
+    Ok(files.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect())
+}
+
+/// The SHA-256 as hexadecimal digits.
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,210 @@
+//! Compiles the program for musl, and the plugins.
+//!
+//! Rust's own linker links, so that no C toolchain of the target is needed. The few C files of dependencies are compiled by
+//! Zig's compiler, which a Python package contains. `cargo auditable` embeds the list of dependencies. `rust-lld` needs a
+//! 64-bit Linux on x86 as the building machine, and so does the program that writes the man pages.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use xtask::wasm::{self, BuiltComponents};
+
+use super::Release;
+use crate::foreign::{environment, shell};
+
+/// The Python package that contains Zig.
+const ZIG: &str = "ziglang==0.17.1\n";
+/// The version of `cargo-auditable`.
+const AUDITABLE: &str = "0.7.7";
+
+/// A kind of machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Architecture {
+    /// As the kernel says it.
+    pub(super) machine: &'static str,
+    /// As Debian and OCI say it.
+    pub(super) debian: &'static str,
+}
+
+impl Architecture {
+    fn target(self) -> String {
+        format!("{}-unknown-linux-musl", self.machine)
+    }
+}
+
+/// The machine that builds.
+pub(super) const NATIVE: Architecture = Architecture { machine: "x86_64", debian: "amd64" };
+/// The other one.
+pub(super) const FOREIGN: Architecture = Architecture { machine: "aarch64", debian: "arm64" };
+/// All kinds of machines that a release is for.
+pub(super) const ARCHITECTURES: [Architecture; 2] = [NATIVE, FOREIGN];
+
+/// How the program is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As it is shipped.
+    Release,
+    /// Quickly, for the test of the packages.
+    Test,
+}
+
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Test => "dist-test",
+        }
+    }
+}
+
+/// Compiles the program for all kinds of machines.
+pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Architecture, PathBuf)>> {
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "releases are built on Linux with an x86-64 processor"
+    );
+    let tools = Tools::install(release)?;
+    let build = release.folder.join("build");
+    let mut cargo = tools.auditable(release)?;
+    cargo.args(["build", "--locked", "--package", "toolbay-cli", "--bin", "toolbay"]);
+    cargo.args(["--profile", profile.name()]).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
+    cargo.env("SOURCE_DATE_EPOCH", release.time.to_string()).env("TOOLBAY_COMMIT", &release.commit);
+    let flags = [OsString::from("-Clinker=rust-lld")].into_iter().chain(remapped(release)?);
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags)).env("PATH", tools.path()?);
+    for architecture in ARCHITECTURES {
+        let target = architecture.target();
+        wasm::ensure(&target)?;
+        let variable = target.replace('-', "_");
+        cargo.args(["--target", &target]).env(format!("CC_{variable}"), tools.compiler(architecture)?);
+        cargo.env(format!("AR_{variable}"), tools.wrapper("ar", "ar \"$@\"")?);
+    }
+    shell(&mut cargo)?;
+    let program = |architecture: Architecture| {
+        (architecture, build.join(architecture.target()).join(profile.name()).join("toolbay"))
+    };
+    Ok(ARCHITECTURES.map(program).into())
+}
+
+/// Compiles the plugins as they are shipped.
+pub(super) fn plugins(release: &Release) -> Result<Vec<BuiltComponents>> {
+    wasm::ensure_target()?;
+    wasm::plugins_in(&release.workspace, &release.folder.join("build"), &encoded(remapped(release)?))
+}
+
+/// Flags that replace the folders of this machine in messages and tables. The last one that fits counts.
+fn remapped(release: &Release) -> Result<Vec<OsString>> {
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"));
+    let cargo =
+        std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home).context("`HOME` is not set")?;
+    let build = release.folder.join("build");
+    let folders = [(release.workspace.clone(), "/toolbay"), (cargo, "/cargo"), (build, "/target")];
+    Ok(folders.into_iter().map(|(folder, name)| remap(&folder, name)).collect())
+}
+
+fn remap(folder: &Path, name: &str) -> OsString {
+    let mut flag = OsString::from("--remap-path-prefix=");
+    flag.push(folder);
+    flag.push(format!("={name}"));
+    flag
+}
+
+/// Flags as cargo takes them in one variable.
+fn encoded(flags: impl IntoIterator<Item = OsString>) -> OsString {
+    let flags: Vec<OsString> = flags.into_iter().collect();
+    flags.join(std::ffi::OsStr::new("\u{1f}"))
+}
+
+/// Programs that cargo runs.
+struct Tools {
+    /// The Python with Zig.
+    python: PathBuf,
+    folder: PathBuf,
+}
+
+impl Tools {
+    fn install(release: &Release) -> Result<Self> {
+        let target = wasm::target_dir(&release.workspace);
+        let python = environment(&target.join("venv-zig"), ZIG)?;
+        let folder = target.join("dist-tools");
+        if !folder.join(format!("auditable-{AUDITABLE}")).exists() {
+            let mut install = wasm::cargo(&release.workspace);
+            install.args([
+                "install",
+                "--quiet",
+                "--locked",
+                "--force",
+                "--version",
+                AUDITABLE,
+                "cargo-auditable",
+            ]);
+            shell(install.arg("--root").arg(&folder))?;
+            fs::write(folder.join(format!("auditable-{AUDITABLE}")), "")?;
+        }
+        Ok(Self { python, folder })
+    }
+
+    /// A command that runs `cargo auditable`.
+    fn auditable(&self, release: &Release) -> Result<Command> {
+        // It puts itself before the compiler by its path, which cargo hashes into every symbol. A bare name is the same
+        // on each machine.
+        let cargo = PathBuf::from(wasm::cargo_path());
+        let script =
+            format!("#!/bin/sh\nRUSTC_WORKSPACE_WRAPPER=cargo-auditable exec '{}' \"$@\"\n", cargo.display());
+        let mut command = wasm::tool(&release.workspace, self.folder.join("bin/cargo-auditable").as_os_str());
+        command.arg("auditable").env("CARGO", self.script("cargo", &script)?);
+        Ok(command)
+    }
+
+    /// The search path with the installed programs.
+    fn path(&self) -> Result<OsString> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [self.folder.join("bin")].into_iter().chain(std::env::split_paths(&path));
+        Ok(std::env::join_paths(folders)?)
+    }
+
+    /// A C compiler for a kind of machine. Zig has other names for targets than the ones that build scripts add.
+    fn compiler(&self, architecture: Architecture) -> Result<PathBuf> {
+        let machine = architecture.machine;
+        let line = format!("cc -target {machine}-linux-musl \"$@\"");
+        self.wrapper(&format!("cc-{machine}"), &line)
+    }
+
+    /// A script that runs a program of Zig.
+    fn wrapper(&self, name: &str, line: &str) -> Result<PathBuf> {
+        let cache = self.folder.join("zig");
+        let script = format!(
+            "#!/bin/sh\nfor arg do\n    shift\n    case \"$arg\" in --target=*) ;; *) set -- \"$@\" \"$arg\" ;; esac\ndone\n\
+             ZIG_GLOBAL_CACHE_DIR='{cache}' ZIG_LOCAL_CACHE_DIR='{cache}' exec '{python}' -m ziglang {line}\n",
+            cache = cache.display(),
+            python = self.python.display(),
+        );
+        self.script(name, &script)
+    }
+
+    fn script(&self, name: &str, script: &str) -> Result<PathBuf> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = self.folder.join(name);
+        // An unchanged file does not make cargo build again.
+        if fs::read_to_string(&file).ok().as_deref() != Some(script) {
+            fs::write(&file, script)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(file)
+    }
+}
+
+/// Runs the program of this machine and returns what it prints.
+pub(super) fn printed(program: &Path, args: &[&str]) -> Result<Vec<u8>> {
+    let output =
+        Command::new(program).args(args).output().with_context(|| format!("`{}`", program.display()))?;
+    ensure!(
+        output.status.success(),
+        "`toolbay {}`: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(output.stdout)
+}
