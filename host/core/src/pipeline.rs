@@ -157,10 +157,10 @@ impl Pipeline {
         self.replace(|parts| parts.approver = Some(approver))
     }
 
-    /// Traces the calls.
+    /// Traces the calls, if there is a tracer.
     #[must_use]
-    pub fn with_tracer(self, tracer: Tracer) -> Self {
-        self.replace(|parts| parts.tracer = Some(Arc::new(tracer)))
+    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        self.replace(|parts| parts.tracer = tracer.map(Arc::new))
     }
 
     /// Whether calls are traced.

@@ -391,13 +391,11 @@ impl HostBuilder {
             .with_interceptors(self.interceptors)
             .with_call_log(CallLog::new(self.call_log))
             .with_host_limits(&limits)
-            .with_output_store(output_store);
+            .with_output_store(output_store)
+            .with_tracer(self.tracer);
 
         if let Some(approver) = self.approver {
             pipeline = pipeline.with_approver(approver);
-        }
-        if let Some(tracer) = self.tracer {
-            pipeline = pipeline.with_tracer(tracer);
         }
         let shared = HostResources {
             engines,
