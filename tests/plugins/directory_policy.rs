@@ -288,12 +288,12 @@ async fn a_grant_for_a_waiting_version_is_not_taken_by_the_running_one() {
         let lists = agreed.granted.tools.entry(tool.to_owned()).or_default();
         lists.entry(key.to_owned()).or_default().insert(line.to_owned());
     }
-    // `grant` writes a line into the policy and the consent. The host reads the policy while the old version runs.
-    it.write(&format!("{MORE}# a line\n"));
+    // `grant` writes into the policy and the consent. The host reads the policy while the old version runs.
+    it.write(&format!("{MORE}[limits]\ntimeout = \"21s\"\n"));
     consents.update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone())).unwrap();
     it.reloaded().await;
     assert_eq!(consents.get(&id("p")).unwrap().unwrap().digest, digest);
-    it.write(&format!("{MORE}# another line\n"));
+    it.write(&format!("{MORE}[limits]\ntimeout = \"22s\"\n"));
     it.reloaded().await;
     assert_eq!(it.living.digest("p"), Some(digest));
     assert!(it.living.host.problems().is_empty());
