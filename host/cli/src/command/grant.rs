@@ -72,7 +72,7 @@ pub(crate) async fn run(
         }
     };
     if decided.is_none() {
-        let audit = setup::audit_for_decision(args)?;
+        let audit = setup::audit_under(args, review.edit.policy.audit())?;
         review.apply(args, &super::operator(), audit.as_deref()).await?;
         let done = if review.held.is_some() { "updated, and granted" } else { "granted" };
         output::print_note(&format!("{done} to `{id}` from its next load on; see `toolbay list`"));

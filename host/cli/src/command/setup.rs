@@ -278,11 +278,15 @@ pub(crate) fn audit(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc
 
 /// The audit for a decision of the operator. A decision that must be recorded and cannot be is refused.
 pub(crate) fn audit_for_decision(args: &SetupArgs) -> Result<Option<Arc<dyn AuditSink>>> {
-    let policy = policy(args)?;
-    let sink = audit(args, policy.audit())?;
+    audit_under(args, policy(args)?.audit())
+}
+
+/// As [`audit_for_decision`], under a policy that is not written yet.
+pub(crate) fn audit_under(args: &SetupArgs, policy: &AuditPolicy) -> Result<Option<Arc<dyn AuditSink>>> {
+    let sink = audit(args, policy)?;
     let problem = sink.as_ref().and_then(|sink| sink.health()).and_then(|health| health.problem);
     match problem {
-        Some(problem) if policy.audit().required => Err(host_failure(anyhow!(
+        Some(problem) if policy.required => Err(host_failure(anyhow!(
             "nothing was changed: the policy says `[audit] required = true`, and the audit cannot be written ({problem})"
         ))),
         _ => Ok(sink),
