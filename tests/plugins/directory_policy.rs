@@ -268,38 +268,6 @@ async fn a_version_that_wants_more_is_held_while_the_old_one_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_for_a_waiting_version_is_not_taken_by_the_running_one() {
-    let mut it = PolicyFixture::new(MORE).await;
-    it.living.put("p.wasm", &echo(1));
-    it.living.until_added("p").await;
-    it.living.put("p.wasm", &consenting(2));
-    it.living.until(|event| matches!(event, HostEvent::ConsentRequired { .. })).await;
-    let other = toolbay::Host::builder(policy(MORE, it.living.dir.path())).build().unwrap();
-    other.load_bytes(id("p"), consenting(2)).await.unwrap();
-    let digest = other.plugin("p").unwrap().digest.to_string();
-    let consents = FileConsents::new(it.living.dir.path().join("state"));
-    let mut agreed = consents.get(&id("p")).unwrap().unwrap();
-    agreed.digest = digest.clone();
-    for (tool, key, line) in [
-        ("keep", "kv", "tool"),
-        ("keep_anywhere", "fs_read", "$workspace"),
-        ("read", "fs_read", "$workspace"),
-    ] {
-        let lists = agreed.granted.tools.entry(tool.to_owned()).or_default();
-        lists.entry(key.to_owned()).or_default().insert(line.to_owned());
-    }
-    // `grant` writes into the policy and the consent. The host reads the policy while the old version runs.
-    it.write(&format!("{MORE}[limits]\ntimeout = \"21s\"\n"));
-    consents.update(&id("p"), &mut |_| ConsentChange::Replace(agreed.clone())).unwrap();
-    it.reloaded().await;
-    assert_eq!(consents.get(&id("p")).unwrap().unwrap().digest, digest);
-    it.write(&format!("{MORE}[limits]\ntimeout = \"22s\"\n"));
-    it.reloaded().await;
-    assert_eq!(it.living.digest("p"), Some(digest));
-    assert!(it.living.host.problems().is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_changes_is_hidden_under_both_policies() {
     let mut it = PolicyFixture::new("").await;
     let secret = it.file.with_file_name("secret");

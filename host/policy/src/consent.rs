@@ -97,11 +97,21 @@ pub enum ConsentDecision {
     NeedsConsent(Vec<String>),
 }
 
+/// Which version of a plugin asks for its grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskingVersion {
+    /// The one of the file.
+    Newest,
+    /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
+    Running,
+}
+
 /// Decides whether a plugin's grants need a new consent.
 #[must_use]
 pub fn evaluate_consent(
     known: Option<&Consent>,
     digest: &str,
+    asking: AskingVersion,
     pinned: bool,
     granted: &Authority,
     workspace: &Path,
@@ -113,6 +123,7 @@ pub fn evaluate_consent(
         // The operator added lines for the same bytes. The record keeps lines of other policies, too.
         (true, false) => ConsentDecision::UpdateRecord(known.granted.clone().union(granted)),
         (false, false) if !pinned => ConsentDecision::NeedsConsent(beyond),
+        (false, _) if asking == AskingVersion::Running => ConsentDecision::Unchanged,
         (false, _) => ConsentDecision::UpdateRecord(granted.clone()),
     }
 }

@@ -110,7 +110,14 @@ fn a_record_and_the_new_grants_decide() {
         ),
     ] {
         let known = known.map(|(digest, granted)| consent(digest, granted));
-        let verdict = evaluate_consent(known.as_ref(), digest, pinned, &authority(granted), Path::new(W));
+        let verdict = evaluate_consent(
+            known.as_ref(),
+            digest,
+            AskingVersion::Newest,
+            pinned,
+            &authority(granted),
+            Path::new(W),
+        );
         assert_eq!(verdict, expect, "{known:?} {digest} {granted}");
     }
 }
@@ -166,7 +173,14 @@ fn a_profiles_consent_does_not_apply_outside_it() {
     let first = of("from-profile");
     assert_eq!(first, authority("[dev] fetch: net https://api.example"));
     let known = Consent { granted: first, ..consent("v1", "") };
-    let verdict = evaluate_consent(Some(&known), "v2", false, &of("https://api.example"), Path::new(W));
+    let verdict = evaluate_consent(
+        Some(&known),
+        "v2",
+        AskingVersion::Newest,
+        false,
+        &of("https://api.example"),
+        Path::new(W),
+    );
     assert_eq!(verdict, ConsentDecision::NeedsConsent(vec!["fetch: net https://api.example".to_owned()]));
     assert_eq!(of("https://*.example"), authority("fetch: net https://*.example"));
 }
@@ -225,7 +239,7 @@ proptest! {
         let mut known = Consent { granted: agreed.clone(), ..consent("0", "") };
         for (number, (granted, _)) in updates.iter().enumerate() {
             let digest = format!("{}", number + 1);
-            match evaluate_consent(Some(&known), &digest, false, granted, workspace) {
+            match evaluate_consent(Some(&known), &digest, AskingVersion::Newest, false, granted, workspace) {
                 ConsentDecision::NeedsConsent(lines) => prop_assert!(!lines.is_empty()),
                 ConsentDecision::UpdateRecord(now) => {
                     prop_assert!(granted.lines_not_in(&agreed, workspace).is_empty(), "{granted:?} in {agreed:?}");
@@ -240,7 +254,7 @@ proptest! {
     #[test]
     fn grants_with_consent_are_never_held(agreed in some_authority(), digest in "[ab]") {
         let known = Consent { granted: agreed.clone(), ..consent("a", "") };
-        let verdict = evaluate_consent(Some(&known), &digest, false, &agreed, Path::new(W));
+        let verdict = evaluate_consent(Some(&known), &digest, AskingVersion::Newest, false, &agreed, Path::new(W));
         prop_assert!(matches!(verdict, ConsentDecision::Unchanged | ConsentDecision::UpdateRecord(_)), "{verdict:?}");
     }
 
@@ -253,4 +267,30 @@ proptest! {
         none.remove(&[]);
         prop_assert!(none.is_empty());
     }
+}
+
+#[test]
+fn a_running_version_does_not_take_the_consent_for_a_waiting_one() {
+    let granted = |line: &str| Authority {
+        tools: BTreeMap::from([(
+            "t".to_owned(),
+            GrantLines::from([("kv".to_owned(), BTreeSet::from([line.to_owned()]))]),
+        )]),
+        ..Authority::default()
+    };
+    let known = Consent {
+        digest: "waiting".to_owned(),
+        version: None,
+        granted: granted("tool"),
+        at: String::new(),
+        by: String::new(),
+    };
+    let decide = |asking, granted: &Authority| {
+        evaluate_consent(Some(&known), "running", asking, false, granted, Path::new("/"))
+    };
+    let nothing = Authority::default();
+    assert_eq!(decide(AskingVersion::Running, &nothing), ConsentDecision::Unchanged);
+    assert_eq!(decide(AskingVersion::Newest, &nothing), ConsentDecision::UpdateRecord(nothing.clone()));
+    let more = decide(AskingVersion::Running, &granted("agent"));
+    assert!(matches!(more, ConsentDecision::NeedsConsent(_)), "{more:?}");
 }

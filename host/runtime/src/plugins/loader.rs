@@ -15,6 +15,7 @@ use toolbay_core::tool::client_compat;
 use toolbay_core::tool::tags::Effects;
 use toolbay_core::tool::{PluginOrigin, ToolDef};
 use toolbay_policy::capability::{imports_everything, undeclared_imports};
+use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::limits::CallLimits;
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
@@ -39,7 +40,7 @@ use crate::plugins::prompts_and_resources;
 use crate::plugins::reducer::PluginReducer;
 use crate::plugins::settings;
 use crate::plugins::tool::PluginTool;
-use crate::storage::consent::{AskingVersion, ConsentGate};
+use crate::storage::consent::ConsentGate;
 
 /// Maximum number of tools that one warning names.
 const MAX_NAMED: usize = 3;

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use toolbay_core::audit::timestamp;
 use toolbay_core::audit::{AuditSink, GrantEvent, GrantRecord};
 use toolbay_policy::Policy;
-use toolbay_policy::consent::{self, Authority, Consent, ConsentChange, ConsentDecision, ConsentStore};
+use toolbay_policy::consent::{
+    self, AskingVersion, Authority, Consent, ConsentChange, ConsentDecision, ConsentStore,
+};
 use toolbay_policy::name::{PluginId, ToolName};
 use toolbay_policy::refusal::PolicyRefusal;
 
@@ -136,15 +138,6 @@ pub(crate) fn timestamp_now() -> String {
     timestamp::rfc3339(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Which version of a plugin asks for its grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AskingVersion {
-    /// The one of the file.
-    Newest,
-    /// The one that runs. Another one may wait, and the operator may have agreed to that one already: its record stays.
-    Running,
-}
-
 /// Decides about consents when plugins are loaded, and records the decision in the audit.
 #[derive(Debug)]
 pub(crate) struct ConsentGate {
@@ -192,12 +185,8 @@ impl ConsentGate {
         let (mut held, mut event) = (None, None);
         let result = store.update(&plugin.id, &mut |known| {
             (held, event) = (None, None);
-            let is_of_another = known.is_some_and(|known| known.digest != digest);
-            match consent::evaluate_consent(known, digest, pinned, granted, policy.workspace()) {
+            match consent::evaluate_consent(known, digest, asking, pinned, granted, policy.workspace()) {
                 ConsentDecision::Unchanged => ConsentChange::Keep,
-                ConsentDecision::UpdateRecord(_) if is_of_another && asking == AskingVersion::Running => {
-                    ConsentChange::Keep
-                }
                 ConsentDecision::NeedsConsent(lines) => {
                     held = Some(lines);
                     ConsentChange::Keep

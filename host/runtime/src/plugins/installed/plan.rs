@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use toolbay_core::registry::{Collision, PluginUpdate, UpdateChoice, UpdateOutcome};
 use toolbay_policy::Policy;
+use toolbay_policy::consent::AskingVersion;
 use toolbay_policy::name::{self, PluginId};
 
 use super::ReplanReason;
@@ -14,7 +15,6 @@ use crate::plugins::loader::Loader;
 use crate::plugins::plugin::Plugin;
 use crate::plugins::report::LoadProblem;
 use crate::plugins::state::{ActivePlugin, PluginFile, PluginState, PreparedPlugin};
-use crate::storage::consent::AskingVersion;
 
 /// A file, and the plugin that each of its choices would register.
 type FileChoices = (Option<Arc<Path>>, Vec<Arc<ActivePlugin>>);
