@@ -5,6 +5,15 @@ use crate::capability::CapabilityKind;
 
 const W: &str = "/w";
 
+fn decide_newest(
+    known: Option<&Consent>,
+    digest: &str,
+    pinned: bool,
+    granted: &Authority,
+) -> ConsentDecision {
+    evaluate_consent(known, digest, AskingVersion::Newest, pinned, granted, Path::new(W))
+}
+
 /// `tool: key line; [profile] tool: key line; …`
 fn authority(text: &str) -> Authority {
     let mut all = Authority::default();
@@ -110,14 +119,7 @@ fn a_record_and_the_new_grants_decide() {
         ),
     ] {
         let known = known.map(|(digest, granted)| consent(digest, granted));
-        let verdict = evaluate_consent(
-            known.as_ref(),
-            digest,
-            AskingVersion::Newest,
-            pinned,
-            &authority(granted),
-            Path::new(W),
-        );
+        let verdict = decide_newest(known.as_ref(), digest, pinned, &authority(granted));
         assert_eq!(verdict, expect, "{known:?} {digest} {granted}");
     }
 }
