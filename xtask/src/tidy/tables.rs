@@ -36,6 +36,7 @@ pub(super) const PACKAGES: Table = &[
     // For plugin authors, whose tests run their plugin in the host.
     ("host/testing", &["toolbay"]),
     ("host/telemetry", &["toolbay", "toolbay-core", "toolbay-policy"]),
+    ("host/shared", &["toolbay-core", "toolbay-policy"]),
     ("host/admin", &["toolbay", "toolbay-core", "toolbay-policy", "toolbay-telemetry"]),
     (
         "host/cli",

@@ -1,0 +1,1 @@
+//! The coordination of replicas, as state machines without I/O and without a clock.
