@@ -5,6 +5,7 @@ pub mod dialog;
 pub mod fault;
 pub mod invoke;
 pub mod server_connector;
+pub mod shared;
 pub mod trace;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use toolbay_policy::text;
 
 use crate::call::approval::Approver;
 use crate::call::dialog::Dialog;
+use crate::call::shared::CallRights;
 use crate::call::trace::{CallTrace, RequestTrace, TraceParent};
 use crate::output::redact::Redactor;
 use crate::output::untrusted;
@@ -192,6 +194,8 @@ pub struct CallContext {
     usage: Mutex<Usage>,
     /// The trace of the call, if calls are traced.
     pub trace: Option<Arc<CallTrace>>,
+    /// What the call may lose while it runs, on a host with shared state.
+    rights: OnceLock<Box<CallRights>>,
     /// Runs before the tool does.
     on_begin: OnceLock<BeginHook>,
     began: AtomicBool,
@@ -273,6 +277,7 @@ impl CallContext {
             refusals: Mutex::default(),
             usage: Mutex::default(),
             trace: None,
+            rights: OnceLock::new(),
             on_begin: OnceLock::new(),
             began: AtomicBool::new(false),
         }
@@ -281,6 +286,19 @@ impl CallContext {
     pub(crate) fn set_begin_hook(&self, on_begin: BeginHook) {
         // A call is invoked once.
         drop(self.on_begin.set(on_begin));
+    }
+
+    /// Sets what the call may lose while it runs.
+    pub(crate) fn set_rights(&self, rights: CallRights) {
+        // A call is invoked once.
+        drop(self.rights.set(Box::new(rights)));
+    }
+
+    /// What the call may lose while it runs: each host call of its guest must [check](CallRights::check) it. `None` on a
+    /// host without shared state.
+    #[must_use]
+    pub fn rights(&self) -> Option<&CallRights> {
+        self.rights.get().map(|rights| &**rights)
     }
 
     /// Marks the call as begun and writes its start line into the audit, if the policy wants one. An invoker that

@@ -21,6 +21,7 @@ pub mod running;
 mod schedule;
 mod serial;
 mod shape;
+mod shared;
 mod validate;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
+use crate::call::shared::SharedState;
 use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
@@ -93,6 +95,7 @@ struct PipelineParts {
     results: ResultMemory,
     output_store: Option<Arc<dyn OutputStore>>,
     tracer: Option<Arc<Tracer>>,
+    shared: Option<SharedState>,
 }
 
 impl Pipeline {
@@ -112,6 +115,7 @@ impl Pipeline {
             results: ResultMemory::new(&HostLimits::default()),
             output_store: None,
             tracer: None,
+            shared: None,
         };
         Self { parts: Arc::new(parts) }
     }
@@ -161,6 +165,12 @@ impl Pipeline {
     #[must_use]
     pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
         self.replace(|parts| parts.tracer = tracer.map(Arc::new))
+    }
+
+    /// Shares budgets, serial queues and revocations with other hosts.
+    #[must_use]
+    pub fn with_shared_state(self, shared: SharedState) -> Self {
+        self.replace(|parts| parts.shared = Some(shared))
     }
 
     /// Whether calls are traced.
@@ -309,3 +319,7 @@ mod running_tests;
 #[cfg(test)]
 #[path = "pipeline/intercept_tests.rs"]
 mod intercept_tests;
+
+#[cfg(test)]
+#[path = "pipeline/shared_tests.rs"]
+mod shared_tests;

@@ -51,6 +51,9 @@ pub struct Session {
     cache: Mutex<ResultCache>,
 }
 
+/// The start of the key of a session with a name.
+const NAMED: &str = "named:";
+
 impl Session {
     /// A session with a random key and id, which no other session has, not even after a restart.
     #[must_use]
@@ -64,7 +67,7 @@ impl Session {
     /// outputs and to the data that plugins keep for the session, also after a restart.
     #[must_use]
     pub fn with_name(name: &str) -> Self {
-        Self { id: Some(name.into()), key: Some(format!("named:{name}").into()), ..Self::default() }
+        Self { id: Some(name.into()), key: Some(format!("{NAMED}{name}").into()), ..Self::default() }
     }
 
     /// Sets the limits of the session, in addition to those of the policy.
@@ -90,6 +93,12 @@ impl Session {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
+    }
+
+    /// The account of the session in a ledger that several hosts share; `None` if the session belongs to this host.
+    #[must_use]
+    pub fn account(&self) -> Option<&str> {
+        self.key.as_deref()?.strip_prefix(NAMED)
     }
 
     /// Sets the approver for calls of this session, instead of the host's.

@@ -27,6 +27,9 @@ pub enum FaultKind {
     BadOutput,
     /// The caller cancelled the call.
     Cancelled,
+    /// The host lost its right to run the call after it had begun. Whether it had its effects is unknown, so it must not
+    /// be repeated without a check.
+    OutcomeUnknown,
     /// No run permit became free in time.
     Busy,
     /// The circuit breaker is open after several faults in a row.
@@ -45,6 +48,7 @@ impl FaultKind {
             Self::OutputTooLarge => "output_too_large",
             Self::BadOutput => "bad_output",
             Self::Cancelled => "cancelled",
+            Self::OutcomeUnknown => "outcome_unknown",
             Self::Busy => "busy",
             Self::Suspended => "suspended",
         }

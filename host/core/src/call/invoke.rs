@@ -55,7 +55,8 @@ impl Failure {
                 | FaultKind::OutOfMemory
                 | FaultKind::OutputTooLarge
                 | FaultKind::BadOutput
-                | FaultKind::Cancelled => ErrorCode::ExecutionFailed,
+                | FaultKind::Cancelled
+                | FaultKind::OutcomeUnknown => ErrorCode::ExecutionFailed,
             },
             Self::Host(_) => ErrorCode::ExecutionFailed,
         }

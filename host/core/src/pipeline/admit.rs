@@ -13,6 +13,7 @@ use super::batch::{BatchContext, EarlyResult};
 use super::record::AuditGuard;
 use super::resolve::ResolvedTool;
 use super::ruling::Ruling;
+use super::shared;
 use super::validate::ValidatedCall;
 use crate::audit;
 use crate::call::approval::{ApprovalReply, ApprovalRequest, Approver};
@@ -171,6 +172,9 @@ fn postpone(guard: &AuditGuard<'_>, ctx: &CallContext) -> Failure {
         .turn
         .session
         .uncount_call(batch.turn_count.as_deref(), digests.as_ref().map(|digests| &digests.call));
+    if let Some(shared) = &batch.pipeline.shared {
+        shared::return_call(shared, batch);
+    }
     let text = format!("Tool {} was not run: the call needs an approval first", ctx.tool);
     ToolError::new(ErrorCode::NotAvailable, text).with_subject(INPUT_REQUIRED).into()
 }

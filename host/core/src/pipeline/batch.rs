@@ -15,6 +15,7 @@ use super::record::AuditGuard;
 use super::resolve::{CallTarget, resolve};
 use super::result::CallResult;
 use super::shape::{ShapedOutput, shape};
+use super::shared;
 use super::validate::validate;
 use super::{CallPolicy, PipelineParts};
 use crate::call::invoke::Failure;
@@ -104,6 +105,9 @@ async fn run_tool(
 ) -> Result<InvokedCall, EarlyResult> {
     guard.enter(target)?;
     let tool = resolve(guard.batch, target)?;
+    if let Some(shared) = &guard.batch.pipeline.shared {
+        Box::pin(shared::charge(shared, guard.batch)).await?;
+    }
     let call = validate(guard, tool, args)?;
     let call = admit(guard, tool, call).await?;
     invoke(guard, tool, call).await

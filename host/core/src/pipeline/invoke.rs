@@ -9,6 +9,7 @@ use super::record::{AuditGuard, RunFacts};
 use super::resolve::ResolvedTool;
 use super::result::cost_of;
 use super::result_memory::CallMemory;
+use super::shared;
 use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::{Failure, ToolOutcome};
 use crate::call::{AdmittedCall, Identity};
@@ -56,6 +57,9 @@ pub(super) async fn invoke(
     rules.untrusted |= nested.is_some_and(|nested| nested.returned_untrusted());
     if let Some(cost) = guard.run.as_ref().and_then(|run| run.cost_usd) {
         batch.turn.session.add_cost(cost);
+        if let Some(shared) = &batch.pipeline.shared {
+            shared::add_cost(shared, &batch.turn.session, cost);
+        }
     }
     if !interceptors.is_empty() {
         result = Box::pin(interceptors.after(&guard.redactor, tool, &call, result)).await;
@@ -117,6 +121,10 @@ impl Invocation<'_, '_> {
             Some(queue) => Some(batch.pipeline.serial.acquire(queue, ctx.cancel()).await?),
             None => None,
         };
+        let lease = match &batch.pipeline.shared {
+            Some(shared) => Box::pin(shared::acquire_rights(shared, batch, entry, ctx)).await?,
+            None => None,
+        };
         self.memory.reserve(batch, entry, ctx).await?;
         self.guard.write_start(entry, ctx);
         if !entry.invoker.calls_begin() {
@@ -127,8 +135,12 @@ impl Invocation<'_, '_> {
             None => entry.invoker.invoke(call, ctx),
         };
         let ToolOutcome { result, usage } = invoked.await;
-        drop(permit);
         self.guard.update_run(|run| run.usage = Some(usage));
+        let result = match ctx.rights() {
+            Some(rights) => shared::judge_result(rights, ctx, result),
+            None => result,
+        };
+        drop((lease, permit));
         result
     }
 

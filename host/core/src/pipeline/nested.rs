@@ -15,6 +15,7 @@ use crate::call::invoke::BoxFuture;
 use crate::call::invoke::nested::{
     CallableTool, InvokeGrant, MAX_CHARS, NestedBatch, NestedResult, ResultHandler, ToolCaller,
 };
+use crate::call::shared::CallRights;
 use crate::call::trace::CallTrace;
 use crate::call::{CallContext, ToolCall, TurnContext};
 use crate::registry::view::ToolEntry;
@@ -37,6 +38,11 @@ pub(super) struct ParentCall {
 impl ParentCall {
     pub(super) fn id(&self) -> &str {
         &self.ctx.call_id
+    }
+
+    /// What the call may lose while it runs.
+    pub(super) fn rights(&self) -> Option<&CallRights> {
+        self.ctx.rights()
     }
 
     pub(super) fn trace(&self) -> Option<&CallTrace> {

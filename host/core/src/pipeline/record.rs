@@ -14,6 +14,7 @@ use super::refusals;
 use super::resolve::CallTarget;
 use super::result::{CallResult, PolicyHints, outcome};
 use super::shape::ShapedOutput;
+use super::shared;
 use super::validate::CallDigests;
 use crate::audit::call_log::CallEntry;
 use crate::audit::{self, AuditRecord, CallStart, StartId};
@@ -110,8 +111,12 @@ impl<'b> AuditGuard<'b> {
         });
     }
 
-    /// Gate 1: adds the call to those in progress, unless the operator stopped all calls.
+    /// Gate 1: adds the call to those in progress, unless the operator stopped all calls or the host lost the contact with
+    /// the others.
     pub(super) fn enter(&mut self, target: &CallTarget<'_>) -> Result<(), ToolError> {
+        if let Some(shared) = &self.batch.pipeline.shared {
+            shared::check_contact(shared)?;
+        }
         self.running = Some(self.batch.pipeline.running.add(target, self.start)?);
         Ok(())
     }

@@ -9,6 +9,7 @@ use toolbay_policy::refusal;
 use toolbay_policy::session::SessionLimits;
 
 use super::Session;
+use crate::call::shared::{Budget, LedgerError};
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ErrorCode, ToolError};
 
@@ -111,6 +112,36 @@ fn count(calls: &AtomicU64, most: u64) -> bool {
     calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
+/// The limits of a session that all hosts count together.
+pub(crate) struct SharedBudget {
+    calls: Option<EffectiveLimit<u64>>,
+    cost: Option<EffectiveLimit<f64>>,
+}
+
+impl SharedBudget {
+    /// The limits.
+    pub(crate) fn budget(&self) -> Budget {
+        let (calls, cost) = (self.calls.as_ref(), self.cost.as_ref());
+        Budget { calls: calls.map(|limit| limit.most), cost_usd: cost.map(|limit| limit.most) }
+    }
+
+    /// The error of a call that the ledger refused.
+    pub(crate) fn to_error(&self, refused: &LedgerError) -> ToolError {
+        match (refused, &self.calls, &self.cost) {
+            (LedgerError::CallsSpent, Some(limit), _) => {
+                limit.to_error(&format!("hit {}-tool-call budget for this session", limit.most))
+            }
+            (LedgerError::CostSpent, _, Some(limit)) => {
+                limit.to_error(&format!("hit ${} budget cap for this session", limit.most))
+            }
+            _ => ToolError::new(
+                ErrorCode::NotAvailable,
+                format!("Stopped: the budget of this session cannot be read: {refused}"),
+            ),
+        }
+    }
+}
+
 impl Session {
     /// The number of calls so far, including refused calls, but not those beyond the budget.
     #[must_use]
@@ -179,6 +210,14 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// The limits that all hosts count together, and the errors of calls beyond them.
+    pub(crate) fn shared_budget(&self, policy: &SessionLimits) -> Option<SharedBudget> {
+        let own = &self.limits;
+        let calls = stricter_limit("max_calls", policy.max_calls, own.max_calls);
+        let cost = stricter_limit("max_cost_usd", policy.max_cost_usd, own.max_cost_usd);
+        (calls.is_some() || cost.is_some()).then_some(SharedBudget { calls, cost })
     }
 
     /// Takes back the counts of a call that will be repeated. `call` is the digest of its tool and arguments.

@@ -46,6 +46,11 @@ pub(crate) struct GuestEntry<'a> {
 #[error("deadline")]
 struct DeadlinePassed;
 
+/// Ends a guest whose host lost the right to run the call. The hook of host calls returns it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct RightsLost(String);
+
 /// A running guest. When it is dropped before the guest ends, it records the usage in the call.
 struct RunningGuest<'a> {
     store: &'a mut Store<GuestState>,
@@ -168,6 +173,15 @@ impl GuestEntry<'_> {
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(Arc::clone(&permit).yield_and_reacquire())))
         });
+        if store.data().call_rights().is_some() {
+            // One place for every host call, those of WASI included.
+            store.call_hook(|store, transition| match store.data().call_rights() {
+                Some(rights) if transition.entering_host() => {
+                    rights.check().map_err(|reason| wasmtime::Error::from(RightsLost(reason)))
+                }
+                _ => Ok(()),
+            });
+        }
         Ok(())
     }
 
@@ -213,6 +227,9 @@ impl GuestEntry<'_> {
     fn fault(&self, error: &wasmtime::Error, state: &GuestState) -> Fault {
         if error.downcast_ref::<DeadlinePassed>().is_some() {
             return self.deadline_fault();
+        }
+        if let Some(RightsLost(reason)) = error.downcast_ref() {
+            return Fault::new(FaultKind::Cancelled, format!("a host call was refused: {reason}"));
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => {

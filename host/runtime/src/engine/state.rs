@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
+use toolbay_core::call::shared::CallRights;
 use toolbay_core::tool::manifest::CommandLine;
 use toolbay_policy::limits::CallLimits;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -69,6 +70,11 @@ pub(crate) enum WasiAccess<'a> {
 }
 
 impl GuestState {
+    /// What the call may lose while it runs; `None` outside of calls and on a host without shared state.
+    pub(crate) fn call_rights(&self) -> Option<&CallRights> {
+        self.capabilities.grantee.ctx.as_ref()?.rights()
+    }
+
     pub(crate) fn new(
         access: WasiAccess<'_>,
         limits: &CallLimits,

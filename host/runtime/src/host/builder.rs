@@ -7,6 +7,7 @@ use std::time::Duration;
 use toolbay_core::audit::call_log::{self, CallLog};
 use toolbay_core::audit::{AuditSink, LogAudit};
 use toolbay_core::call::approval::Approver;
+use toolbay_core::call::shared::SharedState;
 use toolbay_core::call::trace::Tracer;
 use toolbay_core::pipeline::Pipeline;
 use toolbay_core::pipeline::intercept::{Interceptor, InterceptorScope, Interceptors};
@@ -81,6 +82,7 @@ pub struct HostBuilder {
     switches: Switches,
     approver: Option<Arc<dyn Approver>>,
     tracer: Option<Tracer>,
+    shared: Option<SharedState>,
     interceptors: Interceptors,
     call_log: usize,
 }
@@ -121,6 +123,7 @@ impl HostBuilder {
             switches: Switches::default(),
             approver: None,
             tracer: None,
+            shared: None,
             interceptors: Interceptors::default(),
             call_log: call_log::DEFAULT_ENTRIES,
         }
@@ -286,6 +289,13 @@ impl HostBuilder {
         self
     }
 
+    /// Shares budgets, serial queues and revocations with other hosts.
+    #[must_use]
+    pub fn shared_state(mut self, shared: SharedState) -> Self {
+        self.shared = Some(shared);
+        self
+    }
+
     /// Emits events to these listeners from the first load on.
     #[must_use]
     pub fn events(mut self, events: Events) -> Self {
@@ -393,7 +403,9 @@ impl HostBuilder {
             .with_host_limits(&limits)
             .with_output_store(output_store)
             .with_tracer(self.tracer);
-
+        if let Some(shared) = self.shared {
+            pipeline = pipeline.with_shared_state(shared);
+        }
         if let Some(approver) = self.approver {
             pipeline = pipeline.with_approver(approver);
         }

@@ -1,0 +1,154 @@
+//! State that several hosts share: the ports through which a call asks for it. A host on its own has none of them.
+//!
+//! | port | question |
+//! |---|---|
+//! | [`Heartbeat`] | would a revocation have reached this host by now? |
+//! | [`Leases`] | which host runs a call of this serial queue? |
+//! | [`Ledger`] | has any host spent the budget of this session? |
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+/// Knows whether this host is in contact with the others. A host without contact must neither begin a call nor let one
+/// act.
+pub trait Heartbeat: Send + Sync + fmt::Debug {
+    /// Checks the contact. Every call and every host call of a guest asks, so it must be fast and must not block.
+    ///
+    /// # Errors
+    /// The reason why calls are refused, for models and operators.
+    fn check(&self) -> Result<(), LostContact>;
+}
+
+/// The reason why a host without contact refuses calls.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct LostContact {
+    /// What is wrong, for models and people.
+    pub reason: Arc<str>,
+    /// What the operator can do.
+    pub hint: Option<Arc<str>>,
+}
+
+/// The right to run a call of a serial queue.
+pub trait Lease: Send + Sync + fmt::Debug {
+    /// Whether the lease is still held. Once it is lost or released, it stays so. Every host call of a guest asks.
+    fn is_held(&self) -> bool;
+
+    /// Gives the queue to the next call. It must not block.
+    fn release(&self);
+}
+
+/// Gives each serial queue to one host at a time.
+pub trait Leases: Send + Sync + fmt::Debug {
+    /// Waits for the lease of a queue. The caller releases it. When it is lost before, `cancel` is cancelled.
+    ///
+    /// # Errors
+    /// The message says why there is no lease: the store cannot be reached, or the wait was too long.
+    fn acquire<'a>(
+        &'a self,
+        queue: &'a str,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Arc<dyn Lease>, LeaseError>>;
+}
+
+/// The reason why there is no lease.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// Another host has it. A later attempt may succeed.
+    #[error("{0}")]
+    Busy(String),
+    /// The call was cancelled meanwhile.
+    #[error("the call was cancelled before it ran")]
+    Cancelled,
+}
+
+/// Counts what the calls of a session spend on all hosts together. An account is the key of a session.
+pub trait Ledger: Send + Sync + fmt::Debug {
+    /// Takes one call from the account, if the budget has one left.
+    ///
+    /// # Errors
+    /// The budget is spent, or its store cannot be reached.
+    fn take_call<'a>(&'a self, account: &'a str, budget: Budget) -> BoxFuture<'a, Result<(), LedgerError>>;
+
+    /// Returns a call that was taken and did not run.
+    fn return_call(&self, account: &str);
+
+    /// Adds the cost of a call that was taken, in US dollars.
+    fn add_cost(&self, account: &str, cost_usd: f64);
+}
+
+/// The budget of a session on all hosts together. `None` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Budget {
+    /// Most calls.
+    pub calls: Option<u64>,
+    /// Most US dollars. A call begins while any are left, so each call in progress may exceed them once.
+    pub cost_usd: Option<f64>,
+}
+
+/// The reason why a budget gives no call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// All calls are spent, or leased to other hosts.
+    #[error("the calls of this session are spent")]
+    CallsSpent,
+    /// All dollars are spent, or leased to other hosts.
+    #[error("the dollars of this session are spent")]
+    CostSpent,
+    /// The account cannot be read or written. The message says why.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// The shared state of a host.
+#[derive(Debug, Clone)]
+pub struct SharedState {
+    /// The contact with the other hosts.
+    pub heartbeat: Arc<dyn Heartbeat>,
+    /// The leases of serial queues.
+    pub leases: Arc<dyn Leases>,
+    /// The budgets of sessions with a name. Other sessions stay on their host.
+    pub ledger: Arc<dyn Ledger>,
+}
+
+/// What a running call may lose: the contact of its host and the leases of itself and its callers.
+#[derive(Debug, Clone, Default)]
+pub struct CallRights {
+    heartbeat: Option<Arc<dyn Heartbeat>>,
+    leases: Vec<Arc<dyn Lease>>,
+}
+
+impl CallRights {
+    /// The rights of a call on a host with shared state.
+    pub(crate) fn new(heartbeat: Arc<dyn Heartbeat>) -> Self {
+        Self { heartbeat: Some(heartbeat), leases: Vec::new() }
+    }
+
+    /// Adds a lease.
+    pub(crate) fn add(&mut self, lease: Arc<dyn Lease>) {
+        self.leases.push(lease);
+    }
+
+    /// Whether a running call can lose its rights, so that each host call must check them.
+    #[must_use]
+    pub fn can_be_lost(&self) -> bool {
+        self.heartbeat.is_some() || !self.leases.is_empty()
+    }
+
+    /// Checks that the call may act.
+    ///
+    /// # Errors
+    /// The reason why it must not.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.check().map_err(|lost| lost.to_string())?;
+        }
+        match self.leases.iter().all(|lease| lease.is_held()) {
+            true => Ok(()),
+            false => Err("another host may have the lease of its serial queue by now".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Calls on a host with shared state: lost contact, lost leases, spent budgets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use toolbay_policy::session::SessionLimits;
+
+use super::fixture::{GateFixture, fixture, limited, ruled, text};
+use super::gates_tests::{ASK, fault};
+use crate::call::approval::ApprovalReply;
+use crate::call::fault::FaultKind;
+use crate::call::shared::{
+    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState,
+};
+use crate::pipeline::fixture::ScriptedApprover;
+use crate::session::Session;
+
+/// Shared state under the control of a test.
+#[derive(Debug, Default)]
+struct Scripted {
+    lost: AtomicBool,
+    spent: Mutex<Vec<String>>,
+    refusal: Option<LedgerError>,
+    no_lease: Option<LeaseError>,
+    leases: Mutex<Vec<Arc<ScriptedLease>>>,
+}
+
+#[derive(Debug, Default)]
+struct ScriptedLease {
+    gone: AtomicBool,
+    released: AtomicBool,
+}
+
+impl Heartbeat for Scripted {
+    fn check(&self) -> Result<(), LostContact> {
+        let hint = Some("start the store".into());
+        let lost = LostContact { reason: "no contact with the other replicas".into(), hint };
+        if self.lost.load(Ordering::Relaxed) { Err(lost) } else { Ok(()) }
+    }
+}
+
+impl Lease for ScriptedLease {
+    fn is_held(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed) && !self.released.load(Ordering::Relaxed)
+    }
+
+    fn release(&self) {
+        self.released.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Leases for Scripted {
+    fn acquire<'a>(
+        &'a self,
+        _queue: &'a str,
+        _cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Arc<dyn Lease>, LeaseError>> {
+        Box::pin(async {
+            if let Some(error) = &self.no_lease {
+                return Err(error.clone());
+            }
+            let lease = Arc::<ScriptedLease>::default();
+            self.leases.lock().push(Arc::clone(&lease));
+            Ok(lease as Arc<dyn Lease>)
+        })
+    }
+}
+
+impl Ledger for Scripted {
+    fn take_call<'a>(&'a self, account: &'a str, budget: Budget) -> BoxFuture<'a, Result<(), LedgerError>> {
+        self.spent.lock().push(format!("{account}: {:?} {:?}", budget.calls, budget.cost_usd));
+        Box::pin(async { self.refusal.clone().map_or(Ok(()), Err) })
+    }
+
+    fn return_call(&self, account: &str) {
+        self.spent.lock().push(format!("{account}: back"));
+    }
+
+    fn add_cost(&self, account: &str, cost_usd: f64) {
+        self.spent.lock().push(format!("{account}: ${cost_usd}"));
+    }
+}
+
+fn with(shared: &Arc<Scripted>, fixture: GateFixture) -> GateFixture {
+    let state = SharedState {
+        heartbeat: Arc::clone(shared) as _,
+        leases: Arc::clone(shared) as _,
+        ledger: Arc::clone(shared) as _,
+    };
+    fixture.map_pipeline(|pipeline| pipeline.with_shared_state(state))
+}
+
+fn five_calls() -> crate::pipeline::CallPolicy {
+    limited(SessionLimits { max_calls: Some(5), max_cost_usd: Some(2.0), ..SessionLimits::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_contact_no_call_begins() {
+    let shared = Arc::<Scripted>::default();
+    let fixture = with(&shared, fixture(five_calls(), |_| {}));
+    let session = Arc::new(Session::with_name("team"));
+    shared.lost.store(true, Ordering::Relaxed);
+    let refused = fixture.call(&session, "{}").await;
+    assert_eq!(text(&refused), "Stopped: no contact with the other replicas");
+    assert_eq!(refused.hints.lines, ["start the store"]);
+    assert_eq!((fixture.ran(), session.calls(), shared.spent.lock().len()), (0, 0, 0));
+    shared.lost.store(false, Ordering::Relaxed);
+    assert!(fixture.call(&session, "{}").await.result.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_with_a_name_share_their_budgets() {
+    let shared = Arc::<Scripted>::default();
+    let fixture = with(&shared, fixture(five_calls(), |_| {}));
+    fixture.call(&Arc::new(Session::with_name("team")), "{}").await.result.unwrap();
+    assert_eq!(*shared.spent.lock(), ["team: Some(5) Some(2.0)", "team: $0.25"]);
+    shared.spent.lock().clear();
+    // A session without a name lives on its host, and so does its budget.
+    fixture.call(&Arc::new(Session::with_random_key()), "{}").await.result.unwrap();
+    assert_eq!(shared.spent.lock().len(), 0);
+    let unlimited = with(&shared, self::fixture(limited(SessionLimits::default()), |_| {}));
+    unlimited.call(&Arc::new(Session::with_name("team")), "{}").await.result.unwrap();
+    assert_eq!(*shared.spent.lock(), ["team: $0.25"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_budget_is_refused_as_on_one_host() {
+    for (refusal, expected, hint) in [
+        (LedgerError::CallsSpent, "Stopped: hit 5-tool-call budget for this session", "max_calls"),
+        (LedgerError::CostSpent, "Stopped: hit $2 budget cap for this session", "max_cost_usd"),
+        (
+            LedgerError::Unavailable("no reply within 2 s".to_owned()),
+            "Stopped: the budget of this session cannot be read: no reply within 2 s",
+            "",
+        ),
+    ] {
+        let shared = Arc::new(Scripted { refusal: Some(refusal), ..Scripted::default() });
+        let fixture = with(&shared, fixture(five_calls(), |_| {}));
+        let refused = fixture.call(&Arc::new(Session::with_name("team")), "{}").await;
+        assert!(text(&refused).starts_with(expected), "{}", text(&refused));
+        assert!(hint.is_empty() || refused.hints.lines.concat().contains(hint), "{:?}", refused.hints);
+        assert_eq!(fixture.ran(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_an_approval_of_the_client_is_returned() {
+    let shared = Arc::<Scripted>::default();
+    let policy = crate::pipeline::CallPolicy {
+        session: SessionLimits { max_calls: Some(5), ..SessionLimits::default() },
+        ..ruled(ASK)
+    };
+    let approver = ScriptedApprover::replying(Some(ApprovalReply::Deferred));
+    let fixture = with(&shared, fixture(policy, |_| {})).map_pipeline(|p| p.with_approver(approver));
+    assert!(fixture.call(&Arc::new(Session::with_name("team")), "{}").await.result.is_err());
+    assert_eq!(*shared.spent.lock(), ["team: Some(5) None", "team: back"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_serial_call_has_a_lease_until_it_ends() {
+    let shared = Arc::<Scripted>::default();
+    let fixture = with(&shared, fixture(ruled("rule = []"), |tool| tool.call.serial = Some("queue".into())));
+    let session = Arc::new(Session::with_random_key());
+    let call = fixture.call(&session, "{}");
+    let look = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let leases = shared.leases.lock();
+        assert!(matches!(&leases[..], [lease] if lease.is_held()), "{leases:?}");
+    };
+    let (done, ()) = tokio::join!(call, look);
+    assert!(done.result.is_ok());
+    assert!(shared.leases.lock().iter().all(|lease| lease.released.load(Ordering::Relaxed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_without_its_lease_has_an_unknown_outcome() {
+    let shared = Arc::<Scripted>::default();
+    let fixture = with(&shared, fixture(ruled("rule = []"), |tool| tool.call.serial = Some("queue".into())));
+    let session = Arc::new(Session::with_random_key());
+    for (args, unknown) in [(r#"{"do": "fail"}"#, true), ("{}", false)] {
+        let call = fixture.call(&session, args);
+        let lose = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            shared.leases.lock().iter().for_each(|lease| lease.gone.store(true, Ordering::Relaxed));
+        };
+        let (done, ()) = tokio::join!(call, lose);
+        // A result that came in spite of it is a result: every host call that it needed was made under the lease.
+        assert_eq!(done.result.is_err(), unknown, "{args}");
+        if unknown {
+            assert_eq!(fault(&done), FaultKind::OutcomeUnknown);
+            assert!(text(&done).contains("check whether it had its effects"), "{}", text(&done));
+        }
+    }
+    let outcomes: Vec<_> = fixture.audit.take().iter().map(|record| record.outcome).collect();
+    assert_eq!(outcomes, ["outcome_unknown", "ok"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_lease_has_not_begun() {
+    for (error, kind) in [
+        (LeaseError::Busy("another replica runs a call of `queue`".to_owned()), FaultKind::Busy),
+        (LeaseError::Cancelled, FaultKind::Cancelled),
+    ] {
+        let shared = Arc::new(Scripted { no_lease: Some(error), ..Scripted::default() });
+        let fixture =
+            with(&shared, fixture(ruled("rule = []"), |tool| tool.call.serial = Some("queue".into())));
+        let refused = fixture.call(&Arc::new(Session::with_random_key()), "{}").await;
+        assert_eq!((fault(&refused), fixture.ran()), (kind, 0));
+    }
+}
