@@ -104,10 +104,10 @@ async fn run_tool(
     args: String,
 ) -> Result<InvokedCall, EarlyResult> {
     guard.enter(target)?;
-    let tool = resolve(guard.batch, target)?;
     if let Some(shared) = &guard.batch.pipeline.shared {
         Box::pin(shared::charge(shared, guard.batch)).await?;
     }
+    let tool = resolve(guard.batch, target)?;
     let call = validate(guard, tool, args)?;
     let call = admit(guard, tool, call).await?;
     invoke(guard, tool, call).await
