@@ -3,4 +3,5 @@
 //! [`protocol`] decides: state machines without I/O and without a clock, which a simulation tests. The other modules
 //! carry out what it decides, over NATS JetStream.
 
+pub mod bundle;
 pub mod protocol;

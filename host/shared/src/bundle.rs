@@ -1,0 +1,199 @@
+//! What an epoch applies: the policy and the operator's decisions, as one immutable value that its digest names.
+//!
+//! | file | what |
+//! |---|---|
+//! | `policy.toml` | the policy |
+//! | `toolbay.lock` | the plugins, by digest |
+//! | `consents.json`, `switches.json`, `stop.json`, `held-updates.json` | the decisions of operators |
+//!
+//! A replica writes the files into a folder of its own and reads them as if an operator had put them there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Increased when the meaning of a bundle changes.
+const FORMAT: u32 = 1;
+/// Most bytes of a bundle: thousands of plugins.
+pub const MAX_BUNDLE_BYTES: usize = 32 << 20;
+/// The files that a bundle may have. Other names could lead out of the folder of a replica.
+pub const FILES: [&str; 6] =
+    ["policy.toml", "toolbay.lock", "consents.json", "switches.json", "stop.json", "held-updates.json"];
+
+/// The files of an epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bundle {
+    files: BTreeMap<String, String>,
+}
+
+/// The SHA-256 digest of a bundle's bytes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BundleDigest(String);
+
+/// The reason why bytes are no bundle.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// The bytes have another digest: they are damaged, or another party wrote them.
+    #[error("the bundle has the digest {found}, and its epoch names {named}")]
+    WrongDigest {
+        /// What the epoch names.
+        named: BundleDigest,
+        /// What the bytes have.
+        found: BundleDigest,
+    },
+    /// A newer Toolbay wrote it.
+    #[error("the bundle has format {0}, and this version reads up to {FORMAT}: upgrade this replica")]
+    Newer(u32),
+    /// It is too large.
+    #[error("the bundle has {0} bytes; the limit is {MAX_BUNDLE_BYTES} bytes")]
+    TooLarge(usize),
+    /// It is not a bundle at all.
+    #[error("the bundle cannot be read: {0}")]
+    Malformed(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredBundle {
+    format: u32,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+impl Bundle {
+    /// A bundle with these files.
+    ///
+    /// # Errors
+    /// A file has a name that no bundle may have.
+    pub fn new(files: impl IntoIterator<Item = (String, String)>) -> Result<Self, BundleError> {
+        let files: BTreeMap<_, _> = files.into_iter().collect();
+        match files.keys().find(|name| !FILES.contains(&name.as_str())) {
+            Some(name) => Err(BundleError::Malformed(format!("no bundle has a file {name:?}"))),
+            None => Ok(Self { files }),
+        }
+    }
+
+    /// The content of a file.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<&str> {
+        self.files.get(name).map(String::as_str)
+    }
+
+    /// The bytes, and the digest that names them. Equal files have equal bytes.
+    ///
+    /// # Errors
+    /// The bundle is too large.
+    pub fn to_bytes(&self) -> Result<(Vec<u8>, BundleDigest), BundleError> {
+        let stored = StoredBundle { format: FORMAT, files: self.files.clone() };
+        let bytes = serde_json::to_vec(&stored).map_err(|error| BundleError::Malformed(error.to_string()))?;
+        if bytes.len() > MAX_BUNDLE_BYTES {
+            return Err(BundleError::TooLarge(bytes.len()));
+        }
+        let digest = BundleDigest::of(&bytes);
+        Ok((bytes, digest))
+    }
+
+    /// Reads the bytes of the bundle with this digest.
+    ///
+    /// # Errors
+    /// The bytes have another digest, or are no bundle that this version can read.
+    pub fn from_bytes(bytes: &[u8], named: &BundleDigest) -> Result<Self, BundleError> {
+        if bytes.len() > MAX_BUNDLE_BYTES {
+            return Err(BundleError::TooLarge(bytes.len()));
+        }
+        let found = BundleDigest::of(bytes);
+        if found != *named {
+            return Err(BundleError::WrongDigest { named: named.clone(), found });
+        }
+        let stored: StoredBundle =
+            serde_json::from_slice(bytes).map_err(|error| BundleError::Malformed(error.to_string()))?;
+        if stored.format > FORMAT {
+            return Err(BundleError::Newer(stored.format));
+        }
+        Self::new(stored.files)
+    }
+}
+
+impl BundleDigest {
+    fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// A digest in hex.
+    ///
+    /// # Errors
+    /// It is not 64 hexadecimal digits in lower case.
+    pub fn parse(text: &str) -> Result<Self, BundleError> {
+        let is_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        match text.len() == 64 && is_hex {
+            true => Ok(Self(text.to_owned())),
+            false => Err(BundleError::Malformed("an epoch names no SHA-256 digest".to_owned())),
+        }
+    }
+
+    /// The digest in hex.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BundleDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for BundleDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_bundle_is_named_by_its_files() {
+        let one = Bundle::new(files(&[("policy.toml", "version = 1\n"), ("stop.json", "{}")])).unwrap();
+        let same = Bundle::new(files(&[("stop.json", "{}"), ("policy.toml", "version = 1\n")])).unwrap();
+        let (bytes, digest) = one.to_bytes().unwrap();
+        assert_eq!((&bytes, &digest), (&same.to_bytes().unwrap().0, &same.to_bytes().unwrap().1));
+        assert_eq!(Bundle::from_bytes(&bytes, &digest).unwrap(), one);
+        assert_eq!((one.file("policy.toml"), one.file("switches.json")), (Some("version = 1\n"), None));
+        assert_eq!(BundleDigest::parse(digest.as_str()).unwrap(), digest);
+        let other = Bundle::new(files(&[("policy.toml", "version = 2\n")])).unwrap();
+        assert_ne!(other.to_bytes().unwrap().1, digest);
+    }
+
+    #[test]
+    fn bytes_that_are_no_bundle_are_refused() {
+        let (bytes, digest) = Bundle::default().to_bytes().unwrap();
+        let mut damaged = bytes.clone();
+        damaged[0] ^= 1;
+        let wrong = Bundle::from_bytes(&damaged, &digest).unwrap_err();
+        assert!(matches!(wrong, BundleError::WrongDigest { .. }), "{wrong}");
+        for (text, told) in [
+            ("{}", "missing field `format`"),
+            (r#"{"format": 2, "files": {}}"#, "upgrade this replica"),
+            (r#"{"format": 1, "files": {"../policy.toml": ""}}"#, "no bundle has a file"),
+            ("", "cannot be read"),
+        ] {
+            let problem =
+                Bundle::from_bytes(text.as_bytes(), &BundleDigest::of(text.as_bytes())).unwrap_err();
+            assert!(problem.to_string().contains(told), "{text}: {problem}");
+        }
+        let large = Bundle::new(files(&[("policy.toml", &"#".repeat(MAX_BUNDLE_BYTES))])).unwrap();
+        assert!(matches!(large.to_bytes(), Err(BundleError::TooLarge(_))));
+        for bad in ["", "abc", &"A".repeat(64), &"g".repeat(64)] {
+            assert!(BundleDigest::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
