@@ -5,3 +5,5 @@
 
 pub mod bundle;
 pub mod protocol;
+#[cfg(test)]
+mod simulation;

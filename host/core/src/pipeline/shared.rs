@@ -66,7 +66,9 @@ pub(super) async fn acquire_rights(
     let of_caller = batch.parent.as_ref().and_then(|parent| parent.rights().cloned());
     let mut rights = of_caller.unwrap_or_else(|| CallRights::new(Arc::clone(&shared.heartbeat)));
     let lease = match &entry.call.serial {
-        Some(queue) => Some(shared.leases.acquire(queue, ctx.cancel()).await.map_err(lease_fault)?),
+        Some(queue) => {
+            Some(shared.leases.acquire(queue, ctx.cancel()).await.map_err(|error| lease_fault(&error))?)
+        }
         None => None,
     };
     let lease = lease.map(|lease| {
@@ -79,7 +81,7 @@ pub(super) async fn acquire_rights(
     Ok(lease)
 }
 
-fn lease_fault(error: LeaseError) -> Fault {
+fn lease_fault(error: &LeaseError) -> Fault {
     let kind = match error {
         LeaseError::Busy(_) => FaultKind::Busy,
         LeaseError::Cancelled => FaultKind::Cancelled,
