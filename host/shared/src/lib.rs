@@ -4,6 +4,8 @@
 //! carry out what it decides, over NATS JetStream.
 
 pub mod bundle;
+pub mod nats;
 pub mod protocol;
+pub mod replica;
 #[cfg(test)]
 mod simulation;

@@ -1,0 +1,129 @@
+//! The buckets, each with the promise that its settings keep.
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+
+/// What is kept together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bucket {
+    /// The epoch and the heartbeats, in one stream: their order is a promise.
+    Epochs,
+    /// The budgets of sessions.
+    Ledger,
+    /// The leases of serial queues.
+    Leases,
+}
+
+/// How the store keeps what it has acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durability {
+    /// The number of NATS servers that have each record: 1, 3 or 5.
+    pub replicas: usize,
+}
+
+/// The settings of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketSettings {
+    /// The part of its name behind the prefix.
+    pub name: &'static str,
+    /// How long a record stays after its last write; zero for ever.
+    pub age: Duration,
+    /// What is lost if a record disappears earlier.
+    pub promise: &'static str,
+}
+
+impl Bucket {
+    /// All buckets.
+    pub const ALL: [Self; 3] = [Self::Epochs, Self::Ledger, Self::Leases];
+
+    /// The settings.
+    #[must_use]
+    pub const fn settings(self) -> BucketSettings {
+        match self {
+            Self::Epochs => BucketSettings {
+                name: "epochs",
+                age: Duration::ZERO,
+                promise: "a revocation reaches every replica",
+            },
+            Self::Ledger => BucketSettings {
+                name: "ledger",
+                // A chunk of a budget lives for a minute, and no chunk may outlive its account.
+                age: Duration::from_secs(24 * 3600),
+                promise: "a budget is never exceeded",
+            },
+            Self::Leases => BucketSettings {
+                name: "leases",
+                age: Duration::from_secs(3600),
+                promise: "one replica acts for a serial queue",
+            },
+        }
+    }
+
+    /// The name of the bucket for the tools of NATS.
+    pub(super) fn name(self, prefix: &str) -> String {
+        format!("{prefix}_{}", self.settings().name)
+    }
+
+    /// The stream of the bucket. It is a key-value bucket for the tools of NATS.
+    pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
+        let name = self.name(prefix);
+        Config {
+            subjects: vec![format!("$KV.{name}.>")],
+            name: format!("KV_{name}"),
+            description: Some(format!("Toolbay: {}", self.settings().promise)),
+            max_messages_per_subject: 1,
+            max_age: self.settings().age,
+            // A full bucket refuses writes. The oldest record may be the one that matters.
+            discard: DiscardPolicy::New,
+            storage: StorageType::File,
+            num_replicas: durability.replicas,
+            // Any server could answer a direct read, also one that has not got the last write.
+            allow_direct: false,
+            allow_rollup: true,
+            deny_delete: true,
+            ..Config::default()
+        }
+    }
+
+    /// Differences of an existing stream that endanger the promise, with what mends them.
+    pub(super) fn differences(self, prefix: &str, durability: Durability, found: &Config) -> Vec<String> {
+        let wanted = self.stream(prefix, durability);
+        let (stream, promise) = (&wanted.name, self.settings().promise);
+        let mut problems = Vec::new();
+        let mut differs = |what: String, mend: &str| {
+            problems.push(format!("stream `{stream}` {what}, so it is not sure that {promise}: {mend}"));
+        };
+        if found.num_replicas < wanted.num_replicas {
+            let (has, wants) = (found.num_replicas, wanted.num_replicas);
+            differs(
+                format!("has {has} of {wants} replicas"),
+                &format!(
+                    "run `nats stream edit {stream} --replicas {wants}`, or set `[shared] replicas = {has}`"
+                ),
+            );
+        }
+        if found.storage != StorageType::File {
+            differs("is in memory".to_owned(), "remove the stream, and Toolbay makes another one in files");
+        }
+        if found.allow_direct {
+            differs(
+                "answers reads from any server".to_owned(),
+                &format!("run `nats stream edit {stream} --no-allow-direct`"),
+            );
+        }
+        if found.max_messages_per_subject != 1 && found.discard != DiscardPolicy::New {
+            differs(
+                "drops old records when it is full".to_owned(),
+                &format!("run `nats stream edit {stream} --discard new --max-msgs-per-subject 1`"),
+            );
+        }
+        if !found.max_age.is_zero() && (wanted.max_age.is_zero() || found.max_age < wanted.max_age) {
+            differs(
+                format!("forgets records after {} s", found.max_age.as_secs()),
+                &format!("run `nats stream edit {stream} --max-age {}s`", wanted.max_age.as_secs()),
+            );
+        }
+        problems
+    }
+}

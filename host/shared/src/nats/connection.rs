@@ -1,0 +1,230 @@
+//! The connection to NATS.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions, Event};
+use tokio::sync::watch;
+
+use super::address::{Credentials, SharedAddress};
+use super::buckets::{Bucket, Durability};
+use super::records::Records;
+
+/// How often the connection is tested. The library's default of a minute would hide a lost server for two.
+const PING: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts to connect again.
+const MOST_PAUSE: Duration = Duration::from_secs(1);
+/// How long the first connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a request may take.
+pub(crate) const REQUEST: Duration = Duration::from_secs(2);
+/// The first version that this code was tested with.
+const OLDEST: (u64, u64) = (2, 11);
+/// Most bytes of a credentials file.
+const MAX_SECRET_BYTES: u64 = 64 << 10;
+
+/// A connection to the shared state. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    client: Client,
+    context: Context,
+    address: Arc<SharedAddress>,
+    /// The number of connections so far. Each new one may lead to a store that went back.
+    connections: watch::Receiver<u64>,
+}
+
+/// The reason why there is no shared state.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// A file of the credentials cannot be used.
+    #[error("`{file}`: {problem}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        problem: io::Error,
+    },
+    /// No server answers, or none accepts the credentials.
+    #[error("`--shared {address}`: {problem}")]
+    Connect {
+        /// The servers.
+        address: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server lacks something.
+    #[error("the NATS server of `--shared {address}` {problem}")]
+    Server {
+        /// The servers.
+        address: String,
+        /// What it lacks, and what to do.
+        problem: String,
+    },
+}
+
+impl Connection {
+    /// Connects and checks the server.
+    ///
+    /// # Errors
+    /// No server answers within five seconds, it refuses the credentials, or it lacks something.
+    pub async fn open(
+        address: SharedAddress,
+        credentials: &Credentials,
+        name: &str,
+    ) -> Result<Self, ConnectionError> {
+        let (count, connections) = watch::channel(0);
+        let options = options(&address, credentials, name)?.event_callback(move |event| {
+            report(&event);
+            if matches!(event, Event::Connected) {
+                count.send_modify(|connections| *connections += 1);
+            }
+            std::future::ready(())
+        });
+        let failed = |problem: String| ConnectionError::Connect { address: address.to_string(), problem };
+        let connecting = tokio::time::timeout(CONNECT, options.connect(address.servers().to_vec()));
+        let client = match connecting.await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(failed(describe(&error))),
+            Err(_) => return Err(failed(format!("no answer within {} s", CONNECT.as_secs()))),
+        };
+        let mut context = jetstream::new(client.clone());
+        context.set_timeout(REQUEST);
+        let connection = Self { client, context, address: Arc::new(address), connections };
+        connection.check_server().await?;
+        Ok(connection)
+    }
+
+    async fn check_server(&self) -> Result<(), ConnectionError> {
+        let lacks = |problem: String| ConnectionError::Server { address: self.address.to_string(), problem };
+        let version = self.client.server_info().version;
+        let mut parts = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
+        let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if found < OLDEST {
+            let version: String = version.chars().take(40).collect();
+            return Err(lacks(format!(
+                "has version {version:?}; Toolbay needs {}.{} or later",
+                OLDEST.0, OLDEST.1
+            )));
+        }
+        match self.context.query_account().await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(lacks(format!(
+                "does not let this account use JetStream ({error}): start it with `jetstream`, and see `toolbay shared \
+                 permissions`"
+            ))),
+        }
+    }
+
+    /// The address.
+    #[must_use]
+    pub fn address(&self) -> &SharedAddress {
+        &self.address
+    }
+
+    /// The number of connections so far, and its changes.
+    #[must_use]
+    pub fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.clone()
+    }
+
+    /// Opens a bucket, and makes it if it does not exist. Returns warnings about settings that endanger a promise.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn bucket(
+        &self,
+        bucket: Bucket,
+        durability: Durability,
+    ) -> Result<(Records, Vec<String>), ConnectionError> {
+        let prefix = self.address.prefix();
+        let stream = bucket.stream(prefix, durability);
+        let name = stream.name.clone();
+        let failed = |error: &dyn std::fmt::Display| ConnectionError::Server {
+            address: self.address.to_string(),
+            problem: format!("does not give the stream `{name}` ({error}): see `toolbay shared permissions`"),
+        };
+        let opened = self.context.get_or_create_stream(stream).await.map_err(|error| failed(&error))?;
+        let warnings = bucket.differences(prefix, durability, &opened.cached_info().config);
+        let store = self.context.get_key_value(bucket.name(prefix)).await.map_err(|error| failed(&error))?;
+        Ok((Records::new(store), warnings))
+    }
+
+    /// Sends what is buffered, and closes the connection.
+    pub async fn close(&self) {
+        // A server that does not take it any more would lose it anyway.
+        drop(tokio::time::timeout(REQUEST, self.client.drain()).await);
+    }
+}
+
+fn options(
+    address: &SharedAddress,
+    credentials: &Credentials,
+    name: &str,
+) -> Result<ConnectOptions, ConnectionError> {
+    let mut options = ConnectOptions::new()
+        .name(format!("toolbay/{name}"))
+        .ping_interval(PING)
+        .connection_timeout(CONNECT)
+        .request_timeout(Some(REQUEST))
+        .reconnect_delay_callback(|attempt| {
+            let attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
+            Duration::from_millis(50).saturating_mul(1 << attempt.min(5)).min(MOST_PAUSE)
+        })
+        .require_tls(address.requires_tls());
+    if let Some(file) = &credentials.credentials {
+        let text = read_secret(file)?;
+        options = options.credentials(&text).map_err(|problem| file_error(file, problem))?;
+    }
+    if let Some(file) = &credentials.nkey {
+        options = options.nkey(read_secret(file)?.trim().to_owned());
+    }
+    if let Some(file) = &credentials.authorities {
+        options = options.add_root_certificates(file.clone());
+    }
+    if let Some((certificate, key)) = &credentials.certificate {
+        options = options.add_client_certificate(certificate.clone(), key.clone());
+    }
+    Ok(options)
+}
+
+fn read_secret(file: &Path) -> Result<String, ConnectionError> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read =
+        std::fs::File::open(file).and_then(|open| open.take(MAX_SECRET_BYTES).read_to_string(&mut text));
+    read.map(|_| text).map_err(|problem| file_error(file, problem))
+}
+
+fn file_error(file: &Path, problem: io::Error) -> ConnectionError {
+    ConnectionError::File { file: file.display().to_string(), problem }
+}
+
+/// The error with its causes.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text.chars().take(400).collect()
+}
+
+fn report(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!("connected to NATS"),
+        Event::Disconnected => tracing::warn!("the connection to NATS is lost"),
+        Event::SlowConsumer(_) => tracing::warn!("messages of NATS come faster than they are processed"),
+        other => {
+            let text: String = other.to_string().chars().take(200).collect();
+            tracing::warn!(event = %text, "NATS");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Records of a bucket: read from the leader, written under a condition, watched in order.
+
+use async_nats::jetstream::kv::{
+    CreateErrorKind, Entry, Operation, Store, UpdateError, UpdateErrorKind, Watch,
+};
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::protocol::{Revision, Written};
+
+/// Most bytes of a record. Larger values belong into an object store.
+const MAX_RECORD_BYTES: usize = 256 << 10;
+
+/// The records of one bucket. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Records {
+    store: Store,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record<T> {
+    /// The value.
+    pub value: T,
+    /// Its revision.
+    pub revision: Revision,
+}
+
+/// What a read found.
+pub type Read<T> = Result<Option<Record<T>>, ReadError>;
+
+/// The reason why a record cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The store does not answer.
+    #[error("the shared state does not answer: {0}")]
+    Unavailable(String),
+    /// Something else wrote the record.
+    #[error(
+        "the record `{key}` of `{bucket}` is damaged ({problem}): remove it with `nats kv del {bucket} {key}`"
+    )]
+    Damaged {
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Records {
+    pub(super) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn read<T: DeserializeOwned>(&self, key: &str) -> Read<T> {
+        let entry = self.store.entry(key).await.map_err(|error| ReadError::Unavailable(error.to_string()))?;
+        entry.as_ref().map_or(Ok(None), |entry| self.parse(entry))
+    }
+
+    /// The value of an entry; `None` if it was removed.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn parse<T: DeserializeOwned>(&self, entry: &Entry) -> Read<T> {
+        if entry.operation != Operation::Put {
+            return Ok(None);
+        }
+        let value = serde_json::from_slice(&entry.value).map_err(|error| ReadError::Damaged {
+            bucket: self.store.name.clone(),
+            key: entry.key.clone(),
+            problem: error.to_string(),
+        })?;
+        Ok(Some(Record { value, revision: Revision(entry.revision) }))
+    }
+
+    /// Writes a record that has this revision; with `None`, one that does not exist.
+    pub async fn write(&self, key: &str, expected: Option<Revision>, value: &impl Serialize) -> Written {
+        let Some(bytes) = to_bytes(value) else { return Written::Conflict };
+        match expected {
+            Some(Revision(revision)) => judge(self.store.update(key, bytes, revision).await),
+            None => match self.store.create(key, bytes).await {
+                Ok(revision) => Written::Stored(Revision(revision)),
+                Err(error) if error.kind() == CreateErrorKind::AlreadyExists => Written::Conflict,
+                Err(error) => {
+                    tracing::debug!(%error, key, "a record was not created");
+                    Written::Unknown
+                }
+            },
+        }
+    }
+
+    /// Writes a record whatever it has. Returns its revision; `None` if there was no reply.
+    pub async fn put(&self, key: &str, value: &impl Serialize) -> Option<Revision> {
+        match self.store.put(key, to_bytes(value)?).await {
+            Ok(revision) => Some(Revision(revision)),
+            Err(error) => {
+                tracing::debug!(%error, key, "a record was not written");
+                None
+            }
+        }
+    }
+
+    /// Removes a record that has this revision. Whether it did is not known.
+    pub async fn remove(&self, key: &str, Revision(expected): Revision) {
+        if let Err(error) = self.store.delete_expect_revision(key, Some(expected)).await {
+            tracing::debug!(%error, key, "a record was not removed");
+        }
+    }
+
+    /// All records and then their changes, in the order of the stream.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn watch(&self) -> Result<Watch, ReadError> {
+        let watching = self.store.watch_many_with_history([">"]).await;
+        watching.map_err(|error| ReadError::Unavailable(error.to_string()))
+    }
+}
+
+fn to_bytes(value: &impl Serialize) -> Option<Bytes> {
+    let bytes = serde_json::to_vec(value).ok().filter(|bytes| bytes.len() <= MAX_RECORD_BYTES);
+    if bytes.is_none() {
+        tracing::error!("a record exceeds {MAX_RECORD_BYTES} bytes and is not written");
+    }
+    bytes.map(Bytes::from)
+}
+
+fn judge(result: Result<u64, UpdateError>) -> Written {
+    match result {
+        Ok(revision) => Written::Stored(Revision(revision)),
+        Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Written::Conflict,
+        Err(error) => {
+            tracing::debug!(%error, "a record was not written");
+            Written::Unknown
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A replica: carries out what the machines of [`crate::protocol`] decide, and gives the host its ports.
+
+mod clock;
+mod contact;
+mod leases;
+mod ledger;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolbay_core::call::shared::SharedState;
+
+use crate::nats::{Bucket, Connection, ConnectionError, Durability};
+use contact::Contact;
+pub use contact::{ContactObserver, ReplicaStatus};
+use leases::NatsLeases;
+use ledger::NatsLedger;
+
+/// The settings of a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaSettings {
+    /// The name of the replica. No two that run have the same.
+    pub name: String,
+    /// How old the news of a replica may be before it refuses calls.
+    pub stale_after: Duration,
+    /// How long a call waits for the lease of a serial queue.
+    pub queue_timeout: Duration,
+    /// How the store keeps what it has acknowledged.
+    pub durability: Durability,
+}
+
+/// A replica that is connected. Dropping it ends its tasks; the others notice after `stale_after`.
+#[derive(Debug)]
+pub struct Replica {
+    connection: Connection,
+    contact: Contact,
+    ledger: Arc<NatsLedger>,
+    leases: Arc<NatsLeases>,
+    warnings: Vec<String>,
+}
+
+impl Replica {
+    /// Opens the buckets and begins to beat.
+    ///
+    /// # Errors
+    /// A bucket cannot be opened.
+    pub async fn start(
+        connection: Connection,
+        settings: ReplicaSettings,
+        observer: Arc<dyn ContactObserver>,
+    ) -> Result<Self, ConnectionError> {
+        let mut warnings = Vec::new();
+        let mut open = async |bucket| {
+            let (records, found) = connection.bucket(bucket, settings.durability).await?;
+            warnings.extend(found);
+            Ok::<_, ConnectionError>(records)
+        };
+        let (epochs, ledger, leases) =
+            (open(Bucket::Epochs).await?, open(Bucket::Ledger).await?, open(Bucket::Leases).await?);
+        let contact = Contact::start(epochs, connection.connections(), &settings, observer);
+        let ledger = NatsLedger::start(ledger, contact.replica_count());
+        let leases = NatsLeases::new(leases, &settings);
+        Ok(Self { connection, contact, ledger, leases: Arc::new(leases), warnings })
+    }
+
+    /// The ports for the host.
+    #[must_use]
+    pub fn shared_state(&self) -> SharedState {
+        SharedState {
+            heartbeat: self.contact.heartbeat(),
+            leases: Arc::clone(&self.leases) as _,
+            ledger: Arc::clone(&self.ledger) as _,
+        }
+    }
+
+    /// Settings of the store that endanger a promise.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What this replica knows about itself and the others.
+    #[must_use]
+    pub fn status(&self) -> ReplicaStatus {
+        self.contact.status()
+    }
+
+    /// Waits until the replica is fresh.
+    pub async fn ready(&self) {
+        self.contact.ready().await;
+    }
+
+    /// Gives back what the replica borrowed, tells the others that it ends, and closes the connection.
+    pub async fn shut_down(self) {
+        self.ledger.drain().await;
+        self.contact.leave().await;
+        self.connection.close().await;
+    }
+}

@@ -1,0 +1,346 @@
+//! The contact with the other replicas: beats, watches the epochs and the other heartbeats, and refuses calls while a
+//! revocation could have been missed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::kv::{Entry, Watch};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, OptionFuture};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+use toolbay_core::call::shared::{Heartbeat, LostContact};
+
+use super::ReplicaSettings;
+use super::clock::{as_micros, now, random_name};
+use crate::nats::{Records, decode, encode};
+use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
+use crate::protocol::liveness::{Beat, Liveness};
+use crate::protocol::{Moment, Revision};
+
+/// The key of the epoch.
+const EPOCH: &str = "epoch";
+/// The start of the keys of heartbeats.
+const BEAT: &str = "replica.";
+/// The pause before a watch that failed begins again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often calls without contact are looked for. Each host call of a guest looks, too.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Learns what the contact brings.
+pub trait ContactObserver: Send + Sync + fmt::Debug {
+    /// The highest epoch on this replica's disk.
+    fn persisted_epoch(&self) -> Option<Epoch>;
+
+    /// Persists an epoch, and then applies it. Until it has ended, no later news counts.
+    fn apply(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Calls are refused from now on: cancel those that run. Called again and again until the contact is back.
+    fn lost(&self);
+}
+
+/// What a replica knows about itself and the others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReplicaStatus {
+    /// Why calls are refused; `None` if they are not.
+    pub refusing: Option<String>,
+    /// The epoch in force.
+    pub epoch: Option<u64>,
+    /// The other replicas that are alive, with the epoch of each.
+    pub others: BTreeMap<String, u64>,
+}
+
+/// The contact of a replica.
+#[derive(Debug)]
+pub(super) struct Contact {
+    state: Arc<ContactState>,
+    records: Records,
+    key: String,
+    changes: watch::Receiver<()>,
+    /// They end with this value.
+    _tasks: [AbortOnDropHandle<()>; 2],
+}
+
+#[derive(Debug)]
+struct ContactState {
+    /// Until when the replica is fresh, in microseconds of its clock.
+    fresh_until: AtomicU64,
+    stale_after: Duration,
+    /// Why calls are refused although the replica is fresh.
+    refusal: Mutex<Option<LostContact>>,
+    is_refusing: AtomicBool,
+    replicas: Arc<AtomicUsize>,
+    status: Mutex<ReplicaStatus>,
+}
+
+impl Heartbeat for ContactState {
+    fn check(&self) -> Result<(), LostContact> {
+        if self.is_refusing.load(Ordering::Acquire)
+            && let Some(refusal) = &*self.refusal.lock()
+        {
+            return Err(refusal.clone());
+        }
+        if as_micros(now()) < self.fresh_until.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let seconds = self.stale_after.as_secs_f64();
+        Err(LostContact {
+            reason: format!("this server has had no contact with the shared state for {seconds} s").into(),
+            hint: Some("check NATS, the network to it, and `[shared] stale_after`".into()),
+        })
+    }
+}
+
+impl Contact {
+    /// Begins to beat and to watch.
+    pub(super) fn start(
+        records: Records,
+        connections: watch::Receiver<u64>,
+        settings: &ReplicaSettings,
+        observer: Arc<dyn ContactObserver>,
+    ) -> Self {
+        let state = Arc::new(ContactState {
+            fresh_until: AtomicU64::new(0),
+            stale_after: settings.stale_after,
+            refusal: Mutex::new(None),
+            is_refusing: false.into(),
+            replicas: Arc::new(AtomicUsize::new(1)),
+            status: Mutex::default(),
+        });
+        let key = format!("{BEAT}{}", encode(&settings.name));
+        let (changed, changes) = watch::channel(());
+        let incarnation = random_name();
+        let follower = Follower {
+            liveness: Liveness::new(&settings.name, &incarnation, settings.stale_after),
+            epochs: EpochLog::new(observer.persisted_epoch()),
+            applied: None,
+            saw_epoch: false,
+            problem: None,
+            name: settings.name.clone(),
+            incarnation,
+            key: key.clone(),
+            records: records.clone(),
+            state: Arc::clone(&state),
+            observer: Arc::clone(&observer),
+            changed,
+        };
+        // Owned by the contact, and end with it.
+        let following = AbortOnDropHandle::new(tokio::spawn(follower.run(connections)));
+        let cancelling =
+            AbortOnDropHandle::new(tokio::spawn(cancel_without_contact(Arc::clone(&state), observer)));
+        Self { state, records, key, changes, _tasks: [following, cancelling] }
+    }
+
+    pub(super) fn heartbeat(&self) -> Arc<dyn Heartbeat> {
+        Arc::clone(&self.state) as _
+    }
+
+    /// The number of replicas that are alive.
+    pub(super) fn replica_count(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.state.replicas)
+    }
+
+    pub(super) fn status(&self) -> ReplicaStatus {
+        let refusing = self.state.check().err().map(|lost| lost.to_string());
+        ReplicaStatus { refusing, ..self.state.status.lock().clone() }
+    }
+
+    /// Waits until calls are accepted.
+    pub(super) async fn ready(&self) {
+        let mut changes = self.changes.clone();
+        while self.state.check().is_err() && changes.changed().await.is_ok() {}
+    }
+
+    /// Tells the others that this replica ends.
+    pub(super) async fn leave(self) {
+        let Self { records, key, .. } = self;
+        if let Ok(Some(own)) = records.read::<Beat>(&key).await {
+            records.remove(&key, own.revision).await;
+        }
+    }
+}
+
+/// Cancels the calls that run without contact. Those that slip in between the checks are found the next time.
+async fn cancel_without_contact(state: Arc<ContactState>, observer: Arc<dyn ContactObserver>) {
+    let mut had_contact = false;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let has_contact = state.check().is_ok();
+        if had_contact && !has_contact {
+            tracing::warn!("no contact with the shared state: calls are refused");
+        }
+        had_contact = has_contact;
+        if !has_contact {
+            observer.lost();
+        }
+    }
+}
+
+/// Follows the stream of epochs and heartbeats.
+struct Follower {
+    liveness: Liveness,
+    epochs: EpochLog,
+    applied: Option<u64>,
+    /// Whether this watch has shown an epoch.
+    saw_epoch: bool,
+    /// Why the epoch of the store cannot be in force.
+    problem: Option<LostContact>,
+    name: String,
+    incarnation: String,
+    key: String,
+    records: Records,
+    state: Arc<ContactState>,
+    observer: Arc<dyn ContactObserver>,
+    changed: watch::Sender<()>,
+}
+
+type SentBeat = BoxFuture<'static, (Moment, Option<Revision>)>;
+
+impl Follower {
+    /// Follows connection after connection, since each may lead to a store that went back.
+    async fn run(mut self, mut connections: watch::Receiver<u64>) {
+        loop {
+            connections.mark_unchanged();
+            self.liveness.reset();
+            self.saw_epoch = false;
+            let watching = self.records.watch().await;
+            match watching {
+                Ok(watching) => {
+                    tokio::select! {
+                        () = self.follow(watching) => {}
+                        _ = connections.changed() => continue,
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "the shared state cannot be watched"),
+            }
+            self.publish();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Beats and watches until the watch fails.
+    async fn follow(&mut self, mut watching: Watch) {
+        let mut beat: OptionFuture<SentBeat> = None.into();
+        let mut is_beating = false;
+        loop {
+            let pause = self.liveness.next_beat().saturating_sub(now());
+            tokio::select! {
+                () = tokio::time::sleep(pause), if !is_beating => {
+                    beat = Some(self.send_beat()).into();
+                    is_beating = true;
+                }
+                Some((sent, stored)) = &mut beat, if is_beating => {
+                    is_beating = false;
+                    if let Some(Revision(position)) = stored {
+                        self.liveness.beat_stored(sent, position);
+                    }
+                }
+                entry = watching.next() => match entry {
+                    Some(Ok(entry)) => self.process(&entry).await,
+                    Some(Err(error)) => {
+                        tracing::debug!(%error, "the watch of the shared state failed");
+                        return;
+                    }
+                    None => return,
+                },
+            }
+            self.publish();
+        }
+    }
+
+    fn send_beat(&mut self) -> SentBeat {
+        let sent = now();
+        self.liveness.beat_sent(sent);
+        let (records, key) = (self.records.clone(), self.key.clone());
+        let value = Beat {
+            incarnation: self.incarnation.clone(),
+            epoch: self.applied.unwrap_or(0),
+            accepts_calls: self.state.check().is_ok(),
+        };
+        Box::pin(async move { (sent, records.put(&key, &value).await) })
+    }
+
+    async fn process(&mut self, entry: &Entry) {
+        if entry.key == EPOCH {
+            self.process_epoch(entry).await;
+        } else if let Some(name) = entry.key.strip_prefix(BEAT).and_then(decode) {
+            match self.records.parse::<Beat>(entry) {
+                Ok(Some(beat)) => self.liveness.beat_seen(now(), &name, beat.value),
+                Ok(None) => self.liveness.left(&name),
+                Err(error) => tracing::warn!(%error, "a heartbeat"),
+            }
+        }
+        // Everything that was there when the watch began has been shown.
+        if entry.delta == 0 && !self.saw_epoch {
+            self.saw_epoch = true;
+            self.judge(None).await;
+        }
+        self.liveness.processed(entry.revision);
+    }
+
+    async fn process_epoch(&mut self, entry: &Entry) {
+        self.saw_epoch = true;
+        match self.records.parse::<Epoch>(entry) {
+            Ok(found) => self.judge(found.map(|record| record.value)).await,
+            Err(error) => self.refuse(&error.to_string(), "publish the policy again"),
+        }
+    }
+
+    async fn judge(&mut self, found: Option<Epoch>) {
+        match (self.epochs.judge(found.as_ref()), found) {
+            (EpochStep::Apply, Some(epoch)) => match self.observer.apply(epoch.clone()).await {
+                Ok(()) => {
+                    self.applied = Some(epoch.number);
+                    self.epochs.record(epoch);
+                    self.problem = None;
+                }
+                Err(problem) => {
+                    let what = format!("epoch {} cannot be applied: {problem}", epoch.number);
+                    self.refuse(&what, "publish a policy that this server can apply");
+                }
+            },
+            (EpochStep::Current | EpochStep::Apply, found) => {
+                self.applied = found.map(|epoch| epoch.number);
+                self.problem = None;
+            }
+            (EpochStep::WentBack(highest), _) => self.refuse(
+                &format!("the shared state went back: this server has seen epoch {}", highest.number),
+                "an old copy of NATS was restored: check what was lost, and publish the policy again",
+            ),
+        }
+    }
+
+    fn refuse(&mut self, reason: &str, hint: &str) {
+        tracing::error!(reason, "calls are refused");
+        self.problem = Some(LostContact { reason: reason.into(), hint: Some(hint.into()) });
+    }
+
+    /// Why calls are refused although the replica is fresh.
+    fn refusal(&self, now: Moment) -> Option<LostContact> {
+        let clash = || LostContact {
+            reason: format!("another server runs under the name `{}`", self.name).into(),
+            hint: Some("give each server another name with `--replica`".into()),
+        };
+        self.liveness.has_clash(now).then(clash).or_else(|| self.problem.clone())
+    }
+
+    /// Shows the host what is known now.
+    fn publish(&self) {
+        let now = now();
+        let refusal = self.refusal(now);
+        self.state.is_refusing.store(refusal.is_some(), Ordering::Release);
+        *self.state.refusal.lock() = refusal;
+        let until = self.liveness.fresh_until().map_or(0, as_micros);
+        self.state.fresh_until.store(until, Ordering::Release);
+        let others: BTreeMap<_, _> =
+            self.liveness.peers(now).map(|(name, beat)| (name.to_owned(), beat.epoch)).collect();
+        self.state.replicas.store(others.len() + 1, Ordering::Relaxed);
+        *self.state.status.lock() = ReplicaStatus { refusing: None, epoch: self.applied, others };
+        // Those who wait look again.
+        self.changed.send_replace(());
+    }
+}

@@ -1,0 +1,152 @@
+//! The contact of replicas: revocations, lost stores, stores that went back, names that clash.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::process::Signal;
+use toolbay_shared::bundle::{Bundle, BundleDigest};
+use toolbay_shared::nats::{Bucket, Connection, Credentials, Durability, SharedAddress};
+use toolbay_shared::protocol::epoch::Epoch;
+
+use crate::server::{Journal, NatsServer, STALE_AFTER, until};
+
+fn digest() -> BundleDigest {
+    Bundle::default().to_bytes().unwrap().1
+}
+
+async fn publish(server: &NatsServer, number: u64) {
+    let connection = server.connect("operator").await;
+    let (records, _) = connection.bucket(Bucket::Epochs, Durability { replicas: 1 }).await.unwrap();
+    records.put("epoch", &Epoch { number, digest: digest() }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_applies_each_epoch_and_sees_the_others() {
+    let server = NatsServer::start();
+    let (one, first) = server.replica("one").await;
+    let (two, second) = server.replica("two").await;
+    assert_eq!(one.status().epoch, None);
+    publish(&server, 1).await;
+    publish(&server, 2).await;
+    for journal in [&first, &second] {
+        until("epoch 2 is applied", || journal.applied.lock().last() == Some(&2)).await;
+    }
+    until("it sees the other", || one.status().others.get("two") == Some(&2)).await;
+    assert!(two.status().refusing.is_none());
+    two.shut_down().await;
+    until("it sees the other leave", || one.status().others.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_the_store_refuses_within_the_time_and_comes_back() {
+    let mut server = NatsServer::start();
+    let (replica, journal) = server.replica("r").await;
+    let heartbeat = replica.shared_state().heartbeat;
+    server.signal(Signal::STOP);
+    let frozen = Instant::now();
+    until("calls are refused", || heartbeat.check().is_err()).await;
+    assert!(frozen.elapsed() < STALE_AFTER * 2, "{:?}", frozen.elapsed());
+    let lost = heartbeat.check().unwrap_err();
+    assert!(lost.reason.contains("no contact"), "{lost}");
+    assert!(lost.hint.unwrap().contains("[shared] stale_after"));
+    until("running calls are cancelled", || journal.lost.load(Ordering::Relaxed) > 0).await;
+    server.signal(Signal::CONT);
+    until("calls are accepted again", || heartbeat.check().is_ok()).await;
+    server.restart();
+    until("calls are accepted after a restart", || heartbeat.check().is_ok()).await;
+    publish(&server, 1).await;
+    until("the watch goes on", || *journal.applied.lock() == [1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_went_back_is_noticed() {
+    let mut server = NatsServer::start();
+    let (replica, journal) = server.replica("r").await;
+    publish(&server, 1).await;
+    until("epoch 1", || replica.status().epoch == Some(1)).await;
+    let copy = tempfile::tempdir().unwrap();
+    server.kill();
+    copy_folder(&server.store(), &copy.path().join("store"));
+    server.restart();
+    publish(&server, 2).await;
+    until("epoch 2", || replica.status().epoch == Some(2)).await;
+    server.kill();
+    std::fs::remove_dir_all(server.store()).unwrap();
+    copy_folder(&copy.path().join("store"), &server.store());
+    server.restart();
+    let heartbeat = replica.shared_state().heartbeat;
+    let says = |told: &str| heartbeat.check().is_err_and(|lost| lost.reason.contains(told));
+    until("the replica refuses", || says("went back")).await;
+    assert_eq!(*journal.applied.lock(), [1, 2]);
+    // So does one that starts again with the same disk.
+    let again = server.connect("again").await;
+    drop(again);
+    publish(&server, 3).await;
+    until("a higher epoch ends it", || heartbeat.check().is_ok() && replica.status().epoch == Some(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_with_one_name_refuse() {
+    let server = NatsServer::start();
+    let (first, _) = server.replica("same").await;
+    let heartbeat = first.shared_state().heartbeat;
+    let journal = Arc::<Journal>::default();
+    let settings = toolbay_shared::replica::ReplicaSettings {
+        name: "same".to_owned(),
+        stale_after: STALE_AFTER,
+        queue_timeout: STALE_AFTER,
+        durability: Durability { replicas: 1 },
+    };
+    let connection = server.connect("same").await;
+    let second = toolbay_shared::replica::Replica::start(connection, settings, journal).await.unwrap();
+    until("the first refuses", || {
+        heartbeat.check().is_err_and(|lost| lost.hint.is_some_and(|hint| hint.contains("--replica")))
+    })
+    .await;
+    drop(second);
+    until("the first accepts again", || heartbeat.check().is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_epoch_is_refused() {
+    let server = NatsServer::start();
+    let (replica, _) = server.replica("r").await;
+    let connection = server.connect("operator").await;
+    let (records, _) = connection.bucket(Bucket::Epochs, Durability { replicas: 1 }).await.unwrap();
+    records.put("epoch", &"nonsense").await.unwrap();
+    let heartbeat = replica.shared_state().heartbeat;
+    until("the replica refuses", || {
+        heartbeat
+            .check()
+            .is_err_and(|lost| lost.reason.contains("`epoch`") && lost.reason.contains("nats kv del"))
+    })
+    .await;
+    publish(&server, 1).await;
+    until("a good epoch ends it", || heartbeat.check().is_ok()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_down_at_the_start_is_an_error_with_its_address() {
+    let mut server = NatsServer::start();
+    server.kill();
+    let failed = Connection::open(server.address(), &Credentials::default(), "r").await.unwrap_err();
+    let text = failed.to_string();
+    assert!(text.contains(&format!("--shared nats://127.0.0.1:{}", server.port)), "{text}");
+    let file = Credentials { credentials: Some("/nowhere.creds".into()), ..Credentials::default() };
+    let failed = Connection::open(SharedAddress::parse("nats://127.0.0.1:1").unwrap(), &file, "r").await;
+    assert!(failed.unwrap_err().to_string().contains("/nowhere.creds"));
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Replicas with a real NATS server. `cargo xtask replicas` installs it and names it in `TOOLBAY_NATS_SERVER`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a failed fixture is a failed test"
+)]
+
+mod budgets;
+mod contact;
+mod queues;
+mod server;
