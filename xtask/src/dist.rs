@@ -90,6 +90,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 /// Compiles everything.
 fn contents(release: &Release, profile: Profile) -> Result<Contents> {
     let programs = compile::programs(release, profile)?;
+    wasm::ensure_target()?;
     let plugins = match profile {
         Profile::Release => compile::plugins(release)?,
         // The tests built them.

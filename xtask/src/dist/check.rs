@@ -11,14 +11,23 @@ use xtask::wasm;
 
 use super::compile::{ARCHITECTURES, FOREIGN, NATIVE, Profile};
 use super::{CHECKSUMS, Release, contents, write};
-use crate::foreign::{library_path, python_with, shell, unpacked_package};
+use crate::foreign::{python_with, shell, unpacked_package};
 use crate::registries::Skopeo;
 
 mod server;
 
-/// The Debian package with the emulator, and the library that it needs.
-const EMULATOR: &str = "qemu-user";
-const EMULATOR_LIBRARY: &str = "libcapstone4";
+/// The Debian package with the emulator.
+const EMULATOR: &str = "qemu-user-static";
+/// The address space of an emulated program. The emulator keeps a table of all pages that a program reserves, so the
+/// instance pool of the default settings would take its memory. Without room for the pool, instances are made on demand.
+const EMULATED_BYTES: &str = "0x2000000000";
+/// The first bytes of a program for 64-bit ARM, and which of their bits count.
+const FOREIGN_MAGIC: &str = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
+const FOREIGN_MASK: &str =
+    r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
+/// Registers the emulator that the first argument describes, and runs the others in another root.
+const EMULATE: &str = r#"formats=/proc/sys/fs/binfmt_misc && mount -t binfmt_misc none "$formats" \
+&& printf '%s' "$1" > "$formats/register" && shift && exec chroot "$@""#;
 /// A call and what its answer contains.
 const TOOL: &str = "text__word_count";
 const ARGUMENTS: &str = r#"{"text": "a b a"}"#;
@@ -100,28 +109,33 @@ fn privileged(program: &str) -> Command {
     command
 }
 
-/// Unpacks the tarball of the other kind of machine and calls a tool in an emulator.
+/// Calls a tool of the program for the other kind of machine in an emulator, in a root that has the tarball and nothing
+/// else.
+///
+/// In a user namespace (Linux 6.7), the kernel starts the emulator for each program of the other kind, also for the
+/// compile worker, and the formats of this machine stay as they are. There is no `/proc`, because the emulator does not
+/// emulate how a program starts itself by a link.
 fn emulate(release: &Release, folder: &Path) -> Result<()> {
-    let unpacked = release.folder.join("emulated");
-    if unpacked.exists() {
-        fs::remove_dir_all(&unpacked)?;
+    let root = release.folder.join("emulated");
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
     }
-    fs::create_dir_all(unpacked.join("plugins"))?;
+    fs::create_dir_all(root.join("plugins"))?;
+    fs::create_dir_all(root.join("tmp"))?;
     let name = format!("toolbay-{}-{}-linux", release.version, FOREIGN.machine);
     let tarball = folder.join(format!("{name}.tar.gz"));
-    shell(Command::new("tar").arg("-xzf").arg(tarball).current_dir(&unpacked))?;
-    let installed = unpacked.join(name);
+    shell(Command::new("tar").arg("-xzf").arg(tarball).current_dir(&root))?;
     // Compilation is slow in an emulator.
-    fs::copy(installed.join("lib/toolbay/plugins/text.wasm"), unpacked.join("plugins/text.wasm"))?;
-    let emulator = unpacked_package(&release.workspace, EMULATOR)?.join("usr/bin/qemu-aarch64");
-    let mut call = Command::new(emulator);
-    call.env("LD_LIBRARY_PATH", library_path(&release.workspace, &[EMULATOR_LIBRARY])?);
-    call.arg(installed.join("bin/toolbay")).args(["call", TOOL, ARGUMENTS]).arg("--config");
-    call.arg(installed.join("share/doc/toolbay/toolbay.toml"));
-    for option in ["plugins", "state-dir", "cache-dir"] {
-        call.arg(format!("--{option}")).arg(unpacked.join(option));
-    }
-    let output = call.output().context("the emulator does not start")?;
+    fs::copy(root.join(&name).join("lib/toolbay/plugins/text.wasm"), root.join("plugins/text.wasm"))?;
+    let emulator = unpacked_package(&release.workspace, EMULATOR)?.join("usr/bin/qemu-aarch64-static");
+    let mut call = Command::new("unshare");
+    call.args(["--user", "--map-root-user", "--mount", "sh", "-c", EMULATE, "sh"]);
+    call.arg(format!(":toolbay:M::{FOREIGN_MAGIC}:{FOREIGN_MASK}:{}:F", emulator.display())).arg(&root);
+    call.arg(format!("/{name}/bin/toolbay")).args(["call", TOOL, ARGUMENTS, "--config"]);
+    call.arg(format!("/{name}/share/doc/toolbay/toolbay.toml"));
+    call.args(["--plugins", "/plugins", "--state-dir", "/state", "--cache-dir", "/cache"]);
+    let output =
+        call.env("QEMU_RESERVED_VA", EMULATED_BYTES).output().context("the emulator does not start")?;
     let answer = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(

@@ -90,7 +90,6 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
 
 /// Compiles the plugins as they are shipped.
 pub(super) fn plugins(release: &Release) -> Result<Vec<BuiltComponents>> {
-    wasm::ensure_target()?;
     wasm::plugins_in(&release.workspace, &release.folder.join("build"), &encoded(remapped(release)?))
 }
 
@@ -165,10 +164,11 @@ impl Tools {
         Ok(std::env::join_paths(folders)?)
     }
 
-    /// A C compiler for a kind of machine. Zig has other names for targets than the ones that build scripts add.
+    /// A C compiler for a kind of machine. Zig has other names for targets than the ones that build scripts add, and checks
+    /// undefined behaviour with a library that is not linked, unless it optimises.
     fn compiler(&self, architecture: Architecture) -> Result<PathBuf> {
         let machine = architecture.machine;
-        let line = format!("cc -target {machine}-linux-musl \"$@\"");
+        let line = format!("cc -target {machine}-linux-musl -fno-sanitize=undefined \"$@\"");
         self.wrapper(&format!("cc-{machine}"), &line)
     }
 
