@@ -9,8 +9,8 @@ use xtask::wasm;
 
 use crate::foreign::{python, python_with, shell};
 use crate::{
-    book, browser, clients, conformance, counts, deny, languages, metrics, packages, plugins, registries,
-    search, tidy, tutorials,
+    book, browser, clients, conformance, counts, deny, dist, languages, metrics, packages, plugins,
+    registries, search, tidy, tutorials,
 };
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
@@ -35,6 +35,7 @@ const STEPS: &[Step] = &[
     ("metrics", metrics::run),
     ("browser", |workspace| browser::run(workspace, false)),
     ("packages", |workspace| packages::run(workspace, packages::Check::Files)),
+    ("release", |workspace| dist::check(workspace, dist::Profile::Test)),
     ("MCP conformance", conformance::run),
     ("search", search::run),
     ("counts", |workspace| counts::run(workspace, false)),

@@ -6,7 +6,7 @@ mod filter;
 mod sessions;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -25,8 +25,8 @@ use sessions::SessionTable;
 pub(crate) const MAX_CALLS: usize = 5000;
 /// Most bytes of them, roughly. The uses of one call can have 100 KiB.
 const MAX_BYTES: usize = 32 << 20;
-/// The fixed part of a call, in bytes.
-const CALL_BYTES: usize = 600;
+/// The fixed part of a call, in bytes, with its summary.
+const CALL_BYTES: usize = 1200;
 /// Calls that a slow reader of the stream may lag behind. It learns the number of those that it lost.
 const STREAM_CALLS: usize = 256;
 
@@ -37,6 +37,8 @@ pub(crate) struct FinishedCall {
     pub(crate) number: u64,
     pub(crate) ended: SystemTime,
     pub(crate) record: AuditRecord,
+    /// The JSON of the stream, once a reader needed it.
+    pub(crate) summary: OnceLock<Box<str>>,
 }
 
 /// The calls of a server that ended.
@@ -118,7 +120,7 @@ impl AuditObserver for CallHistory {
         state.last += 1;
         state.chart.add(ended, &record);
         state.sessions.add(ended, &record);
-        let call = Arc::new(FinishedCall { number: state.last, ended, record });
+        let call = Arc::new(FinishedCall { number: state.last, ended, record, summary: OnceLock::new() });
         state.bytes += bytes;
         state.calls.push_back((Arc::clone(&call), bytes));
         let mut oldest = None;

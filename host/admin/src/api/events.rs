@@ -24,6 +24,8 @@ use crate::history::{CallFilter, CallHistory, FinishedCall};
 const MAX_STREAMS: usize = 32;
 /// Most calls that a reader gets when it comes back: those that a page shows.
 const MAX_REPLAYED: usize = 200;
+/// How long calls gather before a reader gets them. Those of a busy server fit into the stream: 256 calls.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often an idle stream sends a comment, so that a reader that is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -85,7 +87,7 @@ impl CallStream {
             }
         }
         loop {
-            match self.live.recv().await {
+            match self.receive().await {
                 Ok(call) if call.number <= self.last || !self.filter.matches(&call) => {}
                 Ok(call) => return Some(call_event(&call)),
                 Err(RecvError::Lagged(lost)) => return Some(lost_event(lost)),
@@ -93,10 +95,20 @@ impl CallStream {
             }
         }
     }
+
+    /// The next call: at once after a quiet time, and otherwise with those of the next tenth of a second. A reader that woke
+    /// up for each call would slow down the calls.
+    async fn receive(&mut self) -> Result<Arc<FinishedCall>, RecvError> {
+        if self.live.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.live.recv().await
+    }
 }
 
 fn call_event(call: &FinishedCall) -> Event {
-    let data = json!(CallSummary::of(call)).to_string();
+    // Written once for all readers.
+    let data = call.summary.get_or_init(|| json!(CallSummary::of(call)).to_string().into());
     Event::default().event("call").id(call.number.to_string()).data(data)
 }
 
