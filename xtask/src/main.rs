@@ -21,6 +21,7 @@ mod parity;
 mod peers;
 mod plugins;
 mod registries;
+mod replicas;
 mod search;
 mod sentences;
 mod test;
@@ -53,6 +54,7 @@ TASK is one of
     search               searches the tools of public OpenAPI documents, and compares the hits with `pairs.json`
     clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
     registries           publishes and installs plugins with a real registry and the clients of others
+    replicas             runs replicas that share their state in a NATS server
     metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
     browser [--write]    uses the page of operators in Chromium and checks its accessibility; `--write` replaces the
                          screenshots of the documentation
@@ -119,6 +121,7 @@ fn run(args: &[&str]) -> Result<()> {
         ["search"] => search::run(&workspace),
         ["clients"] => clients::run(&workspace),
         ["metrics"] => metrics::run(&workspace),
+        ["replicas"] => replicas::run(&workspace),
         ["browser"] => browser::run(&workspace, false),
         ["browser", "--write"] => browser::run(&workspace, true),
         ["dist"] => dist::run(&workspace),

@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
     ("MCP clients", clients::run),
     ("registries", registries::run),
     ("metrics", metrics::run),
+    ("replicas", replicas::run),
     ("browser", |workspace| browser::run(workspace, false)),
     ("packages", |workspace| packages::run(workspace, packages::Check::Files)),
     ("release", |workspace| dist::check(workspace, dist::Profile::Test)),

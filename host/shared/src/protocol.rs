@@ -1,7 +1,6 @@
 //! The coordination of replicas, as state machines without I/O and without a clock.
 //!
-//! Each machine is told what happened and when, on the monotonic clock of its replica, and answers with what to ask of the
-//! store. [`crate::simulation`] runs replicas of them against a store that loses replies, delays requests and stops for
+//! Each machine takes an event with its time, on the monotonic clock of its replica, and returns a request to the store. [`crate::simulation`] runs replicas of them against a store that loses replies, delays requests and stops for
 //! seconds, while replicas die, freeze and lose their network, on clocks that disagree.
 //!
 //! | machine | promise |
@@ -29,7 +28,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A time on the monotonic clock of one replica. Its start is arbitrary, and it goes on while the process is frozen.
+/// A time on the monotonic clock of one replica. Its start is arbitrary, and it continues while the process is frozen.
 pub type Moment = Duration;
 
 /// The revision of a record: its sequence number in the store's stream. A later write has a higher one.

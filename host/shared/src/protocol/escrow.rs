@@ -27,15 +27,15 @@ pub struct Escrow {
     until: Moment,
     /// Units that were spent beyond the chunk and are not in the record yet.
     overdraft: u64,
-    known: Option<Known>,
+    known: Option<SeenAccount>,
     in_flight: Option<EscrowRequest>,
     used: Moment,
     life: Duration,
 }
 
-/// The record as it was last seen.
+/// The record that was last read or written.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct SeenAccount {
     lent: u64,
     revision: Option<Revision>,
     at: Moment,
@@ -106,7 +106,7 @@ impl Escrow {
         }
     }
 
-    fn borrow_chunk(&mut self, known: Known, units: u64, terms: EscrowTerms) -> EscrowRequest {
+    fn borrow_chunk(&mut self, known: SeenAccount, units: u64, terms: EscrowTerms) -> EscrowRequest {
         let rest = terms.cap.saturating_sub(known.lent).saturating_sub(self.overdraft);
         let share = rest / terms.replicas.max(1).saturating_mul(SHARES);
         let chunk = share.clamp(1, terms.most.max(1)).max(units).min(rest);
@@ -155,7 +155,7 @@ impl Escrow {
     pub fn read(&mut self, now: Moment, record: Option<(u64, Revision)>) {
         self.in_flight = None;
         let (lent, revision) = record.map_or((0, None), |(lent, revision)| (lent, Some(revision)));
-        self.known = Some(Known { lent, revision, at: now });
+        self.known = Some(SeenAccount { lent, revision, at: now });
     }
 
     /// There was no answer to a read.
@@ -172,7 +172,7 @@ impl Escrow {
         };
         match result {
             Written::Stored(revision) => {
-                self.known = Some(Known { lent, revision: Some(revision), at: now });
+                self.known = Some(SeenAccount { lent, revision: Some(revision), at: now });
                 self.overdraft = self.overdraft.saturating_sub(overdraft);
                 if chunk > 0 {
                     self.left = chunk;

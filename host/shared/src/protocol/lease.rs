@@ -126,7 +126,7 @@ impl LeaseClaim {
             (Some((holder, revision)), ClaimState::Unsure { sent }) if *holder == self.own => {
                 ClaimState::Held { revision, sent }
             }
-            // Its own write of before, which had no reply: nobody else writes this nonce, and it may not act under it.
+            // An own write that had no reply: nobody else writes this nonce, and it does not extend the lease.
             (Some((holder, revision)), ClaimState::Held { revision: known, sent }) if *holder == self.own => {
                 ClaimState::Held { revision: revision.max(known), sent }
             }

@@ -110,7 +110,7 @@ impl Liveness {
         }
     }
 
-    /// The store went back: positions of before mean nothing any more.
+    /// The store may have gone back: earlier positions mean nothing any more.
     pub fn reset(&mut self) {
         self.waiting.clear();
         self.processed = 0;

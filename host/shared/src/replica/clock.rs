@@ -1,4 +1,4 @@
-//! The clock of the protocol. It goes on while the machine sleeps, so that a replica that wakes up knows that its news is
+//! The clock of the protocol. It continues while the machine sleeps, so that a replica that wakes up knows that its news is
 //! old.
 
 use rustix::time::{ClockId, clock_gettime};

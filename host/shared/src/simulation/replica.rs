@@ -61,7 +61,7 @@ pub(super) struct Replica {
     wants_lease: bool,
     queue: Option<Revision>,
     escrow: Escrow,
-    busy: Busy,
+    pending: PendingReplies,
     answered: HashSet<u64>,
     currency: Currency,
     pub(super) cap: u64,
@@ -71,7 +71,7 @@ pub(super) struct Replica {
 
 /// Which machines wait for a reply.
 #[derive(Default)]
-struct Busy {
+struct PendingReplies {
     beat: bool,
     lease: bool,
     escrow: bool,
@@ -116,7 +116,7 @@ impl Replica {
             wants_lease: false,
             queue: None,
             escrow: Escrow::default(),
-            busy: Busy::default(),
+            pending: PendingReplies::default(),
             answered: HashSet::new(),
             currency,
             cap,
@@ -140,9 +140,9 @@ impl Replica {
     /// Looks at the clock and at what users want.
     pub(super) fn tick(&mut self, now: Moment, random: &mut Random, calm: bool) -> Deeds {
         let mut deeds = Deeds::default();
-        if !self.busy.beat && now >= self.liveness.next_beat() {
+        if !self.pending.beat && now >= self.liveness.next_beat() {
             self.liveness.beat_sent(now);
-            self.busy.beat = true;
+            self.pending.beat = true;
             deeds.requests.push(Body::Beat);
         }
         self.pursue_lease(now, random, calm, &mut deeds);
@@ -153,7 +153,7 @@ impl Replica {
     fn pursue_lease(&mut self, now: Moment, random: &mut Random, calm: bool, deeds: &mut Deeds) {
         if random.chance(10) {
             self.wants_lease = calm || random.chance(70);
-            if !self.wants_lease && !self.busy.lease && self.may_act(now) {
+            if !self.wants_lease && !self.pending.lease && self.may_act(now) {
                 self.nonce += 1;
                 let ended = std::mem::replace(&mut self.lease, claim(self.name, self.nonce));
                 if let Some(request) = ended.release() {
@@ -162,7 +162,7 @@ impl Replica {
                 return;
             }
         }
-        if self.busy.lease || !self.wants_lease {
+        if self.pending.lease || !self.wants_lease {
             return;
         }
         let request = if self.may_act(now) {
@@ -177,7 +177,7 @@ impl Replica {
             }
         };
         if let Some(request) = request {
-            self.busy.lease = true;
+            self.pending.lease = true;
             deeds.requests.push(Body::Lease(request));
         }
     }
@@ -190,11 +190,11 @@ impl Replica {
     fn spend(&mut self, now: Moment, random: &mut Random, deeds: &mut Deeds) {
         if self.is_open(now) {
             deeds.began = true;
-            if random.chance(60) && !self.busy.escrow {
+            if random.chance(60) && !self.pending.escrow {
                 self.take(now, random, deeds);
             }
         }
-        if !self.busy.escrow
+        if !self.pending.escrow
             && let Some(request) = self.escrow.settle(now, false)
         {
             self.ask_ledger(request, deeds);
@@ -215,7 +215,7 @@ impl Replica {
     }
 
     fn ask_ledger(&mut self, request: EscrowRequest, deeds: &mut Deeds) {
-        self.busy.escrow = true;
+        self.pending.escrow = true;
         deeds.requests.push(Body::Escrow(request));
     }
 
@@ -229,7 +229,7 @@ impl Replica {
     fn reply(&mut self, sent: Moment, now: Moment, body: Body, reply: Option<Reply>) {
         match (body, reply) {
             (Body::Beat, reply) => {
-                self.busy.beat = false;
+                self.pending.beat = false;
                 if let Some(Reply::Position(position)) = reply {
                     let sent = if self.breaks(Mutation::FreshFromReply) { now } else { sent };
                     self.liveness.beat_stored(sent, position);
@@ -246,7 +246,7 @@ impl Replica {
     }
 
     fn lease_reply(&mut self, sent: Moment, now: Moment, reply: Option<Reply>) {
-        self.busy.lease = false;
+        self.pending.lease = false;
         match reply {
             Some(Reply::Record(record)) => {
                 let record = record.as_ref().and_then(|(value, revision)| Some((holder(value)?, *revision)));
@@ -263,7 +263,7 @@ impl Replica {
     }
 
     fn ledger_reply(&mut self, sent: Moment, now: Moment, request: EscrowRequest, reply: Option<Reply>) {
-        self.busy.escrow = false;
+        self.pending.escrow = false;
         match (request, reply) {
             (EscrowRequest::Read, Some(Reply::Record(record))) => {
                 let lent = record.and_then(|(value, revision)| match value {

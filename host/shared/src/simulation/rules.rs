@@ -20,7 +20,7 @@ pub(super) enum Mutation {
     FreshFromReply,
     /// The highest epoch is not written to the disk.
     ForgottenEpoch,
-    /// A chunk of which there is no reply is spent.
+    /// A chunk is spent although its request had no reply.
     SpentUnknown,
     /// Units that may have been given back are spent.
     SpentReturned,

@@ -56,7 +56,7 @@ async fn a_replica_without_the_store_refuses_within_the_time_and_comes_back() {
     server.restart();
     until("calls are accepted after a restart", || heartbeat.check().is_ok()).await;
     publish(&server, 1).await;
-    until("the watch goes on", || *journal.applied.lock() == [1]).await;
+    until("the watch continues", || *journal.applied.lock() == [1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
