@@ -10,7 +10,7 @@ use xtask::wasm;
 use crate::foreign::{python, python_with, shell};
 use crate::{
     book, browser, clients, conformance, counts, deny, dist, languages, metrics, packages, plugins,
-    registries, search, tidy, tutorials,
+    registries, replicas, search, tidy, tutorials,
 };
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
