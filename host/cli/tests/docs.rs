@@ -446,7 +446,12 @@ fn every_error_and_every_flag_has_its_row() {
     use {ErrorCode as E, FaultKind as F};
     let codes = [E::InputInvalid, E::NotAvailable, E::ExecutionFailed, E::StaleWrite].map(E::as_str);
     let faults = [F::Trap, F::OutOfFuel, F::Deadline, F::OutOfMemory, F::OutputTooLarge, F::BadOutput];
-    for name in faults.into_iter().chain([F::Cancelled, F::OutcomeUnknown, F::Busy, F::Suspended]).map(F::as_str).chain(codes) {
+    for name in faults
+        .into_iter()
+        .chain([F::Cancelled, F::OutcomeUnknown, F::Busy, F::Suspended])
+        .map(F::as_str)
+        .chain(codes)
+    {
         assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
     }
     let page = read("docs/reference/cli.md");
