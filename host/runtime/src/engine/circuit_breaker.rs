@@ -159,7 +159,9 @@ impl BreakerPermit<'_> {
     pub(crate) fn record(mut self, fault: Option<FaultKind>) {
         match fault {
             None => self.breaker.record_success(self.probe),
-            Some(FaultKind::Busy | FaultKind::Cancelled | FaultKind::Suspended) => return,
+            Some(
+                FaultKind::Busy | FaultKind::Cancelled | FaultKind::OutcomeUnknown | FaultKind::Suspended,
+            ) => return,
             Some(
                 kind @ (FaultKind::Trap
                 | FaultKind::OutOfFuel
