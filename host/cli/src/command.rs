@@ -48,6 +48,7 @@ mod revoke;
 mod schemas;
 mod search;
 mod serve;
+mod shared;
 mod status;
 mod switch;
 mod trust;
@@ -75,8 +76,17 @@ use crate::output::{print_note, stderr, style_for_stderr};
 use crate::{CommandStatus, author};
 
 /// Runs the command. A server takes `hangup`, the SIGHUPs since the process began.
-pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
+pub(crate) async fn run(mut args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     setup::start_log(&args.setup)?;
+    let pulled = shared::pull(&mut args.setup, &args.command).await?;
+    let status = run_command(args, hangup).await?;
+    if let Some(pulled) = pulled.filter(|_| status == CommandStatus::Success) {
+        pulled.publish().await?;
+    }
+    Ok(status)
+}
+
+async fn run_command(args: Args, hangup: Option<Signal>) -> Result<CommandStatus> {
     let setup = &args.setup;
     match args.command {
         Command::List { json, all } => list::run(setup, json, all).await,
@@ -105,7 +115,10 @@ pub(crate) async fn run(args: Args, hangup: Option<Signal>) -> Result<CommandSta
         Command::Search { query, limit, json } => search::run(setup, &query.join(" "), limit, json).await,
         Command::Schemas(asked) => schemas::run(setup, &asked).await,
         Command::Diff { old, new, json } => diff::run(setup, &old, &new, json).await,
-        Command::Serve { lazy, http } => serve::run(setup, lazy, &http, hangup).await,
+        Command::Serve { lazy, http, replica } => {
+            serve::run(args.setup, serve::ServeOptions { lazy, places: http, replica }, hangup).await
+        }
+        Command::Shared { command } => shared::run(setup, command).await,
         Command::Add(asked) => add::run(setup, &asked).await,
         Command::Fetch(asked) => fetch::run(setup, &asked).await,
         Command::Verify(asked) => verify::run(setup, &asked).await,

@@ -238,6 +238,14 @@ pub fn read(path: &Path) -> Result<LockedPlugins, LockError> {
     Ok(read_existing(path)?.unwrap_or_default())
 }
 
+/// Reads the text of a lock.
+///
+/// # Errors
+/// As [`read`]; the path of the error is [`FILE_NAME`].
+pub fn from_text(text: &str) -> Result<LockedPlugins, LockError> {
+    parse_file(Path::new(FILE_NAME), text)
+}
+
 /// Reads a lock; `None` if it does not exist.
 pub(crate) fn read_existing(path: &Path) -> Result<Option<LockedPlugins>, LockError> {
     read_lock_text(path)?.map(|text| parse_file(path, &text)).transpose()

@@ -23,6 +23,7 @@ pub mod rule;
 mod schema;
 pub mod serve;
 pub mod session;
+pub mod shared;
 pub mod similar;
 pub mod telemetry;
 pub mod text;

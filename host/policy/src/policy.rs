@@ -56,6 +56,7 @@ use crate::permission::Permissions;
 use crate::registry::{RegistryHost, RegistryPolicy};
 use crate::serve::ServePolicy;
 use crate::session::SessionLimits;
+use crate::shared::SharedPolicy;
 use crate::telemetry::TelemetryPolicy;
 use crate::trust::TrustRule;
 
@@ -79,6 +80,7 @@ pub struct Policy {
     audit: AuditPolicy,
     admin: Option<AdminPolicy>,
     telemetry: Option<TelemetryPolicy>,
+    shared: SharedPolicy,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -230,6 +232,12 @@ impl Policy {
     #[must_use]
     pub fn telemetry(&self) -> Option<&TelemetryPolicy> {
         self.telemetry.as_ref()
+    }
+
+    /// What servers require of the state that they share.
+    #[must_use]
+    pub fn shared(&self) -> &SharedPolicy {
+        &self.shared
     }
 
     /// The admin listener; `None` if there is none.

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `policy.toml` | the policy |
 //! | `toolbay.lock` | the plugins, by digest |
-//! | `consents.json`, `switches.json`, `stop.json`, `held-updates.json` | the decisions of operators |
+//! | `consents.json`, `switches.json`, `stop.json` | the decisions of operators |
 //!
-//! A replica writes the files into a folder of its own and reads them as if an operator had put them there.
+//! It also names the components of a plugin directory by their digests. A replica writes the files into a folder of its
+//! own and reads them as if an operator had put them there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,19 +20,22 @@ const FORMAT: u32 = 1;
 /// Most bytes of a bundle: thousands of plugins.
 pub const MAX_BUNDLE_BYTES: usize = 32 << 20;
 /// The files that a bundle may have. Other names could lead out of the folder of a replica.
-pub const FILES: [&str; 6] =
-    ["policy.toml", "toolbay.lock", "consents.json", "switches.json", "stop.json", "held-updates.json"];
+pub const FILES: [&str; 5] = ["policy.toml", "toolbay.lock", "consents.json", "switches.json", "stop.json"];
+
+/// Most components of a plugin directory.
+const MAX_PLUGINS: usize = 10_000;
 
 /// The files of an epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
     files: BTreeMap<String, String>,
+    plugins: BTreeMap<String, ContentDigest>,
 }
 
-/// The SHA-256 digest of a bundle's bytes.
+/// The SHA-256 digest of a bundle or a component.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BundleDigest(String);
+#[serde(try_from = "String", into = "String")]
+pub struct ContentDigest(String);
 
 /// The reason why bytes are no bundle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,9 +44,9 @@ pub enum BundleError {
     #[error("the bundle has the digest {found}, and its epoch names {named}")]
     WrongDigest {
         /// What the epoch names.
-        named: BundleDigest,
+        named: ContentDigest,
         /// What the bytes have.
-        found: BundleDigest,
+        found: ContentDigest,
     },
     /// A newer Toolbay wrote it.
     #[error("the bundle has format {0}, and this version reads up to {FORMAT}: upgrade this replica")]
@@ -60,6 +64,8 @@ struct StoredBundle {
     format: u32,
     #[serde(default)]
     files: BTreeMap<String, String>,
+    #[serde(default)]
+    plugins: BTreeMap<String, ContentDigest>,
 }
 
 impl Bundle {
@@ -71,8 +77,38 @@ impl Bundle {
         let files: BTreeMap<_, _> = files.into_iter().collect();
         match files.keys().find(|name| !FILES.contains(&name.as_str())) {
             Some(name) => Err(BundleError::Malformed(format!("no bundle has a file {name:?}"))),
-            None => Ok(Self { files }),
+            None => Ok(Self { files, plugins: BTreeMap::new() }),
         }
+    }
+
+    /// The bundle with the components of a plugin directory, by file name.
+    ///
+    /// # Errors
+    /// A name is no plain `.wasm` file name, or there are too many.
+    pub fn with_plugins(
+        self,
+        plugins: impl IntoIterator<Item = (String, ContentDigest)>,
+    ) -> Result<Self, BundleError> {
+        let plugins: BTreeMap<_, _> = plugins.into_iter().collect();
+        if plugins.len() > MAX_PLUGINS {
+            return Err(BundleError::Malformed(format!("more than {MAX_PLUGINS} plugins")));
+        }
+        match plugins.keys().find(|name| !is_component(name)) {
+            Some(name) => Err(BundleError::Malformed(format!("{name:?} is no name of a component"))),
+            None => Ok(Self { plugins, ..self }),
+        }
+    }
+
+    /// The files by name.
+    #[must_use]
+    pub fn files(&self) -> &BTreeMap<String, String> {
+        &self.files
+    }
+
+    /// The components of the plugin directory, by file name.
+    #[must_use]
+    pub fn plugins(&self) -> &BTreeMap<String, ContentDigest> {
+        &self.plugins
     }
 
     /// The content of a file.
@@ -85,13 +121,14 @@ impl Bundle {
     ///
     /// # Errors
     /// The bundle is too large.
-    pub fn to_bytes(&self) -> Result<(Vec<u8>, BundleDigest), BundleError> {
-        let stored = StoredBundle { format: FORMAT, files: self.files.clone() };
+    pub fn to_bytes(&self) -> Result<(Vec<u8>, ContentDigest), BundleError> {
+        let stored =
+            StoredBundle { format: FORMAT, files: self.files.clone(), plugins: self.plugins.clone() };
         let bytes = serde_json::to_vec(&stored).map_err(|error| BundleError::Malformed(error.to_string()))?;
         if bytes.len() > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge(bytes.len()));
         }
-        let digest = BundleDigest::of(&bytes);
+        let digest = ContentDigest::of(&bytes);
         Ok((bytes, digest))
     }
 
@@ -99,11 +136,11 @@ impl Bundle {
     ///
     /// # Errors
     /// The bytes have another digest, or are no bundle that this version can read.
-    pub fn from_bytes(bytes: &[u8], named: &BundleDigest) -> Result<Self, BundleError> {
+    pub fn from_bytes(bytes: &[u8], named: &ContentDigest) -> Result<Self, BundleError> {
         if bytes.len() > MAX_BUNDLE_BYTES {
             return Err(BundleError::TooLarge(bytes.len()));
         }
-        let found = BundleDigest::of(bytes);
+        let found = ContentDigest::of(bytes);
         if found != *named {
             return Err(BundleError::WrongDigest { named: named.clone(), found });
         }
@@ -112,12 +149,20 @@ impl Bundle {
         if stored.format > FORMAT {
             return Err(BundleError::Newer(stored.format));
         }
-        Self::new(stored.files)
+        Self::new(stored.files)?.with_plugins(stored.plugins)
     }
 }
 
-impl BundleDigest {
-    fn of(bytes: &[u8]) -> Self {
+/// Whether this is the name of a component: no other could lead out of the folder of a replica.
+fn is_component(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    name.len() <= 255 && name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(allowed)
+}
+
+impl ContentDigest {
+    /// The digest of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
@@ -129,7 +174,7 @@ impl BundleDigest {
         let is_hex = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         match text.len() == 64 && is_hex {
             true => Ok(Self(text.to_owned())),
-            false => Err(BundleError::Malformed("an epoch names no SHA-256 digest".to_owned())),
+            false => Err(BundleError::Malformed("a digest is 64 hexadecimal digits".to_owned())),
         }
     }
 
@@ -140,13 +185,27 @@ impl BundleDigest {
     }
 }
 
-impl fmt::Display for BundleDigest {
+impl TryFrom<String> for ContentDigest {
+    type Error = BundleError;
+
+    fn try_from(text: String) -> Result<Self, BundleError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<ContentDigest> for String {
+    fn from(digest: ContentDigest) -> Self {
+        digest.0
+    }
+}
+
+impl fmt::Display for ContentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Debug for BundleDigest {
+impl fmt::Debug for ContentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.0)
     }
@@ -168,7 +227,7 @@ mod tests {
         assert_eq!((&bytes, &digest), (&same.to_bytes().unwrap().0, &same.to_bytes().unwrap().1));
         assert_eq!(Bundle::from_bytes(&bytes, &digest).unwrap(), one);
         assert_eq!((one.file("policy.toml"), one.file("switches.json")), (Some("version = 1\n"), None));
-        assert_eq!(BundleDigest::parse(digest.as_str()).unwrap(), digest);
+        assert_eq!(ContentDigest::parse(digest.as_str()).unwrap(), digest);
         let other = Bundle::new(files(&[("policy.toml", "version = 2\n")])).unwrap();
         assert_ne!(other.to_bytes().unwrap().1, digest);
     }
@@ -184,16 +243,29 @@ mod tests {
             ("{}", "missing field `format`"),
             (r#"{"format": 2, "files": {}}"#, "upgrade this replica"),
             (r#"{"format": 1, "files": {"../policy.toml": ""}}"#, "no bundle has a file"),
+            (
+                r#"{"format": 1, "plugins": {"../a.wasm": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
+                "no name of a component",
+            ),
+            (
+                r#"{"format": 1, "plugins": {".a.wasm": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
+                "no name of a component",
+            ),
+            (r#"{"format": 1, "plugins": {"a.wasm": "00"}}"#, "64 hexadecimal digits"),
+            (
+                r#"{"format": 1, "plugins": {"a.toml": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}"#,
+                "no name of a component",
+            ),
             ("", "cannot be read"),
         ] {
             let problem =
-                Bundle::from_bytes(text.as_bytes(), &BundleDigest::of(text.as_bytes())).unwrap_err();
+                Bundle::from_bytes(text.as_bytes(), &ContentDigest::of(text.as_bytes())).unwrap_err();
             assert!(problem.to_string().contains(told), "{text}: {problem}");
         }
         let large = Bundle::new(files(&[("policy.toml", &"#".repeat(MAX_BUNDLE_BYTES))])).unwrap();
         assert!(matches!(large.to_bytes(), Err(BundleError::TooLarge(_))));
         for bad in ["", "abc", &"A".repeat(64), &"g".repeat(64)] {
-            assert!(BundleDigest::parse(bad).is_err(), "{bad}");
+            assert!(ContentDigest::parse(bad).is_err(), "{bad}");
         }
     }
 }

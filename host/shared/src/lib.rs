@@ -6,6 +6,7 @@
 pub mod bundle;
 pub mod nats;
 pub mod protocol;
+pub mod publication;
 pub mod replica;
 #[cfg(test)]
 mod simulation;

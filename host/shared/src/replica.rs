@@ -14,6 +14,7 @@ use crate::nats::{Bucket, Connection, ConnectionError, Durability};
 use contact::Contact;
 pub use contact::{ContactObserver, ReplicaStatus};
 use leases::NatsLeases;
+pub use leases::{QueuesError, held_queues};
 use ledger::NatsLedger;
 
 /// The settings of a replica.
@@ -50,13 +51,12 @@ impl Replica {
         observer: Arc<dyn ContactObserver>,
     ) -> Result<Self, ConnectionError> {
         let mut warnings = Vec::new();
-        let mut open = async |bucket| {
-            let (records, found) = connection.bucket(bucket, settings.durability).await?;
-            warnings.extend(found);
-            Ok::<_, ConnectionError>(records)
-        };
-        let (epochs, ledger, leases) =
-            (open(Bucket::Epochs).await?, open(Bucket::Ledger).await?, open(Bucket::Leases).await?);
+        for bucket in Bucket::ALL {
+            warnings.extend(connection.check(bucket, settings.durability).await?);
+        }
+        let (ledger, leases) =
+            (connection.records(Bucket::Ledger).await?, connection.records(Bucket::Leases).await?);
+        let epochs = connection.records(Bucket::Epochs).await?;
         let contact = Contact::start(epochs, connection.connections(), &settings, observer);
         let ledger = NatsLedger::start(ledger, contact.replica_count());
         let leases = NatsLeases::new(leases, &settings);

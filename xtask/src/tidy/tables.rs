@@ -50,6 +50,7 @@ pub(super) const PACKAGES: Table = &[
             "toolbay-openapi",
             "toolbay-policy",
             "toolbay-sdk-syntax",
+            "toolbay-shared",
             "toolbay-telemetry",
             "toolbay-vendor",
         ],

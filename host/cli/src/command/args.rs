@@ -8,6 +8,7 @@ mod mcp;
 mod openapi;
 mod policy;
 mod registry;
+mod shared;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(crate) use registry::{
     AddPluginArgs, ExportArgs, FetchArgs, GarbageArgs, ImportArgs, KeyArgs, KeyCommand, OutdatedArgs,
     PushArgs, UpdateArgs, VerifyArgs,
 };
+pub(crate) use shared::{SharedArgs, SharedCommand};
 
 use crate::author::args::{BuildArgs, DevArgs, NewArgs, PackArgs, TestArgs};
 use crate::command::completions;
@@ -107,6 +109,11 @@ pub(crate) struct SetupArgs {
     /// The profile of the policy that bounds the tools of this command.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    #[command(flatten)]
+    pub(crate) shared: SharedArgs,
+    /// The folder of consents, switches and the order to stop, if it is not the state directory.
+    #[arg(skip)]
+    pub(crate) decisions_dir: Option<PathBuf>,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
     #[arg(
         long,
@@ -307,6 +314,20 @@ pub(crate) enum Command {
         /// List only the tools that find, describe and call others, and those with `always_include`.
         #[arg(long)]
         lazy: bool,
+        /// The name of this server among those that share state. No two have the same. Default: the name of the machine.
+        #[arg(
+            long,
+            value_name = "NAME",
+            env = "TOOLBAY_REPLICA",
+            hide_env_values = true,
+            requires = "shared"
+        )]
+        replica: Option<String>,
+    },
+    /// Publish to identical servers, and show what they share.
+    Shared {
+        #[command(subcommand)]
+        command: SharedCommand,
     },
     /// Add a plugin of a registry to the lock, without grants.
     Add(AddPluginArgs),

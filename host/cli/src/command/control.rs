@@ -24,6 +24,10 @@ const MAX_TEXT: usize = 60;
 
 /// The running servers of the state directory.
 pub(crate) async fn servers(args: &SetupArgs) -> Result<Vec<ServerClient>> {
+    if args.decisions_dir.is_some() {
+        // The decision is published, and reaches the servers that share it.
+        return Ok(Vec::new());
+    }
     let dir = setup::state_dir(args)?;
     let found = ServerClient::find_all(&dir).await;
     found.with_context(|| format!("the control sockets in `{}`", dir.display())).map_err(host_failure)

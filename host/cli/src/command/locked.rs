@@ -30,9 +30,7 @@ impl LockPaths {
     /// Finds both. They may not exist.
     pub(crate) fn find(args: &SetupArgs) -> Result<Self> {
         let policy = setup::current_dir()?.join(PolicyFile::locate(args)?);
-        let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
-        let store = BlobStore::new(data.join("store"));
-        Ok(Self { lock: policy.with_file_name(lock::FILE_NAME), store })
+        Ok(Self { lock: policy.with_file_name(lock::FILE_NAME), store: blob_store()? })
     }
 
     /// The plugins of the lock with these ids; all if there are none.
@@ -54,6 +52,12 @@ impl LockPaths {
         self.store.remember_lock(&self.lock, &plugins);
         Ok(plugins)
     }
+}
+
+/// The store of this user.
+pub(crate) fn blob_store() -> Result<BlobStore> {
+    let data = setup::data_dir().context("no data directory for plugins: set XDG_DATA_HOME or HOME")?;
+    Ok(BlobStore::new(data.join("store")))
 }
 
 /// A lock that is wrong: exit code 2. One that cannot be written: exit code 3.

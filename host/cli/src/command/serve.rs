@@ -3,6 +3,7 @@
 mod http;
 mod operator_files;
 mod operators;
+mod replica;
 mod service_manager;
 
 use std::pin::pin;
@@ -29,22 +30,37 @@ use crate::output;
 use crate::output::stderr;
 use crate::{CommandStatus, host_failure};
 use operators::OperatorAccess;
+use replica::SharedServer;
 
 /// Instructions for the model when most tools are not listed.
 const LAZY: &str = "Most tools of this server are not listed. Find them with tool_search, learn their arguments with \
                     tool_describe, call them with tool_call.";
 
+/// The options of `toolbay serve`.
+#[derive(Debug)]
+pub(crate) struct ServeOptions {
+    /// List few tools, and let clients find the others.
+    pub(crate) lazy: bool,
+    /// The addresses of HTTP; none for stdin and stdout.
+    pub(crate) places: Vec<String>,
+    /// The name among the servers that share state.
+    pub(crate) replica: Option<String>,
+}
+
 pub(crate) async fn run(
-    args: &SetupArgs,
-    lazy: bool,
-    places: &[String],
+    mut args: SetupArgs,
+    options: ServeOptions,
     hangup: Option<Signal>,
 ) -> Result<CommandStatus> {
+    let ServeOptions { lazy, places, replica } = options;
     stderr::use_server_format();
-    // Watch the files before reading them, so that no change is missed.
-    let mut watched = vec![setup::watch_switches(args)?, setup::watch_stop_order(args)?];
-    watched.extend(setup::watch_policy(args)?);
-    let ServerHost { host, admin, exporter } = setup::server_host(args)?;
+    let mut shared = replica::join(&mut args, replica).await?;
+    let args = &args;
+    // Watch the files before reading them, so that no change is missed. Published ones are applied as they come.
+    let mut watched = if shared.is_some() { Vec::new() } else { setup::watch_operator_files(args)? };
+    let ServerHost { host, admin, exporter } =
+        setup::server_host(args, shared.as_ref().map(SharedServer::state))?;
+    shared.iter_mut().for_each(|shared| shared.attach(&host));
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.
     let loaded = CancellationToken::new();
@@ -82,6 +98,9 @@ pub(crate) async fn run(
     let loading = async {
         setup::load_with_reported(args, &host, ReportLevel::Warnings, &told).await?;
         reloaded.notify_one();
+        if let Some(shared) = &shared {
+            shared.ready().await;
+        }
         watched.extend(setup::watch_documents(&host));
         loaded.cancel();
         large_sources.report(&host);
@@ -94,17 +113,26 @@ pub(crate) async fn run(
         let serving = toolbay_mcp::serve_stdio(server, ends.clone());
         let served = serve(serving, loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host, exporter).await;
+        leave(shared).await;
         served?.map_err(host_failure)?;
     } else {
-        let listening = http::listen(places, &host, server, &later).await?;
+        let listening = http::listen(&places, &host, server, &later).await?;
         let transport = ServerTransport::Http(listening.endpoints());
         let access = OperatorAccess::open(args, &host, transport, admin).await?;
         let ends = listening.ends();
         let served = serve(listening.run(), loading, &ends, &later, Signals::new(hangup, &access)).await;
         close(follow, &bridge, &host, exporter).await;
+        leave(shared).await;
         served?;
     }
     Ok(CommandStatus::Success)
+}
+
+/// Leaves the servers that share state.
+async fn leave(shared: Option<SharedServer>) {
+    if let Some(shared) = shared {
+        shared.leave().await;
+    }
 }
 
 /// Closes the bridge after its follower, which could start servers, completes the audit, and exports the last spans.

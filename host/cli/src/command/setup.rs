@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit::observer::ObservedAudit;
+use toolbay::core::call::shared::SharedState;
 use toolbay::core::call::trace::Tracer;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
@@ -73,7 +74,7 @@ pub(crate) struct ServerHost {
 }
 
 /// Builds the host of a server, with the metrics and traces of its policy. Requires a tokio runtime.
-pub(crate) fn server_host(args: &SetupArgs) -> Result<ServerHost> {
+pub(crate) fn server_host(args: &SetupArgs, shared: Option<SharedState>) -> Result<ServerHost> {
     let policy = policy(args)?;
     let admin = policy.admin().map(|_| AdminState::default());
     let endpoint = policy.telemetry().map(|telemetry| {
@@ -96,6 +97,9 @@ pub(crate) fn server_host(args: &SetupArgs) -> Result<ServerHost> {
     if let Some(tracer) = tracer {
         builder = builder.tracer(tracer);
     }
+    if let Some(shared) = shared {
+        builder = builder.shared_state(shared);
+    }
     let host = build(args, builder)?;
     admin.iter().for_each(|admin| admin.count_reloads(&host));
     let exporter =
@@ -109,7 +113,7 @@ fn build(args: &SetupArgs, builder: HostBuilder) -> Result<Host> {
     Ok(host)
 }
 
-fn apply_stop_order(host: &Host, order: Option<StopOrder>) {
+pub(crate) fn apply_stop_order(host: &Host, order: Option<StopOrder>) {
     let running = host.pipeline().running();
     match order {
         Some(order) => drop(running.stop(&order.reason)),
@@ -133,6 +137,10 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
         HostPurpose::Inspect => builder.consents(Arc::new(consents(args)?.read_only())),
         HostPurpose::Run => builder.state_dir(&state).state_wait(args.state_wait),
     };
+    if args.decisions_dir.is_some() {
+        // They are published, and change for all servers at once.
+        builder = builder.consents(Arc::new(consents(args)?.read_only()));
+    }
     builder = builder.credentials_dir(state.join("credentials"));
     builder = protect_host_paths(builder, args)?;
     if purpose == HostPurpose::Run
@@ -225,19 +233,24 @@ pub(crate) fn state_dir(args: &SetupArgs) -> Result<PathBuf> {
     found.context("no state directory: give one with --state-dir DIR")
 }
 
+/// The folder of the operator's decisions.
+fn decisions_dir(args: &SetupArgs) -> Result<PathBuf> {
+    args.decisions_dir.clone().map_or_else(|| state_dir(args), Ok)
+}
+
 /// The stored switches of disabled tools.
 pub(crate) fn switches(args: &SetupArgs) -> Result<FileSwitches> {
-    Ok(FileSwitches::new(state_dir(args)?).with_wait(args.state_wait))
+    Ok(FileSwitches::new(decisions_dir(args)?).with_wait(args.state_wait))
 }
 
 /// The stored order to stop all calls.
 pub(crate) fn stop_order(args: &SetupArgs) -> Result<FileStopOrder> {
-    Ok(FileStopOrder::new(state_dir(args)?).with_wait(args.state_wait))
+    Ok(FileStopOrder::new(decisions_dir(args)?).with_wait(args.state_wait))
 }
 
 /// The stored consents.
 pub(crate) fn consents(args: &SetupArgs) -> Result<FileConsents> {
-    Ok(FileConsents::new(state_dir(args)?).with_wait(args.state_wait))
+    Ok(FileConsents::new(decisions_dir(args)?).with_wait(args.state_wait))
 }
 
 /// The updates of a lock that wait for the operator.
@@ -386,8 +399,15 @@ pub(crate) fn plugin_folder(args: &SetupArgs) -> Result<PathBuf> {
     place.context("no plugin directory: give one with --plugins DIR")
 }
 
+/// Watches the files that operators change.
+pub(crate) fn watch_operator_files(args: &SetupArgs) -> Result<Vec<WatchedFile>> {
+    let mut watched = vec![watch_switches(args)?, watch_stop_order(args)?];
+    watched.extend(watch_policy(args)?);
+    Ok(watched)
+}
+
 /// Watches the policy file; `None`: there is no path for one.
-pub(crate) fn watch_policy(args: &SetupArgs) -> Result<Option<WatchedFile>> {
+fn watch_policy(args: &SetupArgs) -> Result<Option<WatchedFile>> {
     let here = current_dir()?;
     let file = args.config.as_ref().map(|file| here.join(file)).or_else(default_policy);
     let args = args.clone();
@@ -396,7 +416,7 @@ pub(crate) fn watch_policy(args: &SetupArgs) -> Result<Option<WatchedFile>> {
 }
 
 /// Watches the stored switches.
-pub(crate) fn watch_switches(args: &SetupArgs) -> Result<WatchedFile> {
+fn watch_switches(args: &SetupArgs) -> Result<WatchedFile> {
     let switches = switches(args)?;
     Ok(WatchedFile::file(switches.file(), move |host| match switches.load() {
         Ok(switches) => host.registry().set_switches(&switches),
@@ -405,7 +425,7 @@ pub(crate) fn watch_switches(args: &SetupArgs) -> Result<WatchedFile> {
 }
 
 /// Watches the stored order to stop all calls.
-pub(crate) fn watch_stop_order(args: &SetupArgs) -> Result<WatchedFile> {
+fn watch_stop_order(args: &SetupArgs) -> Result<WatchedFile> {
     let order = stop_order(args)?;
     Ok(WatchedFile::file(order.file(), move |host| match order.load() {
         Ok(order) => apply_stop_order(host, order),
@@ -457,6 +477,13 @@ impl PolicyFile {
         let workspace = workspace(args, &here)?;
         let workspace = Some(workspace.unwrap_or_else(|| here.clone()));
         Ok(Self { file: None, text: Some(text), base: here, workspace })
+    }
+
+    /// The policy that replaces this file, which may not exist.
+    pub(crate) fn for_text(args: &SetupArgs, file: &Path, text: &str) -> Result<Self> {
+        let workspace = workspace(args, &current_dir()?)?;
+        let base = file.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Ok(Self { file: Some(file.to_path_buf()), text: Some(text.to_owned()), base, workspace })
     }
 
     /// Finds the file and reads it.

@@ -20,6 +20,10 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     /// # Errors
     /// The reason why calls are refused, for models and operators.
     fn check(&self) -> Result<(), LostContact>;
+
+    /// Counts the losses of contact. A call that began before the last one must not act, even if the contact is back: the
+    /// host may have been frozen, and nobody cancelled the call.
+    fn losses(&self) -> u64;
 }
 
 /// The reason why a host without contact refuses calls.
@@ -117,14 +121,15 @@ pub struct SharedState {
 /// What a running call may lose: the contact of its host and the leases of itself and its callers.
 #[derive(Debug, Clone, Default)]
 pub struct CallRights {
-    heartbeat: Option<Arc<dyn Heartbeat>>,
+    heartbeat: Option<(Arc<dyn Heartbeat>, u64)>,
     leases: Vec<Arc<dyn Lease>>,
 }
 
 impl CallRights {
     /// The rights of a call on a host with shared state.
     pub(crate) fn new(heartbeat: Arc<dyn Heartbeat>) -> Self {
-        Self { heartbeat: Some(heartbeat), leases: Vec::new() }
+        let losses = heartbeat.losses();
+        Self { heartbeat: Some((heartbeat, losses)), leases: Vec::new() }
     }
 
     /// Adds a lease.
@@ -132,19 +137,16 @@ impl CallRights {
         self.leases.push(lease);
     }
 
-    /// Whether a running call can lose its rights, so that each host call must check them.
-    #[must_use]
-    pub fn can_be_lost(&self) -> bool {
-        self.heartbeat.is_some() || !self.leases.is_empty()
-    }
-
     /// Checks that the call may act.
     ///
     /// # Errors
     /// The reason why it must not.
     pub fn check(&self) -> Result<(), String> {
-        if let Some(heartbeat) = &self.heartbeat {
+        if let Some((heartbeat, losses)) = &self.heartbeat {
             heartbeat.check().map_err(|lost| lost.to_string())?;
+            if heartbeat.losses() != *losses {
+                return Err("this server lost the contact with the shared state during the call".to_owned());
+            }
         }
         match self.leases.iter().all(|lease| lease.is_held()) {
             true => Ok(()),

@@ -127,9 +127,14 @@ impl RunningCalls {
     pub fn stop(&self, reason: &str) -> usize {
         let mut state = self.state.lock();
         state.stopped = Some(reason.into());
-        // No call can begin from here on, so none is missed.
-        let running: Vec<_> = state.calls().map(|entry| Arc::clone(&entry.ctx)).collect();
         drop(state);
+        // No call can begin from here on, so none is missed.
+        self.cancel_all()
+    }
+
+    /// Cancels the calls that are in progress now. Returns their number.
+    pub fn cancel_all(&self) -> usize {
+        let running: Vec<_> = self.state.lock().calls().map(|entry| Arc::clone(&entry.ctx)).collect();
         running.iter().for_each(|ctx| ctx.cancel().cancel());
         running.len()
     }

@@ -1,7 +1,7 @@
 //! Calls on a host with shared state: lost contact, lost leases, spent budgets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -23,6 +23,7 @@ use crate::session::Session;
 #[derive(Debug, Default)]
 struct Scripted {
     lost: AtomicBool,
+    losses: AtomicU64,
     spent: Mutex<Vec<String>>,
     refusal: Option<LedgerError>,
     no_lease: Option<LeaseError>,
@@ -40,6 +41,10 @@ impl Heartbeat for Scripted {
         let hint = Some("start the store".into());
         let lost = LostContact { reason: "no contact with the other replicas".into(), hint };
         if self.lost.load(Ordering::Relaxed) { Err(lost) } else { Ok(()) }
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
     }
 }
 
@@ -197,6 +202,26 @@ async fn a_call_that_fails_without_its_lease_has_an_unknown_outcome() {
     }
     let outcomes: Vec<_> = fixture.audit.take().iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, ["outcome_unknown", "ok"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_not_act_after_a_loss_of_contact_that_is_over() {
+    let shared = Arc::<Scripted>::default();
+    let fixture = with(&shared, fixture(ruled("rule = []"), |_| {}));
+    let session = Arc::new(Session::with_random_key());
+    let call = fixture.call(&session, r#"{"do": "fail"}"#);
+    let lose = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        shared.losses.fetch_add(1, Ordering::Relaxed);
+    };
+    let (done, ()) = tokio::join!(call, lose);
+    assert_eq!(fault(&done), FaultKind::OutcomeUnknown);
+    assert!(
+        text(&done).contains("lost the contact with the shared state during the call"),
+        "{}",
+        text(&done)
+    );
+    assert!(fixture.call(&session, "{}").await.result.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,6 +33,7 @@ use crate::schema::{
 };
 use crate::serve::ServePolicy;
 use crate::session::{SessionLimits, SessionLimitsPatch};
+use crate::shared::SharedPolicy;
 use crate::telemetry::TelemetrySection;
 
 /// Declares a table of grant rules and other keys. `serde(flatten)` would lose the line numbers of errors and the
@@ -103,6 +104,9 @@ pub(super) struct PolicyFile {
     admin: AdminSection,
     /// Traces and metrics over OTLP. Default: none.
     telemetry: Option<TelemetrySection>,
+    /// What servers with `--shared` require of their shared state.
+    #[serde(default)]
+    shared: SharedPolicy,
     /// Programs that `process` lists may name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<ProgramName, ProgramSection>")]
@@ -347,6 +351,7 @@ pub(super) fn read(
     let session = SessionLimits::from(file.session);
     session.check_ranges().map_err(nest_under(["session"]))?;
     file.audit.check().map_err(nest_under(["audit"]))?;
+    file.shared.check().map_err(nest_under(["shared"]))?;
     let permissions = file.permissions.resolve(parse_rules(file.rule)?);
     let mut policy = Policy {
         serve: file.serve.resolve(base).map_err(nest_under(["serve"]))?,
@@ -357,6 +362,7 @@ pub(super) fn read(
             .map(TelemetrySection::resolve)
             .transpose()
             .map_err(nest_under(["telemetry"]))?,
+        shared: file.shared,
         host,
         limits: file.limits,
         session,

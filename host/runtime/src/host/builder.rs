@@ -356,14 +356,7 @@ impl HostBuilder {
     /// wasmtime cannot create an engine, the TLS roots are invalid, or the secrets are too large for the redactor. An
     /// untrusted cache folder is not an error: the host logs a warning and runs without a cache.
     pub fn build(self) -> Result<Host, HostError> {
-        let folders = FolderHandles::new(self.protected_paths);
-        if let Some(dir) = &self.state {
-            folders.protect(dir, Protection::ReadAndWrite);
-        }
-        if let Some(dir) = &self.cache {
-            folders.protect(dir, Protection::WriteOnly);
-        }
-        folders.protect_secret_files(&self.policy);
+        let folders = self.protected_folders();
         let openapi = OpenApiServices::new(self.cache.as_ref().map(|dir| dir.join("openapi")));
         let metering = if self.policy.counts_fuel() { Metering::Fuel } else { Metering::Time };
         let cache = self.cache.as_deref().map(|dir| (dir, self.cache_limits));
@@ -438,5 +431,18 @@ impl HostBuilder {
             tool_lists,
             credentials,
         })
+    }
+
+    /// Protects the state and cache folders, the paths the embedder named and the files of secrets from guests.
+    fn protected_folders(&self) -> FolderHandles {
+        let folders = FolderHandles::new(self.protected_paths.clone());
+        if let Some(dir) = &self.state {
+            folders.protect(dir, Protection::ReadAndWrite);
+        }
+        if let Some(dir) = &self.cache {
+            folders.protect(dir, Protection::WriteOnly);
+        }
+        folders.protect_secret_files(&self.policy);
+        folders
     }
 }

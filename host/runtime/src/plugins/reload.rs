@@ -32,9 +32,12 @@ impl Host {
         Ok(first.merge(self.scan(ScanMode::Changed, ReplanReason::ConsentsChanged).await.0))
     }
 
-    /// Applies the part that takes effect at once, with the files as they are known. The next scan reads files that
-    /// only the new policy admits.
-    pub(crate) async fn swap_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
+    /// The first part of [`Host::reload_policy`], which takes effect at once: with the files and documents as they are known.
+    /// The next [`Host::rescan`] reads files that only the new policy admits.
+    ///
+    /// # Errors
+    /// As [`Host::reload_policy`].
+    pub async fn swap_policy(&self, policy: Policy) -> Result<LoadReport, HostError> {
         let one_pass = self.passes.lock().await;
         let before = self.installed.services();
         let restart = host_memory::with_default_budgets(policy.host())

@@ -13,6 +13,8 @@ pub enum Bucket {
     Ledger,
     /// The leases of serial queues.
     Leases,
+    /// The bundles of epochs and the components of plugins, as objects that their digests name.
+    Files,
 }
 
 /// How the store keeps what it has acknowledged.
@@ -35,7 +37,7 @@ pub struct BucketSettings {
 
 impl Bucket {
     /// All buckets.
-    pub const ALL: [Self; 3] = [Self::Epochs, Self::Ledger, Self::Leases];
+    pub const ALL: [Self; 4] = [Self::Epochs, Self::Ledger, Self::Leases, Self::Files];
 
     /// The settings.
     #[must_use]
@@ -57,6 +59,11 @@ impl Bucket {
                 age: Duration::from_secs(3600),
                 promise: "one replica acts for a serial queue",
             },
+            Self::Files => BucketSettings {
+                name: "files",
+                age: Duration::ZERO,
+                promise: "a new replica finds the policy and the plugins",
+            },
         }
     }
 
@@ -65,14 +72,34 @@ impl Bucket {
         format!("{prefix}_{}", self.settings().name)
     }
 
-    /// The stream of the bucket. It is a key-value bucket for the tools of NATS.
-    pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
+    /// Whether it has objects, and not records.
+    pub(super) fn has_objects(self) -> bool {
+        self == Self::Files
+    }
+
+    /// The name of the stream.
+    pub(super) fn stream_name(self, prefix: &str) -> String {
+        let kind = if self.has_objects() { "OBJ" } else { "KV" };
+        format!("{kind}_{}", self.name(prefix))
+    }
+
+    /// The subjects of the stream.
+    pub(super) fn subjects(self, prefix: &str) -> Vec<String> {
         let name = self.name(prefix);
+        match self.has_objects() {
+            true => vec![format!("$O.{name}.C.>"), format!("$O.{name}.M.>")],
+            false => vec![format!("$KV.{name}.>")],
+        }
+    }
+
+    /// The stream of the bucket. It is a key-value bucket or an object store for the tools of NATS.
+    pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
         Config {
-            subjects: vec![format!("$KV.{name}.>")],
-            name: format!("KV_{name}"),
+            subjects: self.subjects(prefix),
+            name: self.stream_name(prefix),
             description: Some(format!("Toolbay: {}", self.settings().promise)),
-            max_messages_per_subject: 1,
+            // An object has many messages under one subject.
+            max_messages_per_subject: if self.has_objects() { -1 } else { 1 },
             max_age: self.settings().age,
             // A full bucket refuses writes. The oldest record may be the one that matters.
             discard: DiscardPolicy::New,
@@ -81,7 +108,8 @@ impl Bucket {
             // Any server could answer a direct read, also one that has not got the last write.
             allow_direct: false,
             allow_rollup: true,
-            deny_delete: true,
+            allow_message_ttl: true,
+            deny_delete: !self.has_objects(),
             ..Config::default()
         }
     }
@@ -112,10 +140,10 @@ impl Bucket {
                 &format!("run `nats stream edit {stream} --no-allow-direct`"),
             );
         }
-        if found.max_messages_per_subject != 1 && found.discard != DiscardPolicy::New {
+        if found.discard != DiscardPolicy::New {
             differs(
                 "drops old records when it is full".to_owned(),
-                &format!("run `nats stream edit {stream} --discard new --max-msgs-per-subject 1`"),
+                &format!("run `nats stream edit {stream} --discard new`"),
             );
         }
         if !found.max_age.is_zero() && (wanted.max_age.is_zero() || found.max_age < wanted.max_age) {

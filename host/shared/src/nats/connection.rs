@@ -5,12 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::watch;
 
 use super::address::{Credentials, SharedAddress};
 use super::buckets::{Bucket, Durability};
+use super::objects::Objects;
 use super::records::Records;
 
 /// How often the connection is tested. The library's default of a minute would hide a lost server for two.
@@ -54,6 +57,14 @@ pub enum ConnectionError {
         address: String,
         /// What is wrong.
         problem: String,
+    },
+    /// Nobody has published anything there.
+    #[error("`--shared {address}` has no stream `{stream}`: run `toolbay shared publish` first")]
+    Unpublished {
+        /// The servers.
+        address: String,
+        /// The stream.
+        stream: String,
     },
     /// The server lacks something.
     #[error("the NATS server of `--shared {address}` {problem}")]
@@ -130,26 +141,74 @@ impl Connection {
         self.connections.clone()
     }
 
-    /// Opens a bucket, and makes it if it does not exist. Returns warnings about settings that endanger a promise.
+    /// Creates a bucket, unless it exists.
     ///
     /// # Errors
     /// The server refuses it.
-    pub async fn bucket(
+    pub async fn create(&self, bucket: Bucket, durability: Durability) -> Result<(), ConnectionError> {
+        let stream = bucket.stream(self.address.prefix(), durability);
+        let name = stream.name.clone();
+        let created = self.context.get_or_create_stream(stream).await;
+        created.map(drop).map_err(|error| self.lacks(&name, &error))
+    }
+
+    /// The settings of an existing bucket that endanger a promise, with what mends each.
+    ///
+    /// # Errors
+    /// The bucket cannot be seen.
+    pub async fn check(
         &self,
         bucket: Bucket,
         durability: Durability,
-    ) -> Result<(Records, Vec<String>), ConnectionError> {
+    ) -> Result<Vec<String>, ConnectionError> {
         let prefix = self.address.prefix();
-        let stream = bucket.stream(prefix, durability);
-        let name = stream.name.clone();
-        let failed = |error: &dyn std::fmt::Display| ConnectionError::Server {
+        let stream = self.stream(&bucket.stream_name(prefix)).await?;
+        Ok(bucket.differences(prefix, durability, &stream.cached_info().config))
+    }
+
+    /// Opens an existing bucket of records.
+    ///
+    /// # Errors
+    /// There is none, or the server refuses it.
+    pub async fn records(&self, bucket: Bucket) -> Result<Records, ConnectionError> {
+        let prefix = self.address.prefix();
+        let name = bucket.stream_name(prefix);
+        self.stream(&name).await?;
+        let store = self.context.get_key_value(bucket.name(prefix)).await;
+        store
+            .map(|store| Records::new(store, self.context.clone()))
+            .map_err(|error| self.lacks(&name, &error))
+    }
+
+    /// Opens an existing bucket of objects.
+    ///
+    /// # Errors
+    /// There is none, or the server refuses it.
+    pub async fn objects(&self, bucket: Bucket) -> Result<Objects, ConnectionError> {
+        let prefix = self.address.prefix();
+        let name = bucket.stream_name(prefix);
+        self.stream(&name).await?;
+        let store = self.context.get_object_store(bucket.name(prefix)).await;
+        store.map(|store| Objects::new(store, bucket.name(prefix))).map_err(|error| self.lacks(&name, &error))
+    }
+
+    async fn stream(&self, name: &str) -> Result<Stream, ConnectionError> {
+        self.context.get_stream(name).await.map_err(|error| match error.kind() {
+            GetStreamErrorKind::JetStream(problem) if problem.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                ConnectionError::Unpublished { address: self.address.to_string(), stream: name.to_owned() }
+            }
+            _ => self.lacks(name, &error),
+        })
+    }
+
+    fn lacks(&self, stream: &str, error: &dyn std::error::Error) -> ConnectionError {
+        let error = describe(error);
+        ConnectionError::Server {
             address: self.address.to_string(),
-            problem: format!("does not give the stream `{name}` ({error}): see `toolbay shared permissions`"),
-        };
-        let opened = self.context.get_or_create_stream(stream).await.map_err(|error| failed(&error))?;
-        let warnings = bucket.differences(prefix, durability, &opened.cached_info().config);
-        let store = self.context.get_key_value(bucket.name(prefix)).await.map_err(|error| failed(&error))?;
-        Ok((Records::new(store), warnings))
+            problem: format!(
+                "does not give the stream `{stream}` ({error}): see `toolbay shared permissions`"
+            ),
+        }
     }
 
     /// Sends what is buffered, and closes the connection.

@@ -1,9 +1,15 @@
 //! Records of a bucket: read from the leader, written under a condition, watched in order.
 
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::header;
+use async_nats::jetstream::Context;
 use async_nats::jetstream::kv::{
     CreateErrorKind, Entry, Operation, Store, UpdateError, UpdateErrorKind, Watch,
 };
 use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +22,7 @@ const MAX_RECORD_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone)]
 pub struct Records {
     store: Store,
+    context: Context,
 }
 
 /// A record.
@@ -51,8 +58,8 @@ pub enum ReadError {
 }
 
 impl Records {
-    pub(super) fn new(store: Store) -> Self {
-        Self { store }
+    pub(super) fn new(store: Store, context: Context) -> Self {
+        Self { store, context }
     }
 
     /// Reads a record.
@@ -96,10 +103,20 @@ impl Records {
         }
     }
 
-    /// Writes a record whatever it has. Returns its revision; `None` if there was no reply.
-    pub async fn put(&self, key: &str, value: &impl Serialize) -> Option<Revision> {
-        match self.store.put(key, to_bytes(value)?).await {
-            Ok(revision) => Some(Revision(revision)),
+    /// Writes a record whatever it has, which disappears after `life`, in whole seconds. Returns its revision; `None` if
+    /// there was no reply.
+    pub async fn put(&self, key: &str, value: &impl Serialize, life: Duration) -> Option<Revision> {
+        let bytes = to_bytes(value)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::NATS_MESSAGE_TTL, life.as_secs().to_string());
+        let subject = format!("{}{key}", self.store.prefix);
+        let sent = self.context.publish_with_headers(subject, headers, bytes).await;
+        let stored = match sent {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(stored) => Some(Revision(stored.sequence)),
             Err(error) => {
                 tracing::debug!(%error, key, "a record was not written");
                 None
@@ -112,6 +129,17 @@ impl Records {
         if let Err(error) = self.store.delete_expect_revision(key, Some(expected)).await {
             tracing::debug!(%error, key, "a record was not removed");
         }
+    }
+
+    /// The keys that start with `prefix`.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn keys(&self, prefix: &str) -> Result<Vec<String>, ReadError> {
+        let unavailable = |error: &dyn std::fmt::Display| ReadError::Unavailable(error.to_string());
+        let keys = self.store.keys().await.map_err(|error| unavailable(&error))?;
+        let keys: Vec<String> = keys.try_collect().await.map_err(|error| unavailable(&error))?;
+        Ok(keys.into_iter().filter(|key| key.starts_with(prefix)).collect())
     }
 
     /// All records and then their changes, in the order of the stream.

@@ -13,6 +13,8 @@ use super::{Moment, Revision, Written};
 
 /// A chunk that was not used for this share of its life is given back.
 const IDLE_SHARE: u32 = 12;
+/// In the last share of its life, a chunk is given back although it is used: what is left would be lost with it.
+const LAST_SHARE: u32 = 4;
 /// How long a replica believes that a budget is spent before it asks again: other replicas may have given back.
 const SPENT_FOR: Duration = Duration::from_secs(1);
 /// A chunk is at most this share of what is left for each replica, so that the last units are not stuck on one of them.
@@ -131,7 +133,9 @@ impl Escrow {
 
     /// What to send although no call asks: an overdraft, or a chunk that is idle. On drain, every chunk is idle.
     pub fn settle(&mut self, now: Moment, is_draining: bool) -> Option<EscrowRequest> {
-        let is_idle = is_draining || now.saturating_sub(self.used) >= self.life / IDLE_SHARE;
+        let is_idle = is_draining
+            || now.saturating_sub(self.used) >= self.life / IDLE_SHARE
+            || now + self.life / LAST_SHARE >= self.until;
         let returned = if is_idle && now < self.until { self.left } else { 0 };
         if self.in_flight.is_some() || (returned == 0 && self.overdraft == 0) {
             return None;
@@ -258,6 +262,13 @@ mod tests {
         assert_eq!(escrow.left(at(6)), 0, "others may have them by now");
         escrow.written(at(6), at(8), Written::Unknown);
         assert_eq!(escrow.left(at(8)), 0);
+        let mut escrow = lent();
+        escrow.take(at(44), 1, TERMS);
+        assert_eq!(escrow.settle(at(44), false), None);
+        escrow.take(at(45), 1, TERMS);
+        let EscrowRequest::Write { returned: 6, .. } = escrow.settle(at(45), false).unwrap() else {
+            panic!("in the last quarter of its life, what is left is given back: {escrow:?}")
+        };
         let mut escrow = lent();
         escrow.settle(at(6), true).unwrap();
         escrow.written(at(6), at(8), Written::Conflict);

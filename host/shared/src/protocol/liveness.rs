@@ -26,7 +26,7 @@ const MAX_PEERS: usize = 1024;
 pub struct Beat {
     /// Random for each start of a process.
     pub incarnation: String,
-    /// The epoch that the replica applies.
+    /// The highest epoch that the replica has seen. It applies this one, unless it refuses calls.
     pub epoch: u64,
     /// Whether the replica still accepts calls.
     pub accepts_calls: bool,
@@ -39,6 +39,8 @@ pub struct Liveness {
     incarnation: String,
     stale_after: Duration,
     last_sent: Option<Moment>,
+    /// What was processed when the last heartbeat was sent.
+    sent_after: u64,
     /// Acknowledged heartbeats that the watch has not reached: position and time of sending.
     waiting: VecDeque<(u64, Moment)>,
     processed: u64,
@@ -65,6 +67,7 @@ impl Liveness {
             incarnation: incarnation.to_owned(),
             stale_after,
             last_sent: None,
+            sent_after: 0,
             waiting: VecDeque::new(),
             processed: 0,
             fresh_until: None,
@@ -83,15 +86,22 @@ impl Liveness {
     /// A heartbeat is sent now.
     pub fn beat_sent(&mut self, now: Moment) {
         self.last_sent = Some(now);
+        self.sent_after = self.processed;
     }
 
-    /// The heartbeat that was sent at `sent` has this position in the stream.
-    pub fn beat_stored(&mut self, sent: Moment, position: u64) {
+    /// The heartbeat that was sent at `sent` has this position in the stream. Returns whether the stream continues: a
+    /// position that was processed before means that the store went back, and the caller begins to watch anew.
+    #[must_use]
+    pub fn beat_stored(&mut self, sent: Moment, position: u64) -> bool {
+        if position <= self.sent_after {
+            return false;
+        }
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
         }
         self.waiting.push_back((position, sent));
         self.refresh();
+        true
     }
 
     /// Everything up to this position is processed, and each epoch in it is applied or calls are refused.
@@ -189,27 +199,31 @@ mod tests {
         assert_eq!((own.next_beat(), own.is_fresh(at(0))), (at(0), false));
         own.beat_sent(at(1000));
         assert_eq!(own.next_beat(), at(1250));
-        own.beat_stored(at(1000), 7);
+        assert!(own.beat_stored(at(1000), 7));
         assert!(!own.is_fresh(at(1100)), "the watch has not reached the heartbeat");
         own.processed(6);
         assert!(!own.is_fresh(at(1100)));
         own.processed(7);
         assert!(own.is_fresh(at(2999)) && !own.is_fresh(at(3000)));
         // An older heartbeat, whose reply comes late, takes nothing away.
-        own.beat_stored(at(500), 5);
+        assert!(own.beat_stored(at(500), 5));
         assert!(own.is_fresh(at(2999)));
+        // A position that the watch has passed before: an old copy of the store.
+        own.beat_sent(at(2500));
+        assert!(!own.beat_stored(at(2500), 7));
+        assert!(!own.is_fresh(at(3000)));
     }
 
     #[test]
     fn a_lost_store_kills_no_replica() {
         let mut own = Liveness::new("a", "1", STALE);
-        own.beat_stored(at(0), 1);
+        assert!(own.beat_stored(at(0), 1));
         own.processed(1);
         own.beat_seen(at(100), "b", beat("2"));
         own.beat_seen(at(1500), "c", beat("3"));
         assert_eq!(own.count(at(1000)), 3);
         assert_eq!(own.count(at(60_000)), 3, "not fresh: it cannot know");
-        own.beat_stored(at(60_000), 2);
+        assert!(own.beat_stored(at(60_000), 2));
         own.processed(2);
         own.beat_seen(at(60_100), "c", beat("3"));
         assert_eq!(own.peers(at(60_200)).map(|(name, _)| name).collect::<Vec<_>>(), ["c"]);

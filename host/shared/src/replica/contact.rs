@@ -21,11 +21,10 @@ use crate::nats::{Records, decode, encode};
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::liveness::{Beat, Liveness};
 use crate::protocol::{Moment, Revision};
+use crate::publication::{BEAT, EPOCH};
 
-/// The key of the epoch.
-const EPOCH: &str = "epoch";
-/// The start of the keys of heartbeats.
-const BEAT: &str = "replica.";
+/// How long the heartbeat of a replica that died stays in the store.
+const BEAT_LIFE: Duration = Duration::from_secs(3600);
 /// The pause before a watch that failed begins again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often calls without contact are looked for. Each host call of a guest looks, too.
@@ -73,6 +72,7 @@ struct ContactState {
     /// Why calls are refused although the replica is fresh.
     refusal: Mutex<Option<LostContact>>,
     is_refusing: AtomicBool,
+    losses: AtomicU64,
     replicas: Arc<AtomicUsize>,
     status: Mutex<ReplicaStatus>,
 }
@@ -93,6 +93,10 @@ impl Heartbeat for ContactState {
             hint: Some("check NATS, the network to it, and `[shared] stale_after`".into()),
         })
     }
+
+    fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
 }
 
 impl Contact {
@@ -108,6 +112,7 @@ impl Contact {
             stale_after: settings.stale_after,
             refusal: Mutex::new(None),
             is_refusing: false.into(),
+            losses: AtomicU64::new(0),
             replicas: Arc::new(AtomicUsize::new(1)),
             status: Mutex::default(),
         });
@@ -235,8 +240,11 @@ impl Follower {
                 }
                 Some((sent, stored)) = &mut beat, if is_beating => {
                     is_beating = false;
-                    if let Some(Revision(position)) = stored {
-                        self.liveness.beat_stored(sent, position);
+                    if let Some(Revision(position)) = stored
+                        && !self.liveness.beat_stored(sent, position)
+                    {
+                        tracing::warn!("the shared state has an older history than before");
+                        return;
                     }
                 }
                 entry = watching.next() => match entry {
@@ -258,10 +266,10 @@ impl Follower {
         let (records, key) = (self.records.clone(), self.key.clone());
         let value = Beat {
             incarnation: self.incarnation.clone(),
-            epoch: self.applied.unwrap_or(0),
+            epoch: self.epochs.highest().map_or(0, |epoch| epoch.number),
             accepts_calls: self.state.check().is_ok(),
         };
-        Box::pin(async move { (sent, records.put(&key, &value).await) })
+        Box::pin(async move { (sent, records.put(&key, &value, BEAT_LIFE).await) })
     }
 
     async fn process(&mut self, entry: &Entry) {
@@ -332,9 +340,16 @@ impl Follower {
     fn publish(&self) {
         let now = now();
         let refusal = self.refusal(now);
+        let until = self.liveness.fresh_until().map_or(0, as_micros);
+        let before = self.state.fresh_until.load(Ordering::Acquire);
+        let has_lapsed = before != 0 && as_micros(now) >= before && until > before;
+        let is_refused_anew = refusal.is_some() && !self.state.is_refusing.load(Ordering::Acquire);
+        if has_lapsed || is_refused_anew {
+            // Before the contact is back for the calls that it left behind.
+            self.state.losses.fetch_add(1, Ordering::AcqRel);
+        }
         self.state.is_refusing.store(refusal.is_some(), Ordering::Release);
         *self.state.refusal.lock() = refusal;
-        let until = self.liveness.fresh_until().map_or(0, as_micros);
         self.state.fresh_until.store(until, Ordering::Release);
         let others: BTreeMap<_, _> =
             self.liveness.peers(now).map(|(name, beat)| (name.to_owned(), beat.epoch)).collect();

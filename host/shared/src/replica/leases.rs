@@ -1,5 +1,6 @@
 //! The leases of serial queues.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use toolbay_policy::quantity;
 
 use super::ReplicaSettings;
 use super::clock::{as_micros, now, random_name};
-use crate::nats::{Records, encode};
+use crate::nats::{Bucket, Connection, ConnectionError, ReadError, Records, decode, encode};
 use crate::protocol::Written;
 use crate::protocol::lease::{Holder, LEASE_TTL, LeaseClaim, LeaseRequest, LeaseStep};
 
@@ -74,6 +75,33 @@ impl NatsLeases {
         *lease.renewing.lock() = Some(renewing);
         lease
     }
+}
+
+/// The replica that has the lease of each queue. A lease of a replica that died is shown until another one takes it.
+///
+/// # Errors
+/// The bucket cannot be opened or read.
+pub async fn held_queues(connection: &Connection) -> Result<BTreeMap<String, String>, QueuesError> {
+    let records = connection.records(Bucket::Leases).await?;
+    let mut queues = BTreeMap::new();
+    for key in records.keys("").await? {
+        let Some(queue) = decode(&key) else { continue };
+        if let Some(holder) = records.read::<Holder>(&key).await? {
+            queues.insert(queue, holder.value.replica);
+        }
+    }
+    Ok(queues)
+}
+
+/// The reason why the queues are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum QueuesError {
+    /// The bucket cannot be opened.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// The store does not answer, or a record is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// Sends a request and passes on the reply.

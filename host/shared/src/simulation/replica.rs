@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::bundle::BundleDigest;
+use crate::bundle::ContentDigest;
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
 use crate::protocol::lease::{Holder, LeaseClaim, LeaseRequest, LeaseStep};
@@ -87,8 +87,8 @@ pub(super) struct Deeds {
     pub(super) spent: u64,
 }
 
-pub(super) fn digest(of: u64) -> BundleDigest {
-    BundleDigest::parse(&format!("{of:064x}")).unwrap()
+pub(super) fn digest(of: u64) -> ContentDigest {
+    ContentDigest::parse(&format!("{of:064x}")).unwrap()
 }
 
 impl Replica {
@@ -232,7 +232,9 @@ impl Replica {
                 self.pending.beat = false;
                 if let Some(Reply::Position(position)) = reply {
                     let sent = if self.breaks(Mutation::FreshFromReply) { now } else { sent };
-                    self.liveness.beat_stored(sent, position);
+                    if !self.liveness.beat_stored(sent, position) {
+                        self.disconnected();
+                    }
                     if self.breaks(Mutation::FreshWithoutWatch) {
                         self.liveness.processed(position);
                     }

@@ -5,20 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::process::Signal;
-use toolbay_shared::bundle::{Bundle, BundleDigest};
+use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Bucket, Connection, Credentials, Durability, SharedAddress};
-use toolbay_shared::protocol::epoch::Epoch;
+use toolbay_shared::protocol::Written;
 
 use crate::server::{Journal, NatsServer, STALE_AFTER, until};
 
-fn digest() -> BundleDigest {
-    Bundle::default().to_bytes().unwrap().1
-}
-
-async fn publish(server: &NatsServer, number: u64) {
-    let connection = server.connect("operator").await;
-    let (records, _) = connection.bucket(Bucket::Epochs, Durability { replicas: 1 }).await.unwrap();
-    records.put("epoch", &Epoch { number, digest: digest() }).await.unwrap();
+/// Publishes a policy that says its number, as an operator does. Returns the epoch.
+async fn publish(server: &NatsServer, number: u64) -> u64 {
+    let publication = server.publication().await;
+    let policy = ("policy.toml".to_owned(), format!("version = {number}"));
+    let current = publication.current().await.unwrap();
+    publication.publish(current.as_ref(), &Bundle::new([policy]).unwrap()).await.unwrap().number
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,8 +111,10 @@ async fn a_damaged_epoch_is_refused() {
     let server = NatsServer::start();
     let (replica, _) = server.replica("r").await;
     let connection = server.connect("operator").await;
-    let (records, _) = connection.bucket(Bucket::Epochs, Durability { replicas: 1 }).await.unwrap();
-    records.put("epoch", &"nonsense").await.unwrap();
+    let records = connection.records(Bucket::Epochs).await.unwrap();
+    let Written::Stored(revision) = records.write("epoch", None, &"nonsense").await else {
+        panic!("not written")
+    };
     let heartbeat = replica.shared_state().heartbeat;
     until("the replica refuses", || {
         heartbeat
@@ -122,6 +122,7 @@ async fn a_damaged_epoch_is_refused() {
             .is_err_and(|lost| lost.reason.contains("`epoch`") && lost.reason.contains("nats kv del"))
     })
     .await;
+    records.remove("epoch", revision).await;
     publish(&server, 1).await;
     until("a good epoch ends it", || heartbeat.check().is_ok()).await;
 }

@@ -8,6 +8,7 @@
     reason = "a failed fixture is a failed test"
 )]
 
+mod access;
 mod budgets;
 mod contact;
 mod queues;

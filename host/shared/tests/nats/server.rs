@@ -12,8 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use toolbay_shared::nats::{Connection, Credentials, Durability, SharedAddress};
 use toolbay_shared::protocol::epoch::Epoch;
+use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
 
+const CONFIGURATION: &str = "nats.conf";
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(1);
@@ -23,6 +25,9 @@ pub(crate) struct NatsServer {
     folder: TempDir,
     process: Child,
     pub(crate) port: u16,
+    /// What replicas and tests show it.
+    pub(crate) credentials: Credentials,
+    pub(crate) tls: bool,
 }
 
 impl Drop for NatsServer {
@@ -33,11 +38,22 @@ impl Drop for NatsServer {
 
 impl NatsServer {
     pub(crate) fn start() -> Self {
+        Self::configured("")
+    }
+
+    /// A server with these lines in its configuration.
+    pub(crate) fn configured(lines: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(CONFIGURATION), lines).unwrap();
         let process = spawn(folder.path(), 0);
-        let mut server = Self { folder, process, port: 0 };
+        let mut server = Self { folder, process, port: 0, credentials: Credentials::default(), tls: false };
         server.port = server.await_port();
         server
+    }
+
+    /// What the server wrote to its log.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// The port from the file that the server writes when it listens.
@@ -46,7 +62,7 @@ impl NatsServer {
         let end = Instant::now() + PATIENCE;
         loop {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
-            let found = text.split("nats://").nth(1).and_then(|rest| rest.split(['"', '/']).next());
+            let found = text.split("://").nth(1).and_then(|rest| rest.split(['"', '/']).next());
             match found.and_then(|address| address.rsplit_once(':')?.1.parse().ok()) {
                 Some(port) => return port,
                 None => assert!(Instant::now() < end, "the server does not listen: {text}"),
@@ -56,11 +72,18 @@ impl NatsServer {
     }
 
     pub(crate) fn address(&self) -> SharedAddress {
-        SharedAddress::parse(&format!("nats://127.0.0.1:{}", self.port)).unwrap()
+        let scheme = if self.tls { "tls" } else { "nats" };
+        SharedAddress::parse(&format!("{scheme}://127.0.0.1:{}", self.port)).unwrap()
     }
 
     pub(crate) async fn connect(&self, name: &str) -> Connection {
-        Connection::open(self.address(), &Credentials::default(), name).await.unwrap()
+        Connection::open(self.address(), &self.credentials, name).await.unwrap()
+    }
+
+    /// Creates the buckets, unless they exist.
+    pub(crate) async fn publication(&self) -> Publication {
+        let durability = Durability { replicas: 1 };
+        Publication::create(&self.connect("operator").await, durability).await.unwrap()
     }
 
     pub(crate) async fn replica(&self, name: &str) -> (Replica, Arc<Journal>) {
@@ -75,6 +98,7 @@ impl NatsServer {
             durability: Durability { replicas: 1 },
         };
         let observer = Arc::clone(&journal) as _;
+        self.publication().await;
         let replica = Replica::start(self.connect(name).await, settings, observer).await.unwrap();
         tokio::time::timeout(PATIENCE, replica.ready()).await.expect("fresh");
         (replica, journal)
@@ -106,6 +130,7 @@ fn spawn(folder: &Path, port: u16) -> Child {
     let mut server = Command::new(program);
     server.arg("--addr").arg("127.0.0.1").arg("--port");
     server.arg(if port == 0 { "-1".to_owned() } else { port.to_string() });
+    server.arg("--config").arg(folder.join(CONFIGURATION));
     server.arg("--jetstream").arg("--store_dir").arg(folder.join("store"));
     server.arg("--ports_file_dir").arg(folder).arg("--log").arg(folder.join("log"));
     server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()

@@ -1,0 +1,169 @@
+//! State that servers share: `--shared`, and `toolbay shared`.
+
+mod folder;
+mod publish;
+mod status;
+
+use std::io::Write as _;
+
+use anyhow::{Result, anyhow};
+use toolbay_policy::Policy;
+use toolbay_shared::nats::{
+    Connection, ConnectionError, Credentials, Durability, Permissions, Role, SharedAddress,
+};
+use toolbay_shared::publication::{Publication, PublicationError, PublishedEpoch};
+
+use crate::command::args::{Command, SetupArgs, SharedCommand};
+use crate::output;
+use crate::output::error::CommandError;
+use crate::{CommandStatus, host_failure};
+pub(crate) use folder::SharedFolder;
+
+/// Runs `toolbay shared`.
+pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<CommandStatus> {
+    match command {
+        SharedCommand::Publish { json } => publish::run(args, json).await,
+        SharedCommand::Status { json } => status::run(args, json).await,
+        SharedCommand::Permissions { operator, json } => {
+            let address = address(args)?;
+            let role = if operator { Role::Operator } else { Role::Replica };
+            let permissions = Permissions::new(address.prefix(), role);
+            match json {
+                true => output::print_json(&permissions.publish())?,
+                false => writeln!(output::stdout(), "{permissions}")?,
+            }
+            Ok(CommandStatus::Success)
+        }
+    }
+}
+
+/// The address on the command line.
+pub(crate) fn address(args: &SetupArgs) -> Result<SharedAddress> {
+    let Some(text) = &args.shared.shared else {
+        return Err(anyhow!("name the shared state: `--shared nats://HOST:PORT`"));
+    };
+    SharedAddress::parse(text).map_err(|error| anyhow!("--shared: {error}"))
+}
+
+/// Connects to the shared state under a name that the tools of NATS show.
+pub(crate) async fn connect(args: &SetupArgs, name: &str) -> Result<Connection> {
+    let shared = &args.shared;
+    let certificate = shared.shared_cert.clone().zip(shared.shared_key.clone());
+    let credentials = Credentials {
+        credentials: shared.shared_credentials.clone(),
+        nkey: shared.shared_nkey.clone(),
+        authorities: shared.shared_ca.clone(),
+        certificate,
+    };
+    Connection::open(address(args)?, &credentials, name).await.map_err(connection_error)
+}
+
+/// A missing publication is a mistake of the operator; other failures are those of the host.
+pub(crate) fn connection_error(error: ConnectionError) -> anyhow::Error {
+    match error {
+        ConnectionError::Unpublished { .. } | ConnectionError::File { .. } => anyhow!(error),
+        _ => host_failure(error),
+    }
+}
+
+pub(crate) fn publication_error(error: PublicationError) -> anyhow::Error {
+    match error {
+        PublicationError::Conflict => CommandError::new("conflict", error.to_string()).into(),
+        _ => host_failure(error),
+    }
+}
+
+/// How the policy wants the store to keep what it acknowledged.
+pub(crate) fn durability(policy: &Policy) -> Durability {
+    Durability { replicas: policy.shared().replicas }
+}
+
+/// What is published now.
+pub(crate) async fn current(publication: &Publication) -> Result<PublishedEpoch> {
+    let current = publication.current().await.map_err(publication_error)?;
+    current.ok_or_else(|| anyhow!("nothing is published: run `toolbay shared publish` first"))
+}
+
+/// What a command does with the shared state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SharedUse {
+    /// It opens it on its own, or does not need it.
+    Own,
+    /// It reads the published files.
+    Read,
+    /// It changes the published files.
+    Edit,
+    /// It works on this machine only.
+    Never,
+}
+
+fn shared_use(command: &Command) -> SharedUse {
+    match command {
+        Command::Serve { .. }
+        | Command::Shared { .. }
+        | Command::Man { .. }
+        | Command::Completions { .. } => SharedUse::Own,
+        Command::List { .. }
+        | Command::Prompts { .. }
+        | Command::Resources { .. }
+        | Command::Inspect { .. }
+        | Command::Explain { .. }
+        | Command::Search { .. }
+        | Command::Schemas(_) => SharedUse::Read,
+        Command::Enable { .. }
+        | Command::Disable { .. }
+        | Command::Grant { .. }
+        | Command::Revoke { .. }
+        | Command::Stop(_)
+        | Command::Resume { .. } => SharedUse::Edit,
+        _ => SharedUse::Never,
+    }
+}
+
+/// The published files in a folder of their own, for one command.
+#[derive(Debug)]
+pub(crate) struct PulledFiles {
+    publication: Publication,
+    current: PublishedEpoch,
+    folder: SharedFolder,
+    is_edit: bool,
+    _temporary: tempfile::TempDir,
+}
+
+/// Takes the published files for a command that uses them, and lets its arguments name them. `None`: it uses those of this
+/// machine.
+pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Option<PulledFiles>> {
+    if args.shared.shared.is_none() {
+        return Ok(None);
+    }
+    let is_edit = match shared_use(command) {
+        SharedUse::Own => return Ok(None),
+        SharedUse::Read => false,
+        SharedUse::Edit => true,
+        SharedUse::Never => {
+            return Err(anyhow!("--shared: this command works on the files of this machine only"));
+        }
+    };
+    let connection = connect(args, "operator").await?;
+    let publication = Publication::open(&connection).await.map_err(connection_error)?;
+    let current = current(&publication).await?;
+    let temporary = tempfile::tempdir().map_err(host_failure)?;
+    let folder = SharedFolder::new(temporary.path());
+    folder.write(&current.bundle, &publication).await?;
+    folder.name_in(args);
+    Ok(Some(PulledFiles { publication, current, folder, is_edit, _temporary: temporary }))
+}
+
+impl PulledFiles {
+    /// Publishes what the command changed.
+    pub(crate) async fn publish(self) -> Result<()> {
+        let Self { publication, current, folder, is_edit, _temporary } = self;
+        let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
+        if !is_edit || bundle == current.bundle {
+            return Ok(());
+        }
+        let epoch = publication.publish(Some(&current), &bundle).await.map_err(publication_error)?;
+        output::print_note(&format!("published as epoch {}", epoch.number));
+        Ok(())
+    }
+}

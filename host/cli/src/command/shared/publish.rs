@@ -1,0 +1,122 @@
+//! `toolbay shared publish`: the policy, the lock and the plugin directory of this machine, as the next epoch.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::json;
+use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
+use toolbay_distribution::lock;
+use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
+use toolbay_shared::publication::{Publication, PublishedEpoch};
+
+use super::folder::{POLICY, blob};
+use super::{connect, connection_error, durability, publication_error};
+use crate::command::args::SetupArgs;
+use crate::command::locked::LockPaths;
+use crate::command::setup::{self, PolicyFile};
+use crate::output::format::count_noun;
+use crate::{CommandStatus, host_failure, output};
+
+/// The files that come from this machine at each publication. The others are decisions, and stay.
+const SOURCES: [&str; 2] = [POLICY, lock::FILE_NAME];
+
+pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+    let source = PolicyFile::find(args)?;
+    let Some(text) = source.text.clone() else {
+        return Err(anyhow!("there is no policy to publish: name one with `--config FILE`"));
+    };
+    let policy = source.parse(&text)?;
+    let connection = connect(args, "operator").await?;
+    let publication =
+        Publication::create(&connection, durability(&policy)).await.map_err(connection_error)?;
+    let current = publication.current().await.map_err(publication_error)?;
+    let mut files = decisions(args, current.as_ref())?;
+    files.insert(POLICY.to_owned(), text);
+    let paths = LockPaths::find(args)?;
+    if paths.lock.exists() {
+        files.insert(lock::FILE_NAME.to_owned(), read_file(&paths.lock)?);
+        upload_locked(&paths, &publication).await?;
+    }
+    let plugins = upload_directory(&setup::plugin_folder(args)?, &publication).await?;
+    let bundle = Bundle::new(files)?.with_plugins(plugins)?;
+    let epoch = match current {
+        Some(current) if current.bundle == bundle => current.epoch,
+        current => publication.publish(current.as_ref(), &bundle).await.map_err(publication_error)?,
+    };
+    for warning in super::status::warnings(&connection, &policy).await? {
+        output::print_warning(&warning);
+    }
+    if json {
+        output::print_json(&json!({ "epoch": epoch.number, "digest": epoch.digest.as_str() }))?;
+        return Ok(CommandStatus::Success);
+    }
+    let count = count_noun(bundle.plugins().len(), "plugin", "plugins");
+    output::print_note(&format!("epoch {} is published, with {count} of the directory", epoch.number));
+    output::print_next_step(&format!(
+        "start servers with `toolbay serve --shared {} --replica NAME --http ADDR`",
+        connection.address()
+    ))?;
+    Ok(CommandStatus::Success)
+}
+
+/// The decisions that are in force. The first publication takes those of this machine.
+fn decisions(args: &SetupArgs, current: Option<&PublishedEpoch>) -> Result<BTreeMap<String, String>> {
+    if let Some(current) = current {
+        let mut files = current.bundle.files().clone();
+        files.retain(|name, _| !SOURCES.contains(&name.as_str()));
+        return Ok(files);
+    }
+    let (dir, mut files) = (setup::state_dir(args)?, BTreeMap::new());
+    for name in FILES.into_iter().filter(|name| !SOURCES.contains(name)) {
+        let path = dir.join(name);
+        if path.exists() {
+            files.insert(name.to_owned(), read_file(&path)?);
+        }
+    }
+    Ok(files)
+}
+
+fn read_file(path: &Path) -> Result<String> {
+    read_regular_text(path, MAX_BUNDLE_BYTES as u64).with_context(|| format!("`{}`", path.display()))
+}
+
+/// Stores the components of the lock that the shared state does not have.
+async fn upload_locked(paths: &LockPaths, publication: &Publication) -> Result<()> {
+    for (id, plugin) in paths.read()? {
+        let digest = ContentDigest::parse(plugin.layer.hex())?;
+        if publication.has_component(&digest).await.map_err(publication_error)? {
+            continue;
+        }
+        let most = usize::try_from(MAX_COMPONENT_BYTES).unwrap_or(usize::MAX);
+        let bytes = paths.store.read(&blob(&digest)?, most);
+        let bytes =
+            bytes.with_context(|| format!("this machine does not have `{id}`: run `toolbay fetch`"))?;
+        publication.put_component(&bytes).await.map_err(publication_error)?;
+    }
+    Ok(())
+}
+
+/// Stores the components of the plugin directory that the shared state does not have.
+async fn upload_directory(dir: &Path, publication: &Publication) -> Result<BTreeMap<String, ContentDigest>> {
+    let mut plugins = BTreeMap::new();
+    if !dir.exists() {
+        return Ok(plugins);
+    }
+    let entries = std::fs::read_dir(dir).with_context(|| format!("`{}`", dir.display()))?;
+    for entry in entries {
+        let entry = entry.map_err(host_failure)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.ends_with(".wasm") || name.starts_with('.') {
+            continue;
+        }
+        let bytes = read_regular(&entry.path(), MAX_COMPONENT_BYTES);
+        let bytes = bytes.with_context(|| format!("`{}`", entry.path().display()))?;
+        let digest = ContentDigest::of(&bytes);
+        if !publication.has_component(&digest).await.map_err(publication_error)? {
+            publication.put_component(&bytes).await.map_err(publication_error)?;
+        }
+        plugins.insert(name, digest);
+    }
+    Ok(plugins)
+}

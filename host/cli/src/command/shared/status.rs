@@ -1,0 +1,118 @@
+//! `toolbay shared status`: the epoch, the servers, and what endangers a promise.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Error, Result};
+use serde::Serialize;
+use toolbay_policy::Policy;
+use toolbay_policy::text::one_line;
+use toolbay_shared::nats::{Bucket, Connection, Record};
+use toolbay_shared::protocol::liveness::Beat;
+use toolbay_shared::publication::Publication;
+use toolbay_shared::replica::held_queues;
+
+use super::folder::POLICY;
+use super::{connect, connection_error, current, durability};
+use crate::command::args::SetupArgs;
+use crate::output::table::{Cell, TextTable};
+use crate::output::{self, DIM, NAME};
+use crate::{CommandStatus, host_failure};
+
+/// Longest name of a server or a queue that is shown, in characters.
+const MAX_NAME: usize = 60;
+
+/// A server with its last heartbeat.
+#[derive(Debug, Serialize)]
+struct ListedServer {
+    name: String,
+    /// `accepts calls`, `refuses calls` or `gone`.
+    state: &'static str,
+    epoch: u64,
+    /// Epochs that it has not applied.
+    behind: u64,
+}
+
+/// What is shared.
+#[derive(Debug, Serialize)]
+struct SharedStatus {
+    epoch: u64,
+    digest: String,
+    servers: Vec<ListedServer>,
+    /// The server that runs calls of each serial queue.
+    queues: BTreeMap<String, String>,
+    warnings: Vec<String>,
+}
+
+pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
+    let connection = connect(args, "operator").await?;
+    let publication = Publication::open(&connection).await.map_err(connection_error)?;
+    let published = current(&publication).await?;
+    let text = published.bundle.file(POLICY).unwrap_or_default();
+    let policy = Policy::parse(text, Path::new("/"), None).map_err(host_failure)?;
+    let before = publication.heartbeats().await.map_err(host_failure)?;
+    // Whoever is alive beats again in this time. No clock of another machine is needed.
+    tokio::time::sleep(policy.shared().stale_after / 2).await;
+    let now = publication.heartbeats().await.map_err(host_failure)?;
+    let epoch = published.epoch.number;
+    let status = SharedStatus {
+        epoch,
+        digest: published.epoch.digest.to_string(),
+        servers: now.iter().map(|(name, beat)| describe(name, beat, before.get(name), epoch)).collect(),
+        queues: held_queues(&connection).await.map_err(Error::new).map_err(host_failure)?,
+        warnings: warnings(&connection, &policy).await?,
+    };
+    match json {
+        true => output::print_json(&status)?,
+        false => print(&status)?,
+    }
+    Ok(CommandStatus::Success)
+}
+
+fn describe(name: &str, beat: &Record<Beat>, before: Option<&Record<Beat>>, epoch: u64) -> ListedServer {
+    let is_alive = before.is_none_or(|before| before.revision != beat.revision);
+    let state = match (is_alive, beat.value.accepts_calls) {
+        (false, _) => "gone",
+        (true, true) => "accepts calls",
+        (true, false) => "refuses calls",
+    };
+    let behind = epoch.saturating_sub(beat.value.epoch);
+    ListedServer { name: name.to_owned(), state, epoch: beat.value.epoch, behind }
+}
+
+fn print(status: &SharedStatus) -> Result<()> {
+    let mut table = TextTable::new(["SERVER", "STATE", "EPOCH", "BEHIND"]).with_numbers_in(&[2, 3]);
+    for server in &status.servers {
+        table.push([
+            Cell::styled(NAME, one_line(&server.name, MAX_NAME)),
+            server.state.into(),
+            server.epoch.to_string().into(),
+            server.behind.to_string().into(),
+        ]);
+    }
+    table.print()?;
+    if !status.queues.is_empty() {
+        let mut table = TextTable::new(["QUEUE", "SERVER"]);
+        for (queue, server) in &status.queues {
+            table.push([
+                Cell::styled(NAME, one_line(queue, MAX_NAME)),
+                Cell::styled(DIM, one_line(server, MAX_NAME)),
+            ]);
+        }
+        table.print_section()?;
+    }
+    for warning in &status.warnings {
+        output::print_warning(warning);
+    }
+    output::print_footer(&format!("epoch {} (sha256 {})", status.epoch, status.digest))?;
+    Ok(())
+}
+
+/// The settings of the store that endanger a promise.
+pub(super) async fn warnings(connection: &Connection, policy: &Policy) -> Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    for bucket in Bucket::ALL {
+        warnings.extend(connection.check(bucket, durability(policy)).await.map_err(connection_error)?);
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,90 @@
+//! The subjects of NATS that a replica and an operator need, and no others.
+
+use std::fmt;
+
+use super::buckets::Bucket;
+
+/// Who connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A server. It cannot publish an epoch, so one that an attacker took over cannot change the policy of the others.
+    Replica,
+    /// A person or a job that publishes epochs.
+    Operator,
+}
+
+/// What a user of NATS may publish and receive. Shown as a block for the configuration of NATS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permissions {
+    publish: Vec<String>,
+}
+
+impl Permissions {
+    /// The permissions under this prefix.
+    #[must_use]
+    pub fn new(prefix: &str, role: Role) -> Self {
+        let mut publish = vec!["$JS.API.INFO".to_owned()];
+        for bucket in Bucket::ALL {
+            let stream = bucket.stream_name(prefix);
+            let is_operator = role == Role::Operator;
+            let mut api = vec!["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"];
+            if is_operator {
+                api.extend(["STREAM.CREATE", "STREAM.PURGE"]);
+            }
+            publish.extend(api.into_iter().map(|request| format!("$JS.API.{request}.{stream}")));
+            for request in ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"] {
+                publish.push(format!("$JS.API.{request}.{stream}.>"));
+            }
+            publish.push(format!("$JS.FC.{stream}.>"));
+            publish.extend(writes(bucket, prefix, is_operator));
+        }
+        Self { publish }
+    }
+
+    /// The subjects that the user may publish to.
+    #[must_use]
+    pub fn publish(&self) -> &[String] {
+        &self.publish
+    }
+}
+
+/// The subjects of a bucket that are written.
+fn writes(bucket: Bucket, prefix: &str, is_operator: bool) -> Vec<String> {
+    match bucket {
+        Bucket::Epochs if !is_operator => vec![format!("$KV.{}.replica.*", bucket.name(prefix))],
+        Bucket::Files if !is_operator => Vec::new(),
+        _ => bucket.subjects(prefix),
+    }
+}
+
+impl fmt::Display for Permissions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "permissions {{\n  publish {{\n    allow: [")?;
+        for subject in &self.publish {
+            writeln!(f, "      \"{subject}\"")?;
+        }
+        write!(f, "    ]\n  }}\n  subscribe {{ allow: [\"_INBOX.>\"] }}\n}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_operator_may_publish_an_epoch() {
+        let (replica, operator) =
+            (Permissions::new("p", Role::Replica), Permissions::new("p", Role::Operator));
+        let has =
+            |permissions: &Permissions, subject: &str| permissions.publish.iter().any(|one| one == subject);
+        assert!(has(&replica, "$KV.p_epochs.replica.*") && !has(&replica, "$KV.p_epochs.>"));
+        assert!(has(&operator, "$KV.p_epochs.>") && has(&operator, "$O.p_files.C.>"));
+        assert!(!replica.publish.iter().any(|subject| subject.starts_with("$O.")));
+        assert!(!replica.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
+        let text = operator.to_string();
+        assert!(
+            text.starts_with("permissions {") && text.contains("\"$JS.API.STREAM.CREATE.OBJ_p_files\""),
+            "{text}"
+        );
+    }
+}

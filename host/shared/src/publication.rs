@@ -1,0 +1,196 @@
+//! Publishes epochs, and reads what they name.
+
+use std::collections::BTreeMap;
+
+use crate::bundle::{Bundle, BundleError, ContentDigest, MAX_BUNDLE_BYTES};
+use crate::nats::{
+    Bucket, Connection, ConnectionError, Durability, Objects, ReadError, Record, Records, decode,
+};
+use crate::protocol::epoch::Epoch;
+use crate::protocol::liveness::Beat;
+use crate::protocol::{Revision, Written};
+
+/// The key of the epoch.
+pub(crate) const EPOCH: &str = "epoch";
+/// The start of the keys of heartbeats, which are in the same bucket.
+pub(crate) const BEAT: &str = "replica.";
+
+/// The epochs of shared state, with the bundles and components that they name.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    epochs: Records,
+    files: Objects,
+}
+
+/// The epoch in the store, and its bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedEpoch {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// What it applies.
+    pub bundle: Bundle,
+    revision: Revision,
+}
+
+/// The reason why an epoch was not read or published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublicationError {
+    /// The store does not answer, or a record is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The bundle is wrong.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// An object that the epoch names is not there.
+    #[error("the shared state does not have {0}: publish it again")]
+    Missing(String),
+    /// Somebody else published an epoch meanwhile. Nothing was changed.
+    #[error("somebody else published an epoch meanwhile, and nothing was changed: run the command again")]
+    Conflict,
+    /// There was no answer, so the epoch may be in force.
+    #[error(
+        "the shared state did not answer, so epoch {0} may be in force: `toolbay shared status` shows it"
+    )]
+    Unknown(u64),
+}
+
+impl Publication {
+    /// Opens the buckets.
+    ///
+    /// # Errors
+    /// Nothing is published, or the server refuses it.
+    pub async fn open(connection: &Connection) -> Result<Self, ConnectionError> {
+        let epochs = connection.records(Bucket::Epochs).await?;
+        Ok(Self { epochs, files: connection.objects(Bucket::Files).await? })
+    }
+
+    /// Creates all buckets that do not exist, and opens them.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn create(connection: &Connection, durability: Durability) -> Result<Self, ConnectionError> {
+        for bucket in Bucket::ALL {
+            connection.create(bucket, durability).await?;
+        }
+        Self::open(connection).await
+    }
+
+    /// The epoch in the store, with its bundle; `None` before the first one.
+    ///
+    /// # Errors
+    /// See [`PublicationError`].
+    pub async fn current(&self) -> Result<Option<PublishedEpoch>, PublicationError> {
+        let Some(found) = self.epochs.read::<Epoch>(EPOCH).await? else { return Ok(None) };
+        let bundle = self.bundle(&found.value.digest).await?;
+        Ok(Some(PublishedEpoch { epoch: found.value, bundle, revision: found.revision }))
+    }
+
+    /// The bundle with this digest.
+    ///
+    /// # Errors
+    /// See [`PublicationError`].
+    pub async fn bundle(&self, digest: &ContentDigest) -> Result<Bundle, PublicationError> {
+        let bytes = self.files.read(&bundle_name(digest), MAX_BUNDLE_BYTES).await?;
+        let bytes = bytes.ok_or_else(|| PublicationError::Missing(format!("the bundle {digest}")))?;
+        Ok(Bundle::from_bytes(&bytes, digest)?)
+    }
+
+    /// The bytes with this digest, at most `most`: of a component.
+    ///
+    /// # Errors
+    /// They are not there, or they have another digest.
+    pub async fn component(&self, digest: &ContentDigest, most: usize) -> Result<Vec<u8>, PublicationError> {
+        let bytes = self.files.read(&component_name(digest), most).await?;
+        let bytes = bytes.ok_or_else(|| PublicationError::Missing(format!("the component {digest}")))?;
+        match ContentDigest::of(&bytes) {
+            found if found == *digest => Ok(bytes),
+            found => Err(BundleError::WrongDigest { named: digest.clone(), found }.into()),
+        }
+    }
+
+    /// Whether the store has the component with this digest.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn has_component(&self, digest: &ContentDigest) -> Result<bool, PublicationError> {
+        Ok(self.files.contains(&component_name(digest)).await?)
+    }
+
+    /// Stores a component.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn put_component(&self, bytes: &[u8]) -> Result<ContentDigest, PublicationError> {
+        let digest = ContentDigest::of(bytes);
+        self.files.write(&component_name(&digest), bytes).await?;
+        Ok(digest)
+    }
+
+    /// Publishes a bundle as the next epoch after `current`. Its components must be there.
+    ///
+    /// # Errors
+    /// See [`PublicationError`]. After [`PublicationError::Unknown`] the epoch may be in force.
+    pub async fn publish(
+        &self,
+        current: Option<&PublishedEpoch>,
+        bundle: &Bundle,
+    ) -> Result<Epoch, PublicationError> {
+        let (bytes, digest) = bundle.to_bytes()?;
+        let name = bundle_name(&digest);
+        if !self.files.contains(&name).await? {
+            self.files.write(&name, &bytes).await?;
+        }
+        // A store that went back has a lower epoch than its replicas, which apply only a higher one.
+        let seen = self.highest_of_replicas().await?;
+        let number = current.map_or(0, |published| published.epoch.number).max(seen).saturating_add(1);
+        let epoch = Epoch { number, digest };
+        let revision = current.map(|published| published.revision);
+        match self.epochs.write(EPOCH, revision, &epoch).await {
+            Written::Stored(_) => {
+                self.forget(current, &epoch.digest).await;
+                Ok(epoch)
+            }
+            Written::Conflict => Err(PublicationError::Conflict),
+            Written::Unknown => Err(PublicationError::Unknown(number)),
+        }
+    }
+
+    /// The last heartbeat of each replica, by name, with its revision. A replica that is alive writes another one within
+    /// its `stale_after`; one that died stays for an hour.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn heartbeats(&self) -> Result<BTreeMap<String, Record<Beat>>, ReadError> {
+        let mut beats = BTreeMap::new();
+        for key in self.epochs.keys(BEAT).await? {
+            let Some(name) = key.strip_prefix(BEAT).and_then(decode) else { continue };
+            match self.epochs.read::<Beat>(&key).await {
+                Ok(beat) => beats.extend(beat.map(|beat| (name, beat))),
+                Err(error @ ReadError::Damaged { .. }) => tracing::warn!(%error, "a heartbeat"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(beats)
+    }
+
+    /// The highest epoch that a replica says it has seen.
+    async fn highest_of_replicas(&self) -> Result<u64, ReadError> {
+        let beats = self.heartbeats().await?;
+        Ok(beats.values().map(|beat| beat.value.epoch).max().unwrap_or(0))
+    }
+
+    /// Removes the bundle that `current` replaced: replicas read the newest only.
+    async fn forget(&self, current: Option<&PublishedEpoch>, newest: &ContentDigest) {
+        if let Some(old) = current.map(|published| &published.epoch.digest).filter(|old| *old != newest) {
+            self.files.remove(&bundle_name(old)).await;
+        }
+    }
+}
+
+fn bundle_name(digest: &ContentDigest) -> String {
+    format!("bundle-{digest}")
+}
+
+fn component_name(digest: &ContentDigest) -> String {
+    format!("component-{digest}")
+}
