@@ -42,7 +42,7 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
-use crate::call::shared::SharedState;
+use crate::call::shared::{LostContact, SharedState};
 use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
@@ -171,6 +171,14 @@ impl Pipeline {
     #[must_use]
     pub fn with_shared_state(self, shared: SharedState) -> Self {
         self.replace(|parts| parts.shared = Some(shared))
+    }
+
+    /// Whether this host is in contact with the others that share its state. A host on its own always is.
+    ///
+    /// # Errors
+    /// The reason why calls are refused.
+    pub fn check_contact(&self) -> Result<(), LostContact> {
+        self.parts.shared.as_ref().map_or(Ok(()), |shared| shared.heartbeat.check())
     }
 
     /// Whether calls are traced.

@@ -363,6 +363,15 @@ impl Policy {
         self.plugins.iter().map(|(id, plugin)| (id, plugin.section.file.as_deref()))
     }
 
+    /// Whether the policy grants key-value storage to a plugin or to one of its tools.
+    #[must_use]
+    pub fn grants_kv(&self, plugin: &PluginId) -> bool {
+        let has_kv = |rules: &RuleLists| rules.kv.as_ref().is_some_and(|scopes| !scopes.is_empty());
+        self.plugins.get(plugin).is_some_and(|plugin| {
+            has_kv(&plugin.rules) || plugin.tools.values().any(|tool| has_kv(&tool.rules))
+        })
+    }
+
     /// The tools of a plugin with a section.
     pub fn tool_sections(&self, plugin: &PluginId) -> impl Iterator<Item = &ToolName> {
         self.plugins.get(plugin).into_iter().flat_map(|section| section.tools.keys())

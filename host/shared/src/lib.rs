@@ -10,3 +10,4 @@ pub mod publication;
 pub mod replica;
 #[cfg(test)]
 mod simulation;
+pub mod storage;

@@ -3,15 +3,32 @@
 mod address;
 mod buckets;
 mod connection;
+mod entries;
 mod key;
 mod objects;
 mod permissions;
 mod records;
 
 pub use address::{AddressError, Credentials, SharedAddress};
-pub use buckets::{Bucket, BucketSettings, Durability};
+pub use buckets::{Bucket, BucketSettings, Durability, EntriesLimits};
 pub use connection::{Connection, ConnectionError};
+pub use entries::{Condition, Entries, EntryError, StoredEntry};
 pub use key::{decode, encode};
 pub use objects::Objects;
 pub use permissions::{Permissions, Role};
 pub use records::{Read, ReadError, Record, Records};
+
+/// An error with its causes, cut.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text.chars().take(400).collect()
+}

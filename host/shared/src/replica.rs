@@ -11,6 +11,8 @@ use std::time::Duration;
 use toolbay_core::call::shared::SharedState;
 
 use crate::nats::{Bucket, Connection, ConnectionError, Durability};
+use crate::storage::NatsKvStore;
+pub use clock::StoreClock;
 use contact::Contact;
 pub use contact::{ContactObserver, ReplicaStatus};
 use leases::NatsLeases;
@@ -71,6 +73,12 @@ impl Replica {
             leases: Arc::clone(&self.leases) as _,
             ledger: Arc::clone(&self.ledger) as _,
         }
+    }
+
+    /// The storage of plugins.
+    #[must_use]
+    pub fn kv_store(&self) -> NatsKvStore {
+        NatsKvStore::new(self.connection.clone(), self.contact.clock())
     }
 
     /// Settings of the store that endanger a promise.

@@ -58,8 +58,10 @@ pub(crate) async fn run(
     let args = &args;
     // Watch the files before reading them, so that no change is missed. Published ones are applied as they come.
     let mut watched = if shared.is_some() { Vec::new() } else { setup::watch_operator_files(args)? };
-    let ServerHost { host, admin, exporter } =
-        setup::server_host(args, shared.as_ref().map(SharedServer::state))?;
+    let ServerHost { host, admin, exporter } = setup::server_host(args, |builder| match &shared {
+        Some(shared) => shared.provide(builder),
+        None => builder,
+    })?;
     shared.iter_mut().for_each(|shared| shared.attach(&host));
     let later = http::HttpHandle::default();
     // The server answers `initialize` at once. Requests about tools wait until plugins are loaded.

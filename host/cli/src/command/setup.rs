@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use toolbay::core::audit::AuditSink;
 use toolbay::core::audit::observer::ObservedAudit;
-use toolbay::core::call::shared::SharedState;
 use toolbay::core::call::trace::Tracer;
 use toolbay::policy::audit_policy::AuditPolicy;
 use toolbay::policy::capability::path_rule;
@@ -73,8 +72,11 @@ pub(crate) struct ServerHost {
     pub(crate) exporter: Option<OtlpExporter>,
 }
 
-/// Builds the host of a server, with the metrics and traces of its policy. Requires a tokio runtime.
-pub(crate) fn server_host(args: &SetupArgs, shared: Option<SharedState>) -> Result<ServerHost> {
+/// Builds the host of a server, with the metrics and traces of its policy, and what `provide` adds. Requires a tokio runtime.
+pub(crate) fn server_host(
+    args: &SetupArgs,
+    provide: impl FnOnce(HostBuilder) -> HostBuilder,
+) -> Result<ServerHost> {
     let policy = policy(args)?;
     let admin = policy.admin().map(|_| AdminState::default());
     let endpoint = policy.telemetry().map(|telemetry| {
@@ -97,10 +99,7 @@ pub(crate) fn server_host(args: &SetupArgs, shared: Option<SharedState>) -> Resu
     if let Some(tracer) = tracer {
         builder = builder.tracer(tracer);
     }
-    if let Some(shared) = shared {
-        builder = builder.shared_state(shared);
-    }
-    let host = build(args, builder)?;
+    let host = build(args, provide(builder))?;
     admin.iter().for_each(|admin| admin.count_reloads(&host));
     let exporter =
         endpoint.zip(buffer).map(|(endpoint, buffer)| OtlpExporter::start(buffer, endpoint, host.clone()));

@@ -8,12 +8,14 @@ use std::io::Write as _;
 
 use anyhow::{Result, anyhow};
 use toolbay_policy::Policy;
+use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
     Connection, ConnectionError, Credentials, Durability, Permissions, Role, SharedAddress,
 };
 use toolbay_shared::publication::{Publication, PublicationError, PublishedEpoch};
 
 use crate::command::args::{Command, SetupArgs, SharedCommand};
+use crate::command::setup;
 use crate::output;
 use crate::output::error::CommandError;
 use crate::{CommandStatus, host_failure};
@@ -25,9 +27,9 @@ pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<Comm
         SharedCommand::Publish { json } => publish::run(args, json).await,
         SharedCommand::Status { json } => status::run(args, json).await,
         SharedCommand::Permissions { operator, json } => {
-            let address = address(args)?;
+            let (address, policy) = (address(args)?, setup::policy(args)?);
             let role = if operator { Role::Operator } else { Role::Replica };
-            let permissions = Permissions::new(address.prefix(), role);
+            let permissions = Permissions::new(address.prefix(), role, storing_plugins(&policy));
             match json {
                 true => output::print_json(&permissions.publish())?,
                 false => writeln!(output::stdout(), "{permissions}")?,
@@ -35,6 +37,11 @@ pub(crate) async fn run(args: &SetupArgs, command: SharedCommand) -> Result<Comm
             Ok(CommandStatus::Success)
         }
     }
+}
+
+/// The plugins that may store entries.
+fn storing_plugins(policy: &Policy) -> impl Iterator<Item = &PluginId> {
+    policy.plugins().map(|(plugin, _)| plugin).filter(|plugin| policy.grants_kv(plugin))
 }
 
 /// The address on the command line.

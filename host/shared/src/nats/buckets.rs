@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use toolbay_policy::name::PluginId;
 
 /// What is kept together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,48 @@ pub struct BucketSettings {
     pub age: Duration,
     /// What is lost if a record disappears earlier.
     pub promise: &'static str,
+}
+
+/// How much the entries of one plugin may be. Each entry counts with its key and some bytes of NATS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntriesLimits {
+    /// Most entries.
+    pub keys: u64,
+    /// Most bytes of all keys and values.
+    pub bytes: u64,
+}
+
+/// What NATS stores with each entry, in bytes: its header, its subject, the headers of its expiry.
+const ENTRY_BYTES: u64 = 160;
+
+impl EntriesLimits {
+    /// The stream of a plugin's entries. It is a key-value bucket for the tools of NATS.
+    pub(super) fn stream(self, prefix: &str, plugin: &PluginId, durability: Durability) -> Config {
+        let bucket = entries_bucket(prefix, plugin);
+        let as_limit = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX).max(1);
+        let bytes = self.bytes.saturating_add(self.keys.saturating_mul(ENTRY_BYTES));
+        Config {
+            subjects: vec![format!("$KV.{bucket}.>")],
+            name: format!("KV_{bucket}"),
+            description: Some(format!("Toolbay: key-value storage of `{plugin}`")),
+            max_messages_per_subject: 1,
+            max_messages: as_limit(self.keys),
+            max_bytes: as_limit(bytes),
+            // A full stream refuses writes, as the quota of a plugin does.
+            discard: DiscardPolicy::New,
+            storage: StorageType::File,
+            num_replicas: durability.replicas,
+            allow_direct: false,
+            allow_rollup: true,
+            allow_message_ttl: true,
+            ..Config::default()
+        }
+    }
+}
+
+/// The bucket of a plugin's entries.
+pub(super) fn entries_bucket(prefix: &str, plugin: &PluginId) -> String {
+    format!("{prefix}_kv_{plugin}")
 }
 
 impl Bucket {

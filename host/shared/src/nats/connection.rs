@@ -10,9 +10,12 @@ use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::watch;
+use toolbay_policy::name::PluginId;
 
 use super::address::{Credentials, SharedAddress};
-use super::buckets::{Bucket, Durability};
+use super::buckets::{Bucket, Durability, EntriesLimits, entries_bucket};
+use super::describe;
+use super::entries::Entries;
 use super::objects::Objects;
 use super::records::Records;
 
@@ -192,6 +195,32 @@ impl Connection {
         store.map(|store| Objects::new(store, bucket.name(prefix))).map_err(|error| self.lacks(&name, &error))
     }
 
+    /// Creates the stream of a plugin's entries, or applies other limits to it.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn create_entries(
+        &self,
+        plugin: &PluginId,
+        limits: EntriesLimits,
+        durability: Durability,
+    ) -> Result<(), ConnectionError> {
+        let config = limits.stream(self.address.prefix(), plugin, durability);
+        let name = config.name.clone();
+        let created = self.context.create_or_update_stream(config).await;
+        created.map(drop).map_err(|error| self.lacks(&name, &error))
+    }
+
+    /// Opens the entries of a plugin.
+    ///
+    /// # Errors
+    /// There are none, or the server refuses it.
+    pub async fn entries(&self, plugin: &PluginId) -> Result<Entries, ConnectionError> {
+        let bucket = entries_bucket(self.address.prefix(), plugin);
+        let stream = self.stream(&format!("KV_{bucket}")).await?;
+        Ok(Entries::new(stream, self.context.clone(), format!("$KV.{bucket}.")))
+    }
+
     async fn stream(&self, name: &str) -> Result<Stream, ConnectionError> {
         self.context.get_stream(name).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(problem) if problem.error_code() == ErrorCode::STREAM_NOT_FOUND => {
@@ -259,21 +288,6 @@ fn read_secret(file: &Path) -> Result<String, ConnectionError> {
 
 fn file_error(file: &Path, problem: io::Error) -> ConnectionError {
     ConnectionError::File { file: file.display().to_string(), problem }
-}
-
-/// The error with its causes.
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text.chars().take(400).collect()
 }
 
 fn report(event: &Event) {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::buckets::Bucket;
+use toolbay_policy::name::PluginId;
+
+use super::buckets::{Bucket, entries_bucket};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +22,25 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// The permissions under this prefix.
+    /// The permissions under this prefix, with those for the entries of plugins.
     #[must_use]
-    pub fn new(prefix: &str, role: Role) -> Self {
+    pub fn new<'a>(prefix: &str, role: Role, plugins: impl IntoIterator<Item = &'a PluginId>) -> Self {
+        let is_operator = role == Role::Operator;
         let mut publish = vec!["$JS.API.INFO".to_owned()];
+        for plugin in plugins {
+            let bucket = entries_bucket(prefix, plugin);
+            let request = |request: &str| format!("$JS.API.STREAM.{request}.KV_{bucket}");
+            publish.push(request("INFO"));
+            match is_operator {
+                true => publish.extend(["CREATE", "UPDATE"].map(request)),
+                false => {
+                    publish.extend(["MSG.GET", "PURGE"].map(request));
+                    publish.push(format!("$KV.{bucket}.>"));
+                }
+            }
+        }
         for bucket in Bucket::ALL {
             let stream = bucket.stream_name(prefix);
-            let is_operator = role == Role::Operator;
             let mut api = vec!["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"];
             if is_operator {
                 api.extend(["STREAM.CREATE", "STREAM.PURGE"]);
@@ -73,14 +87,16 @@ mod tests {
 
     #[test]
     fn only_an_operator_may_publish_an_epoch() {
+        let plugins = [PluginId::new("notes").unwrap()];
         let (replica, operator) =
-            (Permissions::new("p", Role::Replica), Permissions::new("p", Role::Operator));
+            (Permissions::new("p", Role::Replica, &plugins), Permissions::new("p", Role::Operator, &plugins));
         let has =
             |permissions: &Permissions, subject: &str| permissions.publish.iter().any(|one| one == subject);
         assert!(has(&replica, "$KV.p_epochs.replica.*") && !has(&replica, "$KV.p_epochs.>"));
         assert!(has(&operator, "$KV.p_epochs.>") && has(&operator, "$O.p_files.C.>"));
         assert!(!replica.publish.iter().any(|subject| subject.starts_with("$O.")));
         assert!(!replica.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
+        assert!(has(&replica, "$KV.p_kv_notes.>") && !has(&operator, "$KV.p_kv_notes.>"));
         let text = operator.to_string();
         assert!(
             text.starts_with("permissions {") && text.contains("\"$JS.API.STREAM.CREATE.OBJ_p_files\""),

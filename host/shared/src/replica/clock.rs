@@ -1,6 +1,10 @@
 //! The clock of the protocol. It continues while the machine sleeps, so that a replica that wakes up knows that its news is
 //! old.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::protocol::Moment;
@@ -15,6 +19,43 @@ pub(super) fn now() -> Moment {
 /// The time as a number, for an atomic.
 pub(super) fn as_micros(moment: Moment) -> u64 {
     u64::try_from(moment.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The clock of the store, as this replica sees it by the entries that it watches. Servers whose own clocks differ agree on
+/// it, up to the time that a message takes. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct StoreClock(Arc<AtomicI64>);
+
+impl StoreClock {
+    /// The time in milliseconds since 1970. Before the first entry, it is that of the system.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => u64::try_from(system_millis()).unwrap_or(0),
+            ahead => u64::try_from(own_millis().saturating_add(ahead)).unwrap_or(0),
+        }
+    }
+
+    /// An entry that is seen now was written at this time of the store, in milliseconds since 1970.
+    pub(super) fn seen(&self, written: i64) {
+        let ahead = written.saturating_sub(own_millis());
+        // Late news must not set it back.
+        self.0.fetch_max(ahead, Ordering::Relaxed);
+    }
+
+    /// The next entry sets it, even back: the store may have another clock now.
+    pub(super) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+fn own_millis() -> i64 {
+    i64::try_from(now().as_millis()).unwrap_or(i64::MAX)
+}
+
+fn system_millis() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// A random name of 32 hexadecimal digits.

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Heartbeat, LostContact};
 
 use super::ReplicaSettings;
-use super::clock::{as_micros, now, random_name};
+use super::clock::{StoreClock, as_micros, now, random_name};
 use crate::nats::{Records, decode, encode};
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::liveness::{Beat, Liveness};
@@ -74,6 +74,7 @@ struct ContactState {
     is_refusing: AtomicBool,
     losses: AtomicU64,
     replicas: Arc<AtomicUsize>,
+    clock: StoreClock,
     status: Mutex<ReplicaStatus>,
 }
 
@@ -114,6 +115,7 @@ impl Contact {
             is_refusing: false.into(),
             losses: AtomicU64::new(0),
             replicas: Arc::new(AtomicUsize::new(1)),
+            clock: StoreClock::default(),
             status: Mutex::default(),
         });
         let key = format!("{BEAT}{}", encode(&settings.name));
@@ -147,6 +149,11 @@ impl Contact {
     /// The number of replicas that are alive.
     pub(super) fn replica_count(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.state.replicas)
+    }
+
+    /// The clock of the store.
+    pub(super) fn clock(&self) -> StoreClock {
+        self.state.clock.clone()
     }
 
     pub(super) fn status(&self) -> ReplicaStatus {
@@ -211,6 +218,7 @@ impl Follower {
         loop {
             connections.mark_unchanged();
             self.liveness.reset();
+            self.state.clock.reset();
             self.saw_epoch = false;
             let watching = self.records.watch().await;
             match watching {
@@ -273,6 +281,8 @@ impl Follower {
     }
 
     async fn process(&mut self, entry: &Entry) {
+        let written = entry.created.unix_timestamp_nanos() / 1_000_000;
+        self.state.clock.seen(i64::try_from(written).unwrap_or(0));
         if entry.key == EPOCH {
             self.process_epoch(entry).await;
         } else if let Some(name) = entry.key.strip_prefix(BEAT).and_then(decode) {

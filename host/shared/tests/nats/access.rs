@@ -3,6 +3,7 @@
 use nkeys::KeyPair;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair as TlsKey};
 use tempfile::TempDir;
+use toolbay_policy::name::PluginId;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Connection, Credentials, Durability, Permissions, Role};
 use toolbay_shared::publication::Publication;
@@ -10,12 +11,16 @@ use toolbay_shared::replica::{Replica, ReplicaSettings};
 
 use crate::server::{Journal, NatsServer, STALE_AFTER, until};
 
+fn plugin() -> PluginId {
+    PluginId::new("notes").unwrap()
+}
+
 /// A user of NATS with an nkey, whose seed is in a file.
 fn user(folder: &TempDir, name: &str, role: Role) -> (String, Credentials) {
     let pair = KeyPair::new_user();
     let seed = folder.path().join(name);
     std::fs::write(&seed, pair.seed().unwrap()).unwrap();
-    let permissions = Permissions::new("toolbay", role);
+    let permissions = Permissions::new("toolbay", role, &[plugin()]);
     let block = format!("{{ nkey: {}, {permissions} }}", pair.public_key());
     (block, Credentials { nkey: Some(seed), ..Credentials::default() })
 }
@@ -51,11 +56,11 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     own.shared_state().ledger.take_call("team", budget).await.unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
     own.shared_state().leases.acquire("queue", &cancel).await.unwrap().release();
-    assert!(!server.log().contains("Permissions Violation"), "{}", server.log());
+    assert!(!server.log().contains("Publish Violation"), "{}", server.log());
     // Nothing comes back from a subject that is not allowed.
     let taken = read.publish(None, &Bundle::default()).await;
     assert!(taken.is_err(), "a replica published {taken:?}");
-    assert!(server.log().contains("Permissions Violation"), "{}", server.log());
+    assert!(server.log().contains("Publish Violation"), "{}", server.log());
 
     let stranger = Connection::open(server.address(), &Credentials::default(), "s").await.unwrap_err();
     assert!(stranger.to_string().contains("--shared nats://"), "{stranger}");

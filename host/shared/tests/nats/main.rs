@@ -11,5 +11,7 @@
 mod access;
 mod budgets;
 mod contact;
+mod kv;
+mod process;
 mod queues;
 mod server;

@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result};
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio_util::task::AbortOnDropHandle;
-use toolbay::Host;
-use toolbay_core::call::shared::SharedState;
+use toolbay::{Host, HostBuilder};
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
@@ -71,9 +70,9 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
 }
 
 impl SharedServer {
-    /// The ports for the host.
-    pub(super) fn state(&self) -> SharedState {
-        self.replica.shared_state()
+    /// Gives the ports to a host.
+    pub(super) fn provide(&self, builder: HostBuilder) -> HostBuilder {
+        builder.shared_state(self.replica.shared_state()).kv(Arc::new(self.replica.kv_store()))
     }
 
     /// Applies newer epochs to the host from now on.

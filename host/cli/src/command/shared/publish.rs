@@ -8,10 +8,11 @@ use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
 use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
+use toolbay_shared::nats::EntriesLimits;
 use toolbay_shared::publication::{Publication, PublishedEpoch};
 
 use super::folder::{POLICY, blob};
-use super::{connect, connection_error, durability, publication_error};
+use super::{connect, connection_error, durability, publication_error, storing_plugins};
 use crate::command::args::SetupArgs;
 use crate::command::locked::LockPaths;
 use crate::command::setup::{self, PolicyFile};
@@ -30,6 +31,12 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     let connection = connect(args, "operator").await?;
     let publication =
         Publication::create(&connection, durability(&policy)).await.map_err(connection_error)?;
+    for plugin in storing_plugins(&policy) {
+        let limits = policy.limits(plugin, None);
+        let limits = EntriesLimits { keys: limits.kv_keys, bytes: limits.kv_bytes };
+        let created = connection.create_entries(plugin, limits, durability(&policy)).await;
+        created.map_err(connection_error)?;
+    }
     let current = publication.current().await.map_err(publication_error)?;
     let mut files = decisions(args, current.as_ref())?;
     files.insert(POLICY.to_owned(), text);

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     let text = published.bundle.file(POLICY).unwrap_or_default();
     let policy = Policy::parse(text, Path::new("/"), None).map_err(host_failure)?;
     let before = publication.heartbeats().await.map_err(host_failure)?;
-    // Whoever is alive beats again in this time. No clock of another machine is needed.
+    // A server that is alive beats again in this time. No clock of another machine is needed.
     tokio::time::sleep(policy.shared().stale_after / 2).await;
     let now = publication.heartbeats().await.map_err(host_failure)?;
     let epoch = published.epoch.number;

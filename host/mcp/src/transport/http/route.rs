@@ -121,13 +121,17 @@ fn method_not_allowed() -> Response<Body> {
     response
 }
 
-/// The readiness of the server: plugins are loaded, and no shutdown has begun.
+/// The readiness of the server: plugins are loaded, no shutdown has begun, and calls are not refused for want of contact
+/// with the servers that share its state.
 fn readiness(state: &HttpState) -> Response<Body> {
     if state.shutdown.drain.is_cancelled() {
         return responses::text(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
     if !state.server.is_loaded() {
         return responses::text(StatusCode::SERVICE_UNAVAILABLE, "loading plugins");
+    }
+    if let Err(lost) = state.server.pipeline.check_contact() {
+        return responses::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{lost}"));
     }
     let Some(health) = state.server.pipeline.audit().health() else {
         return responses::text(StatusCode::OK, "ready");
