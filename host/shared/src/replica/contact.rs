@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Heartbeat, LostContact};
 
 use super::ReplicaSettings;
-use super::clock::{StoreClock, as_micros, now, random_name};
+use crate::clock::{StoreClock, as_micros, now, random_name};
 use crate::nats::{Records, decode, encode};
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::liveness::{Beat, Liveness};

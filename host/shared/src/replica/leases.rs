@@ -13,7 +13,7 @@ use toolbay_core::call::shared::{Lease, LeaseError, Leases};
 use toolbay_policy::quantity;
 
 use super::ReplicaSettings;
-use super::clock::{as_micros, now, random_name};
+use crate::clock::{as_micros, now, random_name};
 use crate::nats::{Bucket, Connection, ConnectionError, ReadError, Records, decode, encode};
 use crate::protocol::Written;
 use crate::protocol::lease::{Holder, LEASE_TTL, LeaseClaim, LeaseRequest, LeaseStep};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Budget, Ledger, LedgerError};
 
-use super::clock::now;
+use crate::clock::now;
 use crate::nats::{Records, encode};
 use crate::protocol::Written;
 use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};

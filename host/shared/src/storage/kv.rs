@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::name::PluginId;
 
+use crate::clock::StoreClock;
 use crate::nats::{Condition, Connection, ConnectionError, Entries, EntryError, StoredEntry, decode, encode};
-use crate::replica::StoreClock;
 
 /// Most attempts of an operation that depends on the value. Each conflict means that another server wrote it.
 const MAX_ATTEMPTS: u32 = 100;
@@ -49,13 +49,13 @@ impl NatsKvStore {
     }
 
     /// Reads an entry that has not expired.
-    async fn read(&self, entries: &Entries, key: &str) -> Result<Found, KvError> {
-        let entry = entries.read(key).await.map_err(to_kv_error)?;
+    async fn read(&self, entries: &Entries, key: &str) -> Result<CurrentEntry, KvError> {
+        let entry = entries.read(key).await?;
         let now = self.clock.now();
         // One that has expired is still there until the whole second is over.
         let revision = entry.as_ref().map(|entry| entry.revision);
         let is_alive = |entry: &StoredEntry| entry.expires.is_none_or(|expires| now < expires);
-        Ok(Found { condition: Condition::Revision(revision), entry: entry.filter(is_alive) })
+        Ok(CurrentEntry { condition: Condition::Revision(revision), entry: entry.filter(is_alive) })
     }
 
     /// When an entry keeps its expiry.
@@ -66,7 +66,7 @@ impl NatsKvStore {
 }
 
 /// An entry, and the condition under which it is still the same.
-struct Found {
+struct CurrentEntry {
     entry: Option<StoredEntry>,
     condition: Condition,
 }
@@ -80,11 +80,11 @@ fn key_of(bucket: &Bucket, key: &str) -> String {
     format!("{}.{}", tokens(bucket), encode(key))
 }
 
-fn to_kv_error(error: EntryError) -> KvError {
-    match error {
-        EntryError::Full => KvError::QuotaExceeded,
-        EntryError::Changed | EntryError::TooLarge | EntryError::Unavailable(_) => {
-            KvError::Other(error.to_string())
+impl From<EntryError> for KvError {
+    fn from(error: EntryError) -> Self {
+        match error {
+            EntryError::Full => Self::QuotaExceeded,
+            other => Self::Other(other.to_string()),
         }
     }
 }
@@ -130,14 +130,14 @@ impl KvStore for NatsKvStore {
                 (self.clock.now().saturating_add(millis), ttl)
             });
             let written = entries.write(&key_of(bucket, key), value, Condition::Always, expiry).await;
-            written.map(drop).map_err(to_kv_error)
+            written.map(drop).map_err(KvError::from)
         })
     }
 
     fn remove<'a>(&'a self, bucket: &'a Bucket, key: &'a str) -> BoxFuture<'a, Result<(), KvError>> {
         Box::pin(async move {
             let entries = self.entries(bucket.plugin()).await?;
-            entries.remove(&key_of(bucket, key)).await.map_err(to_kv_error)
+            entries.remove(&key_of(bucket, key)).await.map_err(KvError::from)
         })
     }
 
@@ -150,7 +150,7 @@ impl KvStore for NatsKvStore {
     ) -> BoxFuture<'a, Result<Vec<String>, KvError>> {
         Box::pin(async move {
             let entries = self.entries(bucket.plugin()).await?;
-            let tokens = entries.keys(&tokens(bucket)).await.map_err(to_kv_error)?;
+            let tokens = entries.keys(&tokens(bucket)).await?;
             let is_listed =
                 |key: &String| key.starts_with(prefix) && after.is_none_or(|after| **key > *after);
             let mut keys: Vec<String> =
@@ -171,7 +171,7 @@ impl KvStore for NatsKvStore {
         Box::pin(async move {
             let (entries, key) = (self.entries(bucket.plugin()).await?, key_of(bucket, key));
             for _ in 0..MAX_ATTEMPTS {
-                let Found { entry, condition } = self.read(&entries, &key).await?;
+                let CurrentEntry { entry, condition } = self.read(&entries, &key).await?;
                 let number = entry.as_ref().map_or(Ok(0), |entry| parse_number(&entry.value))?;
                 let beyond = || KvError::Other(format!("the sum of {number} and {by} exceeds 64 bits"));
                 let sum = number.checked_add(by).ok_or_else(beyond)?;
@@ -180,7 +180,7 @@ impl KvStore for NatsKvStore {
                 match entries.write(&key, value, condition, self.expiry(entry.as_ref())).await {
                     Ok(_) => return Ok(sum),
                     Err(EntryError::Changed) => {}
-                    Err(error) => return Err(to_kv_error(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             Err(too_busy())
@@ -199,7 +199,7 @@ impl KvStore for NatsKvStore {
             check_size(&value, quota)?;
             let (entries, key) = (self.entries(bucket.plugin()).await?, key_of(bucket, key));
             for _ in 0..MAX_ATTEMPTS {
-                let Found { entry, condition } = self.read(&entries, &key).await?;
+                let CurrentEntry { entry, condition } = self.read(&entries, &key).await?;
                 if entry.as_ref().map(|entry| &*entry.value) != expected.as_deref() {
                     return Ok(false);
                 }
@@ -208,7 +208,7 @@ impl KvStore for NatsKvStore {
                     Ok(_) => return Ok(true),
                     // The value may be the same as before.
                     Err(EntryError::Changed) => {}
-                    Err(error) => return Err(to_kv_error(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             Err(too_busy())

@@ -6,8 +6,8 @@ use std::time::Duration;
 use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
+use toolbay_shared::clock::StoreClock;
 use toolbay_shared::nats::{Durability, EntriesLimits};
-use toolbay_shared::replica::StoreClock;
 use toolbay_shared::storage::NatsKvStore;
 
 use crate::server::NatsServer;

@@ -121,8 +121,8 @@ fn method_not_allowed() -> Response<Body> {
     response
 }
 
-/// The readiness of the server: plugins are loaded, no shutdown has begun, and calls are not refused for want of contact
-/// with the servers that share its state.
+/// The readiness of the server: plugins are loaded, no shutdown has begun, and it is in contact with the servers that share
+/// its state.
 fn readiness(state: &HttpState) -> Response<Body> {
     if state.shutdown.drain.is_cancelled() {
         return responses::text(StatusCode::SERVICE_UNAVAILABLE, "draining");

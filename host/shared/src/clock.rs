@@ -1,5 +1,5 @@
-//! The clock of the protocol. It continues while the machine sleeps, so that a replica that wakes up knows that its news is
-//! old.
+//! The clock of the protocol, and that of the store. The first one continues while the machine sleeps, so that a replica that
+//! wakes up knows that its news is old.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,14 +10,14 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::protocol::Moment;
 
 /// The time since the machine started.
-pub(super) fn now() -> Moment {
+pub(crate) fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Moment::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
 /// The time as a number, for an atomic.
-pub(super) fn as_micros(moment: Moment) -> u64 {
+pub(crate) fn as_micros(moment: Moment) -> u64 {
     u64::try_from(moment.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -37,14 +37,14 @@ impl StoreClock {
     }
 
     /// An entry that is seen now was written at this time of the store, in milliseconds since 1970.
-    pub(super) fn seen(&self, written: i64) {
+    pub(crate) fn seen(&self, written: i64) {
         let ahead = written.saturating_sub(own_millis());
         // Late news must not set it back.
         self.0.fetch_max(ahead, Ordering::Relaxed);
     }
 
     /// The next entry sets it, even back: the store may have another clock now.
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -59,7 +59,7 @@ fn system_millis() -> i64 {
 }
 
 /// A random name of 32 hexadecimal digits.
-pub(super) fn random_name() -> String {
+pub(crate) fn random_name() -> String {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
