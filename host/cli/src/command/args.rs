@@ -109,11 +109,6 @@ pub(crate) struct SetupArgs {
     /// The profile of the policy that bounds the tools of this command.
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    #[command(flatten)]
-    pub(crate) shared: SharedArgs,
-    /// The folder of consents, switches and the order to stop, if it is not the state directory.
-    #[arg(skip)]
-    pub(crate) decisions_dir: Option<PathBuf>,
     /// What to log on stderr: `error`, `warn`, `info`, `debug`, or a filter such as `toolbay::guest=info`.
     #[arg(
         long,
@@ -135,6 +130,11 @@ pub(crate) struct SetupArgs {
         default_value_t
     )]
     pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) shared: SharedArgs,
+    /// The folder of consents, switches and the order to stop, if it is not the state directory.
+    #[arg(skip)]
+    pub(crate) decisions_dir: Option<PathBuf>,
 }
 
 /// The form of lines on stderr.
