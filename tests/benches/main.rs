@@ -38,6 +38,7 @@ mod plot;
 mod process;
 mod protocol;
 mod registry;
+mod replicas;
 mod scale;
 mod summary;
 mod telemetry;
@@ -63,6 +64,7 @@ const ALL: &[(&str, fn())] = &[
     ("telemetry", telemetry::run),
     ("admin", admin::run),
     ("registry", registry::run),
+    ("replicas", replicas::run),
     ("discovery", discovery::run),
     ("distribution", distribution::run),
     ("protocol", protocol::run),

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
 use crate::foreign::shell;
-use crate::test;
+use crate::{replicas, test};
 use machine::Machine;
 
 /// The benchmarks of `--quick`, which give the headline figures.
@@ -40,6 +40,7 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     drop(std::fs::remove_file(&file));
     let mut bench = test::native_cargo(workspace);
     bench.args(["bench", "--bench", "all", "--"]).args(&asked.names).env("TOOLBAY_FIGURES", &file);
+    bench.env("TOOLBAY_NATS_SERVER", replicas::nats_server(workspace)?);
     if asked.plots {
         bench.env("TOOLBAY_PLOTS", workspace.join("docs/explanation/performance"));
     }

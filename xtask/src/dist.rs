@@ -6,6 +6,7 @@
 //! | `toolbay_VERSION_MACHINE.deb` | Debian and its relatives |
 //! | `oci/` | an OCI image layout for both machines, without a base image |
 //! | `kubernetes.yaml` | a deployment of the image |
+//! | `kubernetes-replicas.yaml` | several servers that share state, with NATS |
 //! | `toolbay-VERSION.cdx.json` | the SBOM in CycloneDX |
 //! | `SHA256SUMS` | checksums of all others |
 //!
@@ -36,6 +37,8 @@ use contents::Contents;
 
 /// The checksums of the other files.
 const CHECKSUMS: &str = "SHA256SUMS";
+/// The manifests of Kubernetes.
+const MANIFESTS: [&str; 2] = ["kubernetes.yaml", "kubernetes-replicas.yaml"];
 
 /// What the files of one release have in common.
 #[derive(Debug)]
@@ -114,11 +117,11 @@ fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String
         fs::write(folder.join(format!("toolbay_{version}_{short}.deb")), package)?;
     }
     image::write(release, contents, &folder.join("oci"))?;
-    let manifests = fs::read_to_string(release.workspace.join("docs/deploy/kubernetes.yaml"))?;
-    fs::write(
-        folder.join("kubernetes.yaml"),
-        manifests.replace("toolbay:VERSION", &format!("toolbay:{version}")),
-    )?;
+    for name in MANIFESTS {
+        let manifests = fs::read_to_string(release.workspace.join("docs/deploy").join(name))?;
+        let image = format!("toolbay:{version}");
+        fs::write(folder.join(name), manifests.replace("toolbay:VERSION", &image))?;
+    }
     fs::write(folder.join(format!("toolbay-{version}.cdx.json")), contents.sbom())?;
     let sums = checksums(folder)?;
     fs::write(folder.join(CHECKSUMS), &sums)?;

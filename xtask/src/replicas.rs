@@ -1,6 +1,6 @@
 //! `replicas`: the tests of shared state with real NATS servers, from PyPI, and Debian's HAProxy and nginx.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use xtask::wasm;
@@ -18,18 +18,24 @@ const TESTS: [(&str, &str); 2] = [("toolbay-shared", "nats"), ("toolbay-cli", "r
 
 /// Runs the tests.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let python = environment(&wasm::target_dir(workspace).join("venv-nats"), SERVER)?;
-    let folder = python.parent().context("a virtual environment has a folder of programs")?;
+    let server = nats_server(workspace)?;
     let balancer = unpacked_package(workspace, "haproxy")?.join("usr/sbin/haproxy");
     let libraries = library_path(workspace, &LIBRARIES)?;
     let nginx = unpacked_package(workspace, "nginx")?.join("usr/sbin/nginx");
     for (package, tests) in TESTS {
         let mut cargo = test::native_cargo(workspace);
         cargo.args(["test", "--package", package, "--features", "nats-server", "--test", tests]);
-        cargo.env("TOOLBAY_NATS_SERVER", folder.join("nats-server"));
+        cargo.env("TOOLBAY_NATS_SERVER", &server);
         cargo.env("TOOLBAY_HAPROXY", &balancer).env("TOOLBAY_HAPROXY_LIBRARIES", &libraries);
         cargo.env("TOOLBAY_NGINX", &nginx);
         shell(&mut cargo)?;
     }
     Ok(())
+}
+
+/// The program of NATS.
+pub(crate) fn nats_server(workspace: &Path) -> Result<PathBuf> {
+    let python = environment(&wasm::target_dir(workspace).join("venv-nats"), SERVER)?;
+    let folder = python.parent().context("a virtual environment has a folder of programs")?;
+    Ok(folder.join("nats-server"))
 }

@@ -9,6 +9,7 @@ use toolbay::{FileStopOrder, Host};
 use toolbay_core::audit::observer::AuditObserver;
 use toolbay_core::audit::{ActionRecord, MAX_REASON, cut};
 use toolbay_core::call::approval::{ApprovalReply, Approver};
+use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
 use toolbay_policy::text::one_line;
 use toolbay_telemetry::Metrics;
@@ -44,6 +45,9 @@ pub struct ServerInfo {
     pub running: usize,
     /// The reason why all calls are stopped; absent if they are not.
     pub stopped: Option<String>,
+    /// What it knows about the state that it shares with other servers; absent if it shares none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<SharedStatus>,
 }
 
 /// What a server with an admin listener collects for it. Cheap to clone; clones share it.
@@ -138,6 +142,7 @@ impl ServerControl {
             tools: host.registry().snapshot().tools().count(),
             running: running.count(),
             stopped: running.stopped().map(|reason| reason.to_string()),
+            shared: host.pipeline().shared_status(),
         }
     }
 

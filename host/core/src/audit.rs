@@ -70,6 +70,9 @@ pub struct AuditRecord {
     pub call_sha256: Option<Digest>,
     /// SHA-256 of the arguments in canonical form ([`crate::tool::canonical`]); absent if they were not parsed.
     pub args_sha256: Option<Digest>,
+    /// The number of the published epoch that judged the call, if several servers share the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// The decision of the permission rules; absent without rules.
     pub permission: Option<Decision>,
     /// The outcome: `ok`, an error code, a fault, or `host_failed`. A call whose caller went away is `cancelled`.
@@ -416,6 +419,7 @@ mod tests {
             traceparent: TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
             call_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(1))),
             args_sha256: Some(crate::tool::canonical::sha256(&serde_json::json!(0))),
+            epoch: None,
             permission: None,
             outcome: "ok",
             limit: None,

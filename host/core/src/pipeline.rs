@@ -42,7 +42,7 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
-use crate::call::shared::{LostContact, SharedState};
+use crate::call::shared::{LostContact, SharedState, SharedStatus};
 use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
 use crate::output::redact::Redactor;
@@ -70,6 +70,8 @@ pub struct CallPolicy {
     pub output: OutputSettings,
     /// Whether calls require the audit, and which calls get a start line.
     pub audit: AuditPolicy,
+    /// The number of the published epoch, if several hosts share the policy.
+    pub epoch: Option<u64>,
 }
 
 /// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
@@ -171,6 +173,19 @@ impl Pipeline {
     #[must_use]
     pub fn with_shared_state(self, shared: SharedState) -> Self {
         self.replace(|parts| parts.shared = Some(shared))
+    }
+
+    /// What this host knows about the state that it shares; `None` if it shares none.
+    #[must_use]
+    pub fn shared_status(&self) -> Option<SharedStatus> {
+        self.parts.shared.as_ref().map(SharedState::status)
+    }
+
+    /// This host's share of an amount that all hosts have together, rounded up.
+    #[must_use]
+    pub fn share_of(&self, amount: u32) -> u32 {
+        let hosts = self.parts.shared.as_ref().map_or(1, |shared| shared.heartbeat.hosts());
+        amount.div_ceil(u32::try_from(hosts).unwrap_or(u32::MAX).max(1))
     }
 
     /// Whether this host is in contact with the others that share its state. A host on its own always is.

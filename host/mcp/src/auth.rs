@@ -23,7 +23,7 @@ use std::time::SystemTime;
 
 pub(crate) use credential::CredentialValidity;
 pub use keys::{KeyFetcher, MAX_KEYS_BYTES};
-pub use tokens::{check_tokens, read_trusted};
+pub use tokens::{check_tokens, read_request_state_key, read_trusted};
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;

@@ -171,6 +171,12 @@ impl Server {
         Self { loaded, list_deadline: Instant::now() + self.options.list_wait, ..self }
     }
 
+    /// Signs `requestState` with a key that other servers have, too, instead of a random one: at least 32 random bytes.
+    #[must_use]
+    pub fn with_request_state_key(self, key: &[u8]) -> Self {
+        Self { state_signer: Arc::new(RequestStateSigner::with_key(key)), ..self }
+    }
+
     /// Adds the servers of a bridge: lists and calls wait for servers that are still starting, as for plugins, and
     /// clients can read their resources. Apply the policy to the bridge first. The server does not keep the bridge
     /// alive.

@@ -81,6 +81,7 @@ pub struct Policy {
     admin: Option<AdminPolicy>,
     telemetry: Option<TelemetryPolicy>,
     shared: SharedPolicy,
+    epoch: Option<u64>,
     programs: BTreeMap<String, Program>,
     secrets: BTreeMap<String, Secret>,
     profiles: BTreeMap<String, Arc<Profile>>,
@@ -232,6 +233,18 @@ impl Policy {
     #[must_use]
     pub fn telemetry(&self) -> Option<&TelemetryPolicy> {
         self.telemetry.as_ref()
+    }
+
+    /// The same policy as part of a published epoch.
+    #[must_use]
+    pub fn with_epoch(self, epoch: Option<u64>) -> Self {
+        Self { epoch, ..self }
+    }
+
+    /// The number of the published epoch that has the policy; `None` if it comes from a file of this machine.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        self.epoch
     }
 
     /// What servers require of the state that they share.

@@ -48,6 +48,9 @@ pub struct ServePolicy {
     pub public_url: Option<String>,
     /// The file with bearer tokens.
     pub tokens: Option<PathBuf>,
+    /// The file with the key of `requestState`. Servers with the same key accept each other's, and a server accepts its own
+    /// after a restart. Default: a random key.
+    pub request_state_key: Option<PathBuf>,
     /// Accepts every client without authentication, also on non-loopback addresses.
     pub anonymous: bool,
     /// Reverse proxies, as addresses or networks. Only their `Forwarded` and `X-Forwarded-For` headers are trusted.
@@ -157,6 +160,7 @@ impl ServePolicy {
         self.origins = self.origins.iter().map(|origin| read_origin(origin)).collect::<Result<_, _>>()?;
         self.public_url = self.public_url.as_deref().map(read_public_url).transpose()?;
         self.tokens = self.tokens.map(|file| base.join(file));
+        self.request_state_key = self.request_state_key.map(|file| base.join(file));
         if self.anonymous && self.requires_authentication() {
             return Err(
                 "`anonymous = true` excludes `tokens` and [serve.oauth]; remove one of them".to_owned()
@@ -306,6 +310,9 @@ mod tests {
         );
         assert_eq!(serve.public_url.as_deref(), Some("https://tools.example.com"));
         assert_eq!(serve.tokens.as_deref(), Some(Path::new("/etc/toolbay/tokens.toml")));
+        assert_eq!(serve.request_state_key, None);
+        let key = read("request_state_key = 'state.key'").unwrap().request_state_key;
+        assert_eq!(key.as_deref(), Some(Path::new("/etc/toolbay/state.key")));
         assert!(serve.requires_authentication() && !ServePolicy::default().requires_authentication());
     }
 

@@ -497,6 +497,7 @@ pub(crate) fn call_policy(policy: &Policy) -> CallPolicy {
         session: policy.session().clone(),
         output: policy.results(),
         audit: policy.audit().clone(),
+        epoch: policy.epoch(),
     }
 }
 

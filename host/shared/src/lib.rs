@@ -3,6 +3,7 @@
 //! [`protocol`] decides: state machines without I/O and without a clock, which a simulation tests. The other modules
 //! carry out what it decides, over NATS JetStream.
 
+pub mod audit;
 pub mod bundle;
 pub mod clock;
 pub mod nats;

@@ -10,7 +10,7 @@ mod permissions;
 mod records;
 
 pub use address::{AddressError, Credentials, SharedAddress};
-pub use buckets::{Bucket, BucketSettings, Durability, EntriesLimits};
+pub use buckets::{AuditLimits, Bucket, BucketSettings, Durability, EntriesLimits, OutputLimits};
 pub use connection::{Connection, ConnectionError};
 pub use entries::{Condition, Entries, EntryError, StoredEntry};
 pub use key::{decode, encode};

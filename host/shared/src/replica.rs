@@ -7,12 +7,14 @@ mod ledger;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolbay_core::call::shared::SharedState;
+use toolbay_core::call::shared::{SharedState, SharedStatus};
+use toolbay_core::session::output_store::OutputQuota;
 
+use crate::audit::AuditStream;
 use crate::nats::{Bucket, Connection, ConnectionError, Durability};
-use crate::storage::NatsKvStore;
+use crate::storage::{NatsKvStore, NatsOutputStore};
 use contact::Contact;
-pub use contact::{ContactObserver, ReplicaStatus};
+pub use contact::ContactObserver;
 use leases::NatsLeases;
 pub use leases::{QueuesError, held_queues};
 use ledger::NatsLedger;
@@ -33,6 +35,7 @@ pub struct ReplicaSettings {
 /// A replica that is connected. Dropping it ends its tasks; the others notice after `stale_after`.
 #[derive(Debug)]
 pub struct Replica {
+    name: String,
     connection: Connection,
     contact: Contact,
     ledger: Arc<NatsLedger>,
@@ -60,7 +63,7 @@ impl Replica {
         let contact = Contact::start(epochs, connection.connections(), &settings, observer);
         let ledger = NatsLedger::start(ledger, contact.replica_count());
         let leases = NatsLeases::new(leases, &settings);
-        Ok(Self { connection, contact, ledger, leases: Arc::new(leases), warnings })
+        Ok(Self { name: settings.name, connection, contact, ledger, leases: Arc::new(leases), warnings })
     }
 
     /// The ports for the host.
@@ -79,6 +82,23 @@ impl Replica {
         NatsKvStore::new(self.connection.clone(), self.contact.clock())
     }
 
+    /// The saved outputs of sessions.
+    ///
+    /// # Errors
+    /// Their buckets cannot be opened.
+    pub async fn output_store(&self, quota: OutputQuota) -> Result<NatsOutputStore, ConnectionError> {
+        let (lists, texts) = self.connection.outputs().await?;
+        Ok(NatsOutputStore::new(lists, texts, self.contact.clock(), quota))
+    }
+
+    /// The stream of audit lines, for those of this replica.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub async fn audit_stream(&self) -> Result<AuditStream, ConnectionError> {
+        AuditStream::open(&self.connection, &self.name).await
+    }
+
     /// Settings of the store that endanger a promise.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
@@ -87,8 +107,8 @@ impl Replica {
 
     /// What this replica knows about itself and the others.
     #[must_use]
-    pub fn status(&self) -> ReplicaStatus {
-        self.contact.status()
+    pub fn status(&self) -> SharedStatus {
+        self.shared_state().status()
     }
 
     /// Waits until the replica is fresh.

@@ -8,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use toolbay::{Host, HostEvent, LoadError};
+use toolbay_core::call::shared::SharedStatus;
 
 use crate::labels::{BuildLabels, PluginInfoLabels, ReloadLabels};
 use crate::metrics::Metrics;
@@ -50,6 +51,9 @@ impl Collector for HostCollector {
         gauge(&mut encoder, "plugins_held", "Plugins that wait for consent", held)?;
         let stopped = usize::from(host.pipeline().running().stopped().is_some());
         gauge(&mut encoder, "stopped", "1 while the operator has stopped all calls", stopped)?;
+        if let Some(shared) = host.pipeline().shared_status() {
+            encode_shared(&mut encoder, &shared)?;
+        }
         let counter = ConstCounter::new(lost);
         let help = "Audit records that were lost";
         counter.encode(encoder.encode_descriptor("audit_lost", help, None, counter.metric_type())?)?;
@@ -72,6 +76,17 @@ impl Collector for HostCollector {
         }
         Ok(())
     }
+}
+
+/// The gauges of a server that shares state with others.
+fn encode_shared(encoder: &mut DescriptorEncoder<'_>, shared: &SharedStatus) -> Result<(), fmt::Error> {
+    let contact = usize::from(shared.refusing.is_none());
+    gauge(encoder, "shared_contact", "1 while this server accepts calls", contact)?;
+    let epoch = usize::try_from(shared.epoch.unwrap_or(0)).unwrap_or(usize::MAX);
+    gauge(encoder, "shared_epoch", "The published epoch in force", epoch)?;
+    gauge(encoder, "shared_servers", "Servers that are alive", shared.others.len() + 1)?;
+    gauge(encoder, "shared_queues", "Serial queues whose lease this server has", shared.queues)?;
+    gauge(encoder, "shared_budgets", "Shared budgets that this server takes part in", shared.budgets)
 }
 
 fn gauge(

@@ -6,11 +6,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use toolbay::{Filter, Host, Policy, ToolCall, TurnContext};
+use toolbay::{BoxFuture, CancellationToken, Filter, Host, Policy, ToolCall, TurnContext};
 use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
 use toolbay_core::call::approval::Decision;
+use toolbay_core::call::shared::{
+    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
+};
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::permission::Action;
@@ -45,10 +48,63 @@ fn names(text: &str) -> BTreeSet<String> {
     described.map(name).collect()
 }
 
+/// Shared state that allows everything.
+#[derive(Debug)]
+struct Allowing;
+
+impl Heartbeat for Allowing {
+    fn check(&self) -> Result<(), LostContact> {
+        Ok(())
+    }
+
+    fn losses(&self) -> u64 {
+        0
+    }
+
+    fn hosts(&self) -> usize {
+        2
+    }
+
+    fn status(&self) -> SharedStatus {
+        SharedStatus { epoch: Some(7), others: [("b".to_owned(), 6)].into(), ..SharedStatus::default() }
+    }
+}
+
+impl Leases for Allowing {
+    fn acquire<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Arc<dyn Lease>, LeaseError>> {
+        Box::pin(std::future::ready(Err(LeaseError::Cancelled)))
+    }
+
+    fn held(&self) -> usize {
+        3
+    }
+}
+
+impl Ledger for Allowing {
+    fn take_call<'a>(&'a self, _: &'a str, _: Budget) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn return_call(&self, _: &str) {}
+
+    fn add_cost(&self, _: &str, _: f64) {}
+
+    fn open(&self) -> usize {
+        4
+    }
+}
+
 #[tokio::test]
 async fn every_metric_is_on_its_page() {
     let (metrics, audit) = metered();
-    let host = host();
+    let ports = Arc::new(Allowing);
+    let shared =
+        SharedState { heartbeat: Arc::clone(&ports) as _, leases: Arc::clone(&ports) as _, ledger: ports };
+    let host = Host::builder(Policy::deny_all(Path::new("/srv"))).shared_state(shared).build().unwrap();
     metrics.count_reloads(&host);
     host.events().emit(toolbay::HostEvent::PolicyReloaded { restart: Vec::new() });
     let mut one = record().await;
@@ -76,6 +132,9 @@ async fn every_metric_is_on_its_page() {
     let mut found = names(&text);
     found.remove("toolbay_plugin_info");
     assert_eq!(found, rows, "{text}");
+    for (gauge, value) in [("contact", 1), ("epoch", 7), ("servers", 2), ("queues", 3), ("budgets", 4)] {
+        assert!(text.contains(&format!("\ntoolbay_shared_{gauge} {value}\n")), "{gauge}: {text}");
+    }
     assert!(text.contains("toolbay_refusals_total{plugin=\"builtin\",capability=\"net\"} 1"), "{text}");
 }
 

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use toolbay_core::call::shared::SharedStatus;
 use toolbay_core::pipeline::running::RunningCall;
 
 use super::chart::sparkline;
@@ -28,7 +29,7 @@ pub(super) async fn show(
 ) -> Response {
     let frame = PageFrame::new(&gate, &operator, "/");
     let control = &gate.control;
-    let calls = control.calls();
+    let (calls, info) = (control.calls(), control.info());
     let body = html! {
         section #charts data-refresh aria-label="The last ten minutes" {
             @if let Some(admin) = control.admin() { (charts(&admin.history.chart())) }
@@ -38,10 +39,34 @@ pub(super) async fn show(
             (running(&frame, &calls))
             p.quiet { (queue(control, &calls)) }
         }
-        (switches(&frame, control.info().stopped.is_some()))
+        @if let Some(shared) = &info.shared { (servers(shared)) }
+        (switches(&frame, info.stopped.is_some()))
         p { a href="/metrics" { "Metrics for Prometheus" } }
     };
     frame.page("Now", &body)
+}
+
+/// The servers that share state with this one.
+fn servers(shared: &SharedStatus) -> Markup {
+    let epoch = shared.epoch.unwrap_or(0);
+    html! {
+        section #servers data-refresh {
+            h2 { "Servers" }
+            @if let Some(reason) = &shared.refusing {
+                p.alarm role="alert" { strong { "Calls are refused: " } (plain(reason)) }
+            }
+            div.scroll tabindex="0" role="region" aria-label="Servers" { table {
+                thead { tr { th scope="col" { "Server" } th scope="col" { "Epoch" } } }
+                tbody {
+                    tr { th scope="row" { (plain(&shared.name)) " (this one)" } td.number { (epoch) } }
+                    @for (name, epoch) in &shared.others {
+                        tr { th scope="row" { (plain(name)) } td.number { (epoch) } }
+                    }
+                }
+            } }
+            p.quiet { "This server has " (shared.queues) " serial queues and takes part in " (shared.budgets) " shared budgets." }
+        }
+    }
 }
 
 fn charts(points: &[ChartPoint]) -> Markup {

@@ -135,6 +135,9 @@ pub(crate) struct SetupArgs {
     /// The folder of consents, switches and the order to stop, if it is not the state directory.
     #[arg(skip)]
     pub(crate) decisions_dir: Option<PathBuf>,
+    /// The number of the published epoch that has the policy.
+    #[arg(skip)]
+    pub(crate) epoch: Option<u64>,
 }
 
 /// The form of lines on stderr.

@@ -1,5 +1,6 @@
 //! `toolbay serve`: MCP over stdin and stdout, or over HTTP.
 
+mod audit_forwarder;
 mod http;
 mod operator_files;
 mod operators;
@@ -9,7 +10,7 @@ mod service_manager;
 use std::pin::pin;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -80,6 +81,7 @@ pub(crate) async fn run(
     let server = Server::new(host.registry().clone(), host.pipeline().clone(), filter, options)
         .with_loaded_signal(loaded.clone())
         .with_bridge(&bridge);
+    let server = with_request_state_key(server, &host.policy(), shared.is_some())?;
     server.set_instructions(host.policy().serve());
     let reloaded = Arc::new(Notify::new());
     let told = Arc::new(ReportedWarnings::default());
@@ -128,6 +130,22 @@ pub(crate) async fn run(
         served?;
     }
     Ok(CommandStatus::Success)
+}
+
+/// Gives the server the key of `requestState` that the policy names.
+fn with_request_state_key(server: Server, policy: &Policy, is_shared: bool) -> Result<Server> {
+    let Some(file) = &policy.serve().request_state_key else {
+        if is_shared {
+            output::print_warning(
+                "a client that is asked for input must come back to this server: give all servers one key with \
+                 `request_state_key` of [serve]",
+            );
+        }
+        return Ok(server);
+    };
+    let key = toolbay_mcp::read_request_state_key(file).map_err(anyhow::Error::msg);
+    let key = key.with_context(|| format!("[serve] `request_state_key`: `{}`", file.display()))?;
+    Ok(server.with_request_state_key(&key))
 }
 
 /// Leaves the servers that share state.
@@ -220,6 +238,9 @@ impl ChangeReporter {
                 }
                 if old.telemetry() != before.telemetry() {
                     output::print_warning("[telemetry] applies after a restart");
+                }
+                if old.serve().request_state_key != before.serve().request_state_key {
+                    output::print_warning("`request_state_key` of [serve] applies after a restart");
                 }
             }
             _ => {}

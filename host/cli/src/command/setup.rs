@@ -154,7 +154,7 @@ pub(crate) fn builder(args: &SetupArgs, policy: Policy, purpose: HostPurpose) ->
 fn credential_files(policy: &Policy) -> Vec<PathBuf> {
     let keys = policy.serve().oauth.as_ref().map(|oauth| PathBuf::from(&oauth.jwks));
     let of_operators = policy.admin().map(|admin| admin.tokens.clone());
-    let of_clients = policy.serve().tokens.iter().cloned();
+    let of_clients = policy.serve().tokens.iter().chain(&policy.serve().request_state_key).cloned();
     of_clients.chain(of_operators).chain(keys.filter(|file| file.is_absolute())).collect()
 }
 
@@ -550,7 +550,7 @@ impl PolicyFile {
 }
 
 pub(crate) fn policy(args: &SetupArgs) -> Result<Policy> {
-    PolicyFile::find(args)?.policy()
+    Ok(PolicyFile::find(args)?.policy()?.with_epoch(args.epoch))
 }
 
 /// The folder that relative paths of a policy start from.

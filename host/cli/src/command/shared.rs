@@ -1,5 +1,6 @@
 //! State that servers share: `--shared`, and `toolbay shared`.
 
+mod audit;
 mod folder;
 mod publish;
 mod status;
@@ -100,6 +101,8 @@ enum SharedUse {
     Read,
     /// It changes the published files.
     Edit,
+    /// It reads the audit of all servers.
+    Audit,
     /// It works on this machine only.
     Never,
 }
@@ -123,6 +126,7 @@ fn shared_use(command: &Command) -> SharedUse {
         | Command::Revoke { .. }
         | Command::Stop(_)
         | Command::Resume { .. } => SharedUse::Edit,
+        Command::Log(which) if !which.follow => SharedUse::Audit,
         _ => SharedUse::Never,
     }
 }
@@ -130,11 +134,17 @@ fn shared_use(command: &Command) -> SharedUse {
 /// The published files in a folder of their own, for one command.
 #[derive(Debug)]
 pub(crate) struct PulledFiles {
+    /// `None`: only the audit.
+    published: Option<PulledEpoch>,
+    _temporary: tempfile::TempDir,
+}
+
+#[derive(Debug)]
+struct PulledEpoch {
     publication: Publication,
     current: PublishedEpoch,
     folder: SharedFolder,
     is_edit: bool,
-    _temporary: tempfile::TempDir,
 }
 
 /// Takes the published files for a command that uses them, and lets its arguments name them. `None`: it uses those of this
@@ -145,6 +155,13 @@ pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Opti
     }
     let is_edit = match shared_use(command) {
         SharedUse::Own => return Ok(None),
+        SharedUse::Audit => {
+            let temporary = tempfile::tempdir().map_err(host_failure)?;
+            let file = temporary.path().join("audit.jsonl");
+            audit::download(&connect(args, "operator").await?, &file).await?;
+            args.audit = Some(file);
+            return Ok(Some(PulledFiles { published: None, _temporary: temporary }));
+        }
         SharedUse::Read => false,
         SharedUse::Edit => true,
         SharedUse::Never => {
@@ -158,13 +175,16 @@ pub(crate) async fn pull(args: &mut SetupArgs, command: &Command) -> Result<Opti
     let folder = SharedFolder::new(temporary.path());
     folder.write(&current.bundle, &publication).await?;
     folder.name_in(args);
-    Ok(Some(PulledFiles { publication, current, folder, is_edit, _temporary: temporary }))
+    let published = Some(PulledEpoch { publication, current, folder, is_edit });
+    Ok(Some(PulledFiles { published, _temporary: temporary }))
 }
 
 impl PulledFiles {
     /// Publishes what the command changed.
     pub(crate) async fn publish(self) -> Result<()> {
-        let Self { publication, current, folder, is_edit, _temporary } = self;
+        let Some(PulledEpoch { publication, current, folder, is_edit }) = self.published else {
+            return Ok(());
+        };
         let bundle = folder.read()?.with_plugins(current.bundle.plugins().clone()).map_err(host_failure)?;
         if !is_edit || bundle == current.bundle {
             return Ok(());

@@ -53,30 +53,59 @@ impl SharedFixture {
 
     /// Starts a server with a state directory of its own and nothing else.
     pub(crate) fn server(&self, name: &str) -> Replica {
+        self.server_at(name, &self.url())
+    }
+
+    /// As [`SharedFixture::server`], with another way to NATS.
+    pub(crate) fn server_at(&self, name: &str, url: &str) -> Replica {
         let folder = HostFolder::new("");
         std::fs::remove_file(folder.path("toolbay.toml")).unwrap();
-        let server = self.start(name, folder);
+        let server = start(name, url, folder);
         wait_until("it is ready", || server.get("/readyz").0 == 200);
         server
     }
 
     /// Starts a server in a folder.
     pub(crate) fn start(&self, name: &str, folder: HostFolder) -> Replica {
-        let args = ["serve", "--http", "127.0.0.1:0", "--shared", &self.url(), "--replica", name];
-        let process = ServerProcess::start(folder.command(&args));
-        let line = process.until_told("listening on http://");
-        let (_, place) = line.split_once("http://").unwrap();
-        let client = Client(place.trim_end_matches("/mcp").parse().unwrap());
-        Replica { client, process, _folder: folder }
+        start(name, &self.url(), folder)
     }
+
+    /// Starts a server again, with the state of the one that ended.
+    pub(crate) fn restart(&self, name: &str, ended: Replica) -> Replica {
+        let Replica { folder, process, .. } = ended;
+        drop(process);
+        self.start(name, folder)
+    }
+
+    /// The audit lines that all servers have forwarded.
+    pub(crate) fn forwarded_audit(&self) -> Vec<Value> {
+        let printed = self.run(&["log", "--json"]).says(0, &[]).out();
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn start(name: &str, url: &str, folder: HostFolder) -> Replica {
+    let args = ["serve", "--http", "127.0.0.1:0", "--shared", url, "--replica", name];
+    let process = ServerProcess::start(folder.command(&args));
+    let line = process.until_told("listening on http://");
+    let (_, place) = line.split_once("http://").unwrap();
+    let client = Client(place.trim_end_matches("/mcp").parse().unwrap());
+    Replica { client, process, folder }
 }
 
 /// A server.
 pub(crate) struct Replica {
     pub(crate) process: ServerProcess,
-    /// Its state lives as long as it.
-    _folder: HostFolder,
+    folder: HostFolder,
     pub(crate) client: Client,
+}
+
+impl Replica {
+    /// The lines of its own audit.
+    pub(crate) fn audit(&self) -> Vec<Value> {
+        let text = self.folder.read("state/audit.jsonl");
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
 }
 
 impl std::ops::Deref for Replica {
@@ -151,6 +180,18 @@ impl Client {
         parse_result(&text).ok_or(text)
     }
 
+    /// The result of a call of a client that can be asked, or its error. `more` is added to the parameters.
+    pub(crate) fn request(&self, tool: &str, args: &Value, more: &Value) -> Value {
+        let mut params = call_params(tool, args);
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        for (name, value) in more.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        let (_, text) = read_whole(self.open(&to_request(tool, &params)));
+        let message = parse_message(&text).unwrap_or_else(|| panic!("{text}"));
+        if message["result"].is_object() { message["result"].clone() } else { message["error"].clone() }
+    }
+
     /// The text of a result, and whether it is an error.
     pub(crate) fn call(&self, tool: &str, args: &Value) -> (String, bool) {
         result(self.send(tool, args))
@@ -163,16 +204,23 @@ impl Client {
 }
 
 fn call_request(tool: &str, args: &Value) -> String {
+    to_request(tool, &call_params(tool, args))
+}
+
+fn call_params(tool: &str, args: &Value) -> Value {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     });
-    let params = json!({"name": tool, "arguments": args, "_meta": meta});
+    json!({"name": tool, "arguments": args, "_meta": meta})
+}
+
+fn to_request(tool: &str, params: &Value) -> String {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
     format!(
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
-             content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
-             mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n{body}",
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n{body}",
         body.len()
     )
 }
@@ -185,13 +233,17 @@ pub(crate) fn result(stream: TcpStream) -> (String, bool) {
 
 /// The text of the result in a response, and whether it is an error.
 fn parse_result(response: &str) -> Option<(String, bool)> {
-    let line = response.lines().find(|line| line.contains("\"jsonrpc\""))?;
-    let message: Value = serde_json::from_str(line.get(line.find('{')?..=line.rfind('}')?)?).ok()?;
+    let message = parse_message(response)?;
     let result = &message["result"];
     match result["content"][0]["text"].as_str() {
         Some(text) => Some((text.to_owned(), result["isError"] == true)),
         None => Some((message.to_string(), true)),
     }
+}
+
+fn parse_message(response: &str) -> Option<Value> {
+    let line = response.lines().find(|line| line.contains("\"jsonrpc\""))?;
+    serde_json::from_str(line.get(line.find('{')?..=line.rfind('}')?)?).ok()
 }
 
 /// The status and the whole text of a response.

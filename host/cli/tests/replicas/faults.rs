@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::cluster::{SharedFixture, result};
 use crate::fixture::wait_until;
+use crate::proxy::Proxy;
 
 /// The default of `[shared] stale_after`.
 const STALE_AFTER: Duration = Duration::from_secs(2);
@@ -31,6 +32,33 @@ fn a_server_without_nats_refuses_calls_and_cancels_those_that_run() {
     shared.nats.restart();
     wait_until("calls run after a restart of NATS", || server.echoes());
     wait_until("it is ready", || server.get("/readyz").0 == 200);
+}
+
+#[test]
+fn a_revocation_holds_on_a_server_that_is_cut_off() {
+    let shared = SharedFixture::new("");
+    let proxy = Proxy::start(shared.nats.port);
+    let near = shared.server("near");
+    let far = shared.server_at("far", &format!("nats://127.0.0.1:{}", proxy.port));
+    assert!(near.echoes() && far.echoes());
+    proxy.cut(true);
+    shared.run(&["disable", "e__echo", "--reason", "revoked"]).says(0, &["published as epoch 2"]);
+    let published = Instant::now();
+    let mut last_success = None;
+    while published.elapsed() < STALE_AFTER * 2 {
+        let (text, is_error) = far.call("e__echo", &json!({"a": 1}));
+        match is_error {
+            false => last_success = Some(published.elapsed()),
+            true => assert!(text.contains("no contact with the shared state"), "{text}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(last_success.is_none_or(|last| last < STALE_AFTER), "{last_success:?}");
+    assert!(near.call("e__echo", &json!({})).0.contains("revoked"));
+    assert!(!near.call("s__sleep", &json!({"ms": 1})).1, "the other server continues");
+    proxy.cut(false);
+    wait_until("it has the new epoch", || far.call("e__echo", &json!({})).0.contains("revoked"));
+    assert!(!far.call("s__sleep", &json!({"ms": 1})).1);
 }
 
 #[test]

@@ -19,3 +19,5 @@ mod fixture;
 #[path = "../../../shared/tests/nats/process.rs"]
 #[allow(dead_code, reason = "the tests of `toolbay-shared` use the rest")]
 mod process;
+mod proxy;
+mod sessions;

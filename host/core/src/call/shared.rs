@@ -6,10 +6,12 @@
 //! | [`Leases`] | which host runs a call of this serial queue? |
 //! | [`Ledger`] | has any host spent the budget of this session? |
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 /// Knows whether this host is in contact with the others. A host without contact must neither begin a call nor let one
@@ -24,6 +26,29 @@ pub trait Heartbeat: Send + Sync + fmt::Debug {
     /// Counts the losses of contact. A call that began before the last one must not act, even if the contact is back: the
     /// host may have been frozen, and nobody cancelled the call.
     fn losses(&self) -> u64;
+
+    /// The number of hosts that are alive, as this one sees them: itself at least. Fast, as [`Heartbeat::check`].
+    fn hosts(&self) -> usize;
+
+    /// What this host knows about itself and the others. The leases and budgets are those of other ports.
+    fn status(&self) -> SharedStatus;
+}
+
+/// What a host knows about the state that it shares, for operators.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedStatus {
+    /// The name of this host.
+    pub name: String,
+    /// Why calls are refused; `None` if they are not.
+    pub refusing: Option<String>,
+    /// The epoch in force.
+    pub epoch: Option<u64>,
+    /// The other hosts that are alive, with the highest epoch that each has seen.
+    pub others: BTreeMap<String, u64>,
+    /// The number of serial queues whose lease this host has.
+    pub queues: usize,
+    /// The number of budgets that this host takes part in.
+    pub budgets: usize,
 }
 
 /// The reason why a host without contact refuses calls.
@@ -56,6 +81,9 @@ pub trait Leases: Send + Sync + fmt::Debug {
         queue: &'a str,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Arc<dyn Lease>, LeaseError>>;
+
+    /// The number of leases that this host has.
+    fn held(&self) -> usize;
 }
 
 /// The reason why there is no lease.
@@ -82,6 +110,9 @@ pub trait Ledger: Send + Sync + fmt::Debug {
 
     /// Adds the cost of a call that was taken, in US dollars.
     fn add_cost(&self, account: &str, cost_usd: f64);
+
+    /// The number of budgets that this host takes part in.
+    fn open(&self) -> usize;
 }
 
 /// The budget of a session on all hosts together. `None` is no limit.
@@ -116,6 +147,14 @@ pub struct SharedState {
     pub leases: Arc<dyn Leases>,
     /// The budgets of sessions with a name. Other sessions stay on their host.
     pub ledger: Arc<dyn Ledger>,
+}
+
+impl SharedState {
+    /// What this host knows about the state that it shares.
+    #[must_use]
+    pub fn status(&self) -> SharedStatus {
+        SharedStatus { queues: self.leases.held(), budgets: self.ledger.open(), ..self.heartbeat.status() }
+    }
 }
 
 /// What a running call may lose: the contact of its host and the leases of itself and its callers.

@@ -212,6 +212,7 @@ impl<'b> AuditGuard<'b> {
             traceparent: identity.traceparent,
             call_sha256: self.digests.map(|digests| digests.call),
             args_sha256: self.digests.map(|digests| digests.args),
+            epoch: self.batch.call_policy.epoch,
             permission: self.permission,
             outcome: outcome(result),
             limit: match result {

@@ -14,7 +14,7 @@ use super::gates_tests::{ASK, fault};
 use crate::call::approval::ApprovalReply;
 use crate::call::fault::FaultKind;
 use crate::call::shared::{
-    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState,
+    Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
 };
 use crate::pipeline::fixture::ScriptedApprover;
 use crate::session::Session;
@@ -46,6 +46,14 @@ impl Heartbeat for Scripted {
     fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
+
+    fn hosts(&self) -> usize {
+        3
+    }
+
+    fn status(&self) -> SharedStatus {
+        SharedStatus { name: "this".to_owned(), epoch: Some(7), ..SharedStatus::default() }
+    }
 }
 
 impl Lease for ScriptedLease {
@@ -73,6 +81,10 @@ impl Leases for Scripted {
             Ok(lease as Arc<dyn Lease>)
         })
     }
+
+    fn held(&self) -> usize {
+        self.leases.lock().len()
+    }
 }
 
 impl Ledger for Scripted {
@@ -87,6 +99,10 @@ impl Ledger for Scripted {
 
     fn add_cost(&self, account: &str, cost_usd: f64) {
         self.spent.lock().push(format!("{account}: ${cost_usd}"));
+    }
+
+    fn open(&self) -> usize {
+        self.spent.lock().len()
     }
 }
 
@@ -123,6 +139,10 @@ async fn sessions_with_a_name_share_their_budgets() {
     let fixture = with(&shared, fixture(five_calls(), |_| {}));
     fixture.call(&Arc::new(Session::with_name("team")), "{}").await.result.unwrap();
     assert_eq!(*shared.spent.lock(), ["team: Some(5) Some(2.0)", "team: $0.25"]);
+    let pipeline = &fixture.pipeline;
+    assert_eq!((pipeline.share_of(100), pipeline.share_of(1), pipeline.share_of(0)), (34, 1, 0));
+    let status = pipeline.shared_status().unwrap();
+    assert_eq!((status.name.as_str(), status.epoch, status.budgets, status.queues), ("this", Some(7), 2, 0));
     shared.spent.lock().clear();
     // A session without a name lives on its host, and so does its budget.
     fixture.call(&Arc::new(Session::with_random_key()), "{}").await.result.unwrap();

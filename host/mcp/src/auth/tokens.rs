@@ -36,6 +36,9 @@ use crate::auth::regular_file::open_regular;
 
 /// Largest token file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
+/// Shortest and longest key of `requestState`, in bytes.
+const MIN_KEY: u64 = 32;
+const MAX_KEY: u64 = 1024;
 /// Most tokens in a file. Each token of a request is compared with all of them.
 const MAX_TOKENS: usize = 1000;
 /// Longest name of a token, in bytes.
@@ -204,15 +207,33 @@ impl BearerToken {
 /// # Errors
 /// The file cannot be read, or another user could have written it, or can read it.
 pub fn read_trusted(file: &Path) -> Result<String, String> {
+    String::from_utf8(read_trusted_bytes(file, MAX_FILE)?).map_err(|error| error.to_string())
+}
+
+/// Reads the key of `requestState`: 32 to 1024 random bytes in a file that only root or this user can write.
+///
+/// # Errors
+/// As [`read_trusted`], or the key has another size.
+pub fn read_request_state_key(file: &Path) -> Result<Vec<u8>, String> {
+    let key = read_trusted_bytes(file, MAX_KEY)?;
+    match key.len() as u64 {
+        MIN_KEY..=MAX_KEY => Ok(key),
+        bytes => Err(format!(
+            "the key has {bytes} bytes: make one with `head -c 32 /dev/urandom`, {MIN_KEY} to {MAX_KEY} bytes"
+        )),
+    }
+}
+
+fn read_trusted_bytes(file: &Path, most: u64) -> Result<Vec<u8>, String> {
     let mut file = open_regular(file).map_err(|e| e.to_string())?;
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     check_owner(metadata.uid(), metadata.mode() & 0o777, rustix::process::geteuid().as_raw())?;
-    if metadata.len() > MAX_FILE {
-        return Err(format!("the file has more than {MAX_FILE} bytes"));
+    if metadata.len() > most {
+        return Err(format!("the file has more than {most} bytes"));
     }
-    let mut text = String::new();
-    file.by_ref().take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    file.by_ref().take(most).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    Ok(bytes)
 }
 
 /// Checks that a server of user `us` trusts a file with this owner and mode, by the table above.

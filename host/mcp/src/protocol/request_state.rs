@@ -1,8 +1,11 @@
 //! `requestState`: the opaque state that the client returns when it retries a call with input (2026-07-28).
 //!
-//! The client can read the state and could forge it. It is therefore authenticated with HMAC-SHA256, under a key of
-//! this process, and bound to the client, to the request with its name and a hash of its arguments, and to an expiry.
-//! Each state is accepted once. After a restart, and in another replica, states are not valid.
+//! The client can read the state and could forge it. It is therefore authenticated with HMAC-SHA256, and bound to the
+//! client, to the request with its name and a hash of its arguments, and to an expiry. Each process accepts a state once.
+//!
+//! The key is random for each process, so a state is not valid after a restart or on another server; or it is one that the
+//! operator gives to all of them. Then another server could accept a state again, which only repeats answers that the same
+//! client already gave.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -66,6 +69,11 @@ impl RequestStateSigner {
             }
         };
         Self { codec, used_nonces: Mutex::default() }
+    }
+
+    /// Creates a signer with a key that other processes have, too: at least 32 random bytes.
+    pub(crate) fn with_key(key: &[u8]) -> Self {
+        Self { codec: RequestStateCodec::try_new(key.to_vec()).ok(), used_nonces: Mutex::default() }
     }
 
     /// Whether a key could be generated.
@@ -134,6 +142,15 @@ mod tests {
 
     fn state() -> RequestStatePayload {
         RequestStatePayload { approval: Some("a".to_owned()), ..RequestStatePayload::default() }
+    }
+
+    #[test]
+    fn servers_with_one_key_accept_each_others_states() {
+        let [one, two, other] = [1, 1, 2].map(|byte| RequestStateSigner::with_key(&[byte; 32]));
+        let sealed = one.seal("me", state(), LIFE).unwrap();
+        assert!(two.open("you", &sealed).is_err() && other.open("me", &sealed).is_err());
+        assert_eq!(two.open("me", &sealed).unwrap().approval.as_deref(), Some("a"));
+        assert!(two.open("me", &sealed).is_err(), "each process accepts it once");
     }
 
     #[test]

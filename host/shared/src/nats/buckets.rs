@@ -45,6 +45,91 @@ pub struct EntriesLimits {
     pub bytes: u64,
 }
 
+/// How much the saved outputs of all sessions may be, and for how long they are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputLimits {
+    /// Most bytes of all texts. The oldest are lost first.
+    pub bytes: u64,
+    /// How long a text is kept.
+    pub age: Duration,
+}
+
+/// The part of the name behind the prefix: of the lists, and of the texts.
+const OUTPUTS: &str = "outputs";
+
+impl OutputLimits {
+    /// The streams: of the lists, and of the texts.
+    pub(super) fn streams(self, prefix: &str, durability: Durability) -> [Config; 2] {
+        let bucket = outputs_bucket(prefix);
+        let stream = |name: String, subjects| Config {
+            subjects,
+            name,
+            description: Some("Toolbay: saved outputs".to_owned()),
+            max_age: self.age,
+            storage: StorageType::File,
+            num_replicas: durability.replicas,
+            allow_direct: false,
+            allow_rollup: true,
+            ..Config::default()
+        };
+        let lists = Config {
+            max_messages_per_subject: 1,
+            ..stream(format!("KV_{bucket}"), vec![format!("$KV.{bucket}.>")])
+        };
+        let texts = Config {
+            max_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX).max(1),
+            ..stream(format!("OBJ_{bucket}"), vec![format!("$O.{bucket}.C.>"), format!("$O.{bucket}.M.>")])
+        };
+        [lists, texts]
+    }
+}
+
+/// The bucket of the saved outputs.
+pub(super) fn outputs_bucket(prefix: &str) -> String {
+    format!("{prefix}_{OUTPUTS}")
+}
+
+/// How much of the audit of all servers is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditLimits {
+    /// Most bytes of all lines. The oldest are removed first.
+    pub bytes: u64,
+    /// How long a line is kept; `None`: as long as there is room.
+    pub age: Option<Duration>,
+}
+
+/// How long NATS knows the ids of lines: one that is sent again within this time is stored once.
+const DUPLICATES: Duration = Duration::from_secs(3600);
+
+impl AuditLimits {
+    /// The stream of the lines.
+    pub(super) fn stream(self, prefix: &str, durability: Durability) -> Config {
+        Config {
+            subjects: vec![format!("{}.*", audit_subject(prefix))],
+            name: audit_stream(prefix),
+            description: Some("Toolbay: the audit of all servers".to_owned()),
+            max_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX).max(1),
+            max_age: self.age.unwrap_or_default(),
+            duplicate_window: self.age.map_or(DUPLICATES, |age| age.min(DUPLICATES)),
+            storage: StorageType::File,
+            num_replicas: durability.replicas,
+            deny_delete: true,
+            deny_purge: true,
+            ..Config::default()
+        }
+    }
+}
+
+/// The stream of the audit.
+pub(super) fn audit_stream(prefix: &str) -> String {
+    format!("{prefix}_audit")
+}
+
+/// The start of the subjects of audit lines; the name of the server follows.
+pub(super) fn audit_subject(prefix: &str) -> String {
+    format!("{prefix}.audit")
+}
+
 /// What NATS stores with each entry, in bytes: its header, its subject, the headers of its expiry.
 const ENTRY_BYTES: u64 = 160;
 

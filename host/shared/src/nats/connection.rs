@@ -13,7 +13,10 @@ use tokio::sync::watch;
 use toolbay_policy::name::PluginId;
 
 use super::address::{Credentials, SharedAddress};
-use super::buckets::{Bucket, Durability, EntriesLimits, entries_bucket};
+use super::buckets::{
+    AuditLimits, Bucket, Durability, EntriesLimits, OutputLimits, audit_stream, audit_subject,
+    entries_bucket, outputs_bucket,
+};
 use super::describe;
 use super::entries::Entries;
 use super::objects::Objects;
@@ -174,13 +177,7 @@ impl Connection {
     /// # Errors
     /// There is none, or the server refuses it.
     pub async fn records(&self, bucket: Bucket) -> Result<Records, ConnectionError> {
-        let prefix = self.address.prefix();
-        let name = bucket.stream_name(prefix);
-        self.stream(&name).await?;
-        let store = self.context.get_key_value(bucket.name(prefix)).await;
-        store
-            .map(|store| Records::new(store, self.context.clone()))
-            .map_err(|error| self.lacks(&name, &error))
+        self.open_records(&bucket.name(self.address.prefix())).await
     }
 
     /// Opens an existing bucket of objects.
@@ -188,11 +185,7 @@ impl Connection {
     /// # Errors
     /// There is none, or the server refuses it.
     pub async fn objects(&self, bucket: Bucket) -> Result<Objects, ConnectionError> {
-        let prefix = self.address.prefix();
-        let name = bucket.stream_name(prefix);
-        self.stream(&name).await?;
-        let store = self.context.get_object_store(bucket.name(prefix)).await;
-        store.map(|store| Objects::new(store, bucket.name(prefix))).map_err(|error| self.lacks(&name, &error))
+        self.open_objects(&bucket.name(self.address.prefix())).await
     }
 
     /// Creates the stream of a plugin's entries, or applies other limits to it.
@@ -219,6 +212,70 @@ impl Connection {
         let bucket = entries_bucket(self.address.prefix(), plugin);
         let stream = self.stream(&format!("KV_{bucket}")).await?;
         Ok(Entries::new(stream, self.context.clone(), format!("$KV.{bucket}.")))
+    }
+
+    /// Creates the streams of saved outputs, or applies other limits to them.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn create_outputs(
+        &self,
+        limits: OutputLimits,
+        durability: Durability,
+    ) -> Result<(), ConnectionError> {
+        for config in limits.streams(self.address.prefix(), durability) {
+            let name = config.name.clone();
+            let created = self.context.create_or_update_stream(config).await;
+            created.map_err(|error| self.lacks(&name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the saved outputs: the lists, and the texts.
+    ///
+    /// # Errors
+    /// There are none, or the server refuses it.
+    pub async fn outputs(&self) -> Result<(Records, Objects), ConnectionError> {
+        let bucket = outputs_bucket(self.address.prefix());
+        Ok((self.open_records(&bucket).await?, self.open_objects(&bucket).await?))
+    }
+
+    /// Creates the stream of audit lines, or applies other limits to it.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn create_audit(
+        &self,
+        limits: AuditLimits,
+        durability: Durability,
+    ) -> Result<(), ConnectionError> {
+        let config = limits.stream(self.address.prefix(), durability);
+        let name = config.name.clone();
+        let created = self.context.create_or_update_stream(config).await;
+        created.map(drop).map_err(|error| self.lacks(&name, &error))
+    }
+
+    /// The stream of audit lines, what sends them, and the start of their subjects.
+    pub(crate) async fn audit(&self) -> Result<(Stream, Context, String), ConnectionError> {
+        let name = audit_stream(self.address.prefix());
+        let stream = self.stream(&name).await?;
+        Ok((stream, self.context.clone(), audit_subject(self.address.prefix())))
+    }
+
+    async fn open_records(&self, bucket: &str) -> Result<Records, ConnectionError> {
+        let name = format!("KV_{bucket}");
+        self.stream(&name).await?;
+        let store = self.context.get_key_value(bucket).await;
+        store
+            .map(|store| Records::new(store, self.context.clone()))
+            .map_err(|error| self.lacks(&name, &error))
+    }
+
+    async fn open_objects(&self, bucket: &str) -> Result<Objects, ConnectionError> {
+        let name = format!("OBJ_{bucket}");
+        self.stream(&name).await?;
+        let store = self.context.get_object_store(bucket).await;
+        store.map(|store| Objects::new(store, bucket.to_owned())).map_err(|error| self.lacks(&name, &error))
     }
 
     async fn stream(&self, name: &str) -> Result<Stream, ConnectionError> {

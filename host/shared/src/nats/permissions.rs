@@ -4,7 +4,7 @@ use std::fmt;
 
 use toolbay_policy::name::PluginId;
 
-use super::buckets::{Bucket, entries_bucket};
+use super::buckets::{Bucket, audit_stream, audit_subject, entries_bucket, outputs_bucket};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ impl Permissions {
                 }
             }
         }
+        publish.extend(of_outputs(prefix, is_operator));
+        publish.extend(of_audit(prefix, is_operator));
         for bucket in Bucket::ALL {
             let stream = bucket.stream_name(prefix);
             let mut api = vec!["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE"];
@@ -60,6 +62,42 @@ impl Permissions {
     pub fn publish(&self) -> &[String] {
         &self.publish
     }
+}
+
+/// What the audit needs. A server can add lines, and nobody can remove them.
+fn of_audit(prefix: &str, is_operator: bool) -> Vec<String> {
+    let request = |request: &str| format!("$JS.API.{request}.{}", audit_stream(prefix));
+    if !is_operator {
+        return vec![request("STREAM.INFO"), format!("{}.*", audit_subject(prefix))];
+    }
+    let mut subjects =
+        ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.CREATE"].map(request).to_vec();
+    let consumers = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.MSG.NEXT"];
+    subjects.extend(consumers.map(|name| format!("{}.>", request(name))));
+    subjects
+}
+
+/// What the saved outputs need.
+fn of_outputs(prefix: &str, is_operator: bool) -> Vec<String> {
+    let bucket = outputs_bucket(prefix);
+    let mut subjects = Vec::new();
+    for stream in [format!("KV_{bucket}"), format!("OBJ_{bucket}")] {
+        let request = |request: &str| format!("$JS.API.{request}.{stream}");
+        subjects.push(request("STREAM.INFO"));
+        match is_operator {
+            true => subjects.extend(["STREAM.CREATE", "STREAM.UPDATE"].map(request)),
+            false => {
+                subjects.extend(["STREAM.MSG.GET", "STREAM.PURGE", "CONSUMER.CREATE"].map(request));
+                let consumers = ["CONSUMER.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE"];
+                subjects.extend(consumers.map(|name| format!("{}.>", request(name))));
+                subjects.push(format!("$JS.FC.{stream}.>"));
+            }
+        }
+    }
+    if !is_operator {
+        subjects.extend(["$KV", "$O"].map(|kind| format!("{kind}.{bucket}.>")));
+    }
+    subjects
 }
 
 /// The subjects of a bucket that are written.
@@ -94,7 +132,8 @@ mod tests {
             |permissions: &Permissions, subject: &str| permissions.publish.iter().any(|one| one == subject);
         assert!(has(&replica, "$KV.p_epochs.replica.*") && !has(&replica, "$KV.p_epochs.>"));
         assert!(has(&operator, "$KV.p_epochs.>") && has(&operator, "$O.p_files.C.>"));
-        assert!(!replica.publish.iter().any(|subject| subject.starts_with("$O.")));
+        let writes_objects = |subject: &&String| subject.starts_with("$O.");
+        assert_eq!(replica.publish.iter().filter(writes_objects).collect::<Vec<_>>(), ["$O.p_outputs.>"]);
         assert!(!replica.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
         assert!(has(&replica, "$KV.p_kv_notes.>") && !has(&operator, "$KV.p_kv_notes.>"));
         let text = operator.to_string();

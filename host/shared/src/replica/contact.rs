@@ -13,7 +13,7 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use toolbay_core::call::shared::{Heartbeat, LostContact};
+use toolbay_core::call::shared::{Heartbeat, LostContact, SharedStatus};
 
 use super::ReplicaSettings;
 use crate::clock::{StoreClock, as_micros, now, random_name};
@@ -42,17 +42,6 @@ pub trait ContactObserver: Send + Sync + fmt::Debug {
     fn lost(&self);
 }
 
-/// What a replica knows about itself and the others.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ReplicaStatus {
-    /// Why calls are refused; `None` if they are not.
-    pub refusing: Option<String>,
-    /// The epoch in force.
-    pub epoch: Option<u64>,
-    /// The other replicas that are alive, with the epoch of each.
-    pub others: BTreeMap<String, u64>,
-}
-
 /// The contact of a replica.
 #[derive(Debug)]
 pub(super) struct Contact {
@@ -75,7 +64,7 @@ struct ContactState {
     losses: AtomicU64,
     replicas: Arc<AtomicUsize>,
     clock: StoreClock,
-    status: Mutex<ReplicaStatus>,
+    status: Mutex<SharedStatus>,
 }
 
 impl Heartbeat for ContactState {
@@ -97,6 +86,15 @@ impl Heartbeat for ContactState {
 
     fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
+    }
+
+    fn hosts(&self) -> usize {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    fn status(&self) -> SharedStatus {
+        let refusing = self.check().err().map(|lost| lost.to_string());
+        SharedStatus { refusing, ..self.status.lock().clone() }
     }
 }
 
@@ -154,11 +152,6 @@ impl Contact {
     /// The clock of the store.
     pub(super) fn clock(&self) -> StoreClock {
         self.state.clock.clone()
-    }
-
-    pub(super) fn status(&self) -> ReplicaStatus {
-        let refusing = self.state.check().err().map(|lost| lost.to_string());
-        ReplicaStatus { refusing, ..self.state.status.lock().clone() }
     }
 
     /// Waits until calls are accepted.
@@ -364,7 +357,8 @@ impl Follower {
         let others: BTreeMap<_, _> =
             self.liveness.peers(now).map(|(name, beat)| (name.to_owned(), beat.epoch)).collect();
         self.state.replicas.store(others.len() + 1, Ordering::Relaxed);
-        *self.state.status.lock() = ReplicaStatus { refusing: None, epoch: self.applied, others };
+        *self.state.status.lock() =
+            SharedStatus { name: self.name.clone(), epoch: self.applied, others, ..SharedStatus::default() };
         // Those who wait look again.
         self.changed.send_replace(());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -27,6 +27,7 @@ pub(super) struct NatsLeases {
     records: Records,
     replica: String,
     patience: Duration,
+    held: Arc<AtomicUsize>,
 }
 
 /// A lease that this replica has.
@@ -38,13 +39,20 @@ struct HeldLease {
     records: Records,
     key: String,
     cancel: CancellationToken,
+    /// The number of leases of this replica.
+    held: Arc<AtomicUsize>,
     /// Ends with the lease.
     renewing: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl NatsLeases {
     pub(super) fn new(records: Records, settings: &ReplicaSettings) -> Self {
-        Self { records, replica: settings.name.clone(), patience: settings.queue_timeout }
+        Self {
+            records,
+            replica: settings.name.clone(),
+            patience: settings.queue_timeout,
+            held: Arc::default(),
+        }
     }
 
     async fn claim(&self, queue: &str) -> LeaseClaim {
@@ -63,7 +71,9 @@ impl NatsLeases {
     }
 
     fn hold(&self, queue: &str, claim: LeaseClaim, cancel: &CancellationToken) -> Arc<HeldLease> {
+        self.held.fetch_add(1, Ordering::Relaxed);
         let lease = Arc::new(HeldLease {
+            held: Arc::clone(&self.held),
             until: AtomicU64::new(claim.held_until().map_or(0, as_micros)),
             claim: Mutex::new(Some(claim)),
             records: self.records.clone(),
@@ -172,6 +182,12 @@ impl HeldLease {
     }
 }
 
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Lease for HeldLease {
     fn is_held(&self) -> bool {
         as_micros(now()) < self.until.load(Ordering::Acquire)
@@ -211,5 +227,8 @@ impl Leases for NatsLeases {
                 },
             }
         })
+    }
+    fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 }

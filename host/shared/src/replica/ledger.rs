@@ -19,7 +19,7 @@ use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
 /// How long a chunk may be spent. Accounts stay in the store for a day after each write.
 const CHUNK_LIFE: Duration = Duration::from_secs(60);
 /// Most calls of a chunk.
-const CALLS: u64 = 20;
+const CALLS: u64 = 250;
 /// Most millionths of a dollar of a chunk: a dollar.
 const MICROS: u64 = 1_000_000;
 /// How often idle chunks and overdrafts are looked for.
@@ -248,6 +248,10 @@ impl Ledger for NatsLedger {
         // Rounded up: a budget is never exceeded by rounding.
         let micros = to_micros(cost_usd);
         self.accounts.change(Unit::Micro, account, move |escrow| escrow.overdraw(now(), micros));
+    }
+
+    fn open(&self) -> usize {
+        self.accounts.open.lock().len()
     }
 }
 

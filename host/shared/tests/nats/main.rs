@@ -12,6 +12,7 @@ mod access;
 mod budgets;
 mod contact;
 mod kv;
+mod outputs;
 #[allow(dead_code, reason = "the tests of `toolbay-cli` use the rest")]
 mod process;
 mod queues;

@@ -8,11 +8,14 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Host, HostBuilder};
+use toolbay_core::session::output_store::OutputQuota;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
+use toolbay_shared::storage::NatsOutputStore;
 
+use super::audit_forwarder::AuditForwarder;
 use crate::command::args::SetupArgs;
 use crate::command::setup;
 use crate::command::shared::{self, SharedFolder};
@@ -26,6 +29,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// A server that shares state.
 pub(super) struct SharedServer {
     replica: Replica,
+    outputs: NatsOutputStore,
+    /// `None` with `--no-audit`.
+    audit: Option<AuditForwarder>,
     /// Until the host exists, newer epochs wait.
     waiting: Option<OwnedMutexGuard<Option<Host>>>,
     /// Ends with the server.
@@ -49,6 +55,7 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         folder.set_epoch(&published.epoch)?;
     }
     folder.name_in(args);
+    args.epoch = folder.epoch().map(|epoch| epoch.number);
     let policy = setup::policy(args)?;
     let settings = ReplicaSettings {
         name,
@@ -60,19 +67,32 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
     let waiting = Arc::clone(&host).lock_owned().await;
     let (bundles, newest) = watch::channel(None);
     let follow = follow_plugins(folder.clone(), publication.clone(), Arc::clone(&host), newest);
+    let of_audit = folder.clone();
     let observer = EpochFollower { args: args.clone(), folder, publication, host, bundles };
     let replica = Replica::start(connection, settings, Arc::new(observer)).await;
     let replica = replica.map_err(shared::connection_error)?;
+    let outputs = replica.output_store(OutputQuota::from(policy.host())).await;
+    let outputs = outputs.map_err(shared::connection_error)?;
+    let audit = match args.no_audit {
+        true => None,
+        false => {
+            let stream = replica.audit_stream().await.map_err(shared::connection_error)?;
+            Some(AuditForwarder::start(stream, setup::audit_file(args)?, of_audit))
+        }
+    };
     replica.warnings().iter().for_each(|warning| output::print_warning(warning));
     // Ends with the server.
     let plugins = AbortOnDropHandle::new(tokio::spawn(follow));
-    Ok(Some(SharedServer { replica, waiting: Some(waiting), _plugins: plugins }))
+    Ok(Some(SharedServer { replica, outputs, audit, waiting: Some(waiting), _plugins: plugins }))
 }
 
 impl SharedServer {
     /// Gives the ports to a host.
     pub(super) fn provide(&self, builder: HostBuilder) -> HostBuilder {
-        builder.shared_state(self.replica.shared_state()).kv(Arc::new(self.replica.kv_store()))
+        builder
+            .shared_state(self.replica.shared_state())
+            .kv(Arc::new(self.replica.kv_store()))
+            .output_store(Arc::new(self.outputs.clone()))
     }
 
     /// Applies newer epochs to the host from now on.
@@ -89,6 +109,9 @@ impl SharedServer {
 
     /// Gives back what the server borrowed, and tells the others that it ends.
     pub(super) async fn leave(self) {
+        if let Some(audit) = self.audit {
+            audit.close().await;
+        }
         self.replica.shut_down().await;
     }
 }
@@ -114,7 +137,7 @@ impl EpochFollower {
         let bundle = self.publication.bundle(&epoch.digest).await?;
         let host = self.host.lock().await;
         let host = host.as_ref().context("the server has no host")?;
-        let policy = self.folder.write_policy(&self.args, &bundle)?;
+        let policy = self.folder.write_policy(&self.args, &bundle)?.with_epoch(Some(epoch.number));
         let switches = setup::switches(&self.args)?.load().map_err(anyhow::Error::msg)?;
         let order = setup::stop_order(&self.args)?.load().map_err(anyhow::Error::msg)?;
         host.registry().set_switches(&switches);

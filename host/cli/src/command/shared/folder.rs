@@ -29,7 +29,9 @@ pub(super) const POLICY: &str = "policy.toml";
 const PLUGINS: &str = "plugins";
 /// The file with the number and the digest of the epoch. It is written last.
 const EPOCH: &str = "epoch.json";
-/// Largest such file, in bytes.
+/// The file that says up to which line the audit is forwarded.
+const AUDIT: &str = "audit-position.json";
+/// Largest file with an epoch, in bytes.
 const MAX_EPOCH_BYTES: u64 = 4096;
 
 /// A folder with the files of an epoch. Nobody else writes to it.
@@ -158,6 +160,16 @@ impl SharedFolder {
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         let text = read_regular_text(&self.dir.join(EPOCH), MAX_EPOCH_BYTES).ok()?;
         serde_json::from_str(&text).ok()
+    }
+
+    /// The file that says up to which line the audit is forwarded; `None` before the first one.
+    pub(crate) fn audit_position(&self) -> Option<PathBuf> {
+        Some(self.dir.join(AUDIT)).filter(|file| file.exists())
+    }
+
+    /// Records up to which line the audit is forwarded.
+    pub(crate) fn set_audit_position(&self, position: &[u8]) -> Result<()> {
+        self.replace(&self.dir.join(AUDIT), position)
     }
 
     /// Records the epoch of the files.

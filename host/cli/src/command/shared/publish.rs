@@ -8,7 +8,7 @@ use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
 use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
-use toolbay_shared::nats::EntriesLimits;
+use toolbay_shared::nats::{AuditLimits, EntriesLimits, OutputLimits};
 use toolbay_shared::publication::{Publication, PublishedEpoch};
 
 use super::folder::{POLICY, blob};
@@ -37,6 +37,11 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         let created = connection.create_entries(plugin, limits, durability(&policy)).await;
         created.map_err(connection_error)?;
     }
+    let host = policy.host();
+    let outputs = OutputLimits { bytes: host.saved_output_bytes, age: host.saved_output_age };
+    connection.create_outputs(outputs, durability(&policy)).await.map_err(connection_error)?;
+    let audit = AuditLimits { bytes: policy.audit().bytes, age: policy.audit().age };
+    connection.create_audit(audit, durability(&policy)).await.map_err(connection_error)?;
     let current = publication.current().await.map_err(publication_error)?;
     let mut files = decisions(args, current.as_ref())?;
     files.insert(POLICY.to_owned(), text);

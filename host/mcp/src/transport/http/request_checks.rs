@@ -216,7 +216,9 @@ impl RequestChecks<'_> {
             let text = "the limit on clients is reached; to allow more, write in the policy: [serve.limits] clients = …";
             Box::new(responses::retry_later(StatusCode::SERVICE_UNAVAILABLE, text, responses::RETRY_SOON))
         })?;
-        client.check_rate(limits).map_err(|early| {
+        // Servers that share state serve the rate together.
+        let limit = self.state.server.pipeline.share_of(limits.requests_per_second);
+        client.check_rate(limit).map_err(|early| {
             let text =
                 "too many requests per second; to allow more, write in the policy: [serve.limits] requests_per_second = …";
             Box::new(with_reason(
