@@ -1,7 +1,8 @@
 //! The coordination of replicas, as state machines without I/O and without a clock.
 //!
-//! Each machine takes an event with its time, on the monotonic clock of its replica, and returns a request to the store. [`crate::simulation`] runs replicas of them against a store that loses replies, delays requests and stops for
-//! seconds, while replicas die, freeze and lose their network, on clocks that disagree.
+//! Each machine takes an event with its time, on the monotonic clock of its replica, and returns a request to the store.
+//! The module `simulation` runs replicas of them against a store that loses replies, delays requests and stops for seconds,
+//! while replicas die, freeze and lose their network, on clocks that disagree.
 //!
 //! | machine | promise |
 //! |---|---|
