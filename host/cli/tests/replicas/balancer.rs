@@ -165,7 +165,7 @@ fn a_killed_server_costs_each_client_at_most_one_request_and_a_drained_one_none(
 }
 
 #[test]
-fn a_session_stays_on_its_server_and_begins_anew_when_that_one_dies() {
+fn a_session_stays_on_its_server_and_starts_again_when_that_one_dies() {
     let mut deployment = Deployment::start("");
     let client = deployment.balancer.client;
     let session = client.initialize();
@@ -188,8 +188,8 @@ fn a_session_stays_on_its_server_and_begins_anew_when_that_one_dies() {
         }
     }
     assert!(alive >= 1);
-    let anew = client.initialize();
-    assert_eq!(client.status_in(&anew, "tools/list"), 200);
+    let next = client.initialize();
+    assert_eq!(client.status_in(&next, "tools/list"), 200);
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Liveness {
     }
 
     /// The heartbeat that was sent at `sent` has this position in the stream. Returns whether the stream continues: a
-    /// position that was processed before means that the store went back, and the caller begins to watch anew.
+    /// position that was processed before means that the store went back, and the caller watches from the start.
     #[must_use]
     pub fn beat_stored(&mut self, sent: Moment, position: u64) -> bool {
         if position <= self.sent_after {

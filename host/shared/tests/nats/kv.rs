@@ -106,7 +106,7 @@ async fn an_entry_expires_once_however_it_is_changed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(std::time::Instant::now() > end - Duration::from_millis(100) && last > 5, "{last}");
-    assert_eq!(one.increment(&all, "n", 1, QUOTA).await, Ok(1), "it begins anew");
+    assert_eq!(one.increment(&all, "n", 1, QUOTA).await, Ok(1), "it starts again");
     one.set(&all, "n", b"1".to_vec(), None, QUOTA).await.unwrap();
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(one.get(&all, "n").await.unwrap().unwrap(), b"1", "no expiry is left");
