@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod dialog;
 pub mod fault;
+pub mod idempotency;
 pub mod invoke;
 pub mod server_connector;
 pub mod shared;
@@ -52,13 +53,22 @@ pub struct ToolCall {
     pub tool: String,
     /// The arguments, a JSON text. An empty or blank text counts as `{}`.
     pub args: String,
+    /// The key under which the caller repeats the call, at most [`idempotency::MAX_KEY_BYTES`]: the tool runs once. It
+    /// belongs to the session, which must have a key.
+    pub idempotency_key: Option<Arc<str>>,
 }
 
 impl ToolCall {
     /// A call with the arguments as JSON text.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, tool: impl Into<String>, args: impl Into<String>) -> Self {
-        Self { id: id.into(), tool: tool.into(), args: args.into() }
+        Self { id: id.into(), tool: tool.into(), args: args.into(), idempotency_key: None }
+    }
+
+    /// Sets the idempotency key.
+    #[must_use]
+    pub fn with_idempotency_key(self, key: Option<Arc<str>>) -> Self {
+        Self { idempotency_key: key, ..self }
     }
 }
 

@@ -7,6 +7,7 @@
 mod admit;
 mod batch;
 mod check;
+mod idempotency;
 pub mod intercept;
 mod invoke;
 pub mod memory;
@@ -42,6 +43,7 @@ use self::schedule::BatchScheduler;
 use crate::audit::AuditSink;
 use crate::audit::call_log::CallLog;
 use crate::call::approval::Approver;
+use crate::call::idempotency::{CallKeys, MemoryCallKeys};
 use crate::call::shared::{LostContact, SharedState, SharedStatus};
 use crate::call::trace::Tracer;
 use crate::call::{ToolCall, TurnContext};
@@ -72,6 +74,9 @@ pub struct CallPolicy {
     pub audit: AuditPolicy,
     /// The number of the published epoch, if several hosts share the policy.
     pub epoch: Option<u64>,
+    /// Whether a call with an idempotency key runs again if its tool is idempotent and the result of the first call is
+    /// not known.
+    pub reruns_idempotent: bool,
 }
 
 /// Runs batches of calls. It stores no state of a session. Clones share their state, except for what a `with_…` method
@@ -98,6 +103,8 @@ struct PipelineParts {
     output_store: Option<Arc<dyn OutputStore>>,
     tracer: Option<Arc<Tracer>>,
     shared: Option<SharedState>,
+    /// The idempotency keys of sessions that belong to this host.
+    calls: Arc<dyn CallKeys>,
 }
 
 impl Pipeline {
@@ -118,6 +125,7 @@ impl Pipeline {
             output_store: None,
             tracer: None,
             shared: None,
+            calls: Arc::new(MemoryCallKeys::default()),
         };
         Self { parts: Arc::new(parts) }
     }
@@ -169,10 +177,16 @@ impl Pipeline {
         self.replace(|parts| parts.tracer = tracer.map(Arc::new))
     }
 
-    /// Shares budgets, serial queues and revocations with other hosts.
+    /// Shares budgets, serial queues, revocations, approvals, idempotency keys and tasks with other hosts.
     #[must_use]
     pub fn with_shared_state(self, shared: SharedState) -> Self {
         self.replace(|parts| parts.shared = Some(shared))
+    }
+
+    /// The state that this host shares with others; `None` if it shares none.
+    #[must_use]
+    pub fn shared_state(&self) -> Option<&SharedState> {
+        self.parts.shared.as_ref()
     }
 
     /// What this host knows about the state that it shares; `None` if it shares none.
@@ -346,3 +360,7 @@ mod intercept_tests;
 #[cfg(test)]
 #[path = "pipeline/shared_tests.rs"]
 mod shared_tests;
+
+#[cfg(test)]
+#[path = "pipeline/idempotency_tests.rs"]
+mod idempotency_tests;

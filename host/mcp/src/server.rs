@@ -11,6 +11,7 @@ pub(crate) mod outputs;
 pub(crate) mod prompts_and_resources;
 pub(crate) mod request;
 pub(crate) mod session_attachments;
+mod shared_tasks;
 pub(crate) mod tasks;
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ use crate::server::connection::McpConnection;
 use crate::server::instructions::PolicyInstructions;
 use crate::server::outbox::OutboxSettings;
 use crate::server::session_attachments::SessionAttachments;
-use crate::server::tasks::TaskStore;
+use crate::server::tasks::TaskTable;
 
 /// Settings and limits of a [`Server`].
 #[derive(Debug, Clone)]
@@ -112,7 +113,7 @@ pub struct Server {
     instructions: Arc<ArcSwap<PolicyInstructions>>,
     changes: watch::Sender<u64>,
     pub(crate) state_signer: Arc<RequestStateSigner>,
-    pub(crate) tasks: Arc<TaskStore>,
+    pub(crate) tasks: Arc<TaskTable>,
     /// Files that tools created for sessions.
     pub(crate) attachments: Arc<SessionAttachments>,
     pub(crate) calls: RunningCalls,

@@ -29,11 +29,19 @@ pub struct SharedPolicy {
     #[serde(deserialize_with = "Time::read")]
     #[schemars(with = "OptionalQuantity<Duration, Time>")]
     pub queue_wait: Duration,
+    /// Whether a call with an idempotency key runs again if its tool is idempotent and the result of the first call is
+    /// not known: its server died, for example. Default: `false`.
+    pub rerun_idempotent: bool,
 }
 
 impl Default for SharedPolicy {
     fn default() -> Self {
-        Self { replicas: 1, stale_after: Duration::from_secs(2), queue_wait: Duration::from_secs(30) }
+        Self {
+            replicas: 1,
+            stale_after: Duration::from_secs(2),
+            queue_wait: Duration::from_secs(30),
+            rerun_idempotent: false,
+        }
     }
 }
 
@@ -65,8 +73,10 @@ mod tests {
     #[test]
     fn a_shared_table_is_checked() {
         assert_eq!(parse("").unwrap(), SharedPolicy::default());
-        let full = parse("replicas = 3\nstale_after = '5s'\nqueue_wait = '1m'").unwrap();
-        assert_eq!((full.replicas, full.stale_after.as_secs(), full.queue_wait.as_secs()), (3, 5, 60));
+        let full =
+            parse("replicas = 3\nstale_after = '5s'\nqueue_wait = '1m'\nrerun_idempotent = true").unwrap();
+        let times = (full.stale_after.as_secs(), full.queue_wait.as_secs());
+        assert_eq!((full.replicas, times, full.rerun_idempotent), (3, (5, 60), true));
         for (text, told) in [
             ("replicas = 2", "1, 3 or 5"),
             ("replicas = 0", "1, 3 or 5"),

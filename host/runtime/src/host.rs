@@ -498,6 +498,7 @@ pub(crate) fn call_policy(policy: &Policy) -> CallPolicy {
         output: policy.results(),
         audit: policy.audit().clone(),
         epoch: policy.epoch(),
+        reruns_idempotent: policy.shared().rerun_idempotent,
     }
 }
 

@@ -10,6 +10,7 @@ pub mod nats;
 pub mod protocol;
 pub mod publication;
 pub mod replica;
+mod roster;
 #[cfg(test)]
 mod simulation;
 pub mod storage;

@@ -12,7 +12,7 @@ use toolbay_core::session::output_store::OutputQuota;
 
 use crate::audit::AuditStream;
 use crate::nats::{Bucket, Connection, ConnectionError, Durability};
-use crate::storage::{NatsKvStore, NatsOutputStore};
+use crate::storage::{NatsApprovals, NatsCallKeys, NatsKvStore, NatsOutputStore, NatsTaskStore};
 use contact::Contact;
 pub use contact::ContactObserver;
 use leases::NatsLeases;
@@ -28,6 +28,8 @@ pub struct ReplicaSettings {
     pub stale_after: Duration,
     /// How long a call waits for the lease of a serial queue.
     pub queue_timeout: Duration,
+    /// How long a standing approval lasts.
+    pub approval_life: Duration,
     /// How the store keeps what it has acknowledged.
     pub durability: Durability,
 }
@@ -40,6 +42,9 @@ pub struct Replica {
     contact: Contact,
     ledger: Arc<NatsLedger>,
     leases: Arc<NatsLeases>,
+    approvals: Arc<NatsApprovals>,
+    calls: Arc<NatsCallKeys>,
+    tasks: Arc<NatsTaskStore>,
     warnings: Vec<String>,
 }
 
@@ -60,10 +65,25 @@ impl Replica {
         let (ledger, leases) =
             (connection.records(Bucket::Ledger).await?, connection.records(Bucket::Leases).await?);
         let epochs = connection.records(Bucket::Epochs).await?;
+        let (calls, results) =
+            (connection.records(Bucket::Calls).await?, connection.objects(Bucket::Results).await?);
         let contact = Contact::start(epochs, connection.connections(), &settings, observer);
         let ledger = NatsLedger::start(ledger, contact.replica_count());
         let leases = NatsLeases::new(leases, &settings);
-        Ok(Self { name: settings.name, connection, contact, ledger, leases: Arc::new(leases), warnings })
+        let approvals = NatsApprovals::new(calls.clone(), settings.approval_life);
+        let keys = NatsCallKeys::new(calls.clone(), contact.clock(), contact.roster());
+        let tasks = NatsTaskStore::start(calls, results, contact.clock(), contact.roster());
+        Ok(Self {
+            name: settings.name,
+            connection,
+            contact,
+            ledger,
+            leases: Arc::new(leases),
+            approvals: Arc::new(approvals),
+            calls: Arc::new(keys),
+            tasks: Arc::new(tasks),
+            warnings,
+        })
     }
 
     /// The ports for the host.
@@ -73,6 +93,9 @@ impl Replica {
             heartbeat: self.contact.heartbeat(),
             leases: Arc::clone(&self.leases) as _,
             ledger: Arc::clone(&self.ledger) as _,
+            approvals: Arc::clone(&self.approvals) as _,
+            calls: Arc::clone(&self.calls) as _,
+            tasks: Arc::clone(&self.tasks) as _,
         }
     }
 

@@ -11,6 +11,8 @@ use toolbay_core::audit::observer::ObservedAudit;
 use toolbay_core::audit::{AuditRecord, AuditSink, MemoryAudit, RequestRecord};
 use toolbay_core::call::CapabilityUse;
 use toolbay_core::call::approval::Decision;
+use toolbay_core::call::idempotency::MemoryCallKeys;
+use toolbay_core::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use toolbay_core::call::shared::{
     Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
 };
@@ -102,8 +104,14 @@ impl Ledger for Allowing {
 async fn every_metric_is_on_its_page() {
     let (metrics, audit) = metered();
     let ports = Arc::new(Allowing);
-    let shared =
-        SharedState { heartbeat: Arc::clone(&ports) as _, leases: Arc::clone(&ports) as _, ledger: ports };
+    let shared = SharedState {
+        heartbeat: Arc::clone(&ports) as _,
+        leases: Arc::clone(&ports) as _,
+        ledger: ports,
+        approvals: Arc::new(MemoryApprovals::default()),
+        calls: Arc::new(MemoryCallKeys::default()),
+        tasks: Arc::new(MemoryTaskStore::new("a")),
+    };
     let host = Host::builder(Policy::deny_all(Path::new("/srv"))).shared_state(shared).build().unwrap();
     metrics.count_reloads(&host);
     host.events().emit(toolbay::HostEvent::PolicyReloaded { restart: Vec::new() });

@@ -5,14 +5,24 @@
 //! | [`Heartbeat`] | would a revocation have reached this host by now? |
 //! | [`Leases`] | which host runs a call of this serial queue? |
 //! | [`Ledger`] | has any host spent the budget of this session? |
+//! | [`Approvals`] | has a person approved such calls for the rest of this session? |
+//! | [`CallKeys`] | did a call under this idempotency key begin on any host? |
+//! | [`TaskStore`] | what became of a call that outlives its request, on whichever host it runs? |
+
+pub mod memory;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+
+use super::idempotency::CallKeys;
+use crate::tool::canonical::Digest;
 
 /// Knows whether this host is in contact with the others. A host without contact must neither begin a call nor let one
 /// act.
@@ -138,6 +148,85 @@ pub enum LedgerError {
     Unavailable(String),
 }
 
+/// Remembers the standing approvals of sessions on all hosts together. What is lost is asked again.
+pub trait Approvals: Send + Sync + fmt::Debug {
+    /// Whether the session of this account has the approval. Without an answer of the store it has not.
+    fn contains<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, bool>;
+
+    /// Adds an approval.
+    fn add<'a>(&'a self, account: &'a str, approval: Digest) -> BoxFuture<'a, ()>;
+}
+
+/// Keeps the tasks of all hosts: calls that outlive their request. The host that runs a task writes what the others must
+/// know, and the others send it what their clients want of the task.
+pub trait TaskStore: Send + Sync + fmt::Debug {
+    /// Writes the state of a task of this host.
+    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<(), TaskStoreError>>;
+
+    /// Reads a task of this owner, from any host. Tasks of other owners count as unknown.
+    fn get<'a>(
+        &'a self,
+        owner: &'a str,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<FoundTask>, TaskStoreError>>;
+
+    /// Sends a message to the host that runs a task.
+    fn send<'a>(
+        &'a self,
+        task: &'a FoundTask,
+        message: TaskMessage,
+    ) -> BoxFuture<'a, Result<(), TaskStoreError>>;
+
+    /// The next message of another host to a task of this host.
+    fn receive(&self) -> BoxFuture<'_, (String, TaskMessage)>;
+}
+
+/// The state of a task, for the other hosts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskRecord {
+    /// The unguessable id.
+    pub id: String,
+    /// The session that may read it.
+    pub owner: Arc<str>,
+    /// Its state, as its client sees it: a JSON text.
+    pub state: String,
+    /// Whether the state is final.
+    pub has_ended: bool,
+    /// How long the task is kept from now on.
+    pub life: Duration,
+}
+
+/// A task that another host runs, or ran.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundTask {
+    /// The id.
+    pub id: String,
+    /// The state that its host wrote last.
+    pub state: String,
+    /// Whether the state is final.
+    pub has_ended: bool,
+    /// The host that runs it.
+    pub host: String,
+    /// Whether that host is alive. If it is not and the task has not ended, what became of the call is not known.
+    pub host_is_alive: bool,
+}
+
+/// What a client wants of a task on another host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskMessage {
+    /// Whether it cancels the task.
+    #[serde(default)]
+    pub cancel: bool,
+    /// Its responses to input requests, by their keys.
+    #[serde(default)]
+    pub responses: BTreeMap<String, Value>,
+}
+
+/// The reason why a task was not written or read: for people and models.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TaskStoreError(pub String);
+
 /// The shared state of a host.
 #[derive(Debug, Clone)]
 pub struct SharedState {
@@ -147,6 +236,12 @@ pub struct SharedState {
     pub leases: Arc<dyn Leases>,
     /// The budgets of sessions with a name. Other sessions stay on their host.
     pub ledger: Arc<dyn Ledger>,
+    /// The standing approvals of sessions with a name.
+    pub approvals: Arc<dyn Approvals>,
+    /// The idempotency keys of sessions with a name.
+    pub calls: Arc<dyn CallKeys>,
+    /// The tasks of sessions with a name.
+    pub tasks: Arc<dyn TaskStore>,
 }
 
 impl SharedState {

@@ -92,7 +92,7 @@ async fn request_approval(
     let Some((approver, by)) = find_approver(batch) else {
         return Err(deny(batch, ctx, ruling, Some("no approver is available")));
     };
-    if ctx.turn.dry_run && !session.is_approved(&approval) {
+    if ctx.turn.dry_run && !shared::is_approved(batch, &approval).await {
         return Ok(ApprovalState::Pending);
     }
     let _approval_lock = tokio::select! {
@@ -100,7 +100,7 @@ async fn request_approval(
         () = ctx.cancel().cancelled() => return Err(cancelled()),
         lock = session.lock_approvals() => lock,
     };
-    if session.is_approved(&approval) {
+    if shared::is_approved(batch, &approval).await {
         guard.permission = Some(ruling.decision(true, Some("before")));
         return Ok(ApprovalState::Approved);
     }
@@ -117,7 +117,7 @@ async fn request_approval(
     let no = match await_reply(batch, approver, &request, ctx).await? {
         Ok(answer @ (ApprovalReply::Yes | ApprovalReply::Always)) => {
             if answer == ApprovalReply::Always {
-                session.add_approval(approval);
+                shared::add_approval(batch, approval).await;
             }
             guard.permission = Some(ruling.decision(true, Some(by)));
             return Ok(ApprovalState::Approved);

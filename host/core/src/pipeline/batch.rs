@@ -58,8 +58,9 @@ impl<E: Into<Failure>> From<E> for EarlyResult {
 impl BatchContext {
     /// Runs one call through all stages and records it.
     pub(super) async fn run_call(&self, call: ToolCall) -> CallResult {
-        let ToolCall { id, tool, args } = call;
+        let ToolCall { id, tool, args, idempotency_key } = call;
         let mut guard = AuditGuard::new(self, &id, tool, args.len());
+        guard.idempotency_key = idempotency_key;
         let output = {
             let stages = pin!(run_stages(&mut guard, args));
             AssertUnwindSafe(stages).catch_unwind().await

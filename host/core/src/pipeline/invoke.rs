@@ -1,9 +1,11 @@
 //! The fourth stage: the result of an admitted call, from an interceptor, the session's cache or the tool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::batch::EarlyResult;
 use super::check::{check_output, redact_result};
+use super::idempotency::{self, KeyedCall};
 use super::nested::NestedCalls;
 use super::record::{AuditGuard, RunFacts};
 use super::resolve::ResolvedTool;
@@ -15,6 +17,7 @@ use crate::call::invoke::{Failure, ToolOutcome};
 use crate::call::{AdmittedCall, Identity};
 use crate::output::rules::OutputRules;
 use crate::session::ResultKey;
+use crate::tool::canonical::Digest;
 use crate::tool::content::ToolOutput;
 
 /// A call with the result of its tool.
@@ -81,6 +84,10 @@ impl Invocation<'_, '_> {
     async fn answer(&mut self, call: &AdmittedCall) -> Result<ToolOutput, Failure> {
         let (batch, def) = (self.guard.batch, &self.tool.entry().def);
         let session = &batch.turn.session;
+        if let Some((key, digests)) = self.guard.idempotency_key.clone().zip(self.guard.digests) {
+            // Boxed to keep the future of calls without a key small.
+            return Box::pin(self.answer_once(call, &key, digests.call)).await;
+        }
         let Some((key, max_age)) = self.cache_key() else {
             let result = self.run(call).await;
             return self.accept(result).await;
@@ -95,6 +102,30 @@ impl Invocation<'_, '_> {
         let output = self.accept(result).await?;
         session.cache_result(&batch.call_policy.session, key, def, &output);
         Ok(output)
+    }
+
+    /// Runs the tool under an idempotency key, or takes the result of the first call with it.
+    async fn answer_once(
+        &mut self,
+        call: &AdmittedCall,
+        key: &Arc<str>,
+        digest: Digest,
+    ) -> Result<ToolOutput, Failure> {
+        let batch = self.guard.batch;
+        match idempotency::claim(batch, self.tool, key, digest).await? {
+            KeyedCall::Run(claim) => {
+                let result = self.run(call).await;
+                let result = self.accept(result).await;
+                claim.settle(&result).await;
+                result
+            }
+            KeyedCall::Ended(result, age) => {
+                self.guard.update_run(|run| run.cached = Some(age));
+                let result = result.map_err(Failure::from);
+                self.memory.count(batch, self.tool.entry(), &result).await?;
+                result
+            }
+        }
     }
 
     /// Checks and redacts a result, and records its cost. All results of tools and interceptors pass through here,

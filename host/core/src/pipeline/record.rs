@@ -45,6 +45,8 @@ pub(super) struct AuditGuard<'b> {
     /// The caller's reason for the call.
     pub(super) reason: Option<Arc<str>>,
     pub(super) permission: Option<Decision>,
+    /// The caller's idempotency key.
+    pub(super) idempotency_key: Option<Arc<str>>,
     /// `None` until the call can have had effects.
     pub(super) run: Option<RunFacts>,
     finished: bool,
@@ -93,6 +95,7 @@ impl<'b> AuditGuard<'b> {
             digests: None,
             reason: None,
             permission: None,
+            idempotency_key: None,
             run: None,
             finished: false,
         }

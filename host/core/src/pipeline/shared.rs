@@ -8,7 +8,7 @@ use crate::call::fault::{Fault, FaultKind};
 use crate::call::invoke::Failure;
 use crate::call::shared::{CallRights, Lease, LeaseError, SharedState};
 use crate::registry::view::ToolEntry;
-use crate::session::Session;
+use crate::session::{Session, StandingApproval};
 use crate::tool::content::{ErrorCode, ToolError, ToolOutput};
 
 /// Refuses a call while this host has no contact with the others.
@@ -37,6 +37,29 @@ pub(super) fn return_call(shared: &SharedState, batch: &BatchContext) {
     {
         shared.ledger.return_call(account);
     }
+}
+
+/// Whether the session has a standing approval. One of another host is remembered here.
+pub(super) async fn is_approved(batch: &BatchContext, approval: &StandingApproval) -> bool {
+    let session = &batch.turn.session;
+    if session.is_approved(approval) {
+        return true;
+    }
+    let (Some(shared), Some(account)) = (&batch.pipeline.shared, session.account()) else { return false };
+    let is_approved = shared.approvals.contains(account, approval.digest()).await;
+    if is_approved {
+        session.add_approval(approval.clone());
+    }
+    is_approved
+}
+
+/// Adds a standing approval to the session, on all hosts if it has a name.
+pub(super) async fn add_approval(batch: &BatchContext, approval: StandingApproval) {
+    let session = &batch.turn.session;
+    if let (Some(shared), Some(account)) = (&batch.pipeline.shared, session.account()) {
+        shared.approvals.add(account, approval.digest()).await;
+    }
+    session.add_approval(approval);
 }
 
 /// Adds the cost of a call to its session.

@@ -13,6 +13,8 @@ use super::fixture::{GateFixture, fixture, limited, ruled, text};
 use super::gates_tests::{ASK, fault};
 use crate::call::approval::ApprovalReply;
 use crate::call::fault::FaultKind;
+use crate::call::idempotency::MemoryCallKeys;
+use crate::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use crate::call::shared::{
     Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
 };
@@ -28,6 +30,8 @@ struct Scripted {
     refusal: Option<LedgerError>,
     no_lease: Option<LeaseError>,
     leases: Mutex<Vec<Arc<ScriptedLease>>>,
+    approvals: MemoryApprovals,
+    calls: MemoryCallKeys,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +115,9 @@ fn with(shared: &Arc<Scripted>, fixture: GateFixture) -> GateFixture {
         heartbeat: Arc::clone(shared) as _,
         leases: Arc::clone(shared) as _,
         ledger: Arc::clone(shared) as _,
+        approvals: Arc::new(shared.approvals.clone()),
+        calls: Arc::new(shared.calls.clone()),
+        tasks: Arc::new(MemoryTaskStore::new("this")),
     };
     fixture.map_pipeline(|pipeline| pipeline.with_shared_state(state))
 }
@@ -256,4 +263,18 @@ async fn a_call_without_a_lease_has_not_begun() {
         let refused = fixture.call(&Arc::new(Session::with_random_key()), "{}").await;
         assert_eq!((fault(&refused), fixture.ran()), (kind, 0));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standing_approval_holds_on_the_other_host() {
+    let shared = Arc::<Scripted>::default();
+    let (yes, no) =
+        (ScriptedApprover::replying(Some(ApprovalReply::Always)), ScriptedApprover::replying(None));
+    let asking =
+        |approver| with(&shared, fixture(ruled(ASK), |_| {})).map_pipeline(|p| p.with_approver(approver));
+    let (one, two) = (asking(Arc::clone(&yes) as _), asking(no));
+    let team = || Arc::new(Session::with_name("team"));
+    assert!(one.call(&team(), "{}").await.result.is_ok());
+    assert!(two.call(&team(), "{}").await.result.is_ok(), "approved on the other host");
+    assert!(two.call(&Arc::new(Session::with_name("other")), "{}").await.result.is_err());
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use toolbay_policy::permission::PermissionRule;
 
 use super::Session;
+use crate::tool::canonical::{self, Digest};
 use crate::tool::{ToolDef, ToolSource};
 
 /// Most standing approvals of a session. A later one applies to its call only.
@@ -27,6 +29,11 @@ impl StandingApproval {
             rule: rule.cloned(),
             of_profile: of_profile.map(str::to_owned),
         }
+    }
+
+    /// A digest for the hosts that share approvals. Versions of Toolbay that show a rule differently ask again.
+    pub(crate) fn digest(&self) -> Digest {
+        canonical::sha256(&Value::String(format!("{self:?}")))
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 /// assert_eq!((chart.content.len(), chart.cost_usd), (1, Some(0.002)));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ToolOutput {
     /// The text for the model, cut to the budget of the call.
     pub value: String,
@@ -75,7 +75,7 @@ impl ToolOutput {
 }
 
 /// The stable error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorCode {
     /// The model sent arguments that the tool does not accept.
     #[serde(rename = "input_invalid")]
@@ -105,7 +105,7 @@ impl ErrorCode {
 }
 
 /// An error that the tool returned, or a refusal of a gate.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
     /// The code for programs.
@@ -118,6 +118,7 @@ pub struct ToolError {
     pub cost_usd: Option<f64>,
     /// The policy lines that would allow the refused operation, for the operator ([`toolbay_policy::refusal`]). Only
     /// the host sets it.
+    #[serde(skip)]
     pub hint: Option<String>,
 }
 
@@ -148,7 +149,7 @@ pub type ToolResult = Result<ToolOutput, ToolError>;
 
 /// A content block, which corresponds to an MCP content block. Binary data is not encoded; the edge encodes it as
 /// base64.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContentBlock {
     /// The content of the block.
     pub body: BlockBody,
@@ -221,7 +222,7 @@ impl ContentBlock {
 }
 
 /// The content of a block.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum BlockBody {
     /// Plain text.
     Text(String),
@@ -236,16 +237,17 @@ pub enum BlockBody {
 }
 
 /// Binary data with its media type.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blob {
     /// The data, not encoded.
+    #[serde(with = "encoded")]
     pub data: Vec<u8>,
     /// The media type.
     pub mime_type: String,
 }
 
 /// A reference to a resource (MCP `resource_link`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLink {
     /// The address.
     pub uri: String,
@@ -262,7 +264,7 @@ pub struct ResourceLink {
 }
 
 /// A resource with its content (MCP `resource`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmbeddedResource {
     /// The address.
     pub uri: String,
@@ -273,16 +275,16 @@ pub struct EmbeddedResource {
 }
 
 /// The content of an embedded resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResourceBody {
     /// Text.
     Text(String),
     /// Binary data, not encoded.
-    Blob(Vec<u8>),
+    Blob(#[serde(with = "encoded")] Vec<u8>),
 }
 
 /// The audience and importance of a block (MCP `annotations`).
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BlockAnnotations {
     /// The audience. An empty list means everyone.
     pub audience: Vec<Role>,
@@ -300,4 +302,20 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
+}
+
+/// Binary data in JSON: base64.
+mod encoded {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(data: &[u8], out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&STANDARD.encode(data))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)
+    }
 }

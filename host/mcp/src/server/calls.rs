@@ -37,6 +37,7 @@ use crate::server::client_dialog::{ClientDialog, RetryInput};
 use crate::server::convert::{self, CallToolResult};
 use crate::server::outbox::OutboxPermit;
 use crate::server::request::{EncodedResult, RequestContext};
+use crate::server::shared_tasks::SharedCallTask;
 use crate::server::tasks::{CallTask, MAX_TASKS};
 use crate::server::{Server, SessionOwner};
 
@@ -91,6 +92,7 @@ struct InFlightCall {
     tool: String,
     /// The raw arguments.
     arguments: Arc<str>,
+    idempotency_key: Option<Arc<str>>,
     dialog: Arc<ClientDialog>,
     cancel: CancellationToken,
     task_mode: TaskMode,
@@ -160,6 +162,7 @@ impl ClientContext {
     ) -> Result<EncodedResult, ErrorData> {
         let CallParams { name: tool, input_responses, request_state, task } = request.params()?;
         let era = context.era;
+        let idempotency_key = context.idempotency_key()?;
         let task_mode = TaskMode::new(&context, task).map_err(|_| request.invalid_params())?;
         if request.arguments.as_ref().is_some_and(|arguments| !arguments.starts_with('{')) {
             return Err(request.invalid_params());
@@ -192,6 +195,7 @@ impl ClientContext {
             context,
             tool,
             arguments,
+            idempotency_key,
             dialog,
             cancel,
             task_mode,
@@ -279,7 +283,12 @@ impl InFlightCall {
             return running.await.unwrap_or_else(|_| Err(panic_error()));
         };
         let created = task.summary();
+        let shared = SharedCallTask::share(&client, &task).await;
         gone.disarm();
+        if let Some(shared) = shared {
+            // Ends with the task.
+            tokio::spawn(shared.publish());
+        }
         // Ends when the task expires or the client disconnects.
         tokio::spawn(supervise_task(client, task, era, running));
         Ok((CallOutcome::Task(created), None))
@@ -331,7 +340,8 @@ impl InFlightCall {
                 .then(|| Arc::clone(&self.dialog) as _),
             ..TurnContext::default()
         };
-        let call = ToolCall::new(self.context.id.to_string(), self.tool.as_str(), &*self.arguments);
+        let call = ToolCall::new(self.context.id.to_string(), self.tool.as_str(), &*self.arguments)
+            .with_idempotency_key(self.idempotency_key.clone());
         let ended = CancellationToken::new();
         let run = async {
             let delivered = self.invoke_pipeline(&view, call, turn).await;

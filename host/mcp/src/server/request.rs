@@ -18,6 +18,9 @@ use crate::protocol::outbound::Outbound;
 use crate::server::convert;
 use crate::server::outbox::{Outbox, OutboxPermit};
 
+/// The member of `_meta` under which a client repeats a call.
+const IDEMPOTENCY_KEY: &str = "toolbay/idempotencyKey";
+
 /// The context of one request: its era, the client's capabilities, and its cancellation.
 pub(crate) struct RequestContext {
     pub(crate) id: RequestId,
@@ -52,6 +55,16 @@ impl RequestContext {
             Some(value) => TraceParent::parse(value),
             None => self.origin.traceparent,
         }
+    }
+
+    /// The idempotency key of the request, in its `_meta`.
+    ///
+    /// # Errors
+    /// It is no string.
+    pub(crate) fn idempotency_key(&self) -> Result<Option<Arc<str>>, ErrorData> {
+        let Some(key) = self.meta.0.0.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+        let invalid = || ErrorData::invalid_params(format!("`{IDEMPOTENCY_KEY}` must be a string"), None);
+        key.as_str().map(|key| Some(key.into())).ok_or_else(invalid)
     }
 
     /// The trace context of the request, and what its span shows. The `_meta` of a message is its parent; the headers of

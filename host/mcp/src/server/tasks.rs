@@ -23,6 +23,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use toolbay_core::audit::timestamp;
 use toolbay_core::call::dialog::{DialogError, DialogRequest};
+use toolbay_core::call::shared::{TaskMessage, TaskRecord};
 
 use crate::protocol::request_state::random_hex_name;
 use crate::server::client_dialog::{self, MAX_OPEN_REQUESTS, is_valid_answer};
@@ -137,6 +138,24 @@ impl CallTask {
         let mut inner = self.state.lock();
         inner.message = Some(message.chars().take(MAX_STATUS_MESSAGE).collect());
         inner.updated = SystemTime::now();
+        self.changes.send_replace(());
+    }
+
+    /// The changes of the task.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// The state of the task for other servers.
+    pub(crate) fn to_record(&self) -> TaskRecord {
+        let view = self.view();
+        TaskRecord {
+            id: self.name.clone(),
+            owner: Arc::clone(&self.owner),
+            has_ended: view.task.status.is_terminal(),
+            state: serde_json::to_string(&view).unwrap_or_default(),
+            life: self.expires_at.saturating_duration_since(Instant::now()),
+        }
     }
 
     /// Adds input requests, which the client sees when it polls the task, and waits for all responses.
@@ -206,6 +225,27 @@ impl CallTask {
         }
         inner.updated = SystemTime::now();
         self.changes.send_replace(());
+    }
+
+    /// Takes what its client wants of the task.
+    pub(crate) fn accept_message(&self, message: TaskMessage) {
+        self.accept_responses(message.responses);
+        if message.cancel {
+            self.cancel();
+        }
+    }
+
+    /// Cancels the task and its call. Returns whether it was running; a finished task stays unchanged.
+    fn cancel(&self) -> bool {
+        let mut inner = self.state.lock();
+        let runs = matches!(inner.stage, TaskStage::Working | TaskStage::AwaitingInput(_));
+        if runs {
+            inner.stage = TaskStage::Cancelled;
+            inner.updated = SystemTime::now();
+            self.cancel.cancel();
+            self.changes.send_replace(());
+        }
+        runs
     }
 
     /// An input request without a response.
@@ -324,12 +364,12 @@ fn to_utc(time: SystemTime) -> String {
 
 /// The tasks of a server.
 #[derive(Debug, Default)]
-pub(crate) struct TaskStore {
+pub(crate) struct TaskTable {
     limits: TaskLimits,
     tasks: Mutex<HashMap<String, Arc<CallTask>>>,
 }
 
-impl TaskStore {
+impl TaskTable {
     /// Creates a task for a call that `cancel` ends. `None` if a limit is reached.
     pub(crate) fn create(
         &self,
@@ -397,29 +437,11 @@ impl TaskStore {
         self.tasks.lock().remove(&task.name);
     }
 
-    /// Passes responses to the input requests of a task.
-    pub(crate) fn accept_responses(
-        &self,
-        owner: &str,
-        name: &str,
-        responses: BTreeMap<String, Value>,
-    ) -> Result<(), ErrorData> {
-        self.find(owner, name).map(|task| task.accept_responses(responses))
-    }
-
     /// Cancels a task. A finished task stays unchanged. Returns the task, and whether it was still running.
     pub(crate) fn cancel(&self, owner: &str, name: &str) -> Result<(Arc<CallTask>, bool), ErrorData> {
         let task = self.find(owner, name)?;
-        let mut inner = task.state.lock();
-        let runs = matches!(inner.stage, TaskStage::Working | TaskStage::AwaitingInput(_));
-        if runs {
-            inner.stage = TaskStage::Cancelled;
-            inner.updated = SystemTime::now();
-            task.cancel.cancel();
-            task.changes.send_replace(());
-        }
-        drop(inner);
-        Ok((task, runs))
+        let was_running = task.cancel();
+        Ok((task, was_running))
     }
 
     /// The tasks of this owner.
@@ -432,9 +454,21 @@ impl TaskStore {
     /// Finds a task of this owner. Tasks of other clients count as unknown.
     pub(crate) fn find(&self, owner: &str, name: &str) -> Result<Arc<CallTask>, ErrorData> {
         let task = self.tasks.lock().get(name).filter(|task| *task.owner == *owner).cloned();
-        task.filter(|task| task.expires_at > Instant::now())
-            .ok_or_else(|| ErrorData::invalid_params("unknown task; it may have expired", None))
+        task.filter(|task| task.expires_at > Instant::now()).ok_or_else(unknown_task)
     }
+
+    /// Takes a message that another server has checked. A task that has ended or expired ignores it.
+    pub(crate) fn accept_message(&self, id: &str, message: TaskMessage) {
+        let task = self.tasks.lock().get(id).cloned();
+        if let Some(task) = task {
+            task.accept_message(message);
+        }
+    }
+}
+
+/// The error for a task that does not exist, or belongs to another client.
+pub(crate) fn unknown_task() -> ErrorData {
+    ErrorData::invalid_params("unknown task; it may have expired", None)
 }
 
 /// Bytes of the stored results of one owner, and of all.

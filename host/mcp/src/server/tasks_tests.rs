@@ -7,15 +7,15 @@ use super::*;
 
 const LIFE: Duration = Duration::from_secs(60);
 
-fn store(limits: TaskLimits) -> TaskStore {
-    TaskStore { limits, ..TaskStore::default() }
+fn store(limits: TaskLimits) -> TaskTable {
+    TaskTable { limits, ..TaskTable::default() }
 }
 
 fn owner(name: &str) -> Arc<str> {
     name.into()
 }
 
-fn create(store: &TaskStore, name: &str) -> Option<Arc<CallTask>> {
+fn create(store: &TaskTable, name: &str) -> Option<Arc<CallTask>> {
     store.create(&owner(name), CancellationToken::new(), LIFE)
 }
 
@@ -73,7 +73,6 @@ fn a_task_is_unknown_to_others_and_after_its_life() {
     let task = create(&store, "a").unwrap();
     assert!(store.find("a", task.id()).is_ok() && store.find("b", task.id()).is_err());
     assert!(store.cancel("b", task.id()).is_err() && !task.cancel.is_cancelled());
-    assert!(store.accept_responses("b", task.id(), BTreeMap::new()).is_err());
     assert_eq!((store.list("a").len(), store.list("b").len()), (1, 0));
     let expired = store.create(&owner("a"), CancellationToken::new(), Duration::ZERO).unwrap();
     assert!(store.find("a", expired.id()).is_err());

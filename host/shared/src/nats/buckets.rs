@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use toolbay_core::call::idempotency::KEY_LIFE;
 use toolbay_policy::name::PluginId;
 
 /// What is kept together.
@@ -16,6 +17,10 @@ pub enum Bucket {
     Leases,
     /// The bundles of epochs and the components of plugins, as objects that their digests name.
     Files,
+    /// What servers know about each other's calls: tasks, idempotency keys, approvals.
+    Calls,
+    /// The large states of tasks, as objects.
+    Results,
 }
 
 /// How the store keeps what it has acknowledged.
@@ -32,6 +37,8 @@ pub struct BucketSettings {
     pub name: &'static str,
     /// How long a record stays after its last write; zero for ever.
     pub age: Duration,
+    /// Most bytes of all records; `None`: as many as NATS has room for.
+    pub bytes: Option<i64>,
     /// What is lost if a record disappears earlier.
     pub promise: &'static str,
 }
@@ -165,7 +172,8 @@ pub(super) fn entries_bucket(prefix: &str, plugin: &PluginId) -> String {
 
 impl Bucket {
     /// All buckets.
-    pub const ALL: [Self; 4] = [Self::Epochs, Self::Ledger, Self::Leases, Self::Files];
+    pub const ALL: [Self; 6] =
+        [Self::Epochs, Self::Ledger, Self::Leases, Self::Files, Self::Calls, Self::Results];
 
     /// The settings.
     #[must_use]
@@ -174,23 +182,39 @@ impl Bucket {
             Self::Epochs => BucketSettings {
                 name: "epochs",
                 age: Duration::ZERO,
+                bytes: None,
                 promise: "a revocation reaches every replica",
             },
             Self::Ledger => BucketSettings {
                 name: "ledger",
                 // A chunk of a budget lives for a minute, and no chunk may outlive its account.
                 age: Duration::from_secs(24 * 3600),
+                bytes: None,
                 promise: "a budget is never exceeded",
             },
             Self::Leases => BucketSettings {
                 name: "leases",
                 age: Duration::from_secs(3600),
+                bytes: None,
                 promise: "one replica acts for a serial queue",
             },
             Self::Files => BucketSettings {
                 name: "files",
                 age: Duration::ZERO,
+                bytes: None,
                 promise: "a new replica finds the policy and the plugins",
+            },
+            Self::Calls => BucketSettings {
+                name: "calls",
+                age: KEY_LIFE,
+                bytes: Some(256 << 20),
+                promise: "no call begins twice under one idempotency key",
+            },
+            Self::Results => BucketSettings {
+                name: "results",
+                age: KEY_LIFE,
+                bytes: Some(1 << 30),
+                promise: "every replica finds the results of tasks",
             },
         }
     }
@@ -202,7 +226,7 @@ impl Bucket {
 
     /// Whether it has objects, and not records.
     pub(super) fn has_objects(self) -> bool {
-        self == Self::Files
+        matches!(self, Self::Files | Self::Results)
     }
 
     /// The name of the stream.
@@ -229,6 +253,7 @@ impl Bucket {
             // An object has many messages under one subject.
             max_messages_per_subject: if self.has_objects() { -1 } else { 1 },
             max_age: self.settings().age,
+            max_bytes: self.settings().bytes.unwrap_or(-1),
             // A full bucket refuses writes. The oldest record may be the one that matters.
             discard: DiscardPolicy::New,
             storage: StorageType::File,

@@ -133,7 +133,10 @@ mod tests {
         assert!(has(&replica, "$KV.p_epochs.replica.*") && !has(&replica, "$KV.p_epochs.>"));
         assert!(has(&operator, "$KV.p_epochs.>") && has(&operator, "$O.p_files.C.>"));
         let writes_objects = |subject: &&String| subject.starts_with("$O.");
-        assert_eq!(replica.publish.iter().filter(writes_objects).collect::<Vec<_>>(), ["$O.p_outputs.>"]);
+        assert_eq!(
+            replica.publish.iter().filter(writes_objects).collect::<Vec<_>>(),
+            ["$O.p_outputs.>", "$O.p_results.C.>", "$O.p_results.M.>"]
+        );
         assert!(!replica.publish.iter().any(|subject| subject.contains("STREAM.CREATE")));
         assert!(has(&replica, "$KV.p_kv_notes.>") && !has(&operator, "$KV.p_kv_notes.>"));
         let text = operator.to_string();

@@ -147,7 +147,15 @@ impl Records {
     /// # Errors
     /// The store does not answer.
     pub async fn watch(&self) -> Result<Watch, ReadError> {
-        let watching = self.store.watch_many_with_history([">"]).await;
+        self.watch_below("").await
+    }
+
+    /// As [`Records::watch`], for the keys that start with these tokens, which end with a dot.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn watch_below(&self, tokens: &str) -> Result<Watch, ReadError> {
+        let watching = self.store.watch_many_with_history([format!("{tokens}>")]).await;
         watching.map_err(|error| ReadError::Unavailable(error.to_string()))
     }
 }

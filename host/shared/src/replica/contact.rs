@@ -16,12 +16,14 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Heartbeat, LostContact, SharedStatus};
 
 use super::ReplicaSettings;
+
 use crate::clock::{StoreClock, as_micros, now, random_name};
 use crate::nats::{Records, decode, encode};
 use crate::protocol::epoch::{Epoch, EpochLog, EpochStep};
 use crate::protocol::liveness::{Beat, Liveness};
 use crate::protocol::{Moment, Revision};
 use crate::publication::{BEAT, EPOCH};
+use crate::roster::Roster;
 
 /// How long the heartbeat of a replica that died stays in the store.
 const BEAT_LIFE: Duration = Duration::from_secs(3600);
@@ -64,6 +66,7 @@ struct ContactState {
     losses: AtomicU64,
     replicas: Arc<AtomicUsize>,
     clock: StoreClock,
+    roster: Roster,
     status: Mutex<SharedStatus>,
 }
 
@@ -106,6 +109,7 @@ impl Contact {
         settings: &ReplicaSettings,
         observer: Arc<dyn ContactObserver>,
     ) -> Self {
+        let incarnation = random_name();
         let state = Arc::new(ContactState {
             fresh_until: AtomicU64::new(0),
             stale_after: settings.stale_after,
@@ -114,11 +118,11 @@ impl Contact {
             losses: AtomicU64::new(0),
             replicas: Arc::new(AtomicUsize::new(1)),
             clock: StoreClock::default(),
+            roster: Roster::new(&settings.name, &incarnation),
             status: Mutex::default(),
         });
         let key = format!("{BEAT}{}", encode(&settings.name));
         let (changed, changes) = watch::channel(());
-        let incarnation = random_name();
         let follower = Follower {
             liveness: Liveness::new(&settings.name, &incarnation, settings.stale_after),
             epochs: EpochLog::new(observer.persisted_epoch()),
@@ -152,6 +156,11 @@ impl Contact {
     /// The clock of the store.
     pub(super) fn clock(&self) -> StoreClock {
         self.state.clock.clone()
+    }
+
+    /// The processes that are alive.
+    pub(super) fn roster(&self) -> Roster {
+        self.state.roster.clone()
     }
 
     /// Waits until calls are accepted.
@@ -354,8 +363,11 @@ impl Follower {
         self.state.is_refusing.store(refusal.is_some(), Ordering::Release);
         *self.state.refusal.lock() = refusal;
         self.state.fresh_until.store(until, Ordering::Release);
-        let others: BTreeMap<_, _> =
-            self.liveness.peers(now).map(|(name, beat)| (name.to_owned(), beat.epoch)).collect();
+        let peers = self.liveness.peers(now);
+        let (others, incarnations): (BTreeMap<_, _>, BTreeMap<_, _>) = peers
+            .map(|(name, beat)| ((name.to_owned(), beat.epoch), (name.to_owned(), beat.incarnation.clone())))
+            .unzip();
+        self.state.roster.set_peers(incarnations);
         self.state.replicas.store(others.len() + 1, Ordering::Relaxed);
         *self.state.status.lock() =
             SharedStatus { name: self.name.clone(), epoch: self.applied, others, ..SharedStatus::default() };

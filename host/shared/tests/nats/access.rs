@@ -42,6 +42,7 @@ async fn the_printed_permissions_are_enough_and_no_more() {
         name: "r".to_owned(),
         stale_after: STALE_AFTER,
         queue_timeout: STALE_AFTER,
+        approval_life: STALE_AFTER,
         durability: Durability { replicas: 1 },
     };
     let read = Publication::open(&connection).await.unwrap();

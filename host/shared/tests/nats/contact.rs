@@ -94,6 +94,7 @@ async fn two_servers_with_one_name_refuse() {
         name: "same".to_owned(),
         stale_after: STALE_AFTER,
         queue_timeout: STALE_AFTER,
+        approval_life: STALE_AFTER,
         durability: Durability { replicas: 1 },
     };
     let connection = server.connect("same").await;

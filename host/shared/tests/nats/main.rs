@@ -10,6 +10,7 @@
 
 mod access;
 mod budgets;
+mod calls;
 mod contact;
 mod kv;
 mod outputs;

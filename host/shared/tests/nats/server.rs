@@ -73,6 +73,7 @@ impl NatsServer {
             name: name.to_owned(),
             stale_after: STALE_AFTER,
             queue_timeout: PATIENCE,
+            approval_life: Duration::from_secs(60),
             durability: Durability { replicas: 1 },
         };
         let observer = Arc::clone(&journal) as _;

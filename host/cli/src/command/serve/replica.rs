@@ -61,6 +61,7 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         name,
         stale_after: policy.shared().stale_after,
         queue_timeout: policy.shared().queue_wait,
+        approval_life: policy.serve().limits.session_idle,
         durability: shared::durability(&policy),
     };
     let host = Arc::new(Mutex::new(None));

@@ -6,6 +6,7 @@ use rmcp::model::{
     CancelTaskParams, ClientCapabilities, ErrorData, GetTaskParams, PaginatedRequestParams, TaskAckResult,
     UpdateTaskParams,
 };
+use toolbay_core::call::shared::TaskMessage;
 
 use super::listing::into_named;
 use super::{McpConnection, unknown_method};
@@ -51,20 +52,37 @@ impl McpConnection {
         match method {
             "tasks/get" => {
                 let GetTaskParams { task_id, .. } = request.params()?;
-                let task = tasks.find(owner, &task_id)?;
+                let Ok(task) = tasks.find(owner, &task_id) else {
+                    let state = self.server().shared_task_state(&self.client.owner, &task_id).await?;
+                    let room = self.reserve_outbox(context, state.to_string().len() as u64).await?;
+                    return Ok(context.complete_response(state, None, Some(room)));
+                };
                 let room = self.reserve_outbox(context, task.result_bytes()).await?;
                 return Ok(context.complete_response(task.view(), None, Some(room)));
             }
             "tasks/update" => {
                 let UpdateTaskParams { task_id, input_responses, .. } = request.params()?;
-                tasks.accept_responses(owner, &task_id, input_responses)?;
+                let message = TaskMessage { responses: input_responses, ..TaskMessage::default() };
+                self.pass_to_task(&task_id, message).await?;
             }
             _ => {
                 let CancelTaskParams { task_id, .. } = request.params()?;
-                tasks.cancel(owner, &task_id)?;
+                self.pass_to_task(&task_id, TaskMessage { cancel: true, ..TaskMessage::default() }).await?;
             }
         }
         Ok(EncodedResult::new(&context.id, &TaskAckResult::new(), None))
+    }
+
+    /// Passes a message to a task of this server or another one.
+    async fn pass_to_task(&self, id: &str, message: TaskMessage) -> Result<(), ErrorData> {
+        let owner = &self.client.owner;
+        match self.server().tasks.find(&owner.session_id, id) {
+            Ok(task) => {
+                task.accept_message(message);
+                Ok(())
+            }
+            Err(_) => self.server().send_to_task(owner, id, message).await,
+        }
     }
 
     /// Handles a request of 2025-11-25.

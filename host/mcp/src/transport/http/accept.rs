@@ -78,6 +78,7 @@ pub(super) async fn run(state: Arc<HttpState>, listeners: Vec<TcpListener>) {
         () = draining => {}
         () = sweep(&state) => {}
         () = log_refused(&state) => {}
+        () = state.server.receive_task_messages() => {}
     }
     closing.cancel();
     state.shutdown.stop.cancel();

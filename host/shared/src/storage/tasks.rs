@@ -1,0 +1,202 @@
+//! Tasks that servers share: a record for each task, which the server that runs it writes, and messages to that server.
+
+use std::time::Duration;
+
+use async_nats::jetstream::kv::Watch;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::task::AbortOnDropHandle;
+use toolbay_core::call::shared::{FoundTask, TaskMessage, TaskRecord, TaskStore, TaskStoreError};
+
+use crate::bundle::ContentDigest;
+use crate::clock::StoreClock;
+use crate::nats::{Objects, ReadError, Records, encode};
+use crate::protocol::Written;
+use crate::roster::{ProcessId, Roster};
+
+/// The start of the keys of tasks, and of messages to them.
+const TASK: &str = "task.";
+const MESSAGE: &str = "message.";
+/// Largest state in a record, in bytes. A larger one is an object.
+const MAX_INLINE: usize = 128 << 10;
+/// Largest state, in bytes: results of tasks have a limit of their own.
+const MAX_STATE: usize = 64 << 20;
+/// Most attempts to send a message. Each conflict means that another server sent one.
+const MAX_ATTEMPTS: u32 = 20;
+/// Most messages that wait for the tasks of this server.
+const MAX_MESSAGES: usize = 256;
+/// The pause before a watch that failed begins again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The tasks of all servers.
+#[derive(Debug)]
+pub(crate) struct NatsTaskStore {
+    records: Records,
+    states: Objects,
+    clock: StoreClock,
+    roster: Roster,
+    messages: Mutex<mpsc::Receiver<(String, TaskMessage)>>,
+    /// Ends with the store.
+    _following: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredTask {
+    /// The digest of the session that may read it.
+    owner: ContentDigest,
+    process: ProcessId,
+    has_ended: bool,
+    /// When it expires, in milliseconds of the store's clock.
+    expires: u64,
+    /// The state; `None` if it is an object.
+    state: Option<String>,
+}
+
+impl NatsTaskStore {
+    /// The tasks of all servers, for the one of this roster.
+    pub(crate) fn start(records: Records, states: Objects, clock: StoreClock, roster: Roster) -> Self {
+        let (sender, receiver) = mpsc::channel(MAX_MESSAGES);
+        let inbox = format!("{MESSAGE}{}.", encode(&roster.own().replica));
+        // Owned by the store, and ends with it.
+        let following = AbortOnDropHandle::new(tokio::spawn(follow(records.clone(), inbox, sender)));
+        Self { records, states, clock, roster, messages: Mutex::new(receiver), _following: following }
+    }
+
+    async fn write(&self, task: TaskRecord) -> Result<(), TaskStoreError> {
+        let is_inline = task.state.len() <= MAX_INLINE;
+        if !is_inline {
+            let written = self.states.write(&object(&task.id), task.state.as_bytes()).await;
+            written.map_err(|error| unavailable(&error))?;
+        }
+        let life = u64::try_from(task.life.as_millis()).unwrap_or(u64::MAX);
+        let stored = StoredTask {
+            owner: ContentDigest::of(task.owner.as_bytes()),
+            process: self.roster.own().clone(),
+            has_ended: task.has_ended,
+            expires: self.clock.now().saturating_add(life),
+            state: is_inline.then_some(task.state),
+        };
+        let seconds =
+            Duration::from_secs(task.life.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
+        match self.records.put(&format!("{TASK}{}", task.id), &stored, seconds).await {
+            Some(_) => Ok(()),
+            None => Err(TaskStoreError("the shared state does not take the task".to_owned())),
+        }
+    }
+
+    async fn read(&self, owner: &str, id: &str) -> Result<Option<FoundTask>, ReadError> {
+        let found = self.records.read::<StoredTask>(&format!("{TASK}{}", encode(id))).await?;
+        let owner = ContentDigest::of(owner.as_bytes());
+        let is_readable = |task: &StoredTask| task.owner == owner && self.clock.now() < task.expires;
+        let Some(task) = found.map(|record| record.value).filter(is_readable) else { return Ok(None) };
+        let state = match task.state {
+            Some(state) => state,
+            None => {
+                let bytes = self.states.read(&object(id), MAX_STATE).await?;
+                let Some(state) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) else {
+                    return Ok(None);
+                };
+                state
+            }
+        };
+        Ok(Some(FoundTask {
+            id: id.to_owned(),
+            state,
+            has_ended: task.has_ended,
+            host_is_alive: self.roster.is_alive(&task.process),
+            host: task.process.replica,
+        }))
+    }
+
+    async fn add_message(&self, task: &FoundTask, message: TaskMessage) -> Result<(), TaskStoreError> {
+        let key = format!("{MESSAGE}{}.{}", encode(&task.host), encode(&task.id));
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.records.read::<TaskMessage>(&key).await.map_err(|error| unavailable(&error))?;
+            let (mut waiting, revision) =
+                found.map_or_else(Default::default, |record| (record.value, Some(record.revision)));
+            waiting.cancel |= message.cancel;
+            waiting.responses.extend(message.responses.clone());
+            match self.records.write(&key, revision, &waiting).await {
+                Written::Stored(_) => return Ok(()),
+                Written::Conflict => {}
+                Written::Unknown => break,
+            }
+        }
+        Err(TaskStoreError("the shared state does not take the message for the task's server".to_owned()))
+    }
+}
+
+impl TaskStore for NatsTaskStore {
+    fn put(&self, task: TaskRecord) -> BoxFuture<'_, Result<(), TaskStoreError>> {
+        Box::pin(self.write(task))
+    }
+
+    fn get<'a>(
+        &'a self,
+        owner: &'a str,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<FoundTask>, TaskStoreError>> {
+        Box::pin(async move { self.read(owner, id).await.map_err(|error| unavailable(&error)) })
+    }
+
+    fn send<'a>(
+        &'a self,
+        task: &'a FoundTask,
+        message: TaskMessage,
+    ) -> BoxFuture<'a, Result<(), TaskStoreError>> {
+        Box::pin(self.add_message(task, message))
+    }
+
+    fn receive(&self) -> BoxFuture<'_, (String, TaskMessage)> {
+        Box::pin(async {
+            match self.messages.lock().await.recv().await {
+                Some(message) => message,
+                // The sender lives as long as this store.
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Passes on the messages to this server. Each is removed when it is passed on; until then, it is shown again after an
+/// interruption, and a message has the same effect twice as once.
+async fn follow(records: Records, inbox: String, messages: mpsc::Sender<(String, TaskMessage)>) {
+    loop {
+        match records.watch_below(&inbox).await {
+            Ok(watching) => pass_on(&records, &inbox, watching, &messages).await,
+            Err(error) => tracing::debug!(%error, "messages to tasks cannot be watched"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn pass_on(
+    records: &Records,
+    inbox: &str,
+    mut watching: Watch,
+    messages: &mpsc::Sender<(String, TaskMessage)>,
+) {
+    while let Some(Ok(entry)) = watching.next().await {
+        let Some(id) = entry.key.strip_prefix(inbox) else { continue };
+        match records.parse::<TaskMessage>(&entry) {
+            Ok(Some(message)) => {
+                if messages.send((id.to_owned(), message.value)).await.is_err() {
+                    return;
+                }
+                records.remove(&entry.key, message.revision).await;
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "a message to a task"),
+        }
+    }
+}
+
+fn object(id: &str) -> String {
+    format!("task-{}", encode(id))
+}
+
+fn unavailable(error: &ReadError) -> TaskStoreError {
+    TaskStoreError(error.to_string())
+}
