@@ -19,7 +19,7 @@ pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
     debian_program("chromium")?;
     let tests = workspace.join("tests/browser");
     let node = NodeRuntime::with(workspace, "npm-browser", &tests)?;
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     let folder = wasm::target_dir(workspace).join("browser");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

@@ -53,7 +53,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         folder,
         target,
     };
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     let program = clients.program(workspace);
     // A test of stdio framing. It does not apply to HTTP.
     let mut own = Command::new(&clients.python);

@@ -112,7 +112,7 @@ const STEPS: &[DemoStep] = &[
 
 /// Builds everything and runs the steps.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     plugins::run(workspace)?;
     let folder = wasm::target_dir(workspace).join("demo");
     lay_out(&folder)?;

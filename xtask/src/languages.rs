@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
             shell(toolchains.build_of(*language, &toolchains.copy(&of)).arg("-o").arg(&built))
         })?;
     }
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     for (name, source, language, files) in CONTRACTS {
         toolchains.contract(name, source, language, files)?;
     }

@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
     let package = unpacked_package(workspace, "prometheus")?;
     let program = |name: &str| Command::new(package.join("usr/bin").join(name));
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     let folder = target.join("metrics");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

@@ -38,7 +38,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let python = python_with(&target.join("venv-registries"), &scripts)?;
     let program = unpacked_package(workspace, REGISTRY)?.join("usr/bin").join(REGISTRY);
     let skopeo = Skopeo::unpack(workspace)?;
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     let folder = target.join("registries");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

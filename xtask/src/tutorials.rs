@@ -48,7 +48,7 @@ pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|page| !PAGES.contains(page)) {
         bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
     }
-    test::cargo(workspace, &["build", "--bin", "toolbay"])?;
+    test::build_host(workspace)?;
     let node = NodeRuntime::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
     let mut failed = Vec::new();
     for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {

@@ -92,7 +92,7 @@ pub struct AuditRecord {
     pub cost_usd: Option<f64>,
     /// The time from the arrival of the call to its result, in microseconds.
     pub duration_us: u64,
-    /// Whether the result comes from the session's cache.
+    /// Whether the tool did not run: the result comes from the session's cache or from an earlier call with the same key.
     pub cached: bool,
     /// Characters of the delivered text.
     pub delivered_chars: usize,

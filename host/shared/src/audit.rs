@@ -8,6 +8,7 @@ use std::io;
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::pull::OrderedConfig;
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::{HeaderMap, header};
 use futures_util::StreamExt as _;
 
@@ -19,6 +20,7 @@ const SEQUENCE: &str = "Toolbay-Sequence";
 /// The stream of audit lines, for one server. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct AuditStream {
+    stream: Stream,
     context: Context,
     subject: String,
     server: String,
@@ -30,9 +32,26 @@ impl AuditStream {
     /// # Errors
     /// There is none, or NATS refuses it.
     pub async fn open(connection: &Connection, server: &str) -> Result<Self, ConnectionError> {
-        let (_, context, subject) = connection.audit().await?;
+        let (stream, context, subject) = connection.audit().await?;
         let server = encode(server);
-        Ok(Self { context, subject: format!("{subject}.{server}"), server })
+        Ok(Self { stream, context, subject: format!("{subject}.{server}"), server })
+    }
+
+    /// The number of the last line of this server that is stored; 0 if there is none.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn last_number(&self) -> Result<u64, ReadError> {
+        match self.stream.get_last_raw_message_by_subject(&self.subject).await {
+            Ok(message) => {
+                let number = message.headers.get(SEQUENCE).and_then(|number| number.as_str().parse().ok());
+                number.ok_or_else(|| {
+                    ReadError::Unavailable(format!("`{}` has a line without a number", self.subject))
+                })
+            }
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
+            Err(error) => Err(ReadError::Unavailable(error.to_string())),
+        }
     }
 
     /// Stores lines; the first one has this number. Returns how many are stored: all those before the first that is not.

@@ -11,13 +11,25 @@ use toolbay_core::call::shared::{SharedState, SharedStatus};
 use toolbay_core::session::output_store::OutputQuota;
 
 use crate::audit::AuditStream;
-use crate::nats::{Bucket, Connection, ConnectionError, Durability};
+use crate::nats::{Bucket, Connection, ConnectionError, Durability, ReadError};
 use crate::storage::{NatsApprovals, NatsCallKeys, NatsKvStore, NatsOutputStore, NatsTaskStore};
 use contact::Contact;
 pub use contact::ContactObserver;
 use leases::NatsLeases;
-pub use leases::{QueuesError, held_queues};
+pub use leases::held_queues;
 use ledger::NatsLedger;
+pub use ledger::{LentBudget, MAX_LENT_BUDGETS, lent_budgets};
+
+/// The reason why queues and budgets are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// The bucket cannot be opened.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// The store does not answer, or a record is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
 
 /// The settings of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]

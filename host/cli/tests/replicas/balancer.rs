@@ -91,7 +91,8 @@ struct Deployment {
 impl Deployment {
     fn start(policy: &str) -> Self {
         let [nats, second, third] = NatsProcess::start_cluster();
-        let policy = format!("[shared]\nreplicas = 3\nstale_after = \"15s\"\n{policy}");
+        let limits = "[serve.limits]\ndrain_delay = \"2s\"\n";
+        let policy = format!("[shared]\nreplicas = 3\nstale_after = \"15s\"\n{limits}{policy}");
         let shared = SharedFixture::with_nats(nats, &[second.port, third.port], &policy);
         let servers = ["a", "b", "c"].map(|name| shared.server(name));
         Self { balancer: Balancer::haproxy(&servers), servers, shared, others: [second, third] }

@@ -20,6 +20,10 @@ fn a_budget_holds_for_all_servers_together() {
     assert_eq!(counts.iter().sum::<usize>(), 30, "{counts:?}");
     let (text, is_error) = servers[0].call("e__echo", &json!({"a": 1}));
     assert!(is_error && text.contains("hit 30-tool-call budget for this session"), "{text}");
+    let status = shared.run(&["shared", "status", "--json"]).json();
+    let lent =
+        status["budgets"].as_object().unwrap().values().map(|budget| budget["calls"].as_u64().unwrap());
+    assert_eq!(lent.sum::<u64>(), 30, "{status}");
 }
 
 #[test]

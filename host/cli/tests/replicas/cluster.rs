@@ -182,14 +182,27 @@ impl Client {
 
     /// The result of a call of a client that can be asked, or its error. `more` is added to the parameters.
     pub(crate) fn request(&self, tool: &str, args: &Value, more: &Value) -> Value {
-        let mut params = call_params(tool, args);
-        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        let mut params = json!({"name": tool, "arguments": args});
         for (name, value) in more.as_object().unwrap() {
             params[name] = value.clone();
         }
-        let (_, text) = read_whole(self.open(&to_request(tool, &params)));
-        let message = parse_message(&text).unwrap_or_else(|| panic!("{text}"));
+        let message = self.message("tools/call", tool, &params);
         if message["result"].is_object() { message["result"].clone() } else { message["error"].clone() }
+    }
+
+    /// The answer to a request of a client that can be asked and can poll tasks.
+    pub(crate) fn message(&self, method: &str, subject: &str, params: &Value) -> Value {
+        let (_, text) = read_whole(self.send_message(method, subject, params));
+        parse_message(&text).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    /// As [`Client::message`], without the answer.
+    pub(crate) fn send_message(&self, method: &str, subject: &str, params: &Value) -> TcpStream {
+        let capabilities = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+        let mut params = params.clone();
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        self.open(&to_request(method, subject, &params))
     }
 
     /// The text of a result, and whether it is an error.
@@ -204,7 +217,7 @@ impl Client {
 }
 
 fn call_request(tool: &str, args: &Value) -> String {
-    to_request(tool, &call_params(tool, args))
+    to_request("tools/call", tool, &call_params(tool, args))
 }
 
 fn call_params(tool: &str, args: &Value) -> Value {
@@ -215,12 +228,12 @@ fn call_params(tool: &str, args: &Value) -> Value {
     json!({"name": tool, "arguments": args, "_meta": meta})
 }
 
-fn to_request(tool: &str, params: &Value) -> String {
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+fn to_request(method: &str, subject: &str, params: &Value) -> String {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
     format!(
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
          content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
-         mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {tool}\r\n\r\n{body}",
+         mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\nmcp-name: {subject}\r\n\r\n{body}",
         body.len()
     )
 }

@@ -35,6 +35,24 @@ fn a_server_without_nats_refuses_calls_and_cancels_those_that_run() {
 }
 
 #[test]
+fn a_slow_nats_delays_calls_until_its_news_is_too_old() {
+    let shared = SharedFixture::new("[session]\nmax_calls = 10000\n");
+    let proxy = Proxy::start(shared.nats.port);
+    let server = shared.server_at("slow", &format!("nats://127.0.0.1:{}", proxy.port));
+    proxy.delay(STALE_AFTER / 16);
+    for _ in 0..20 {
+        let (text, is_error) = server.call("e__echo", &json!({"a": 1}));
+        assert!(!is_error, "{text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    proxy.delay(STALE_AFTER);
+    let refused = |text: &str| text.contains("no contact with the shared state");
+    wait_until("calls are refused", || refused(&server.call("e__echo", &json!({"a": 1})).0));
+    proxy.delay(Duration::ZERO);
+    wait_until("calls run again", || server.echoes());
+}
+
+#[test]
 fn a_revocation_holds_on_a_server_that_is_cut_off() {
     let shared = SharedFixture::new("");
     let proxy = Proxy::start(shared.nats.port);

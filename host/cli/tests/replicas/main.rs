@@ -11,6 +11,7 @@
 
 mod balancer;
 mod budgets;
+mod calls;
 mod cluster;
 mod decisions;
 mod faults;

@@ -49,7 +49,8 @@ pub struct CallResult {
     /// SHA-256 of the call, `{"args":…,"tool":…}` in canonical form ([`crate::tool::canonical`]): equal calls have
     /// equal digests, whatever the order of their arguments. `None` if the arguments were not parsed.
     pub call_sha256: Option<Digest>,
-    /// The age of the result, if it comes from the session's cache: the tool did not run, and the call cost nothing.
+    /// The age of the result, if it comes from the session's cache or from an earlier call with the same idempotency key:
+    /// the tool did not run, and the call cost nothing.
     pub cached: Option<Duration>,
     /// The part of the host's `result_memory` that the result holds. Dropping it releases the memory.
     pub memory: Option<MemoryReservation>,

@@ -68,7 +68,11 @@ impl Permissions {
 fn of_audit(prefix: &str, is_operator: bool) -> Vec<String> {
     let request = |request: &str| format!("$JS.API.{request}.{}", audit_stream(prefix));
     if !is_operator {
-        return vec![request("STREAM.INFO"), format!("{}.*", audit_subject(prefix))];
+        return vec![
+            request("STREAM.INFO"),
+            request("STREAM.MSG.GET"),
+            format!("{}.*", audit_subject(prefix)),
+        ];
     }
     let mut subjects =
         ["STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.CREATE"].map(request).to_vec();

@@ -12,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Lease, LeaseError, Leases};
 use toolbay_policy::quantity;
 
-use super::ReplicaSettings;
+use super::{ReplicaSettings, StatusError};
 use crate::clock::{as_micros, now, random_name};
-use crate::nats::{Bucket, Connection, ConnectionError, ReadError, Records, decode, encode};
+use crate::nats::{Bucket, Connection, Records, decode, encode};
 use crate::protocol::Written;
 use crate::protocol::lease::{Holder, LEASE_TTL, LeaseClaim, LeaseRequest, LeaseStep};
 
@@ -91,7 +91,7 @@ impl NatsLeases {
 ///
 /// # Errors
 /// The bucket cannot be opened or read.
-pub async fn held_queues(connection: &Connection) -> Result<BTreeMap<String, String>, QueuesError> {
+pub async fn held_queues(connection: &Connection) -> Result<BTreeMap<String, String>, StatusError> {
     let records = connection.records(Bucket::Leases).await?;
     let mut queues = BTreeMap::new();
     for key in records.keys("").await? {
@@ -101,17 +101,6 @@ pub async fn held_queues(connection: &Connection) -> Result<BTreeMap<String, Str
         }
     }
     Ok(queues)
-}
-
-/// The reason why the queues are not known.
-#[derive(Debug, thiserror::Error)]
-pub enum QueuesError {
-    /// The bucket cannot be opened.
-    #[error(transparent)]
-    Connection(#[from] ConnectionError),
-    /// The store does not answer, or a record is damaged.
-    #[error(transparent)]
-    Read(#[from] ReadError),
 }
 
 /// Sends a request and passes on the reply.

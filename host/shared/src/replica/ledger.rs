@@ -1,6 +1,6 @@
 //! The budgets: one [`Escrow`] for the calls and one for the dollars of each session.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::task::AbortOnDropHandle;
 use toolbay_core::call::shared::{Budget, Ledger, LedgerError};
 
+use super::StatusError;
 use crate::clock::now;
-use crate::nats::{Records, encode};
+use crate::nats::{Bucket, Connection, Records, decode, encode};
 use crate::protocol::Written;
 use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
 
@@ -54,6 +55,52 @@ impl Unit {
         };
         format!("{unit}.{}", encode(account))
     }
+
+    /// The unit and the account of a key.
+    fn parse(key: &str) -> Option<(Self, String)> {
+        let (unit, account) = key.split_once('.')?;
+        let unit = match unit {
+            "calls" => Self::Call,
+            "cost" => Self::Micro,
+            _ => return None,
+        };
+        Some((unit, decode(account)?))
+    }
+}
+
+/// Most sessions whose budgets are listed.
+pub const MAX_LENT_BUDGETS: usize = 200;
+
+/// What servers have got of the budget of a session: spent, or in a chunk that they may still give back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct LentBudget {
+    /// Calls.
+    pub calls: u64,
+    /// US dollars.
+    pub cost_usd: f64,
+}
+
+/// The budgets of sessions that were used in the last day, by their names, at most [`MAX_LENT_BUDGETS`].
+///
+/// # Errors
+/// The bucket cannot be opened or read.
+pub async fn lent_budgets(connection: &Connection) -> Result<BTreeMap<String, LentBudget>, StatusError> {
+    let records = connection.records(Bucket::Ledger).await?;
+    let mut budgets = BTreeMap::<String, LentBudget>::new();
+    for key in records.keys("").await? {
+        let Some((unit, session)) = Unit::parse(&key) else { continue };
+        if budgets.len() >= MAX_LENT_BUDGETS && !budgets.contains_key(&session) {
+            continue;
+        }
+        let Some(account) = records.read::<StoredAccount>(&key).await? else { continue };
+        let (budget, lent) = (budgets.entry(session).or_default(), account.value.lent);
+        match unit {
+            Unit::Call => budget.calls = lent,
+            #[expect(clippy::cast_precision_loss, reason = "it is shown to people")]
+            Unit::Micro => budget.cost_usd = lent as f64 / MICROS as f64,
+        }
+    }
+    Ok(budgets)
 }
 
 /// An account on this replica. Its lock is held while a request is on its way: the next call needs the reply, too.

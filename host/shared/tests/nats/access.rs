@@ -1,15 +1,28 @@
 //! Who may connect: nkeys, permissions, TLS.
 
+use std::time::Duration;
+
 use nkeys::KeyPair;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair as TlsKey};
+use serde_json::json;
 use tempfile::TempDir;
+use toolbay_core::call::idempotency::{CallEnd, CallKey, KeyState};
+use toolbay_core::call::shared::{SharedState, TaskMessage, TaskRecord};
+use toolbay_core::session::kv::{Bucket, KvStore as _, Quota};
+use toolbay_core::session::output_store::{OutputQuota, OutputStore as _, SavedText};
+use toolbay_core::tool::canonical;
+use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::bundle::Bundle;
-use toolbay_shared::nats::{Connection, Credentials, Durability, Permissions, Role};
+use toolbay_shared::nats::{
+    AuditLimits, Connection, Credentials, Durability, EntriesLimits, OutputLimits, Permissions, Role,
+};
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{Replica, ReplicaSettings};
 
 use crate::server::{Journal, NatsServer, STALE_AFTER, until};
+
+const LIFE: Duration = Duration::from_secs(60);
 
 fn plugin() -> PluginId {
     PluginId::new("notes").unwrap()
@@ -35,6 +48,13 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     let publication = server.publication().await;
     let first = publication.publish(None, &Bundle::default()).await.unwrap();
     let component = publication.put_component(b"component").await.unwrap();
+    let (by_operator, durability) = (server.connect("operator").await, Durability { replicas: 1 });
+    by_operator
+        .create_entries(&plugin(), EntriesLimits { keys: 9, bytes: 1 << 20 }, durability)
+        .await
+        .unwrap();
+    by_operator.create_outputs(OutputLimits { bytes: 1 << 20, age: LIFE }, durability).await.unwrap();
+    by_operator.create_audit(AuditLimits { bytes: 1 << 20, age: None }, durability).await.unwrap();
 
     server.credentials = as_replica;
     let connection = server.connect("r").await;
@@ -57,6 +77,8 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     own.shared_state().ledger.take_call("team", budget).await.unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
     own.shared_state().leases.acquire("queue", &cancel).await.unwrap().release();
+    use_storage(&own).await;
+    use_calls(&own.shared_state()).await;
     assert!(!server.log().contains("Publish Violation"), "{}", server.log());
     // Nothing comes back from a subject that is not allowed.
     let taken = read.publish(None, &Bundle::default()).await;
@@ -65,6 +87,48 @@ async fn the_printed_permissions_are_enough_and_no_more() {
 
     let stranger = Connection::open(server.address(), &Credentials::default(), "s").await.unwrap_err();
     assert!(stranger.to_string().contains("--shared nats://"), "{stranger}");
+}
+
+/// Uses the storage of plugins, saved outputs and the audit.
+async fn use_storage(replica: &Replica) {
+    let (kv, quota) = (replica.kv_store(), Quota { value_bytes: 100, bytes: 1 << 20, keys: 9 });
+    let bucket = Bucket::new(plugin(), KvScope::Plugin, "").unwrap();
+    kv.set(&bucket, "k", b"1".to_vec(), None, quota).await.unwrap();
+    assert_eq!(kv.increment(&bucket, "k", 1, quota).await.unwrap(), 2);
+    assert_eq!(kv.keys(&bucket, "", None, 9).await.unwrap(), ["k"]);
+    kv.remove(&bucket, "k").await.unwrap();
+    let quota = OutputQuota { bytes: 1 << 20, session_bytes: 1 << 20, age: LIFE };
+    let outputs = replica.output_store(quota).await.unwrap();
+    let text = SavedText { text: "t".into(), source: "p".into(), tool: "p__t".into(), untrusted: false };
+    let id = outputs.put("session", text.clone()).await.unwrap();
+    assert_eq!(outputs.get("session", &id).await, Some(text));
+    let audit = replica.audit_stream().await.unwrap();
+    assert_eq!(audit.last_number().await.unwrap(), 0);
+    assert_eq!(audit.append(1, &["first".to_owned(), "second".to_owned()]).await, 2);
+    assert_eq!(audit.last_number().await.unwrap(), 2);
+}
+
+/// Uses idempotency keys, approvals and tasks.
+async fn use_calls(shared: &SharedState) {
+    let (key, digest) = (CallKey { session: "s".into(), key: "k".into() }, canonical::sha256(&json!(1)));
+    let KeyState::Claimed(claim) = shared.calls.claim(&key, digest, false).await.unwrap() else { panic!() };
+    shared.calls.settle(key.clone(), claim, CallEnd::NotBegun).await;
+    assert!(matches!(shared.calls.claim(&key, digest, false).await.unwrap(), KeyState::Claimed(_)));
+    shared.approvals.add("team", digest).await;
+    assert!(shared.approvals.contains("team", digest).await);
+    let state = "x".repeat(1 << 18);
+    let record = TaskRecord {
+        id: "t".to_owned(),
+        owner: "team".into(),
+        state: state.clone(),
+        has_ended: false,
+        life: LIFE,
+    };
+    shared.tasks.put(record).await.unwrap();
+    let task = shared.tasks.get("team", "t").await.unwrap().unwrap();
+    assert!(task.state == state);
+    shared.tasks.send(&task, TaskMessage { cancel: true, ..TaskMessage::default() }).await.unwrap();
+    assert!(shared.tasks.receive().await.1.cancel);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::process::Signal;
+use serde_json::json;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::nats::{Bucket, Connection, Credentials, Durability, SharedAddress};
 use toolbay_shared::protocol::Written;
@@ -55,6 +56,23 @@ async fn a_replica_without_the_store_refuses_within_the_time_and_comes_back() {
     until("calls are accepted after a restart", || heartbeat.check().is_ok()).await;
     publish(&server, 1).await;
     until("the watch continues", || *journal.applied.lock() == [1]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_of_other_versions_understand_each_other() {
+    let server = NatsServer::start();
+    let (replica, _) = server.replica("own").await;
+    let records = server.connect("newer").await.records(Bucket::Epochs).await.unwrap();
+    let life = std::time::Duration::from_secs(60);
+    // A newer one may write more members.
+    let newer = json!({"incarnation": "1", "epoch": 0, "accepts_calls": true, "zone": "b"});
+    records.put("replica.newer", &newer, life).await.unwrap();
+    until("it sees the newer one", || replica.status().others.contains_key("newer")).await;
+    // One that writes something else is not seen, and nothing else happens.
+    records.put("replica.other", &json!({"beat": 7}), life).await.unwrap();
+    records.put("replica.newer", &newer, life).await.unwrap();
+    until("it sees the newer one", || replica.status().others.contains_key("newer")).await;
+    assert!(!replica.status().others.contains_key("other") && replica.status().refusing.is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,17 @@
 //! Forwards the lines of this server's audit to the shared state.
+//!
+//! A thread reads the files and waits while the store takes no lines, so that few lines are in memory.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use toolbay::{AuditReader, read_regular_text};
 use toolbay_shared::audit::AuditStream;
@@ -14,9 +19,9 @@ use toolbay_shared::audit::AuditStream;
 use crate::command::shared::SharedFolder;
 use crate::{host_failure, output};
 
-/// How often new lines are looked for.
+/// How often new lines are looked for, and how long the store has rest when it does not take one.
 const LOOK: Duration = Duration::from_millis(500);
-/// Most lines that are sent at once.
+/// Most lines that are sent at once, and that wait in memory besides them.
 const MAX_LINES: usize = 200;
 /// How long the end of the server waits for the last lines.
 const LAST: Duration = Duration::from_secs(3);
@@ -24,33 +29,44 @@ const LAST: Duration = Duration::from_secs(3);
 const MAX_POSITION_BYTES: u64 = 4096;
 
 /// Up to which line the audit is forwarded.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct ForwardedPosition {
     /// The number of the last forwarded line, from 1.
     number: u64,
-    /// Its SHA-256. Lines before it are not forwarded again.
+    /// Its SHA-256; lines before it are not forwarded again. Empty before the first line of this state directory.
     sha256: String,
 }
 
 /// Forwards audit lines until it is closed.
 #[derive(Debug)]
 pub(super) struct AuditForwarder {
-    end: oneshot::Sender<()>,
+    /// Lets the reader end after the lines that are there.
+    is_ending: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
 impl AuditForwarder {
     /// Begins after the last line that this server has forwarded.
-    pub(super) fn start(stream: AuditStream, audit: PathBuf, folder: SharedFolder) -> Self {
-        let (end, ended) = oneshot::channel();
-        let worker = Worker::new(stream, audit, folder);
+    ///
+    /// # Errors
+    /// There is no thread for the reader.
+    pub(super) fn start(stream: AuditStream, audit: PathBuf, folder: SharedFolder) -> io::Result<Self> {
+        let position = folder.audit_position().and_then(|file| read_position(&file));
+        let (lines, waiting) = mpsc::channel(MAX_LINES);
+        let is_ending = Arc::<AtomicBool>::default();
+        let after =
+            position.as_ref().map(|position| position.sha256.clone()).filter(|digest| !digest.is_empty());
+        let reader = LineReader { audit, after, lines, is_ending: Arc::clone(&is_ending) };
         // Ends with `close`, or with the process.
-        Self { end, task: tokio::spawn(worker.run(ended)) }
+        std::thread::Builder::new().name("audit-reader".to_owned()).spawn(move || reader.run())?;
+        let worker = Worker { stream, folder, position, is_sure: false };
+        // Ends with the reader.
+        Ok(Self { is_ending, task: tokio::spawn(worker.run(waiting)) })
     }
 
     /// Forwards the last lines.
     pub(super) async fn close(self) {
-        self.end.send(()).ok();
+        self.is_ending.store(true, Ordering::Release);
         if tokio::time::timeout(LAST, self.task).await.is_err() {
             output::print_warning(
                 "the last audit lines are in the file of this server only, until it starts again",
@@ -59,83 +75,140 @@ impl AuditForwarder {
     }
 }
 
+/// Reads the lines that are not forwarded.
+struct LineReader {
+    audit: PathBuf,
+    /// The digest of the last line that was forwarded before.
+    after: Option<String>,
+    lines: mpsc::Sender<String>,
+    is_ending: Arc<AtomicBool>,
+}
+
+impl LineReader {
+    fn run(self) {
+        match self.read() {
+            // Nobody waits for lines any more.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) => {
+                output::print_error(&format!("the audit is not forwarded: it cannot be read: {error}"))
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn read(&self) -> io::Result<()> {
+        let (mut reader, mut after) = self.open()?;
+        loop {
+            let is_last = self.is_ending.load(Ordering::Acquire);
+            reader.read(&mut |line| match &after {
+                Some(last) => {
+                    if hash(line) == *last {
+                        after = None;
+                    }
+                    Ok(())
+                }
+                None => self.lines.blocking_send(line.to_owned()).map_err(|_| ErrorKind::BrokenPipe.into()),
+            })?;
+            if after.is_some() {
+                // The line was removed since it was looked for.
+                (reader, after) = self.open()?;
+            } else if is_last {
+                return Ok(());
+            } else {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+
+    /// A reader, and the line after which to forward. Without it, the files have only later lines.
+    fn open(&self) -> io::Result<(AuditReader, Option<String>)> {
+        let mut is_kept = false;
+        if let Some(after) = &self.after {
+            AuditReader::new(&self.audit).read(&mut |line| {
+                is_kept = is_kept || hash(line) == *after;
+                Ok(())
+            })?;
+        }
+        Ok((AuditReader::new(&self.audit), self.after.clone().filter(|_| is_kept)))
+    }
+}
+
 struct Worker {
     stream: AuditStream,
     folder: SharedFolder,
-    reader: AuditReader,
-    position: ForwardedPosition,
-    /// Whether the lines before the position were passed.
-    is_resumed: bool,
-    waiting: Vec<String>,
+    /// `None` until the number of the first line is known.
+    position: Option<ForwardedPosition>,
+    /// Whether the store has no line beyond the position.
+    is_sure: bool,
 }
 
 impl Worker {
-    fn new(stream: AuditStream, audit: PathBuf, folder: SharedFolder) -> Self {
-        let position = folder.audit_position().map(|file| read_position(&file)).unwrap_or_default();
-        let is_resumed = position.number == 0;
-        Self { stream, folder, reader: AuditReader::new(audit), position, is_resumed, waiting: Vec::new() }
-    }
-
-    async fn run(mut self, mut ended: oneshot::Receiver<()>) {
-        let mut is_last = false;
-        loop {
-            self = match self.read().await {
-                Ok(worker) => worker,
-                Err(error) => return output::print_error(&format!("the audit is not forwarded: {error:#}")),
-            };
-            if let Err(error) = self.forward().await {
-                output::print_error(&format!("the audit is not forwarded: {error:#}"));
-            }
-            if is_last && self.waiting.is_empty() {
-                return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                _ = &mut ended, if !is_last => is_last = true,
+    async fn run(mut self, mut lines: mpsc::Receiver<String>) {
+        let mut waiting = Vec::with_capacity(MAX_LINES);
+        while lines.recv_many(&mut waiting, MAX_LINES).await > 0 {
+            while !waiting.is_empty() {
+                match self.forward(&waiting).await {
+                    Ok(0) => tokio::time::sleep(LOOK).await,
+                    Ok(stored) => drop(waiting.drain(..stored)),
+                    Err(error) => {
+                        return output::print_error(&format!("the audit is not forwarded: {error:#}"));
+                    }
+                }
             }
         }
     }
 
-    /// Reads the new lines.
-    async fn read(mut self) -> Result<Self> {
-        let read = tokio::task::spawn_blocking(move || {
-            let Self { reader, waiting, position, is_resumed, .. } = &mut self;
-            let mut lines = Vec::new();
-            let read = reader.read(&mut |line| {
-                lines.push(line.to_owned());
-                Ok(())
-            });
-            if !*is_resumed {
-                // Without the last forwarded line, the file has only later ones: the older ones were removed.
-                let last = lines.iter().rposition(|line| hash(line) == position.sha256);
-                drop(lines.drain(..last.map_or(0, |at| at + 1)));
-                *is_resumed = true;
-            }
-            waiting.append(&mut lines);
-            read.map(|()| self)
-        });
-        let read = read.await.map_err(host_failure)?;
-        read.context("the audit cannot be read").map_err(host_failure)
+    /// Brings lines into the store. Returns how many it has.
+    async fn forward(&mut self, lines: &[String]) -> Result<usize> {
+        if !self.is_sure {
+            return self.find(lines).await;
+        }
+        let first = self.position.as_ref().map_or(0, |position| position.number) + 1;
+        let stored = self.stream.append(first, lines).await;
+        // The store may have the rest, too.
+        self.is_sure = stored == lines.len();
+        self.advance(lines, stored)
     }
 
-    /// Sends the lines that wait, until the store does not take one.
-    async fn forward(&mut self) -> Result<()> {
-        while !self.waiting.is_empty() {
-            let part = self.waiting.get(..MAX_LINES).unwrap_or(&self.waiting);
-            let stored = self.stream.append(self.position.number + 1, part).await;
-            let Some(last) = part.get(..stored).and_then(<[String]>::last) else { return Ok(()) };
-            self.position =
-                ForwardedPosition { number: self.position.number + stored as u64, sha256: hash(last) };
-            drop(self.waiting.drain(..stored));
-            self.folder.set_audit_position(&serde_json::to_vec(&self.position)?)?;
+    /// Finds out how many of the lines the store has: those whose acknowledgement was lost. A new state directory
+    /// continues with the next number of the server.
+    async fn find(&mut self, lines: &[String]) -> Result<usize> {
+        let last = match self.stream.last_number().await {
+            Ok(last) => last,
+            Err(error) => {
+                tracing::debug!(%error, "the forwarded audit cannot be read");
+                return Ok(0);
+            }
+        };
+        self.is_sure = true;
+        let Some(position) = &self.position else {
+            self.set_position(ForwardedPosition { number: last, sha256: String::new() })?;
+            return Ok(0);
+        };
+        let more = usize::try_from(last.saturating_sub(position.number)).unwrap_or(usize::MAX);
+        self.advance(lines, more.min(lines.len()))
+    }
+
+    /// Records that the store has the first ones of these lines.
+    fn advance(&mut self, lines: &[String], stored: usize) -> Result<usize> {
+        if let Some(last) = lines.get(..stored).and_then(<[String]>::last) {
+            let number = self.position.as_ref().map_or(0, |position| position.number) + stored as u64;
+            self.set_position(ForwardedPosition { number, sha256: hash(last) })?;
         }
+        Ok(stored)
+    }
+
+    fn set_position(&mut self, position: ForwardedPosition) -> Result<()> {
+        let text = serde_json::to_vec(&position).context("the position in the audit")?;
+        self.folder.set_audit_position(&text).map_err(host_failure)?;
+        self.position = Some(position);
         Ok(())
     }
 }
 
-fn read_position(file: &Path) -> ForwardedPosition {
+fn read_position(file: &Path) -> Option<ForwardedPosition> {
     let text = read_regular_text(file, MAX_POSITION_BYTES).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+    serde_json::from_str(&text).ok()
 }
 
 fn hash(line: &str) -> String {

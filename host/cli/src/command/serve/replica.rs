@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio_util::task::AbortOnDropHandle;
 use toolbay::{Host, HostBuilder};
 use toolbay_core::session::output_store::OutputQuota;
+use toolbay_policy::shared::SharedPolicy;
 use toolbay_shared::bundle::Bundle;
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
@@ -78,7 +79,8 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         true => None,
         false => {
             let stream = replica.audit_stream().await.map_err(shared::connection_error)?;
-            Some(AuditForwarder::start(stream, setup::audit_file(args)?, of_audit))
+            let audit = AuditForwarder::start(stream, setup::audit_file(args)?, of_audit);
+            Some(audit.context("no thread reads the audit").map_err(host_failure)?)
         }
     };
     replica.warnings().iter().for_each(|warning| output::print_warning(warning));
@@ -143,7 +145,10 @@ impl EpochFollower {
         let order = setup::stop_order(&self.args)?.load().map_err(anyhow::Error::msg)?;
         host.registry().set_switches(&switches);
         setup::apply_stop_order(host, order);
-        if policy.shared() != host.policy().shared() {
+        let in_force = host.policy();
+        let restart =
+            SharedPolicy { rerun_idempotent: policy.shared().rerun_idempotent, ..*in_force.shared() };
+        if *policy.shared() != restart {
             output::print_warning("[shared] applies after a restart");
         }
         host.swap_policy(policy).await.map_err(host_failure)?;

@@ -10,7 +10,7 @@ use toolbay_policy::text::one_line;
 use toolbay_shared::nats::{Bucket, Connection, Record};
 use toolbay_shared::protocol::liveness::Beat;
 use toolbay_shared::publication::Publication;
-use toolbay_shared::replica::held_queues;
+use toolbay_shared::replica::{LentBudget, held_queues, lent_budgets};
 
 use super::folder::POLICY;
 use super::{connect, connection_error, current, durability};
@@ -41,6 +41,8 @@ struct SharedStatus {
     servers: Vec<ListedServer>,
     /// The server that runs calls of each serial queue.
     queues: BTreeMap<String, String>,
+    /// What servers have got of the budget of each session.
+    budgets: BTreeMap<String, LentBudget>,
     warnings: Vec<String>,
 }
 
@@ -60,6 +62,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         digest: published.epoch.digest.to_string(),
         servers: now.iter().map(|(name, beat)| describe(name, beat, before.get(name), epoch)).collect(),
         queues: held_queues(&connection).await.map_err(Error::new).map_err(host_failure)?,
+        budgets: lent_budgets(&connection).await.map_err(Error::new).map_err(host_failure)?,
         warnings: warnings(&connection, &policy).await?,
     };
     match json {
@@ -97,6 +100,17 @@ fn print(status: &SharedStatus) -> Result<()> {
             table.push([
                 Cell::styled(NAME, one_line(queue, MAX_NAME)),
                 Cell::styled(DIM, one_line(server, MAX_NAME)),
+            ]);
+        }
+        table.print_section()?;
+    }
+    if !status.budgets.is_empty() {
+        let mut table = TextTable::new(["SESSION", "CALLS", "USD"]).with_numbers_in(&[1, 2]);
+        for (session, lent) in &status.budgets {
+            table.push([
+                Cell::styled(NAME, one_line(session, MAX_NAME)),
+                lent.calls.to_string().into(),
+                format!("{:.2}", lent.cost_usd).into(),
             ]);
         }
         table.print_section()?;
