@@ -83,6 +83,7 @@ impl NatsProcess {
             name: name.to_owned(),
             stale_after: Duration::from_secs(2),
             queue_timeout: Duration::from_secs(30),
+            approval_life: Duration::from_secs(60),
             durability: DURABILITY,
         };
         let replica = Replica::start(connection, settings, Arc::new(NoEpochs)).await.unwrap();

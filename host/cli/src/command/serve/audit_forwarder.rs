@@ -90,7 +90,7 @@ impl LineReader {
             // Nobody waits for lines any more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                output::print_error(&format!("the audit is not forwarded: it cannot be read: {error}"))
+                output::print_error(&format!("the audit is not forwarded: it cannot be read: {error}"));
             }
             Ok(()) => {}
         }
