@@ -1,8 +1,8 @@
 //! The coordination of replicas, as state machines without I/O and without a clock.
 //!
 //! Each machine takes an event with its time, on the monotonic clock of its replica, and returns a request to the store.
-//! The module `simulation` runs replicas of them against a store that loses replies, delays requests and stops for seconds,
-//! while replicas die, freeze and lose their network, on clocks that disagree.
+//! The module `simulation` runs replicas of them against a store that loses replies, gets requests late or twice, and stops
+//! for seconds, while replicas die, freeze and lose their network, on clocks that disagree.
 //!
 //! | machine | promise |
 //! |---|---|
@@ -15,7 +15,8 @@
 //!
 //! 1. What a replica may do lasts from the time at which it *sent* the request, and not from the reply.
 //! 2. What another replica may still do is waited out from the time at which its last write was *seen*.
-//! 3. A write without a reply counts as whatever is worse: units are gone, a lease is not held.
+//! 3. A write without a reply counts as whatever is worse: units are gone, a lease is not held. So does a conflict of a write
+//!    that gave units back: if it arrived twice, the second one may have met the first.
 //!
 //! The promises about budgets and leases hold while the store keeps what it acknowledged. If an operator restores an old
 //! copy of the store, only epochs and revocations are still safe.

@@ -283,14 +283,14 @@ impl InFlightCall {
             return running.await.unwrap_or_else(|_| Err(panic_error()));
         };
         let created = task.summary();
-        let shared = SharedCallTask::share(&client, &task).await;
         gone.disarm();
-        if let Some(shared) = shared {
+        // Ends when the task expires or the client disconnects.
+        tokio::spawn(supervise_task(Arc::clone(&client), Arc::clone(&task), era, running));
+        // Before the client knows the task, so that its next request finds it on any server.
+        if let Some(shared) = SharedCallTask::share(&client, &task).await {
             // Ends with the task.
             tokio::spawn(shared.publish());
         }
-        // Ends when the task expires or the client disconnects.
-        tokio::spawn(supervise_task(client, task, era, running));
         Ok((CallOutcome::Task(created), None))
     }
 

@@ -17,6 +17,8 @@ const IDLE_SHARE: u32 = 12;
 const LAST_SHARE: u32 = 4;
 /// How long a replica believes that a budget is spent before it asks again: other replicas may have given back.
 const SPENT_FOR: Duration = Duration::from_secs(1);
+/// How old the record may be that a chunk is given back to. A conflict is then rare.
+const FRESH_FOR: Duration = Duration::from_millis(200);
 /// A chunk is at most this share of what is left for each replica, so that the last units are not stuck on one of them.
 const SHARES: u64 = 4;
 
@@ -140,7 +142,8 @@ impl Escrow {
         if self.in_flight.is_some() || (returned == 0 && self.overdraft == 0) {
             return None;
         }
-        let Some(known) = self.known else { return Some(self.send(EscrowRequest::Read)) };
+        let is_fresh = |known: &SeenAccount| returned == 0 || now.saturating_sub(known.at) < FRESH_FOR;
+        let Some(known) = self.known.filter(is_fresh) else { return Some(self.send(EscrowRequest::Read)) };
         // From here on, they may be lent to others.
         self.left -= returned;
         let overdraft = self.overdraft;
@@ -170,8 +173,7 @@ impl Escrow {
 
     /// The result of the write that was sent at `sent`.
     pub fn written(&mut self, sent: Moment, now: Moment, result: Written) {
-        let Some(EscrowRequest::Write { lent, chunk, overdraft, returned, .. }) = self.in_flight.take()
-        else {
+        let Some(EscrowRequest::Write { lent, chunk, overdraft, .. }) = self.in_flight.take() else {
             return;
         };
         match result {
@@ -183,14 +185,10 @@ impl Escrow {
                     self.until = sent + self.life;
                 }
             }
-            // Nothing was stored, so what was to be given back is still ours.
-            Written::Conflict => {
-                self.known = None;
-                self.put_back(now, returned);
-            }
             // The chunk may be lent to us, and the returned units may be lent to others: both are gone. The overdraft is
-            // written again, although it may then count twice.
-            Written::Unknown => self.known = None,
+            // written again, although it may then count twice. A conflict says no more: if the request arrived twice, it is
+            // that of the second one with the first.
+            Written::Conflict | Written::Unknown => self.known = None,
         }
     }
 
@@ -256,6 +254,8 @@ mod tests {
     fn units_without_an_account_of_them_are_gone() {
         let mut escrow = lent();
         assert_eq!(escrow.settle(at(3), false), None, "it is in use");
+        assert_eq!(escrow.settle(at(6), false), Some(EscrowRequest::Read), "the record is old");
+        escrow.read(at(6), Some((8, Revision(1))));
         let EscrowRequest::Write { lent: 0, returned: 8, .. } = escrow.settle(at(6), false).unwrap() else {
             panic!("{escrow:?}")
         };
@@ -266,13 +266,16 @@ mod tests {
         escrow.take(at(44), 1, TERMS);
         assert_eq!(escrow.settle(at(44), false), None);
         escrow.take(at(45), 1, TERMS);
+        assert_eq!(escrow.settle(at(45), false), Some(EscrowRequest::Read));
+        escrow.read(at(45), Some((8, Revision(1))));
         let EscrowRequest::Write { returned: 6, .. } = escrow.settle(at(45), false).unwrap() else {
             panic!("in the last quarter of its life, what is left is given back: {escrow:?}")
         };
         let mut escrow = lent();
+        escrow.read(at(6), Some((8, Revision(1))));
         escrow.settle(at(6), true).unwrap();
         escrow.written(at(6), at(8), Written::Conflict);
-        assert_eq!(escrow.left(at(8)), 8, "nothing was stored");
+        assert_eq!(escrow.left(at(8)), 0, "it may have been stored, if it arrived twice");
     }
 
     #[test]

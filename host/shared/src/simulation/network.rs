@@ -1,4 +1,5 @@
-//! Requests on their way: some are lost, some are late, and so are their replies.
+//! Requests on their way: some are lost, some are late, some arrive twice. Replies are lost and late, too; of two, the first
+//! counts.
 
 use crate::protocol::Moment;
 use crate::protocol::escrow::EscrowRequest;

@@ -279,12 +279,14 @@ impl Replica {
                 self.escrow.written(sent, now, written);
             }
             (EscrowRequest::Write { chunk, returned, .. }, _) => {
-                let written = match (chunk, returned) {
-                    (1.., _) if self.breaks(Mutation::SpentUnknown) => Written::Stored(Revision(0)),
-                    (_, 1..) if self.breaks(Mutation::SpentReturned) => Written::Conflict,
+                let written = match chunk {
+                    1.. if self.breaks(Mutation::SpentUnknown) => Written::Stored(Revision(0)),
                     _ => Written::Unknown,
                 };
                 self.escrow.written(sent, now, written);
+                if self.breaks(Mutation::SpentReturned) {
+                    self.escrow.put_back(now, returned);
+                }
             }
         }
     }

@@ -249,6 +249,10 @@ impl World {
             let delay = self.delay();
             self.schedule(delay, Event::Arrive(request));
         }
+        if !self.calm && self.random.chance(3) {
+            let delay = self.delay();
+            self.schedule(delay, Event::Arrive(request));
+        }
     }
 
     fn is_lost(&mut self) -> bool {

@@ -17,4 +17,5 @@ mod outputs;
 #[allow(dead_code, reason = "the tests of `toolbay-cli` use the rest")]
 mod process;
 mod queues;
+mod records;
 mod server;
