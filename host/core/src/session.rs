@@ -4,6 +4,7 @@
 
 mod approval;
 pub mod attachment;
+pub mod attachment_store;
 mod budget;
 mod cache;
 pub mod kv;

@@ -30,6 +30,7 @@ use toolbay_core::pipeline::Pipeline;
 use toolbay_core::registry::view::{Filter, View};
 use toolbay_core::registry::{Catalog, Registry, ToolEntry};
 use toolbay_core::session::Session;
+use toolbay_core::session::attachment_store::{AttachmentStore, MemoryAttachmentStore};
 use toolbay_core::tool::{ToolDef, ToolSource};
 use toolbay_policy::permission::{Action, DEFAULT_ASK_TIMEOUT};
 
@@ -40,7 +41,6 @@ use crate::server::calls::ClientContext;
 use crate::server::connection::McpConnection;
 use crate::server::instructions::PolicyInstructions;
 use crate::server::outbox::OutboxSettings;
-use crate::server::session_attachments::SessionAttachments;
 use crate::server::tasks::TaskTable;
 
 /// Settings and limits of a [`Server`].
@@ -114,8 +114,8 @@ pub struct Server {
     changes: watch::Sender<u64>,
     pub(crate) state_signer: Arc<RequestStateSigner>,
     pub(crate) tasks: Arc<TaskTable>,
-    /// Files that tools created for sessions.
-    pub(crate) attachments: Arc<SessionAttachments>,
+    /// Files that tools created for sessions that belong to this server.
+    attachments: Arc<dyn AttachmentStore>,
     pub(crate) calls: RunningCalls,
     /// Fires when all plugins are loaded.
     loaded: CancellationToken,
@@ -158,7 +158,7 @@ impl Server {
             changes: watch::Sender::new(0),
             state_signer: Arc::new(RequestStateSigner::new()),
             tasks: Arc::default(),
-            attachments: Arc::default(),
+            attachments: Arc::new(MemoryAttachmentStore::default()),
             calls: RunningCalls::new(),
             loaded,
             bridge: Weak::new(),
@@ -343,6 +343,14 @@ impl Server {
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.registry.refresh_availability();
         self.registry.snapshot()
+    }
+
+    /// The store of the files of a session.
+    pub(crate) fn attachment_store(&self, session: &Session) -> &Arc<dyn AttachmentStore> {
+        match self.pipeline.shared_state() {
+            Some(shared) if session.account().is_some() => &shared.attachments,
+            Some(_) | None => &self.attachments,
+        }
     }
 
     /// The settings of all clients' outboxes.

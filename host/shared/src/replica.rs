@@ -12,7 +12,9 @@ use toolbay_core::session::output_store::OutputQuota;
 
 use crate::audit::AuditStream;
 use crate::nats::{Bucket, Connection, ConnectionError, Durability, ReadError};
-use crate::storage::{NatsApprovals, NatsCallKeys, NatsKvStore, NatsOutputStore, NatsTaskStore};
+use crate::storage::{
+    NatsApprovals, NatsAttachmentStore, NatsCallKeys, NatsKvStore, NatsOutputStore, NatsTaskStore,
+};
 use contact::Contact;
 pub use contact::ContactObserver;
 use leases::NatsLeases;
@@ -57,6 +59,7 @@ pub struct Replica {
     approvals: Arc<NatsApprovals>,
     calls: Arc<NatsCallKeys>,
     tasks: Arc<NatsTaskStore>,
+    attachments: Arc<NatsAttachmentStore>,
     warnings: Vec<String>,
 }
 
@@ -84,6 +87,7 @@ impl Replica {
         let leases = NatsLeases::new(leases, &settings);
         let approvals = NatsApprovals::new(calls.clone(), settings.approval_life);
         let keys = NatsCallKeys::new(calls.clone(), contact.clock(), contact.roster());
+        let attachments = NatsAttachmentStore::new(calls.clone(), results.clone(), contact.clock());
         let tasks = NatsTaskStore::start(calls, results, contact.clock(), contact.roster());
         Ok(Self {
             name: settings.name,
@@ -94,6 +98,7 @@ impl Replica {
             approvals: Arc::new(approvals),
             calls: Arc::new(keys),
             tasks: Arc::new(tasks),
+            attachments: Arc::new(attachments),
             warnings,
         })
     }
@@ -108,6 +113,7 @@ impl Replica {
             approvals: Arc::clone(&self.approvals) as _,
             calls: Arc::clone(&self.calls) as _,
             tasks: Arc::clone(&self.tasks) as _,
+            attachments: Arc::clone(&self.attachments) as _,
         }
     }
 

@@ -16,6 +16,7 @@ use toolbay_core::call::shared::memory::{MemoryApprovals, MemoryTaskStore};
 use toolbay_core::call::shared::{
     Budget, Heartbeat, Lease, LeaseError, Leases, Ledger, LedgerError, LostContact, SharedState, SharedStatus,
 };
+use toolbay_core::session::attachment_store::MemoryAttachmentStore;
 use toolbay_core::tool::ToolSource;
 use toolbay_policy::limits::LimitHit;
 use toolbay_policy::permission::Action;
@@ -111,6 +112,7 @@ async fn every_metric_is_on_its_page() {
         approvals: Arc::new(MemoryApprovals::default()),
         calls: Arc::new(MemoryCallKeys::default()),
         tasks: Arc::new(MemoryTaskStore::new("a")),
+        attachments: Arc::new(MemoryAttachmentStore::default()),
     };
     let host = Host::builder(Policy::deny_all(Path::new("/srv"))).shared_state(shared).build().unwrap();
     metrics.count_reloads(&host);

@@ -98,3 +98,18 @@ fn a_call_that_is_repeated_under_its_key_runs_once() {
     drop(running);
     wait_until("its server is known to be dead", || repeat().contains("its result is not known"));
 }
+
+#[test]
+fn a_file_of_a_tool_is_read_on_another_server() {
+    let shared = SharedFixture::new("[plugins.f.grant]\nattachments = [\"create\"]\n");
+    let [first, second] = ["a", "b"].map(|name| shared.server(name));
+    let params = json!({"name": "f__link", "arguments": {"name": "report.txt", "text": "three words here"}});
+    let made = first.message("tools/call", "f__link", &params);
+    let content = made["result"]["content"].as_array().unwrap_or_else(|| panic!("{made}"));
+    let link = content.iter().find(|block| block["type"] == "resource_link").unwrap();
+    let uri = link["uri"].as_str().unwrap();
+    let read = second.message("resources/read", uri, &json!({"uri": uri}));
+    assert_eq!(read["result"]["contents"][0]["blob"], "dGhyZWUgd29yZHMgaGVyZQ==", "{read}");
+    let listed = second.message("resources/list", "", &json!({}));
+    assert!(listed.to_string().contains(uri), "{listed}");
+}

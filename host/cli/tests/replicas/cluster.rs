@@ -17,7 +17,7 @@ pub(crate) struct SharedFixture {
 }
 
 impl SharedFixture {
-    /// Publishes a policy with the plugins `e` (echo), `s` (sleep) and `k` (key-value).
+    /// Publishes a policy with the plugins `e` (echo), `s` (sleep), `k` (key-value) and `f` (attachments).
     pub(crate) fn new(policy: &str) -> Self {
         Self::with_nats(NatsProcess::start(""), &[], policy)
     }
@@ -27,11 +27,12 @@ impl SharedFixture {
         let operator = HostFolder::new(policy)
             .with_plugin("e", guest_artifacts::API_ECHO)
             .with_plugin("s", guest_artifacts::HOSTILE_SLEEP)
-            .with_plugin("k", guest_artifacts::CAP_KV);
+            .with_plugin("k", guest_artifacts::CAP_KV)
+            .with_plugin("f", guest_artifacts::CAP_ATTACHMENTS);
         let fixture = Self { nats, others: others.to_vec(), operator };
         // A cluster takes a moment to elect its leader.
         wait_until("NATS is ready", || fixture.run(&["shared", "status"]).0.status.code() == Some(2));
-        fixture.publish().says(0, &["epoch 1 is published, with 3 plugins"]);
+        fixture.publish().says(0, &["epoch 1 is published, with 4 plugins"]);
         fixture
     }
 

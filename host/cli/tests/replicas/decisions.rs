@@ -51,7 +51,7 @@ fn plugins_follow_a_publication() {
     assert!(server.call("x__echo", &json!({})).1);
     std::fs::copy(guest_artifacts::API_ECHO, shared.operator.path("plugins/x.wasm")).unwrap();
     std::fs::remove_file(shared.operator.path("plugins/e.wasm")).unwrap();
-    shared.publish().says(0, &["epoch 2 is published, with 3 plugins"]);
+    shared.publish().says(0, &["epoch 2 is published, with 4 plugins"]);
     wait_until("the new plugin is there", || !server.call("x__echo", &json!({"a": 1})).1);
     wait_until("the removed one is gone", || server.call("e__echo", &json!({"a": 1})).1);
 }

@@ -7,6 +7,7 @@
 //! | [`Ledger`] | has any host spent the budget of this session? |
 //! | [`Approvals`] | has a person approved such calls for the rest of this session? |
 //! | [`CallKeys`] | did a call under this idempotency key begin on any host? |
+//! | [`AttachmentStore`] | which files did tools create for this session? |
 //! | [`TaskStore`] | what became of a call that outlives its request, on whichever host it runs? |
 
 pub mod memory;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::idempotency::CallKeys;
+use crate::session::attachment_store::AttachmentStore;
 use crate::tool::canonical::Digest;
 
 /// Knows whether this host is in contact with the others. A host without contact must neither begin a call nor let one
@@ -242,6 +244,8 @@ pub struct SharedState {
     pub calls: Arc<dyn CallKeys>,
     /// The tasks of sessions with a name.
     pub tasks: Arc<dyn TaskStore>,
+    /// The files that tools create for sessions with a name.
+    pub attachments: Arc<dyn AttachmentStore>,
 }
 
 impl SharedState {

@@ -20,6 +20,7 @@ use crate::call::shared::{
 };
 use crate::pipeline::fixture::ScriptedApprover;
 use crate::session::Session;
+use crate::session::attachment_store::MemoryAttachmentStore;
 
 /// Shared state under the control of a test.
 #[derive(Debug, Default)]
@@ -118,6 +119,7 @@ fn with(shared: &Arc<Scripted>, fixture: GateFixture) -> GateFixture {
         approvals: Arc::new(shared.approvals.clone()),
         calls: Arc::new(shared.calls.clone()),
         tasks: Arc::new(MemoryTaskStore::new("this")),
+        attachments: Arc::new(MemoryAttachmentStore::default()),
     };
     fixture.map_pipeline(|pipeline| pipeline.with_shared_state(state))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use toolbay_policy::text::is_hidden;
 
 /// Most bytes of an attachment's name: the limit of common file systems.
@@ -30,7 +31,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// A file of a turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The id in tools and links (`attachment:<id>`). It is valid in its turn only.
     pub id: String,

@@ -39,7 +39,7 @@ use crate::server::outbox::OutboxPermit;
 use crate::server::request::{EncodedResult, RequestContext};
 use crate::server::shared_tasks::SharedCallTask;
 use crate::server::tasks::{CallTask, MAX_TASKS};
-use crate::server::{Server, SessionOwner};
+use crate::server::{Server, SessionOwner, session_attachments};
 
 /// How long a cancelled call has to end and be recorded before it is dropped. Shorter than the 2 s that the stdio
 /// transport waits for responses on shutdown.
@@ -324,6 +324,7 @@ impl InFlightCall {
             || self.task_mode.may_become_task())
         .then(progress::channel)
         .unzip();
+        let store = server.attachment_store(&self.client.owner.session);
         let turn = TurnContext {
             budget_chars: server.options.budget_chars,
             cancel: self.cancel.clone(),
@@ -335,7 +336,7 @@ impl InFlightCall {
             // Only for tools that create attachments, since results of such turns are not cached.
             attachments: entry
                 .filter(|entry| creates_attachments(entry))
-                .and_then(|_| server.attachments.for_call(&self.client.owner.session)),
+                .and_then(|_| session_attachments::for_call(store, &self.client.owner.session)),
             approver: (server.options.ask && server.state_signer.is_ready() && self.dialog.can_approve())
                 .then(|| Arc::clone(&self.dialog) as _),
             ..TurnContext::default()
@@ -374,7 +375,7 @@ impl InFlightCall {
                 convert::call_result(delivered, entry.map(AsRef::as_ref), era, links)?
             }
         };
-        server.attachments.fill_links(&self.client.owner.session, &mut result.content);
+        session_attachments::fill_links(&**store, &self.client.owner.session, &mut result.content).await;
         Ok((CallOutcome::complete(result, era), room))
     }
 
@@ -467,7 +468,10 @@ impl Drop for ClientContext {
     /// Removes the attachments of a session when its last user is dropped.
     fn drop(&mut self) {
         if Arc::strong_count(&self.owner.session) == 1 {
-            self.server.attachments.remove_session(&self.owner.session);
+            let session = &self.owner.session;
+            if let Some(key) = session.key() {
+                self.server.attachment_store(session).remove_session(key);
+            }
         }
     }
 }

@@ -233,7 +233,9 @@ impl McpConnection {
         let session = &self.client.owner.session;
         let sizes = match self.server().pipeline.output_store() {
             Some(spool) if outputs::is_output_uri(uri) => outputs::list_resources(&**spool, session).await,
-            _ if session_attachments::is_attachment_uri(uri) => self.server().attachments.list(session),
+            _ if session_attachments::is_attachment_uri(uri) => {
+                session_attachments::list_resources(&**self.server().attachment_store(session), session).await
+            }
             _ => Vec::new(),
         };
         let size = sizes.iter().find(|resource| resource.uri == uri).and_then(|resource| resource.size);

@@ -17,9 +17,9 @@ pub enum Bucket {
     Leases,
     /// The bundles of epochs and the components of plugins, as objects that their digests name.
     Files,
-    /// What servers know about each other's calls: tasks, idempotency keys, approvals.
+    /// What servers know about each other's calls: tasks, idempotency keys, approvals, and which files tools created.
     Calls,
-    /// The large states of tasks, as objects.
+    /// The files that tools created and the large states of tasks, as objects.
     Results,
 }
 
@@ -214,7 +214,7 @@ impl Bucket {
                 name: "results",
                 age: KEY_LIFE,
                 bytes: Some(1 << 30),
-                promise: "every replica finds the results of tasks",
+                promise: "every replica finds the results of tasks and the files of sessions",
             },
         }
     }

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use toolbay_core::call::idempotency::{CallEnd, CallKey, KeyState, RecordedResult};
 use toolbay_core::call::shared::{SharedState, TaskMessage, TaskRecord};
+use toolbay_core::session::attachment::{Attachment, AttachmentError};
 use toolbay_core::tool::canonical::{self, Digest};
 use toolbay_core::tool::content::ToolOutput;
 use toolbay_shared::replica::Replica;
@@ -134,4 +135,26 @@ async fn an_approval_holds_on_every_replica() {
     a.add("team", digest(1)).await;
     assert!(b.contains("team", digest(1)).await);
     assert!(!b.contains("team", digest(2)).await && !b.contains("other", digest(1)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_session_is_read_on_every_replica() {
+    let server = NatsServer::start();
+    let ((one, _), (two, _)) = (server.replica("a").await, server.replica("b").await);
+    let (a, b) = (one.shared_state().attachments, two.shared_state().attachments);
+    let about = |id: &str, size| Attachment {
+        id: id.to_owned(),
+        name: "ü.bin".to_owned(),
+        media_type: "a/b".to_owned(),
+        size,
+    };
+    let large = vec![7; 3 << 20];
+    a.put("named:team", &about("1", large.len() as u64), large.clone()).await.unwrap();
+    b.put("named:team", &about("2", 0), Vec::new()).await.unwrap();
+    assert_eq!(b.list("named:team").await, [about("1", large.len() as u64), about("2", 0)]);
+    assert_eq!(&*b.get("named:team", "1").await.unwrap(), &*large);
+    assert!(a.get("named:team", "2").await.unwrap().is_empty());
+    assert_eq!(a.get("named:other", "1").await, Err(AttachmentError::NotFound));
+    let too_large = a.put("named:team", &about("3", 64 << 20), Vec::new()).await;
+    assert_eq!(too_large, Err(AttachmentError::TooLarge(64 << 20)));
 }

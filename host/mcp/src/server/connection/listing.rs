@@ -61,7 +61,8 @@ impl McpConnection {
             }
             ServedList::Resources => {
                 let (mut all, session) = (server.resources(&view), &self.client.owner.session);
-                let mut made = server.attachments.list(session);
+                let store = server.attachment_store(session);
+                let mut made = session_attachments::list_resources(&**store, session).await;
                 if let Some(spool) = server.pipeline.output_store() {
                     made.extend(outputs::list_resources(&**spool, session).await);
                 }
@@ -111,7 +112,7 @@ impl McpConnection {
             let spool = server.pipeline.output_store().ok_or_else(absent)?;
             outputs::read_output(&**spool, session, uri).await
         } else if session_attachments::is_attachment_uri(uri) {
-            server.attachments.read(session, uri)
+            session_attachments::read_resource(&**server.attachment_store(session), session, uri).await
         } else {
             server.wait_loaded().await;
             prompts_and_resources::read_resource(&server.view(), uri).transpose()?
