@@ -19,7 +19,7 @@ use toolbay_shared::audit::AuditStream;
 use crate::command::shared::SharedFolder;
 use crate::{host_failure, output};
 
-/// How often new lines are looked for, and how long the store has rest when it does not take one.
+/// How often new lines are looked for, and the pause after the store took none.
 const LOOK: Duration = Duration::from_millis(500);
 /// Most lines that are sent at once, and that wait in memory besides them.
 const MAX_LINES: usize = 200;
