@@ -62,7 +62,7 @@ fn suite(workspace: &Path) -> Result<NodeRuntime> {
 /// Runs the client scenarios of both revisions against the bridge.
 pub(crate) fn run_client(workspace: &Path) -> Result<()> {
     let node = suite(workspace)?;
-    test::cargo(workspace, &["build", "--example", "mcp_client"])?;
+    test::build_example(workspace, "mcp_client")?;
     let command = node.run(SUITE);
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -83,7 +83,7 @@ pub(crate) fn run_client(workspace: &Path) -> Result<()> {
 fn run_server(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/conformance");
     let node = suite(workspace)?;
-    test::cargo(workspace, &["build", "--example", "conformance_server"])?;
+    test::build_example(workspace, "conformance_server")?;
     let fixture = start(workspace)?;
     let results = wasm::target_dir(workspace).join("conformance");
     let (mut lines, mut good) = (Vec::new(), true);

@@ -71,7 +71,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     toolchains.check_pages()?;
     toolchains.try_new()?;
-    test::cargo(workspace, &["build", "--example", "contract"])?;
     let suite = format!("debug/examples/contract{}", std::env::consts::EXE_SUFFIX);
     shell(Command::new(wasm::target_dir(workspace).join(suite)).arg(&toolchains.folder))
 }

@@ -113,7 +113,7 @@ fn vendor_types(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/vendors");
     let target = wasm::target_dir(workspace);
     let python = python_with(&target.join("venv-vendors"), &folder)?;
-    cargo(workspace, &["build", "--example", "vendor_samples"])?;
+    build_example(workspace, "vendor_samples")?;
     let samples = format!("debug/examples/vendor_samples{}", std::env::consts::EXE_SUFFIX);
     shell(Command::new(python).arg(folder.join("check.py")).arg(target.join(samples)).current_dir(&target))
 }
@@ -124,9 +124,14 @@ fn documentation(workspace: &Path) -> Result<()> {
     shell(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Builds the host program.
+/// Builds the host program, and the example of the contract suite.
 pub(crate) fn build_host(workspace: &Path) -> Result<()> {
-    cargo(workspace, &["build", "--bin", "toolbay", "--example", LIKE_TESTS])
+    build_example(workspace, LIKE_TESTS)
+}
+
+/// Builds an example, and the host program: with it, its dependencies have the features that tests need.
+pub(crate) fn build_example(workspace: &Path, name: &str) -> Result<()> {
+    cargo(workspace, &["build", "--bin", "toolbay", "--example", name])
 }
 
 /// The built host program.
