@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use toolbay_core::call::idempotency::{CallEnd, CallKey, CallKeys, KeyError, KeyState};
 use toolbay_core::tool::canonical::Digest;
 
@@ -48,8 +49,8 @@ struct StoredCall {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum StoredEnd {
-    /// The JSON text of the result.
-    Result(String),
+    /// The result. Its text must not grow in the record, as a string in JSON does.
+    Result(Box<RawValue>),
     Unknown,
 }
 
@@ -102,7 +103,7 @@ impl NatsCallKeys {
         let is_unknown = match stored.end {
             Some(StoredEnd::Result(text)) => {
                 let age = Duration::from_millis(self.clock.now().saturating_sub(stored.at));
-                match serde_json::from_str(&text) {
+                match serde_json::from_str(text.get()) {
                     Ok(result) => return Some(KeyState::Ended(result, age)),
                     // A newer version wrote it.
                     Err(_) => true,
@@ -119,7 +120,7 @@ impl NatsCallKeys {
         (is_unknown && !reruns_unknown).then_some(KeyState::Unknown)
     }
 
-    /// Writes the end of a call. `false`: there was no reply.
+    /// Writes the end of a call. `false`: it is not written yet.
     async fn write_end(&self, name: &str, claim: u64, end: Option<StoredEnd>) -> bool {
         let found = match self.records.read::<StoredCall>(name).await {
             Ok(found) => found.filter(|record| record.revision == Revision(claim)),
@@ -137,7 +138,7 @@ impl NatsCallKeys {
             }
             end => {
                 let ended = StoredCall { at: self.clock.now(), end, ..record.value };
-                !matches!(self.records.write(name, Some(record.revision), &ended).await, Written::Unknown)
+                matches!(self.records.write(name, Some(record.revision), &ended).await, Written::Stored(_))
             }
         }
     }
@@ -165,7 +166,10 @@ impl CallKeys for NatsCallKeys {
         let (keys, name) = (self.clone(), record_key(&key));
         let (end, fallback) = match end {
             CallEnd::NotBegun => (None, None),
-            CallEnd::Result(text) => (Some(StoredEnd::Result(text.into())), Some(StoredEnd::Unknown)),
+            CallEnd::Result(text) => {
+                let result = RawValue::from_string(text.into()).map_or(StoredEnd::Unknown, StoredEnd::Result);
+                (Some(result), Some(StoredEnd::Unknown))
+            }
             CallEnd::Unknown => (Some(StoredEnd::Unknown), Some(StoredEnd::Unknown)),
         };
         Box::pin(async move {
@@ -173,7 +177,8 @@ impl CallKeys for NatsCallKeys {
                 keys.claimed.lock().remove(&name);
                 return;
             }
-            // The caller has its result. Ends when the store answers; if the process ends first, the result is unknown.
+            // The store does not answer, or the result is too large for it. Ends when the end is written; if the process ends
+            // first, the result is unknown, too.
             tokio::spawn(async move {
                 while !keys.write_end(&name, claim, fallback.clone()).await {
                     tokio::time::sleep(PAUSE).await;

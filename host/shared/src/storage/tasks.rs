@@ -19,8 +19,8 @@ use crate::roster::{ProcessId, Roster};
 /// The start of the keys of tasks, and of messages to them.
 const TASK: &str = "task.";
 const MESSAGE: &str = "message.";
-/// Largest state in a record, in bytes. A larger one is an object.
-const MAX_INLINE: usize = 128 << 10;
+/// Largest state in a record, in bytes. As a string in JSON it has at most twice as many. A larger one is an object.
+const MAX_INLINE: usize = 64 << 10;
 /// Largest state, in bytes: results of tasks have a limit of their own.
 const MAX_STATE: usize = 64 << 20;
 /// Most attempts to send a message. Each conflict means that another server sent one.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
-use toolbay_core::call::idempotency::{CallEnd, CallKey, KeyState, RecordedResult};
+use toolbay_core::call::idempotency::{CallEnd, CallKey, KeyState, MAX_RESULT_BYTES, RecordedResult};
 use toolbay_core::call::shared::{SharedState, TaskMessage, TaskRecord};
 use toolbay_core::session::attachment::{Attachment, AttachmentError};
 use toolbay_core::tool::canonical::{self, Digest};
@@ -97,6 +97,35 @@ async fn a_call_that_ends_without_the_store_is_settled_later() {
     assert!(matches!(claim(&shared, 1, false).await, KeyState::Unknown), "its caller alone has the result");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_result_is_kept_and_one_that_is_too_large_frees_no_key() {
+    let server = NatsServer::start();
+    let (replica, _) = server.replica("a").await;
+    let shared = replica.shared_state();
+    let KeyState::Claimed(first) = claim(&shared, 1, false).await else { panic!() };
+    // In the text of a result, each quotation mark has two characters.
+    let output =
+        ToolOutput::text("\"".repeat(MAX_RESULT_BYTES / 2 - 1000)).with_structured(&json!([1])).unwrap();
+    let text = serde_json::to_string(&RecordedResult::Output(output.clone())).unwrap();
+    assert!(text.len() <= MAX_RESULT_BYTES && text.len() > MAX_RESULT_BYTES - 4000, "{}", text.len());
+    shared.calls.settle(key(), first, CallEnd::Result(text.into())).await;
+    let KeyState::Ended(RecordedResult::Output(kept), _) = claim(&shared, 1, true).await else { panic!() };
+    assert_eq!((kept.value, kept.structured.unwrap().get()), (output.value, "{\"result\":[1]}"));
+
+    let other = CallKey { key: "order 2".into(), ..key() };
+    let KeyState::Claimed(second) = shared.calls.claim(&other, digest(1), false).await.unwrap() else {
+        panic!()
+    };
+    shared.calls.settle(other.clone(), second, result(&"x".repeat(1 << 20))).await;
+    for _ in 0..100 {
+        match shared.calls.claim(&other, digest(1), false).await.unwrap() {
+            KeyState::Running => tokio::time::sleep(Duration::from_millis(20)).await,
+            state => return assert!(matches!(state, KeyState::Unknown), "{state:?}"),
+        }
+    }
+    panic!("its end is never written");
+}
+
 fn task(state: String, has_ended: bool) -> TaskRecord {
     TaskRecord { id: "0af3".to_owned(), owner: "team".into(), state, has_ended, life: LIFE }
 }
@@ -118,6 +147,10 @@ async fn a_task_is_read_and_reached_from_every_replica() {
     assert_eq!((id.as_str(), message), ("0af3", responses("x")));
     b.send(&found, TaskMessage { cancel: true, ..TaskMessage::default() }).await.unwrap();
     assert!(a.receive().await.1.cancel);
+    // A state grows in its record.
+    let quoted = "\"".repeat(64 << 10);
+    a.put(task(quoted.clone(), false)).await.unwrap();
+    assert!(b.get("team", "0af3").await.unwrap().unwrap().state == quoted);
     // More than one message of NATS.
     let large = "ü".repeat(1 << 20);
     a.put(task(large.clone(), true)).await.unwrap();
