@@ -37,6 +37,11 @@ impl Roster {
         *process == *self.own || self.peers.lock().get(&process.replica) == Some(&process.incarnation)
     }
 
+    /// The number of processes that are alive.
+    pub(crate) fn len(&self) -> usize {
+        self.peers.lock().len() + 1
+    }
+
     /// Replaces the others: incarnations by the names of replicas.
     pub(crate) fn set_peers(&self, peers: BTreeMap<String, String>) {
         *self.peers.lock() = peers;

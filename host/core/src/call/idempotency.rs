@@ -1,7 +1,9 @@
 //! Idempotency keys: a caller that repeats a call under the same key gets the result of the first one, and the tool does
 //! not run again. The port and an implementation in memory.
 
-use std::collections::{HashMap, VecDeque};
+mod ended;
+
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +16,18 @@ use tokio::time::Instant;
 use crate::tool::canonical::Digest;
 use crate::tool::content::{ToolError, ToolOutput};
 
+pub use ended::EndedKeys;
+
 /// Longest key of a caller, in bytes.
 pub const MAX_KEY_BYTES: usize = 255;
 /// How long a key is known after its call began.
 pub const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Largest result that is kept under a key, in bytes of its JSON text.
 pub const MAX_RESULT_BYTES: usize = 192 << 10;
-/// Most keys in memory.
-const MAX_KEYS: usize = 4096;
-/// Most bytes of all results in memory.
-const MAX_BYTES: usize = 32 << 20;
+/// Most keys of running calls in memory.
+const MAX_RUNNING: usize = 4096;
+/// Most bytes of all ended keys in memory.
+const MAX_ENDED_BYTES: usize = 32 << 20;
 
 /// A key of a caller, in its session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,17 +95,18 @@ pub trait CallKeys: Send + Sync + fmt::Debug {
     fn settle(&self, key: CallKey, claim: u64, end: CallEnd) -> BoxFuture<'static, ()>;
 }
 
-/// The keys of a host on its own, in memory. The oldest that have ended are forgotten first. Clones share them.
+/// The keys of a host on its own, in memory. When they are too many, the session that has most gives up its oldest. Clones
+/// share them.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryCallKeys(Arc<Mutex<KeyTable>>);
 
 #[derive(Debug, Default)]
 struct KeyTable {
     entries: HashMap<CallKey, KeyEntry>,
-    /// The keys in the order of their claims.
-    order: VecDeque<(CallKey, u64)>,
+    /// The ended keys, each with its claim.
+    ended: EndedKeys<(CallKey, u64)>,
+    running: usize,
     claims: u64,
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -114,18 +119,24 @@ struct KeyEntry {
 }
 
 impl KeyEntry {
+    fn is_known(&self) -> bool {
+        self.end.is_none() || self.since.elapsed() <= KEY_LIFE
+    }
+}
+
+impl CallEnd {
+    /// The bytes of the result.
     fn bytes(&self) -> usize {
-        match &self.end {
-            Some(CallEnd::Result(text)) => text.len(),
-            Some(CallEnd::NotBegun | CallEnd::Unknown) | None => 0,
+        match self {
+            Self::Result(text) => text.len(),
+            Self::NotBegun | Self::Unknown => 0,
         }
     }
 }
 
 impl KeyTable {
     fn claim(&mut self, key: &CallKey, call: Digest, reruns_unknown: bool) -> Result<KeyState, KeyError> {
-        self.forget_old();
-        if let Some(entry) = self.entries.get(key) {
+        if let Some(entry) = self.entries.get(key).filter(|entry| entry.is_known()) {
             match &entry.end {
                 _ if entry.call != call => return Ok(KeyState::OtherCall),
                 None => return Ok(KeyState::Running),
@@ -138,56 +149,32 @@ impl KeyTable {
                 Some(CallEnd::NotBegun | CallEnd::Unknown) => {}
             }
         }
-        if self.entries.len() >= MAX_KEYS && !self.forget_oldest() {
-            return Err(KeyError(format!("{MAX_KEYS} calls with an idempotency key are running")));
+        if self.running >= MAX_RUNNING {
+            return Err(KeyError(format!("{MAX_RUNNING} calls with an idempotency key are running")));
         }
+        self.running += 1;
         self.claims += 1;
         let claim = self.claims;
         self.entries.insert(key.clone(), KeyEntry { call, claim, since: Instant::now(), end: None });
-        self.order.push_back((key.clone(), claim));
         Ok(KeyState::Claimed(claim))
     }
 
-    fn settle(&mut self, key: &CallKey, claim: u64, end: CallEnd) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.claim == claim) else { return };
+    fn settle(&mut self, key: CallKey, claim: u64, end: CallEnd) {
+        let is_running = |entry: &&mut KeyEntry| entry.claim == claim && entry.end.is_none();
+        let Some(entry) = self.entries.get_mut(&key).filter(is_running) else { return };
+        self.running -= 1;
         if matches!(end, CallEnd::NotBegun) {
-            self.remove(key, claim);
+            self.entries.remove(&key);
             return;
         }
+        let bytes = end.bytes();
         entry.end = Some(end);
         entry.since = Instant::now();
-        self.bytes += entry.bytes();
-        while self.bytes > MAX_BYTES && self.forget_oldest() {}
-    }
-
-    fn forget_old(&mut self) {
-        while let Some((key, claim)) = self.order.front().cloned() {
-            let is_old = |entry: &KeyEntry| entry.end.is_some() && entry.since.elapsed() > KEY_LIFE;
-            if self.entries.get(&key).is_some_and(|entry| entry.claim == claim && !is_old(entry)) {
-                return;
+        let session = Arc::clone(&key.session);
+        for (key, claim) in self.ended.add(&session, (key, claim), bytes, MAX_ENDED_BYTES) {
+            if self.entries.get(&key).is_some_and(|entry| entry.claim == claim) {
+                self.entries.remove(&key);
             }
-            self.remove(&key, claim);
-        }
-    }
-
-    /// Forgets the oldest key whose call has ended; `false` if all run.
-    fn forget_oldest(&mut self) -> bool {
-        let has_ended = |(key, claim): &&(CallKey, u64)| {
-            self.entries.get(key).is_some_and(|entry| entry.claim == *claim && entry.end.is_some())
-        };
-        let oldest = self.order.iter().find(has_ended).cloned();
-        oldest.is_some_and(|(key, claim)| {
-            self.remove(&key, claim);
-            true
-        })
-    }
-
-    fn remove(&mut self, key: &CallKey, claim: u64) {
-        self.order.retain(|(_, other)| *other != claim);
-        if self.entries.get(key).is_some_and(|entry| entry.claim == claim)
-            && let Some(gone) = self.entries.remove(key)
-        {
-            self.bytes -= gone.bytes();
         }
     }
 }
@@ -203,7 +190,7 @@ impl CallKeys for MemoryCallKeys {
     }
 
     fn settle(&self, key: CallKey, claim: u64, end: CallEnd) -> BoxFuture<'static, ()> {
-        self.0.lock().settle(&key, claim, end);
+        self.0.lock().settle(key, claim, end);
         Box::pin(std::future::ready(()))
     }
 }
@@ -265,24 +252,33 @@ mod tests {
         assert!(matches!(claim(&keys, "a", 1, true), KeyState::Claimed(_)));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn keys_and_results_are_bounded() {
+    #[test]
+    fn running_calls_are_bounded() {
         let keys = MemoryCallKeys::default();
-        let claims: Vec<_> = (0..MAX_KEYS).map(|n| claim(&keys, &n.to_string(), 1, false)).collect();
+        let claims: Vec<_> = (0..MAX_RUNNING).map(|n| claim(&keys, &n.to_string(), 1, false)).collect();
         let full = keys.claim(&key("more"), canonical::sha256(&json!(1)), false).now_or_never().unwrap();
         assert!(full.unwrap_err().to_string().contains("4096 calls"));
-        let large = serde_json::to_string(&RecordedResult::Output(ToolOutput::text("x".repeat(180 << 10))));
-        let large: Box<str> = large.unwrap().into();
-        for (n, claim) in claims.iter().enumerate() {
-            let is_new = n + 300 > MAX_KEYS;
-            let end = if is_new { CallEnd::Result(large.clone()) } else { CallEnd::Unknown };
-            settle(&keys, &n.to_string(), claim, end);
-        }
-        let table = keys.0.lock();
-        assert!(table.bytes <= MAX_BYTES && table.bytes > MAX_BYTES / 2, "{}", table.bytes);
-        assert_eq!(table.order.len(), table.entries.len());
-        drop(table);
+        settle(&keys, "0", &claims[0], CallEnd::NotBegun);
         assert!(matches!(claim(&keys, "more", 1, false), KeyState::Claimed(_)));
-        assert!(matches!(claim(&keys, "4095", 1, false), KeyState::Ended(..)), "the newest result is kept");
+    }
+
+    #[test]
+    fn the_results_of_one_session_do_not_push_out_those_of_others() {
+        let keys = MemoryCallKeys::default();
+        let of_other = CallKey { session: "named:other".into(), key: "a".into() };
+        let call = canonical::sha256(&json!(1));
+        let claimed = keys.claim(&of_other, call, false).now_or_never().unwrap().unwrap();
+        let KeyState::Claimed(number) = claimed else { panic!("{claimed:?}") };
+        keys.settle(of_other.clone(), number, result("mine")).now_or_never().unwrap();
+        for n in 0..500 {
+            let state = claim(&keys, &n.to_string(), 1, false);
+            settle(&keys, &n.to_string(), &state, result(&"x".repeat(180 << 10)));
+        }
+        assert!(matches!(claim(&keys, "499", 1, false), KeyState::Ended(..)), "its newest is kept");
+        assert!(matches!(claim(&keys, "0", 1, false), KeyState::Claimed(_)), "its oldest is forgotten");
+        let kept = keys.claim(&of_other, call, false).now_or_never().unwrap().unwrap();
+        assert!(matches!(kept, KeyState::Ended(..)), "{kept:?}");
+        let table = keys.0.lock();
+        assert!(table.entries.len() < 200, "{}", table.entries.len());
     }
 }

@@ -17,6 +17,8 @@ use crate::protocol::{Revision, Written};
 
 /// Most bytes of a record. Larger values belong into an object store.
 const MAX_RECORD_BYTES: usize = 256 << 10;
+/// How long NATS shows that a record was removed. A watch that was interrupted for longer begins with all records.
+const REMOVAL_LIFE: Duration = Duration::from_secs(60);
 
 /// The records of one bucket. Clones share the connection.
 #[derive(Debug, Clone)]
@@ -60,6 +62,12 @@ pub enum ReadError {
 impl Records {
     pub(super) fn new(store: Store, context: Context) -> Self {
         Self { store, context }
+    }
+
+    /// The name of the bucket for the tools of NATS.
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        &self.store.name
     }
 
     /// Reads a record.
@@ -126,7 +134,8 @@ impl Records {
 
     /// Removes a record that has this revision. Whether it did is not known.
     pub async fn remove(&self, key: &str, Revision(expected): Revision) {
-        if let Err(error) = self.store.delete_expect_revision(key, Some(expected)).await {
+        let removed = self.store.purge_expect_revision_with_ttl(key, expected, REMOVAL_LIFE).await;
+        if let Err(error) = removed {
             tracing::debug!(%error, key, "a record was not removed");
         }
     }

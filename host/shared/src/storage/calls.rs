@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use toolbay_core::call::idempotency::{CallEnd, CallKey, CallKeys, KeyError, KeyState};
+use toolbay_core::call::idempotency::{CallEnd, CallKey, CallKeys, EndedKeys, KeyError, KeyState};
 use toolbay_core::tool::canonical::Digest;
 
 use crate::bundle::ContentDigest;
@@ -21,6 +21,8 @@ use crate::roster::{ProcessId, Roster};
 const KEY: &str = "key.";
 /// Most attempts to claim a key. Each conflict means that another server wrote it.
 const MAX_ATTEMPTS: u32 = 20;
+/// Most bytes of the ended keys of all servers: half of the bucket. Each server forgets those whose calls it ran.
+const MAX_ENDED_BYTES: usize = 128 << 20;
 /// The pause before the end of a call is written again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,6 +34,8 @@ pub(crate) struct NatsCallKeys {
     roster: Roster,
     /// The record keys of calls that run here, or whose end is not written yet.
     claimed: Arc<Mutex<HashSet<String>>>,
+    /// The records of calls that ended here.
+    ended: Arc<Mutex<EndedKeys<(String, Revision)>>>,
 }
 
 /// What is stored under a key.
@@ -56,7 +60,7 @@ enum StoredEnd {
 
 impl NatsCallKeys {
     pub(crate) fn new(records: Records, clock: StoreClock, roster: Roster) -> Self {
-        Self { records, clock, roster, claimed: Arc::default() }
+        Self { records, clock, roster, claimed: Arc::default(), ended: Arc::default() }
     }
 
     async fn try_claim(
@@ -121,8 +125,9 @@ impl NatsCallKeys {
     }
 
     /// Writes the end of a call. `false`: it is not written yet.
-    async fn write_end(&self, name: &str, claim: u64, end: Option<StoredEnd>) -> bool {
-        let found = match self.records.read::<StoredCall>(name).await {
+    async fn write_end(&self, key: &CallKey, claim: u64, end: Option<StoredEnd>) -> bool {
+        let name = record_key(key);
+        let found = match self.records.read::<StoredCall>(&name).await {
             Ok(found) => found.filter(|record| record.revision == Revision(claim)),
             Err(error) => {
                 tracing::debug!(%error, "the end of a call with an idempotency key is not written yet");
@@ -131,15 +136,40 @@ impl NatsCallKeys {
         };
         // Another revision: the end is written, or the record was removed.
         let Some(record) = found else { return true };
-        match end {
-            None => {
-                self.records.remove(name, record.revision).await;
-                true
-            }
-            end => {
-                let ended = StoredCall { at: self.clock.now(), end, ..record.value };
-                matches!(self.records.write(name, Some(record.revision), &ended).await, Written::Stored(_))
-            }
+        let Some(end) = end else {
+            self.records.remove(&name, record.revision).await;
+            return true;
+        };
+        let bytes = end.bytes();
+        let ended = StoredCall { at: self.clock.now(), end: Some(end), ..record.value };
+        let written = self.records.write(&name, Some(record.revision), &ended).await;
+        let Written::Stored(revision) = written else { return false };
+        self.make_room(&key.session, (name, revision), bytes);
+        true
+    }
+
+    /// Forgets old records, if those of this server are more than its share.
+    fn make_room(&self, session: &Arc<str>, newest: (String, Revision), bytes: usize) {
+        let most = MAX_ENDED_BYTES / self.roster.len();
+        let forgotten = self.ended.lock().add(session, newest, bytes, most);
+        if !forgotten.is_empty() {
+            let records = self.records.clone();
+            // A request for each, whose loss leaves the record until it expires. Ends after the last one.
+            tokio::spawn(async move {
+                for (name, revision) in forgotten {
+                    records.remove(&name, revision).await;
+                }
+            });
+        }
+    }
+}
+
+impl StoredEnd {
+    /// The bytes of the result.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Result(text) => text.get().len(),
+            Self::Unknown => 0,
         }
     }
 }
@@ -163,7 +193,7 @@ impl CallKeys for NatsCallKeys {
     }
 
     fn settle(&self, key: CallKey, claim: u64, end: CallEnd) -> BoxFuture<'static, ()> {
-        let (keys, name) = (self.clone(), record_key(&key));
+        let keys = self.clone();
         let (end, fallback) = match end {
             CallEnd::NotBegun => (None, None),
             CallEnd::Result(text) => {
@@ -173,18 +203,18 @@ impl CallKeys for NatsCallKeys {
             CallEnd::Unknown => (Some(StoredEnd::Unknown), Some(StoredEnd::Unknown)),
         };
         Box::pin(async move {
-            if keys.write_end(&name, claim, end).await {
-                keys.claimed.lock().remove(&name);
+            if !keys.write_end(&key, claim, end).await {
+                // The store does not answer, or the result is too large for it. Ends when the end is written; if the
+                // process ends first, the result is unknown, too.
+                tokio::spawn(async move {
+                    while !keys.write_end(&key, claim, fallback.clone()).await {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    keys.claimed.lock().remove(&record_key(&key));
+                });
                 return;
             }
-            // The store does not answer, or the result is too large for it. Ends when the end is written; if the process ends
-            // first, the result is unknown, too.
-            tokio::spawn(async move {
-                while !keys.write_end(&name, claim, fallback.clone()).await {
-                    tokio::time::sleep(PAUSE).await;
-                }
-                keys.claimed.lock().remove(&name);
-            });
+            keys.claimed.lock().remove(&record_key(&key));
         })
     }
 }

@@ -191,3 +191,27 @@ async fn a_file_of_a_session_is_read_on_every_replica() {
     let too_large = a.put("named:team", &about("3", 64 << 20), Vec::new()).await;
     assert_eq!(too_large, Err(AttachmentError::TooLarge(64 << 20)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_results_of_one_session_do_not_push_out_those_of_others() {
+    let server = NatsServer::start();
+    let (replica, _) = server.replica("a").await;
+    let shared = replica.shared_state();
+    let run = async |session: &str, n: u32, result: CallEnd| {
+        let key = CallKey { session: session.into(), key: n.to_string().into() };
+        let state = shared.calls.claim(&key, digest(1), false).await.unwrap();
+        if let KeyState::Claimed(claim) = state {
+            shared.calls.settle(key, claim, result).await;
+        }
+        state
+    };
+    run("small", 0, result("mine")).await;
+    let large = "x".repeat(MAX_RESULT_BYTES - 1000);
+    // More than the bucket has room for.
+    for n in 0..1500 {
+        assert!(matches!(run("large", n, result(&large)).await, KeyState::Claimed(_)), "{n}");
+    }
+    assert!(matches!(run("large", 1499, CallEnd::NotBegun).await, KeyState::Ended(..)), "its newest is kept");
+    assert!(matches!(run("large", 0, CallEnd::NotBegun).await, KeyState::Claimed(_)), "its oldest is not");
+    assert!(matches!(run("small", 0, CallEnd::NotBegun).await, KeyState::Ended(..)));
+}
