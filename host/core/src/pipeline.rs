@@ -54,6 +54,7 @@ use crate::pipeline::running::RunningCalls;
 use crate::pipeline::serial::SerialQueues;
 use crate::registry::event::Events;
 use crate::registry::view::View;
+use crate::session::Session;
 use crate::session::output_store::OutputStore;
 use crate::tool::ToolDef;
 
@@ -105,6 +106,13 @@ struct PipelineParts {
     shared: Option<SharedState>,
     /// The idempotency keys of sessions that belong to this host.
     calls: Arc<dyn CallKeys>,
+}
+
+impl PipelineParts {
+    /// See [`Pipeline::shared_state_of`].
+    fn shared_state_of<'a>(&self, session: &'a Session) -> Option<(&SharedState, &'a str)> {
+        self.shared.as_ref().zip(session.account())
+    }
 }
 
 impl Pipeline {
@@ -187,6 +195,12 @@ impl Pipeline {
     #[must_use]
     pub fn shared_state(&self) -> Option<&SharedState> {
         self.parts.shared.as_ref()
+    }
+
+    /// The shared state and the account of a session there; `None` if the session belongs to this host.
+    #[must_use]
+    pub fn shared_state_of<'a>(&self, session: &'a Session) -> Option<(&SharedState, &'a str)> {
+        self.parts.shared_state_of(session)
     }
 
     /// What this host knows about the state that it shares; `None` if it shares none.

@@ -347,9 +347,9 @@ impl Server {
 
     /// The store of the files of a session.
     pub(crate) fn attachment_store(&self, session: &Session) -> &Arc<dyn AttachmentStore> {
-        match self.pipeline.shared_state() {
-            Some(shared) if session.account().is_some() => &shared.attachments,
-            Some(_) | None => &self.attachments,
+        match self.pipeline.shared_state_of(session) {
+            Some((shared, _)) => &shared.attachments,
+            None => &self.attachments,
         }
     }
 

@@ -52,9 +52,9 @@ pub(super) async fn claim(
     let Some(of_session) = session.key() else {
         return Err(refused("An idempotency key needs a session: this call has none".to_owned()));
     };
-    let keys = match &batch.pipeline.shared {
-        Some(shared) if session.account().is_some() => &shared.calls,
-        Some(_) | None => &batch.pipeline.calls,
+    let keys = match batch.pipeline.shared_state_of(session) {
+        Some((shared, _)) => &shared.calls,
+        None => &batch.pipeline.calls,
     };
     let key = CallKey { session: of_session.into(), key: Arc::clone(key) };
     let (ctx, is_idempotent) = (tool.ctx, tool.entry().def.traits.idempotent);

@@ -45,7 +45,7 @@ pub(super) async fn is_approved(batch: &BatchContext, approval: &StandingApprova
     if session.is_approved(approval) {
         return true;
     }
-    let (Some(shared), Some(account)) = (&batch.pipeline.shared, session.account()) else { return false };
+    let Some((shared, account)) = batch.pipeline.shared_state_of(session) else { return false };
     let is_approved = shared.approvals.contains(account, approval.digest()).await;
     if is_approved {
         session.add_approval(approval.clone());
@@ -56,7 +56,7 @@ pub(super) async fn is_approved(batch: &BatchContext, approval: &StandingApprova
 /// Adds a standing approval to the session, on all hosts if it has a name.
 pub(super) async fn add_approval(batch: &BatchContext, approval: StandingApproval) {
     let session = &batch.turn.session;
-    if let (Some(shared), Some(account)) = (&batch.pipeline.shared, session.account()) {
+    if let Some((shared, account)) = batch.pipeline.shared_state_of(session) {
         shared.approvals.add(account, approval.digest()).await;
     }
     session.add_approval(approval);

@@ -68,8 +68,7 @@ fn report(error: &TaskStoreError) {
 impl Server {
     /// The store of tasks that this owner shares among servers.
     fn shared_tasks(&self, owner: &SessionOwner) -> Option<&Arc<dyn TaskStore>> {
-        owner.session.account()?;
-        self.pipeline.shared_state().map(|shared| &shared.tasks)
+        self.pipeline.shared_state_of(&owner.session).map(|(shared, _)| &shared.tasks)
     }
 
     /// Passes the messages of other servers to the tasks of this one, forever.
