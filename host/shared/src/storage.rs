@@ -3,6 +3,7 @@
 mod approvals;
 mod attachments;
 mod calls;
+mod items;
 mod kv;
 mod outputs;
 mod tasks;
