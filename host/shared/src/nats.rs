@@ -8,15 +8,17 @@ mod key;
 mod objects;
 mod permissions;
 mod records;
+mod streams;
 
 pub use address::{AddressError, Credentials, SharedAddress};
-pub use buckets::{AuditLimits, Bucket, BucketSettings, Durability, EntriesLimits, OutputLimits};
+pub use buckets::{Bucket, BucketSettings, Durability};
 pub use connection::{Connection, ConnectionError};
 pub use entries::{Condition, Entries, EntryError, StoredEntry};
 pub use key::{decode, encode};
 pub use objects::Objects;
 pub use permissions::{Permissions, Role};
 pub use records::{Read, ReadError, Record, Records};
+pub use streams::{AuditLimits, EntriesLimits, OutputLimits, StoragePlan};
 
 /// An error with its causes, cut.
 fn describe(error: &dyn std::error::Error) -> String {

@@ -44,6 +44,19 @@ pub enum PublicationError {
     /// An object that the epoch names is not there.
     #[error("the shared state does not have {0}: publish it again")]
     Missing(String),
+    /// The newest epoch has no bundle that can be read. Its decisions are lost.
+    #[error(
+        "epoch {number} and the decisions in it are lost ({problem}): remove it with `nats kv del {bucket} {EPOCH}`, then \
+         run `toolbay shared publish`, which takes the decisions of this machine"
+    )]
+    Lost {
+        /// The epoch.
+        number: u64,
+        /// What is wrong with it.
+        problem: String,
+        /// The bucket that names it.
+        bucket: String,
+    },
     /// Somebody else published an epoch meanwhile. Nothing was changed.
     #[error("somebody else published an epoch meanwhile, and nothing was changed: run the command again")]
     Conflict,
@@ -81,7 +94,16 @@ impl Publication {
     /// See [`PublicationError`].
     pub async fn current(&self) -> Result<Option<PublishedEpoch>, PublicationError> {
         let Some(found) = self.epochs.read::<Epoch>(EPOCH).await? else { return Ok(None) };
-        let bundle = self.bundle(&found.value.digest).await?;
+        let bundle = self.bundle(&found.value.digest).await;
+        let bundle = bundle.map_err(|error| match error {
+            PublicationError::Bundle(BundleError::Newer(_)) => error,
+            PublicationError::Missing(_) | PublicationError::Bundle(_) => PublicationError::Lost {
+                number: found.value.number,
+                problem: error.to_string(),
+                bucket: self.epochs.bucket().to_owned(),
+            },
+            _ => error,
+        })?;
         Ok(Some(PublishedEpoch { epoch: found.value, bundle, revision: found.revision }))
     }
 

@@ -11,7 +11,7 @@ use toolbay_core::call::shared::{SharedState, SharedStatus};
 use toolbay_core::session::output_store::OutputQuota;
 
 use crate::audit::AuditStream;
-use crate::nats::{Bucket, Connection, ConnectionError, Durability, ReadError};
+use crate::nats::{Bucket, Connection, ConnectionError, ReadError};
 use crate::storage::{
     NatsApprovals, NatsAttachmentStore, NatsCallKeys, NatsKvStore, NatsOutputStore, NatsTaskStore,
 };
@@ -44,8 +44,6 @@ pub struct ReplicaSettings {
     pub queue_timeout: Duration,
     /// How long a standing approval lasts.
     pub approval_life: Duration,
-    /// How the store keeps what it has acknowledged.
-    pub durability: Durability,
 }
 
 /// A replica that is connected. Dropping it ends its tasks; the others notice after `stale_after`.
@@ -60,7 +58,6 @@ pub struct Replica {
     calls: Arc<NatsCallKeys>,
     tasks: Arc<NatsTaskStore>,
     attachments: Arc<NatsAttachmentStore>,
-    warnings: Vec<String>,
 }
 
 impl Replica {
@@ -73,10 +70,6 @@ impl Replica {
         settings: ReplicaSettings,
         observer: Arc<dyn ContactObserver>,
     ) -> Result<Self, ConnectionError> {
-        let mut warnings = Vec::new();
-        for bucket in Bucket::ALL {
-            warnings.extend(connection.check(bucket, settings.durability).await?);
-        }
         let (ledger, leases) =
             (connection.records(Bucket::Ledger).await?, connection.records(Bucket::Leases).await?);
         let epochs = connection.records(Bucket::Epochs).await?;
@@ -99,7 +92,6 @@ impl Replica {
             calls: Arc::new(keys),
             tasks: Arc::new(tasks),
             attachments: Arc::new(attachments),
-            warnings,
         })
     }
 
@@ -138,12 +130,6 @@ impl Replica {
     /// It cannot be opened.
     pub async fn audit_stream(&self) -> Result<AuditStream, ConnectionError> {
         AuditStream::open(&self.connection, &self.name).await
-    }
-
-    /// Settings of the store that endanger a promise.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     /// What this replica knows about itself and the others.

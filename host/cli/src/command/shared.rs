@@ -11,7 +11,8 @@ use anyhow::{Result, anyhow};
 use toolbay_policy::Policy;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::nats::{
-    Connection, ConnectionError, Credentials, Durability, Permissions, Role, SharedAddress,
+    AuditLimits, Connection, ConnectionError, Credentials, Durability, EntriesLimits, OutputLimits,
+    Permissions, Role, SharedAddress, StoragePlan,
 };
 use toolbay_shared::publication::{Publication, PublicationError, PublishedEpoch};
 
@@ -82,8 +83,27 @@ pub(crate) fn publication_error(error: PublicationError) -> anyhow::Error {
 }
 
 /// How the policy wants the store to keep what it acknowledged.
-pub(crate) fn durability(policy: &Policy) -> Durability {
+fn durability(policy: &Policy) -> Durability {
     Durability { replicas: policy.shared().replicas }
+}
+
+/// What the policy stores besides the buckets.
+fn storage_plan(policy: &Policy) -> StoragePlan {
+    let of_plugin = |plugin: &PluginId| {
+        let limits = policy.limits(plugin, None);
+        (plugin.clone(), EntriesLimits { keys: limits.kv_keys, bytes: limits.kv_bytes })
+    };
+    let (host, audit) = (policy.host(), policy.audit());
+    StoragePlan {
+        entries: storing_plugins(policy).map(of_plugin).collect(),
+        outputs: OutputLimits { bytes: host.saved_output_bytes, age: host.saved_output_age },
+        audit: AuditLimits { bytes: audit.bytes, age: audit.age },
+    }
+}
+
+/// The settings of the store that endanger a promise.
+pub(crate) async fn warnings(connection: &Connection, policy: &Policy) -> Result<Vec<String>> {
+    connection.check(&storage_plan(policy), durability(policy)).await.map_err(connection_error)
 }
 
 /// What is published now.

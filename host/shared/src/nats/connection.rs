@@ -13,14 +13,14 @@ use tokio::sync::watch;
 use toolbay_policy::name::PluginId;
 
 use super::address::{Credentials, SharedAddress};
-use super::buckets::{
-    AuditLimits, Bucket, Durability, EntriesLimits, OutputLimits, audit_stream, audit_subject,
-    entries_bucket, outputs_bucket,
-};
+use super::buckets::{Bucket, Durability};
 use super::describe;
 use super::entries::Entries;
 use super::objects::Objects;
 use super::records::Records;
+use super::streams::{
+    PlannedStream, StoragePlan, audit_stream, audit_subject, entries_bucket, outputs_bucket,
+};
 
 /// How often the connection is tested. The library's default of a minute would hide a lost server for two.
 const PING: Duration = Duration::from_secs(1);
@@ -158,18 +158,44 @@ impl Connection {
         created.map(drop).map_err(|error| self.lacks(&name, &error))
     }
 
-    /// The settings of an existing bucket that endanger a promise, with what mends each.
+    /// Creates the streams of a plan, or applies its limits to them.
     ///
     /// # Errors
-    /// The bucket cannot be seen.
+    /// The server refuses it.
+    pub async fn create_storage(
+        &self,
+        plan: &StoragePlan,
+        durability: Durability,
+    ) -> Result<(), ConnectionError> {
+        for PlannedStream { config, .. } in plan.streams(self.address.prefix(), durability) {
+            let name = config.name.clone();
+            let created = self.context.create_or_update_stream(config).await;
+            created.map_err(|error| self.lacks(&name, &error))?;
+        }
+        Ok(())
+    }
+
+    /// The settings of all buckets and of the streams of a plan that endanger a promise, with what mends each.
+    ///
+    /// # Errors
+    /// A stream cannot be seen.
     pub async fn check(
         &self,
-        bucket: Bucket,
+        plan: &StoragePlan,
         durability: Durability,
     ) -> Result<Vec<String>, ConnectionError> {
         let prefix = self.address.prefix();
-        let stream = self.stream(&bucket.stream_name(prefix)).await?;
-        Ok(bucket.differences(prefix, durability, &stream.cached_info().config))
+        let of_buckets = Bucket::ALL.map(|bucket| PlannedStream::of_bucket(bucket, prefix, durability));
+        let mut problems = Vec::new();
+        for planned in of_buckets.into_iter().chain(plan.streams(prefix, durability)) {
+            let found = match self.stream(&planned.config.name).await {
+                Ok(stream) => Some(stream),
+                Err(ConnectionError::Unpublished { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            problems.extend(planned.problems(found.as_ref().map(|stream| &stream.cached_info().config)));
+        }
+        Ok(problems)
     }
 
     /// Opens an existing bucket of records.
@@ -188,22 +214,6 @@ impl Connection {
         self.open_objects(&bucket.name(self.address.prefix())).await
     }
 
-    /// Creates the stream of a plugin's entries, or applies other limits to it.
-    ///
-    /// # Errors
-    /// The server refuses it.
-    pub async fn create_entries(
-        &self,
-        plugin: &PluginId,
-        limits: EntriesLimits,
-        durability: Durability,
-    ) -> Result<(), ConnectionError> {
-        let config = limits.stream(self.address.prefix(), plugin, durability);
-        let name = config.name.clone();
-        let created = self.context.create_or_update_stream(config).await;
-        created.map(drop).map_err(|error| self.lacks(&name, &error))
-    }
-
     /// Opens the entries of a plugin.
     ///
     /// # Errors
@@ -214,23 +224,6 @@ impl Connection {
         Ok(Entries::new(stream, self.context.clone(), format!("$KV.{bucket}.")))
     }
 
-    /// Creates the streams of saved outputs, or applies other limits to them.
-    ///
-    /// # Errors
-    /// The server refuses it.
-    pub async fn create_outputs(
-        &self,
-        limits: OutputLimits,
-        durability: Durability,
-    ) -> Result<(), ConnectionError> {
-        for config in limits.streams(self.address.prefix(), durability) {
-            let name = config.name.clone();
-            let created = self.context.create_or_update_stream(config).await;
-            created.map_err(|error| self.lacks(&name, &error))?;
-        }
-        Ok(())
-    }
-
     /// Opens the saved outputs: the lists, and the texts.
     ///
     /// # Errors
@@ -238,21 +231,6 @@ impl Connection {
     pub async fn outputs(&self) -> Result<(Records, Objects), ConnectionError> {
         let bucket = outputs_bucket(self.address.prefix());
         Ok((self.open_records(&bucket).await?, self.open_objects(&bucket).await?))
-    }
-
-    /// Creates the stream of audit lines, or applies other limits to it.
-    ///
-    /// # Errors
-    /// The server refuses it.
-    pub async fn create_audit(
-        &self,
-        limits: AuditLimits,
-        durability: Durability,
-    ) -> Result<(), ConnectionError> {
-        let config = limits.stream(self.address.prefix(), durability);
-        let name = config.name.clone();
-        let created = self.context.create_or_update_stream(config).await;
-        created.map(drop).map_err(|error| self.lacks(&name, &error))
     }
 
     /// The stream of audit lines, what sends them, and the start of their subjects.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use toolbay_policy::name::PluginId;
 
-use super::buckets::{Bucket, audit_stream, audit_subject, entries_bucket, outputs_bucket};
+use super::buckets::Bucket;
+use super::streams::{audit_stream, audit_subject, entries_bucket, outputs_bucket};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,21 +12,14 @@ use toolbay_core::session::kv::{Bucket, KvStore as _, Quota};
 use toolbay_core::session::output_store::{OutputQuota, OutputStore as _, SavedText};
 use toolbay_core::tool::canonical;
 use toolbay_policy::capability::kv::KvScope;
-use toolbay_policy::name::PluginId;
 use toolbay_shared::bundle::Bundle;
-use toolbay_shared::nats::{
-    AuditLimits, Connection, Credentials, Durability, EntriesLimits, OutputLimits, Permissions, Role,
-};
+use toolbay_shared::nats::{Connection, Credentials, Permissions, Role};
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{Replica, ReplicaSettings};
 
-use crate::server::{Journal, NatsServer, STALE_AFTER, until};
+use crate::server::{DURABILITY, Journal, NatsServer, STALE_AFTER, plugin, storage_plan, until};
 
 const LIFE: Duration = Duration::from_secs(60);
-
-fn plugin() -> PluginId {
-    PluginId::new("notes").unwrap()
-}
 
 /// A user of NATS with an nkey, whose seed is in a file.
 fn user(folder: &TempDir, name: &str, role: Role) -> (String, Credentials) {
@@ -48,13 +41,8 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     let publication = server.publication().await;
     let first = publication.publish(None, &Bundle::default()).await.unwrap();
     let component = publication.put_component(b"component").await.unwrap();
-    let (by_operator, durability) = (server.connect("operator").await, Durability { replicas: 1 });
-    by_operator
-        .create_entries(&plugin(), EntriesLimits { keys: 9, bytes: 1 << 20 }, durability)
-        .await
-        .unwrap();
-    by_operator.create_outputs(OutputLimits { bytes: 1 << 20, age: LIFE }, durability).await.unwrap();
-    by_operator.create_audit(AuditLimits { bytes: 1 << 20, age: None }, durability).await.unwrap();
+    let plan = storage_plan(9, 1 << 20, LIFE);
+    server.create_storage(&plan).await;
 
     server.credentials = as_replica;
     let connection = server.connect("r").await;
@@ -63,7 +51,6 @@ async fn the_printed_permissions_are_enough_and_no_more() {
         stale_after: STALE_AFTER,
         queue_timeout: STALE_AFTER,
         approval_life: STALE_AFTER,
-        durability: Durability { replicas: 1 },
     };
     let read = Publication::open(&connection).await.unwrap();
     assert_eq!(read.current().await.unwrap().unwrap().epoch, first);
@@ -77,6 +64,7 @@ async fn the_printed_permissions_are_enough_and_no_more() {
     own.shared_state().ledger.take_call("team", budget).await.unwrap();
     let cancel = tokio_util::sync::CancellationToken::new();
     own.shared_state().leases.acquire("queue", &cancel).await.unwrap().release();
+    assert_eq!(connection.check(&plan, DURABILITY).await.unwrap(), Vec::<String>::new());
     use_storage(&own).await;
     use_calls(&own.shared_state()).await;
     assert!(!server.log().contains("Publish Violation"), "{}", server.log());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::process::Signal;
 use serde_json::json;
 use toolbay_shared::bundle::Bundle;
-use toolbay_shared::nats::{Bucket, Connection, Credentials, Durability, SharedAddress};
+use toolbay_shared::nats::{Bucket, Connection, Credentials, SharedAddress};
 use toolbay_shared::protocol::Written;
 
 use crate::server::{Journal, NatsServer, STALE_AFTER, until};
@@ -113,7 +113,6 @@ async fn two_servers_with_one_name_refuse() {
         stale_after: STALE_AFTER,
         queue_timeout: STALE_AFTER,
         approval_life: STALE_AFTER,
-        durability: Durability { replicas: 1 },
     };
     let connection = server.connect("same").await;
     let second = toolbay_shared::replica::Replica::start(connection, settings, journal).await.unwrap();

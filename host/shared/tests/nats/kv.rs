@@ -7,16 +7,11 @@ use toolbay_core::session::kv::{Bucket, KvError, KvStore, Quota};
 use toolbay_policy::capability::kv::KvScope;
 use toolbay_policy::name::PluginId;
 use toolbay_shared::clock::StoreClock;
-use toolbay_shared::nats::{Durability, EntriesLimits};
 use toolbay_shared::storage::NatsKvStore;
 
-use crate::server::NatsServer;
+use crate::server::{NatsServer, plugin, storage_plan};
 
 const QUOTA: Quota = Quota { value_bytes: 2 << 20, bytes: 2 << 20, keys: 50 };
-
-fn plugin() -> PluginId {
-    PluginId::new("notes").unwrap()
-}
 
 fn bucket(scope: KvScope, owner: &str) -> Bucket {
     Bucket::new(plugin(), scope, owner).unwrap()
@@ -24,9 +19,7 @@ fn bucket(scope: KvScope, owner: &str) -> Bucket {
 
 /// A store of each of two servers.
 async fn stores(server: &NatsServer) -> [Arc<NatsKvStore>; 2] {
-    let connection = server.connect("operator").await;
-    let limits = EntriesLimits { keys: QUOTA.keys, bytes: QUOTA.bytes };
-    connection.create_entries(&plugin(), limits, Durability { replicas: 1 }).await.unwrap();
+    server.create_storage(&storage_plan(QUOTA.keys, QUOTA.bytes, Duration::from_secs(60))).await;
     // Their own clocks differ: the second one has never seen that of the store.
     [
         Arc::new(server.replica("a").await.0.kv_store()),

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use toolbay_core::session::output_store::{OutputId, OutputQuota, OutputStore, SaveError, SavedText};
-use toolbay_shared::nats::{Durability, OutputLimits};
 use toolbay_shared::storage::NatsOutputStore;
 
-use crate::server::NatsServer;
+use crate::server::{NatsServer, storage_plan};
 
 const AGE: Duration = Duration::from_secs(3);
 
@@ -15,9 +14,7 @@ fn text(text: &str) -> SavedText {
 }
 
 async fn store(server: &NatsServer, name: &str, quota: OutputQuota) -> NatsOutputStore {
-    let limits = OutputLimits { bytes: quota.bytes, age: quota.age };
-    let operator = server.connect("operator").await;
-    operator.create_outputs(limits, Durability { replicas: 1 }).await.unwrap();
+    server.create_storage(&storage_plan(1, quota.bytes, quota.age)).await;
     server.replica(name).await.0.output_store(quota).await.unwrap()
 }
 

@@ -1,9 +1,11 @@
-//! Conditional writes.
+//! Conditional writes, and the settings of streams.
 
-use toolbay_shared::nats::Bucket;
+use std::time::Duration;
+
+use toolbay_shared::nats::{Bucket, Durability};
 use toolbay_shared::protocol::Written;
 
-use crate::server::NatsServer;
+use crate::server::{DURABILITY, NatsServer, storage_plan};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_written_under_its_condition() {
@@ -18,4 +20,21 @@ async fn a_record_is_written_under_its_condition() {
     records.remove("k", second).await;
     assert!(records.read::<u32>("k").await.unwrap().is_none());
     assert!(matches!(records.write("k", None, &4).await, Written::Stored(_)), "it was removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_lack_what_a_promise_needs_are_named() {
+    let server = NatsServer::start();
+    server.publication().await;
+    let (operator, plan) =
+        (server.connect("operator").await, storage_plan(1, 1 << 20, Duration::from_secs(60)));
+    let missing = operator.check(&plan, DURABILITY).await.unwrap();
+    let starts: Vec<&str> = missing.iter().filter_map(|problem| problem.split(", so").next()).collect();
+    let names = ["KV_toolbay_kv_notes", "KV_toolbay_outputs", "OBJ_toolbay_outputs", "toolbay_audit"];
+    assert_eq!(starts, names.map(|name| format!("stream `{name}` does not exist")));
+    server.create_storage(&plan).await;
+    assert_eq!(operator.check(&plan, DURABILITY).await.unwrap(), Vec::<String>::new());
+    let three = operator.check(&plan, Durability { replicas: 3 }).await.unwrap();
+    assert_eq!(three.len(), Bucket::ALL.len() + 4, "{three:#?}");
+    assert!(three.iter().all(|problem| problem.contains("has 1 of 3 replicas")), "{three:#?}");
 }

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use toolbay_shared::nats::{Connection, Credentials, Durability, SharedAddress};
+use toolbay_policy::name::PluginId;
+use toolbay_shared::nats::{
+    AuditLimits, Connection, Credentials, Durability, EntriesLimits, OutputLimits, SharedAddress, StoragePlan,
+};
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
@@ -17,6 +20,21 @@ use crate::process::NatsProcess;
 /// How long a test waits for what must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const STALE_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const DURABILITY: Durability = Durability { replicas: 1 };
+
+/// The plugin with entries.
+pub(crate) fn plugin() -> PluginId {
+    PluginId::new("notes").unwrap()
+}
+
+/// A plan for [`plugin`], whose parts have this size.
+pub(crate) fn storage_plan(keys: u64, bytes: u64, age: Duration) -> StoragePlan {
+    StoragePlan {
+        entries: [(plugin(), EntriesLimits { keys, bytes })].into(),
+        outputs: OutputLimits { bytes, age },
+        audit: AuditLimits { bytes, age: None },
+    }
+}
 
 /// A server with what replicas and tests show it.
 pub(crate) struct NatsServer {
@@ -60,8 +78,12 @@ impl NatsServer {
 
     /// Creates the buckets, unless they exist.
     pub(crate) async fn publication(&self) -> Publication {
-        let durability = Durability { replicas: 1 };
-        Publication::create(&self.connect("operator").await, durability).await.unwrap()
+        Publication::create(&self.connect("operator").await, DURABILITY).await.unwrap()
+    }
+
+    /// Creates the streams of a plan.
+    pub(crate) async fn create_storage(&self, plan: &StoragePlan) {
+        self.connect("operator").await.create_storage(plan, DURABILITY).await.unwrap();
     }
 
     pub(crate) async fn replica(&self, name: &str) -> (Replica, Arc<Journal>) {
@@ -74,7 +96,6 @@ impl NatsServer {
             stale_after: STALE_AFTER,
             queue_timeout: PATIENCE,
             approval_life: Duration::from_secs(60),
-            durability: Durability { replicas: 1 },
         };
         let observer = Arc::clone(&journal) as _;
         self.publication().await;

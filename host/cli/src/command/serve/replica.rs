@@ -63,8 +63,10 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
         stale_after: policy.shared().stale_after,
         queue_timeout: policy.shared().queue_wait,
         approval_life: policy.serve().limits.session_idle,
-        durability: shared::durability(&policy),
     };
+    for warning in shared::warnings(&connection, &policy).await? {
+        output::print_warning(&warning);
+    }
     let host = Arc::new(Mutex::new(None));
     let waiting = Arc::clone(&host).lock_owned().await;
     let (bundles, newest) = watch::channel(None);
@@ -83,7 +85,6 @@ pub(super) async fn join(args: &mut SetupArgs, name: Option<String>) -> Result<O
             Some(audit.context("no thread reads the audit").map_err(host_failure)?)
         }
     };
-    replica.warnings().iter().for_each(|warning| output::print_warning(warning));
     // Ends with the server.
     let plugins = AbortOnDropHandle::new(tokio::spawn(follow));
     Ok(Some(SharedServer { replica, outputs, audit, waiting: Some(waiting), _plugins: plugins }))

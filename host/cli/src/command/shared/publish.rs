@@ -8,11 +8,10 @@ use serde_json::json;
 use toolbay::{MAX_COMPONENT_BYTES, read_regular, read_regular_text};
 use toolbay_distribution::lock;
 use toolbay_shared::bundle::{Bundle, ContentDigest, FILES, MAX_BUNDLE_BYTES};
-use toolbay_shared::nats::{AuditLimits, EntriesLimits, OutputLimits};
 use toolbay_shared::publication::{Publication, PublishedEpoch};
 
 use super::folder::{POLICY, blob};
-use super::{connect, connection_error, durability, publication_error, storing_plugins};
+use super::{connect, connection_error, durability, publication_error, storage_plan};
 use crate::command::args::SetupArgs;
 use crate::command::locked::LockPaths;
 use crate::command::setup::{self, PolicyFile};
@@ -31,17 +30,8 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
     let connection = connect(args, "operator").await?;
     let publication =
         Publication::create(&connection, durability(&policy)).await.map_err(connection_error)?;
-    for plugin in storing_plugins(&policy) {
-        let limits = policy.limits(plugin, None);
-        let limits = EntriesLimits { keys: limits.kv_keys, bytes: limits.kv_bytes };
-        let created = connection.create_entries(plugin, limits, durability(&policy)).await;
-        created.map_err(connection_error)?;
-    }
-    let host = policy.host();
-    let outputs = OutputLimits { bytes: host.saved_output_bytes, age: host.saved_output_age };
-    connection.create_outputs(outputs, durability(&policy)).await.map_err(connection_error)?;
-    let audit = AuditLimits { bytes: policy.audit().bytes, age: policy.audit().age };
-    connection.create_audit(audit, durability(&policy)).await.map_err(connection_error)?;
+    let created = connection.create_storage(&storage_plan(&policy), durability(&policy)).await;
+    created.map_err(connection_error)?;
     let current = publication.current().await.map_err(publication_error)?;
     let mut files = decisions(args, current.as_ref())?;
     files.insert(POLICY.to_owned(), text);
@@ -56,7 +46,7 @@ pub(crate) async fn run(args: &SetupArgs, json: bool) -> Result<CommandStatus> {
         Some(current) if current.bundle == bundle => current.epoch,
         current => publication.publish(current.as_ref(), &bundle).await.map_err(publication_error)?,
     };
-    for warning in super::status::warnings(&connection, &policy).await? {
+    for warning in super::warnings(&connection, &policy).await? {
         output::print_warning(&warning);
     }
     if json {

@@ -7,13 +7,13 @@ use anyhow::{Error, Result};
 use serde::Serialize;
 use toolbay_policy::Policy;
 use toolbay_policy::text::one_line;
-use toolbay_shared::nats::{Bucket, Connection, Record};
+use toolbay_shared::nats::Record;
 use toolbay_shared::protocol::liveness::Beat;
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{LentBudget, held_queues, lent_budgets};
 
 use super::folder::POLICY;
-use super::{connect, connection_error, current, durability};
+use super::{connect, connection_error, current, warnings};
 use crate::command::args::SetupArgs;
 use crate::output::table::{Cell, TextTable};
 use crate::output::{self, DIM, NAME};
@@ -120,13 +120,4 @@ fn print(status: &SharedStatus) -> Result<()> {
     }
     output::print_footer(&format!("epoch {} (sha256 {})", status.epoch, status.digest))?;
     Ok(())
-}
-
-/// The settings of the store that endanger a promise.
-pub(super) async fn warnings(connection: &Connection, policy: &Policy) -> Result<Vec<String>> {
-    let mut warnings = Vec::new();
-    for bucket in Bucket::ALL {
-        warnings.extend(connection.check(bucket, durability(policy)).await.map_err(connection_error)?);
-    }
-    Ok(warnings)
 }
