@@ -18,7 +18,9 @@ use tokio::runtime::Runtime;
 use toolbay::core::session::kv::{Bucket, KvStore, Quota};
 use toolbay::policy::capability::kv::KvScope;
 use toolbay::{PluginId, Session, ToolCall, TurnContext};
-use toolbay_shared::nats::{Connection, Credentials, Durability, EntriesLimits, SharedAddress};
+use toolbay_shared::nats::{
+    AuditLimits, Connection, Credentials, Durability, EntriesLimits, OutputLimits, SharedAddress, StoragePlan,
+};
 use toolbay_shared::protocol::epoch::Epoch;
 use toolbay_shared::publication::Publication;
 use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
@@ -34,7 +36,7 @@ const SLEEPS: usize = 40;
 /// Calls that a server of the last benchmark runs at once.
 const PROCESSORS: usize = 4;
 const DURABILITY: Durability = Durability { replicas: 1 };
-const BUDGET: &str = "[session]\nmax_calls = 1_000_000_000\nmax_identical_calls = 1_000_000_000\n";
+const BUDGET: &str = "[session]\nmax_calls = 1_000_000\nmax_identical_calls = 1_000_000\n";
 const QUOTA: Quota = Quota { value_bytes: 1 << 20, bytes: 16 << 20, keys: 10_000 };
 
 /// A NATS server. It ends with the value.
@@ -84,7 +86,6 @@ impl NatsProcess {
             stale_after: Duration::from_secs(2),
             queue_timeout: Duration::from_secs(30),
             approval_life: Duration::from_secs(60),
-            durability: DURABILITY,
         };
         let replica = Replica::start(connection, settings, Arc::new(NoEpochs)).await.unwrap();
         replica.ready().await;
@@ -176,8 +177,12 @@ fn operations(runtime: &Runtime, nats: &NatsProcess) {
     let bucket = Bucket::new(plugin.clone(), KvScope::Plugin, "").unwrap();
     let value = vec![b'v'; 100];
     let (store, bare) = runtime.block_on(async {
-        let limits = EntriesLimits { keys: QUOTA.keys, bytes: QUOTA.bytes };
-        nats.connect("operator").await.create_entries(&plugin, limits, DURABILITY).await.unwrap();
+        let plan = StoragePlan {
+            entries: [(plugin, EntriesLimits { keys: QUOTA.keys, bytes: QUOTA.bytes })].into(),
+            outputs: OutputLimits { bytes: 1 << 20, age: Duration::from_secs(3600) },
+            audit: AuditLimits { bytes: 1 << 20, age: None },
+        };
+        nats.connect("operator").await.create_storage(&plan, DURABILITY).await.unwrap();
         let client = async_nats::connect(&nats.address).await.unwrap();
         let context = jetstream::new(client);
         let bare = context.get_key_value("toolbay_kv_bench").await.unwrap();

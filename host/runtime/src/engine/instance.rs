@@ -12,7 +12,7 @@ use toolbay_core::call::invoke::Failure;
 use toolbay_policy::limits::{CallLimits, Limit, Usage};
 use toolbay_policy::name::PluginId;
 use toolbay_policy::text::one_line;
-use wasmtime::{Store, Trap, UpdateDeadline};
+use wasmtime::{CallHook, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
 use crate::engine::Engine;
@@ -176,7 +176,7 @@ impl GuestEntry<'_> {
         if store.data().call_rights().is_some() {
             // One place for every host call, those of WASI included.
             store.call_hook(|store, transition| match store.data().call_rights() {
-                Some(rights) if transition.entering_host() => {
+                Some(rights) if matches!(transition, CallHook::CallingHost) => {
                     rights.check().map_err(|reason| wasmtime::Error::from(RightsLost(reason)))
                 }
                 _ => Ok(()),

@@ -19,17 +19,19 @@ use crate::protocol::escrow::{Escrow, EscrowRequest, EscrowStep, EscrowTerms};
 
 /// How long a chunk may be spent. Accounts stay in the store for a day after each write.
 const CHUNK_LIFE: Duration = Duration::from_secs(60);
-/// Most calls of a chunk.
+/// Most calls of a chunk, unless [`CAP_SHARE`] is more.
 const CALLS: u64 = 250;
-/// Most millionths of a dollar of a chunk: a dollar.
+/// Most millionths of a dollar of a chunk, unless [`CAP_SHARE`] is more: a dollar.
 const MICROS: u64 = 1_000_000;
+/// A chunk may be this share of the budget. It counts as spent if its replica dies.
+const CAP_SHARE: u64 = 100;
 /// How often idle chunks and overdrafts are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Most requests for one call. Each conflict means that another replica got something.
 const MAX_REQUESTS: u32 = 64;
 /// Most requests without a reply for one call.
 const MAX_SILENT: u32 = 2;
-/// Most accounts that are kept. One beyond that is refused: forgetting another would lose what it holds.
+/// Most accounts of each unit that are kept. One beyond that is refused: forgetting another would lose what it holds.
 const MAX_ACCOUNTS: usize = 10_000;
 
 /// What the store has for an account.
@@ -118,13 +120,17 @@ pub(super) struct NatsLedger {
 struct Accounts {
     records: Records,
     replicas: Arc<AtomicUsize>,
-    open: Mutex<HashMap<(Unit, Arc<str>), SharedEscrow>>,
+    calls: Mutex<OpenAccounts>,
+    micros: Mutex<OpenAccounts>,
 }
+
+type OpenAccounts = HashMap<Arc<str>, SharedEscrow>;
 
 impl NatsLedger {
     /// A ledger that shares budgets among this number of replicas.
     pub(super) fn start(records: Records, replicas: Arc<AtomicUsize>) -> Arc<Self> {
-        let accounts = Arc::new(Accounts { records, replicas, open: Mutex::default() });
+        let accounts = Accounts { records, replicas, calls: Mutex::default(), micros: Mutex::default() };
+        let accounts = Arc::new(accounts);
         let settled = Arc::clone(&accounts);
         // Owned by the ledger, and ends with it.
         let settling = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -143,13 +149,21 @@ impl NatsLedger {
 }
 
 impl Accounts {
-    fn open(&self, unit: Unit, account: &str) -> Option<SharedEscrow> {
-        let mut open = self.open.lock();
-        let key = (unit, Arc::from(account));
-        if open.len() >= MAX_ACCOUNTS && !open.contains_key(&key) {
-            return None;
+    fn of_unit(&self, unit: Unit) -> &Mutex<OpenAccounts> {
+        match unit {
+            Unit::Call => &self.calls,
+            Unit::Micro => &self.micros,
         }
-        Some(Arc::clone(open.entry(key).or_default()))
+    }
+
+    /// The account; `None` if there are too many.
+    fn open(&self, unit: Unit, account: &str) -> Option<SharedEscrow> {
+        let mut open = self.of_unit(unit).lock();
+        if let Some(escrow) = open.get(account) {
+            return Some(Arc::clone(escrow));
+        }
+        let has_room = open.len() < MAX_ACCOUNTS;
+        has_room.then(|| Arc::clone(open.entry(Arc::from(account)).or_default()))
     }
 
     fn terms(&self, unit: Unit, cap: u64) -> EscrowTerms {
@@ -158,14 +172,13 @@ impl Accounts {
             Unit::Micro => MICROS,
         };
         let replicas = self.replicas.load(Ordering::Relaxed) as u64;
-        EscrowTerms { cap, replicas, most, life: CHUNK_LIFE }
+        EscrowTerms { cap, replicas, most: most.max(cap / CAP_SHARE), life: CHUNK_LIFE }
     }
 
     /// Takes units, or only requires that one is left. Returns whether it got them.
     async fn take(&self, unit: Unit, account: &str, units: u64, cap: u64) -> Result<bool, LedgerError> {
         let too_many = || LedgerError::Unavailable(format!("more than {MAX_ACCOUNTS} sessions have budgets"));
         let escrow = self.open(unit, account).ok_or_else(too_many)?;
-        let key = unit.key(account);
         let mut escrow = escrow.lock().await;
         let mut silent = 0;
         for _ in 0..MAX_REQUESTS {
@@ -173,7 +186,9 @@ impl Accounts {
                 EscrowStep::Taken => return Ok(true),
                 EscrowStep::Spent => return Ok(false),
                 EscrowStep::Ask(request) => {
-                    if let Err(problem) = self.send(&mut escrow, &key, request).await {
+                    // On the heap: it is large, and most calls send nothing.
+                    let sent = Box::pin(self.send(&mut escrow, (unit, account), request)).await;
+                    if let Err(problem) = sent {
                         silent += 1;
                         if silent >= MAX_SILENT {
                             return Err(LedgerError::Unavailable(problem));
@@ -186,10 +201,15 @@ impl Accounts {
     }
 
     /// Sends a request and passes on the reply.
-    async fn send(&self, escrow: &mut Escrow, key: &str, request: EscrowRequest) -> Result<(), String> {
-        let sent = now();
+    async fn send(
+        &self,
+        escrow: &mut Escrow,
+        (unit, account): (Unit, &str),
+        request: EscrowRequest,
+    ) -> Result<(), String> {
+        let (key, sent) = (unit.key(account), now());
         match request {
-            EscrowRequest::Read => match self.records.read::<StoredAccount>(key).await {
+            EscrowRequest::Read => match self.records.read::<StoredAccount>(&key).await {
                 Ok(found) => {
                     escrow.read(now(), found.map(|record| (record.value.lent, record.revision)));
                     Ok(())
@@ -200,7 +220,7 @@ impl Accounts {
                 }
             },
             EscrowRequest::Write { lent, revision, .. } => {
-                let written = self.records.write(key, revision, &StoredAccount { lent }).await;
+                let written = self.records.write(&key, revision, &StoredAccount { lent }).await;
                 escrow.written(sent, now(), written);
                 match written {
                     Written::Unknown => Err("the shared state does not answer".to_owned()),
@@ -212,10 +232,14 @@ impl Accounts {
 
     /// Writes down overdrafts, gives back idle chunks, and forgets accounts that hold nothing.
     async fn settle(&self, is_draining: bool) {
-        let open: Vec<_> =
-            self.open.lock().iter().map(|(key, escrow)| (key.clone(), Arc::clone(escrow))).collect();
-        for ((unit, account), escrow) in open {
-            let key = unit.key(&account);
+        for unit in [Unit::Call, Unit::Micro] {
+            self.settle_unit(unit, is_draining).await;
+        }
+    }
+
+    async fn settle_unit(&self, unit: Unit, is_draining: bool) {
+        let open = self.of_unit(unit).lock().clone();
+        for (account, escrow) in open {
             // A drain waits for calls; otherwise, an account whose lock is taken is not idle.
             let mut escrow = match escrow.try_lock() {
                 Ok(escrow) => escrow,
@@ -223,7 +247,7 @@ impl Accounts {
                 Err(_) => continue,
             };
             while let Some(request) = escrow.settle(now(), is_draining) {
-                if self.send(&mut escrow, &key, request).await.is_err() {
+                if self.send(&mut escrow, (unit, &account), request).await.is_err() {
                     break;
                 }
             }
@@ -231,7 +255,7 @@ impl Accounts {
         let is_used = |escrow: &mut SharedEscrow| {
             Arc::strong_count(escrow) > 1 || escrow.try_lock().is_ok_and(|escrow| !escrow.is_empty(now()))
         };
-        self.open.lock().retain(|_, escrow| is_used(escrow));
+        self.of_unit(unit).lock().retain(|_, escrow| is_used(escrow));
     }
 
     /// Changes what is held of an account, at once if no request of it is on its way, and writes down an overdraft: other
@@ -243,7 +267,7 @@ impl Accounts {
         change: impl FnOnce(&mut Escrow) + Send + 'static,
     ) {
         let Some(escrow) = self.open(unit, account) else { return };
-        let (accounts, key) = (Arc::clone(self), unit.key(account));
+        let (accounts, account) = (Arc::clone(self), Arc::<str>::from(account));
         let (locked, change) = match Arc::clone(&escrow).try_lock_owned() {
             Ok(mut locked) => {
                 change(&mut locked);
@@ -261,7 +285,7 @@ impl Accounts {
                 change(&mut escrow);
             }
             while let Some(request) = escrow.settle(now(), false) {
-                if accounts.send(&mut escrow, &key, request).await.is_err() {
+                if accounts.send(&mut escrow, (unit, &account), request).await.is_err() {
                     // The next look tries again.
                     return;
                 }
@@ -298,7 +322,7 @@ impl Ledger for NatsLedger {
     }
 
     fn open(&self) -> usize {
-        self.accounts.open.lock().len()
+        [Unit::Call, Unit::Micro].iter().map(|unit| self.accounts.of_unit(*unit).lock().len()).sum()
     }
 }
 
