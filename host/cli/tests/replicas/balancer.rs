@@ -194,6 +194,43 @@ fn a_session_stays_on_its_server_and_starts_again_when_that_one_dies() {
 }
 
 #[test]
+fn a_drain_answers_the_calls_of_sessions_and_their_clients_start_again() {
+    let mut deployment = Deployment::start("");
+    let client = deployment.balancer.client;
+    // Each server has some of them.
+    let sessions: Vec<String> = (0..6).map(|_| client.initialize()).collect();
+    let is_over = AtomicBool::new(false);
+    let statuses = std::thread::scope(|scope| {
+        let call = |session| move || client.call_in(session, "s__sleep", &json!({"ms": 1500}));
+        let calls: Vec<_> = sessions.iter().map(|session| scope.spawn(call(session))).collect();
+        let list = || {
+            let mut statuses = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                statuses.extend(sessions.iter().map(|session| client.status_in(session, "tools/list")));
+            }
+            statuses
+        };
+        let listing = scope.spawn(list);
+        pause(500);
+        let [_, drained, _] = &mut deployment.servers;
+        drained.process.signal("TERM");
+        assert_eq!(drained.process.exit_code(), 0);
+        for call in calls {
+            let (text, is_error) = call.join().unwrap();
+            assert!(!is_error, "{text}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        listing.join().unwrap()
+    });
+    // 404: the session is lost. The specification lets a client initialize then.
+    assert!(statuses.iter().all(|status| [200, 404].contains(status)), "{statuses:?}");
+    let lost = sessions.iter().filter(|session| client.status_in(session, "tools/list") == 404).count();
+    assert!((1..=4).contains(&lost), "{lost} of 6 sessions are lost");
+    let next = client.initialize();
+    assert_eq!(client.status_in(&next, "tools/list"), 200);
+}
+
+#[test]
 fn calls_continue_while_each_server_of_nats_dies_in_turn() {
     let mut deployment = Deployment::start("[session]\nmax_calls = 1_000_000\n");
     let client = deployment.balancer.client;

@@ -157,6 +157,11 @@ impl Client {
         read_whole(self.send_in(Some(session), method, &json!({}))).0
     }
 
+    /// The text of the result of a call in a session, and whether it is an error.
+    pub(crate) fn call_in(&self, session: &str, tool: &str, args: &Value) -> (String, bool) {
+        result(self.send_in(Some(session), "tools/call", &json!({"name": tool, "arguments": args})))
+    }
+
     fn send_in(&self, session: Option<&str>, method: &str, params: &Value) -> TcpStream {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();

@@ -1,6 +1,11 @@
 //! What operators publish.
 
 use serde_json::json;
+use toolbay_shared::bundle::{Bundle, ContentDigest};
+use toolbay_shared::nats::{Bucket, Connection, Credentials, SharedAddress};
+use toolbay_shared::protocol::Written;
+use toolbay_shared::protocol::epoch::Epoch;
+use toolbay_shared::publication::Publication;
 
 use crate::cluster::SharedFixture;
 use crate::fixture::{HostFolder, wait_until};
@@ -69,6 +74,73 @@ fn a_policy_that_a_server_cannot_apply_stops_its_calls_until_the_next() {
     shared.operator.write_policy("[limits]\ntimeout = \"7s\"\n");
     shared.publish().says(0, &["epoch 3"]);
     wait_until("calls run", || server.echoes());
+}
+
+/// Publishes a bundle that this version cannot have written.
+fn publish_foreign(shared: &SharedFixture, number: u64, bytes: &[u8]) {
+    with_nats(shared, async |operator| {
+        let digest = ContentDigest::of(bytes);
+        let files = operator.objects(Bucket::Files).await.unwrap();
+        files.write(&format!("bundle-{digest}"), bytes).await.unwrap();
+        let epochs = operator.records(Bucket::Epochs).await.unwrap();
+        let current = epochs.read::<Epoch>("epoch").await.unwrap().unwrap();
+        let written = epochs.write("epoch", Some(current.revision), &Epoch { number, digest }).await;
+        assert!(matches!(written, Written::Stored(_)), "{written:?}");
+    });
+}
+
+/// Changes the shared state as no command does.
+fn with_nats(shared: &SharedFixture, change: impl AsyncFnOnce(Connection)) {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let address = SharedAddress::parse(&shared.url()).unwrap();
+        change(Connection::open(address, &Credentials::default(), "operator").await.unwrap()).await;
+    });
+}
+
+#[test]
+fn a_publication_of_a_newer_version_or_a_damaged_one_stops_calls_until_the_next() {
+    let shared = SharedFixture::new("");
+    let server = shared.server("a");
+    let foreign: [(&[u8], &str); 2] =
+        [(br#"{"format": 99, "zones": []}"#, "has format 99"), (b"\xff", "cannot be read")];
+    for ((bytes, says), number) in foreign.into_iter().zip(2..) {
+        publish_foreign(&shared, number, bytes);
+        wait_until("calls are refused", || server.call("e__echo", &json!({})).0.contains(says));
+        for command in [&["shared", "status"][..], &["list"], &["serve", "--replica", "b"]] {
+            shared.run(command).says(3, &[says]);
+        }
+    }
+    shared.publish().says(3, &["nats kv del toolbay_epochs epoch"]);
+    with_nats(&shared, async |operator| {
+        let epochs = operator.records(Bucket::Epochs).await.unwrap();
+        let current = epochs.read::<Epoch>("epoch").await.unwrap().unwrap();
+        epochs.remove("epoch", current.revision).await;
+    });
+    // No server applied the epochs in between.
+    shared.publish().says(0, &["epoch 2 is published"]);
+    wait_until("calls run again", || server.echoes());
+}
+
+#[test]
+fn a_revocation_does_not_wait_for_plugins() {
+    let shared = SharedFixture::new("[plugins.k.grant]\nkv = [\"plugin\"]\n");
+    let server = shared.server("a");
+    let increment = || server.call("k__do", &json!({"op": "increment", "key": "n"}));
+    assert!(!increment().1, "{}", increment().0);
+    with_nats(&shared, async |operator| {
+        let publication = Publication::open(&operator).await.unwrap();
+        let current = publication.current().await.unwrap().unwrap();
+        let mut files = current.bundle.files().clone();
+        files.insert("policy.toml".to_owned(), "version = 1\n".to_owned());
+        let mut plugins = current.bundle.plugins().clone();
+        plugins.insert("x.wasm".to_owned(), ContentDigest::of(b"not there"));
+        let bundle = Bundle::new(files).unwrap().with_plugins(plugins).unwrap();
+        publication.publish(Some(&current), &bundle).await.unwrap();
+    });
+    server.process.until_told("the published plugins are not complete");
+    let (text, _) = increment();
+    assert!(text.contains("is not granted"), "{text}");
+    assert!(server.echoes());
 }
 
 #[test]
