@@ -1,9 +1,9 @@
 //! What shared state costs a call and a key-value operation, and what more servers add, with a real NATS server on this
 //! machine.
 //!
-//! `cargo xtask bench replicas`. Targets: a call through a server that shares state, under a shared budget, at most 1.15
-//! times one through a server on its own (in the library, without HTTP and the audit, there is no target); a key-value operation at most 1.3 times the same request of a bare client of NATS; three servers at least 2.7 times the
-//! calls of one. For the last one, processors are simulated: each server runs at most four calls at once, and each call
+//! `cargo xtask bench replicas`. Targets: a call under a shared budget at most 1.15 times one without shared state, both
+//! through a server and in the library; a key-value operation at most 1.3 times the same request of a bare client of NATS;
+//! three servers at least 2.7 times the calls of one. For the last one, processors are simulated: each server runs at most four calls at once, and each call
 //! sleeps for 20 ms, so that the two processors of this machine do not limit three servers. The sides alternate in short
 //! rounds.
 
