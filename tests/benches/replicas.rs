@@ -3,9 +3,9 @@
 //!
 //! `cargo xtask bench replicas`. Targets: a call under a shared budget at most 1.15 times one without shared state, both
 //! through a server and in the library; a key-value operation at most 1.3 times the same request of a bare client of NATS;
-//! three servers at least 2.7 times the calls of one. For the last one, processors are simulated: each server runs at most four calls at once, and each call
-//! sleeps for 20 ms, so that the two processors of this machine do not limit three servers. The sides alternate in short
-//! rounds.
+//! three servers at least 2.7 times the calls of one. For the last one, processors are simulated: each server runs at
+//! most four calls at once, and each call sleeps for 20 ms, so that the two processors of this machine do not limit three
+//! servers. The sides alternate in short rounds.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
