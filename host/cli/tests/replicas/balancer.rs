@@ -109,13 +109,24 @@ struct Seen {
     longest_gap: Duration,
 }
 
+/// Sets a flag when it is dropped, so that a failed assertion ends the threads that wait for it. Their scope would wait for
+/// them forever.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Calls echo by four clients while `event` happens.
 fn under_load(client: Client, event: impl FnOnce()) -> Vec<Seen> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let end = SetOnDrop(&is_over);
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| call_until(client, &is_over))).collect();
         event();
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     })
 }
@@ -193,15 +204,21 @@ fn a_session_stays_on_its_server_and_starts_again_when_that_one_dies() {
     assert_eq!(client.status_in(&next, "tools/list"), 200);
 }
 
+/// How many calls a server has begun.
+fn calls_begun(server: &Replica) -> usize {
+    server.audit().iter().filter(|line| line["kind"] == "start").count()
+}
+
 #[test]
 fn a_drain_answers_the_calls_of_sessions_and_their_clients_start_again() {
-    let mut deployment = Deployment::start("");
+    let mut deployment = Deployment::start("[audit]\nstart_lines = \"all\"\n");
     let client = deployment.balancer.client;
     // Each server has some of them.
     let sessions: Vec<String> = (0..6).map(|_| client.initialize()).collect();
     let is_over = AtomicBool::new(false);
     let statuses = std::thread::scope(|scope| {
-        let call = |session| move || client.call_in(session, "s__sleep", &json!({"ms": 1500}));
+        let end = SetOnDrop(&is_over);
+        let call = |session| move || client.call_in(session, "s__sleep", &json!({"ms": 4000}));
         let calls: Vec<_> = sessions.iter().map(|session| scope.spawn(call(session))).collect();
         let list = || {
             let mut statuses = Vec::new();
@@ -211,7 +228,10 @@ fn a_drain_answers_the_calls_of_sessions_and_their_clients_start_again() {
             statuses
         };
         let listing = scope.spawn(list);
-        pause(500);
+        // They outlive `drain_delay`.
+        wait_until("all calls run", || {
+            deployment.servers.iter().map(calls_begun).sum::<usize>() == sessions.len()
+        });
         let [_, drained, _] = &mut deployment.servers;
         drained.process.signal("TERM");
         assert_eq!(drained.process.exit_code(), 0);
@@ -219,7 +239,7 @@ fn a_drain_answers_the_calls_of_sessions_and_their_clients_start_again() {
             let (text, is_error) = call.join().unwrap();
             assert!(!is_error, "{text}");
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         listing.join().unwrap()
     });
     // 404: the session is lost. The specification lets a client initialize then.

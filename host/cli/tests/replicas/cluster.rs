@@ -2,11 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::fixture::{CommandRun, HANGS, HostFolder, ServerProcess, wait_until};
 use crate::process::NatsProcess;
+
+/// The id of the next request in a session.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// NATS, and the folder of an operator who publishes to it.
 pub(crate) struct SharedFixture {
@@ -102,10 +106,11 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// The lines of its own audit.
+    /// The lines of its own audit, without one that is being written.
     pub(crate) fn audit(&self) -> Vec<Value> {
         let text = self.folder.read("state/audit.jsonl");
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let (lines, _) = text.rsplit_once('\n').unwrap_or_default();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
@@ -163,7 +168,9 @@ impl Client {
     }
 
     fn send_in(&self, session: Option<&str>, method: &str, params: &Value) -> TcpStream {
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        // Requests of a session that run at the same time must not share an id.
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
         let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
         self.open(&format!(
             "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\
