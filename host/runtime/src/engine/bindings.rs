@@ -1,5 +1,6 @@
-//! Bindings that wasmtime generates from the contract in `wit/`: one module for the imports, one for each optional
-//! export. The records are generated once, in `imports`, and shared.
+//! Bindings that wasmtime generates from the contract: one module for the imports, one for each optional export. The
+//! records are generated once, in `imports`, and shared. `wit/toolbay` is a link that puts the contract into the package of
+//! this crate.
 
 #![allow(
     missing_docs,
@@ -11,7 +12,7 @@
 
 pub(crate) mod imports {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         world: "toolbay:plugin/imports",
         imports: {
             "toolbay:plugin/attachments": async,
@@ -28,7 +29,7 @@ pub(crate) use imports::toolbay::plugin as host;
 
 pub(crate) mod callers {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         inline: "package toolbay:host; world only { import toolbay:plugin/tool-invoke@0.1.0; }",
         world: "toolbay:host/only",
         imports: { default: async },
@@ -38,7 +39,7 @@ pub(crate) mod callers {
 
 pub(crate) mod tools {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         world: "toolbay:plugin/exports-tools",
         exports: { default: async },
         additional_derives: [PartialEq],
@@ -47,7 +48,7 @@ pub(crate) mod tools {
 
 pub(crate) mod reducers {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         world: "toolbay:plugin/exports-reducers",
         exports: { default: async },
         with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
@@ -56,7 +57,7 @@ pub(crate) mod reducers {
 
 pub(crate) mod about {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         world: "toolbay:plugin/exports-about",
         exports: { default: async },
         with: { "toolbay:plugin/types": crate::engine::bindings::tools::toolbay::plugin::types },
@@ -65,7 +66,7 @@ pub(crate) mod about {
 
 pub(crate) mod availability {
     wasmtime::component::bindgen!({
-        path: "../../wit",
+        path: "wit/toolbay",
         world: "toolbay:plugin/exports-availability",
         exports: { default: async },
     });
