@@ -94,7 +94,8 @@ async fn a_call_that_ends_without_the_store_is_settled_later() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(matches!(claim(&shared, 1, false).await, KeyState::Unknown), "its caller alone has the result");
+    let state = claim(&shared, 1, false).await;
+    assert!(matches!(state, KeyState::Unknown), "its caller alone has the result: {state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

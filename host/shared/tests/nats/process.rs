@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 /// How long a server may take to listen.
@@ -77,9 +77,13 @@ impl NatsProcess {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// Sends a signal. Returns from `STOP` when the last thread has stopped: until then, the server still answers.
     pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(id, signal).unwrap();
+        if signal == Signal::STOP {
+            waitpid(Some(id), WaitOptions::UNTRACED).unwrap();
+        }
     }
 
     /// Kills the server and starts another one at the same port.
