@@ -3,7 +3,7 @@
 //! preferred: `List pull requests` is the operation of the resource, `List commits on a pull request` that of a part.
 //! So is a tool that performs the action of the query.
 //!
-//! The weights were chosen with the `tune` pairs of `tests/search/pairs.json`; `cargo xtask search` measures them.
+//! The weights were chosen with the `tune` pairs of `tests/search/pairs.json`; the test `search_pairs` measures them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
