@@ -1,4 +1,4 @@
-//! Replicas with a real NATS server. `cargo xtask replicas` installs it and names it in `TOOLBAY_NATS_SERVER`.
+//! Replicas with a real NATS server, which `cargo xtask servers` installs.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Processes of the NATS server, alone or as a cluster.
+//! Processes of the NATS server, alone or as a cluster. `cargo xtask servers` installs its program, and those of the
+//! balancers.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -103,13 +104,21 @@ impl NatsProcess {
     }
 }
 
+/// The program of a server.
+pub(crate) fn installed_server(name: &str) -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let target = workspace.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+    let program = target.join("servers").join(name);
+    assert!(program.is_file(), "`{}` is missing: install it with `cargo xtask servers`", program.display());
+    program
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn spawn(folder: &Path, port: u16) -> Child {
-    let program = std::env::var_os("TOOLBAY_NATS_SERVER").expect("`cargo xtask replicas` runs these tests");
-    let mut server = Command::new(program);
+    let mut server = Command::new(installed_server("nats-server"));
     server.arg("--addr").arg("127.0.0.1").arg("--port");
     server.arg(if port == 0 { "-1".to_owned() } else { port.to_string() });
     server.arg("--config").arg(folder.join(CONFIGURATION));

@@ -1,0 +1,240 @@
+//! The commands for plugin authors.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A working folder whose name has a space and non-ASCII letters.
+struct AuthorFixture {
+    dir: tempfile::TempDir,
+}
+
+impl AuthorFixture {
+    fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("größe 1 ").tempdir().unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env_remove("TOOLBAY_LOG")
+            .env("TOOLBAY_PLUGINS", self.path("plugins"))
+            .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
+            .env("TOOLBAY_CACHE", target.join("test-cache"))
+            .env("TOOLBAY_STATE", self.path("state"))
+            // All tests share the compiled dependencies.
+            .env("CARGO_TARGET_DIR", target.join("test-author"))
+            .env("CARGO_NET_OFFLINE", "true")
+            .stdin(Stdio::null());
+        fs::write(self.path("toolbay.toml"), "version = 1\n").unwrap();
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that succeeds, and returns its output on both streams.
+    fn said(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
+        said(&output)
+    }
+
+    /// The local paths inside a built component: those of the author, of cargo and of the project.
+    fn places_in(&self, id: &str) -> Vec<String> {
+        let component = fs::read(self.path("plugins").join(id).with_extension("wasm")).unwrap();
+        let home = std::env::home_dir().unwrap();
+        let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+        let places = [home.join(""), cargo, self.dir.path().canonicalize().unwrap()];
+        let stands = |place: &&PathBuf| {
+            let place = place.as_os_str().as_encoded_bytes();
+            component.windows(place.len()).any(|part| part == place)
+        };
+        places.iter().filter(stands).map(|place| place.display().to_string()).collect()
+    }
+
+    /// Runs a command that fails, and returns its output.
+    fn bad(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+        said(&output)
+    }
+
+    /// The files in the folder, apart from those that every command creates.
+    fn left(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.dir.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> =
+            names.filter(|name| !["toolbay.toml", "state"].contains(&name.as_str())).collect();
+        names.sort();
+        names
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_new_plugin_is_built_called_changed_and_called_again() {
+    let author = AuthorFixture::new();
+    let made = author.good(&["new", "hello-there"]);
+    assert!(made.contains("toolbay build"), "{made}");
+    let built = author.good(&["build", "hello-there"]);
+    assert!(built.starts_with("hello-there: ") && built.contains("B, "), "{built}");
+    let call = || author.good(&["call", "hello-there__hello", r#"{"name": "world", "marks": 2}"#]);
+    assert_eq!(call(), "Hello, world!!\n");
+
+    let source = author.path("hello-there/src/lib.rs");
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(&source, text.replace("Hello, {name}", "Bye, {name}")).unwrap();
+    author.good(&["build", "hello-there"]);
+    assert_eq!(call(), "Bye, world!!\n");
+    assert_eq!(author.places_in("hello-there"), Vec::<String>::new());
+
+    fs::write(&source, "fn broken(").unwrap();
+    let problem = author.bad(1, &["build", "hello-there"]);
+    assert!(problem.contains("src/lib.rs:1") && problem.contains("the build failed"), "{problem}");
+    assert_eq!(call(), "Bye, world!!\n", "what was built before stays");
+}
+
+#[test]
+fn a_component_that_does_not_load_replaces_nothing() {
+    let author = AuthorFixture::new();
+    author.good(&["new", "sound"]);
+    author.good(&["build", "sound"]);
+    let placed = author.path("plugins/sound.wasm");
+    let working = fs::read(&placed).unwrap();
+    let source = author.path("sound/src/lib.rs");
+    // The source compiles and exports nothing.
+    fs::write(&source, "//! Nothing.\n").unwrap();
+    let problem = author.bad(1, &["build", "sound"]);
+    assert!(problem.contains("error: the component does not load and is not installed: "), "{problem}");
+    assert_eq!(fs::read(&placed).unwrap(), working);
+    assert_eq!(author.good(&["call", "sound__hello", r#"{"name": "you", "marks": 1}"#]), "Hello, you!\n");
+}
+
+#[test]
+fn a_new_plugin_passes_its_tests() {
+    let author = AuthorFixture::new();
+    author.good(&["new", "hello"]);
+    let said = author.said(&["test", "hello"]);
+    assert!(said.contains("test tests::greets ... ok"), "{said}");
+    assert!(said.contains("example 1 of hello__hello ... ok"), "{said}");
+    assert!(said.contains("examples: 1 passed, 0 failed"), "{said}");
+
+    let source = author.path("hello/src/lib.rs");
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(&source, text.replace("Hello, world!!\"),", "Hullo\"),")).unwrap();
+    let said = author.bad(1, &["test", "hello", "--examples"]);
+    assert!(said.contains("FAILED") && said.contains("the result is\n    Hello, world!!"), "{said}");
+    assert!(!author.path("plugins").exists(), "nothing is placed");
+}
+
+#[test]
+fn a_new_reducer_is_built() {
+    let author = AuthorFixture::new();
+    author.good(&["new", "shorter", "--reducer"]);
+    let said = author.said(&["test", "shorter"]);
+    assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
+    author.good(&["build", "shorter", "--no-install"]);
+    assert!(!author.path("plugins").exists());
+}
+
+#[test]
+fn a_failed_new_leaves_no_files_and_says_why() {
+    let author = AuthorFixture::new();
+    fs::create_dir(author.path("there")).unwrap();
+    let locked = author.path("locked");
+    fs::create_dir(&locked).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o555)).unwrap();
+    let before = author.left();
+    let cases: [(&[&str], &str); 8] = [
+        (&["new", "there"], "already exists"),
+        (&["new", "größe"], "letters from A to Z"),
+        (&["new", "two words"], "letters from A to Z"),
+        (&["new", "a__b"], "contains `__`"),
+        (&["new", "9lives"], "starts with a letter"),
+        (&["new", "fn"], "Rust reserves the word"),
+        (&["new", "nowhere/notes"], "there is no folder `nowhere`"),
+        (&["new", ".."], "has no name"),
+    ];
+    for (args, part) in cases {
+        let said = author.bad(2, args);
+        assert!(said.contains(part), "{args:?}: {said}");
+    }
+    assert!(author.bad(2, &["new", "notes", "--lang", "cobol"]).contains("rust"));
+    // Permissions do not stop root.
+    if fs::write(locked.join("probe"), "").is_err() {
+        assert!(author.bad(2, &["new", "locked/notes"]).contains("the folder is not writable"));
+    }
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(author.left(), before);
+}
+
+#[test]
+fn a_missing_toolchain_says_how_to_get_it() {
+    let author = AuthorFixture::new();
+    author.good(&["new", "notes"]);
+    let empty = author.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let without = |programs: &[(&str, &str)]| {
+        for (name, script) in programs {
+            let file = empty.join(name);
+            fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut command = author.command(&["build", "notes"]);
+        command.env("PATH", &empty).env("CARGO_HOME", author.path("none")).env_remove("RUSTC");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        said(&output)
+    };
+    assert!(without(&[]).contains("install Rust with rustup"));
+    let manifest = author.path("notes/Cargo.toml").canonicalize().unwrap();
+    let metadata = serde_json::json!({"packages": [{
+        "name": "notes", "manifest_path": manifest, "targets": [{"crate_types": ["cdylib"]}],
+    }]});
+    let cargo = format!("cat <<'END'\n{metadata}\nEND");
+    fs::copy("/bin/cat", empty.join("cat")).unwrap();
+    assert!(without(&[("cargo", &cargo)]).contains("no `rustc` on `PATH`"));
+    let no_target = without(&[("rustc", "echo /nowhere")]);
+    assert!(no_target.contains("there is no rustup to add it"), "{no_target}");
+    let no_network = without(&[("rustup", "exit 1")]);
+    assert!(no_network.contains("`rustup target add wasm32-wasip2`"), "{no_network}");
+    assert!(!author.path("plugins").exists());
+}
+
+#[test]
+fn a_build_does_not_replace_the_plugin_of_another_project() {
+    let author = AuthorFixture::new();
+    author.good(&["new", "notes"]);
+    fs::create_dir(author.path("plugins")).unwrap();
+    let placed = author.path("plugins/notes.wasm");
+    fs::write(&placed, "another").unwrap();
+    let said = author.bad(2, &["build", "notes"]);
+    assert!(said.contains("is another plugin") && said.contains("--replace"), "{said}");
+    assert_eq!(fs::read(&placed).unwrap(), b"another");
+    author.good(&["build", "notes", "--replace"]);
+    author.good(&["build", "notes"]);
+    assert!(fs::read(&placed).unwrap().starts_with(b"\0asm"));
+    fs::create_dir(author.path("nothing")).unwrap();
+    let said = author.bad(2, &["build", "nothing"]);
+    assert!(said.contains("toolbay new NAME"), "{said}");
+}

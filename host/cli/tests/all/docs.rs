@@ -1,0 +1,509 @@
+//! Runs the documentation and compares it with real output.
+//!
+//! The language of each code block in `docs/**/*.md` and the README decides how it is checked:
+//!
+//! * `toml`: a policy that must parse. With the line `version = 1` it holds for the `console` blocks after it; otherwise it
+//!   is a part of a policy. `toml FILE` is another TOML file.
+//! * `json`: JSON. `json FILE` is written to that file for the commands.
+//! * `console`: every command runs in a shell, and its output must contain the lines below it in order. `…` matches anything.
+//!   `console,ignore` is not run.
+//! * `rust`: part of a compiled file.
+//! * `js`, `python`, `c`: built by `cargo xtask languages`. `text`, `nginx`: not checked.
+//!
+//! The cookbook pages have separate plugins and a service at `127.0.0.1:8090`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use toolbay_core::call::fault::FaultKind;
+use toolbay_core::tool::content::ErrorCode;
+use toolbay_policy::limits::table::LimitTable as _;
+use toolbay_policy::limits::{CallLimits, HostLimits};
+use toolbay_policy::serve::ServeLimits;
+use toolbay_policy::session::SessionLimits;
+use toolbay_policy::{GrantKey, Policy};
+
+/// The files for a page's commands, with the policy that holds until the page shows one.
+const FILES: [(&str, &str); 3] = [
+    ("work/notes/plan.md", "# Plan\n\n- Read the notes\n- Write the report\n"),
+    ("work/out/old.txt", "old\n"),
+    (
+        "toolbay.toml",
+        "version = 1\nworkspace = \"work\"\n[plugins.files.grant]\nfs_read = [\"$workspace\"]\nfs_write = [\"$workspace/out\"]",
+    ),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(file: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(root().join(file.as_ref())).unwrap()
+}
+
+/// All pages below a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect()
+}
+
+/// All pages of the book, and the README.
+fn book() -> Vec<PathBuf> {
+    pages(&root().join("docs")).into_iter().chain([root().join("README.md")]).collect()
+}
+
+/// The fenced blocks of a page: the text behind the fence, and the content. Blocks in a list are indented.
+fn blocks(page: &str) -> Vec<(&str, String)> {
+    let (mut blocks, mut lines) = (Vec::new(), page.lines());
+    while let Some(line) = lines.next() {
+        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let inside = lines.by_ref().take_while(|line| line.trim() != "```");
+        let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        blocks.push((info, text.join("\n")));
+    }
+    blocks
+}
+
+fn shell(dir: &Path, command: &str) -> String {
+    let bin = Path::new(env!("CARGO_BIN_EXE_toolbay")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec 2>&1 < /dev/null; {command}")]).current_dir(dir).env("PATH", path);
+    shell.env_remove("TOOLBAY_LOG").env("HOME", dir).env("TOOLBAY_CONFIG", "toolbay.toml");
+    let plugins = Some(dir.join("plugins")).filter(|plugins| plugins.is_dir());
+    shell.env("TOOLBAY_PLUGINS", plugins.unwrap_or_else(|| guest_artifacts::plugins_dir().into()));
+    shell
+        .env("TRACKER_TOKEN", "0123456789")
+        .env("NOTES_TOKEN", "0123456789")
+        .env("TOOLBAY_STATE", dir.join(".local/state/toolbay"));
+    shell.env("TOOLBAY_CACHE", root().join("target/test-cache"));
+    String::from_utf8(shell.output().unwrap().stdout).unwrap()
+}
+
+/// Whether a line matches the page, where `…` matches anything.
+fn matches(shown: &str, actual: &str) -> bool {
+    match shown.split_once('…') {
+        None => shown == actual,
+        Some((head, tail)) => actual.strip_prefix(head).is_some_and(|rest| {
+            rest.char_indices().any(|(at, _)| matches(tail, &rest[at..])) || matches(tail, "")
+        }),
+    }
+}
+
+/// Runs the commands of a block, and fails if a shown line is missing from the output.
+fn run(dir: &Path, page: &Path, block: &str) {
+    for part in format!("\n{block}").split("\n$ ").skip(1) {
+        let (command, shown) = part.split_once('\n').unwrap_or((part, ""));
+        let first = command.split(' ').next().unwrap();
+        let runs = ["toolbay", "echo", "printf", "mkdir", "cat"].contains(&first);
+        assert!(runs, "{}: `{command}` is not run: write `console,ignore`", page.display());
+        let output = shell(dir, command);
+        let mut actual = output.lines();
+        for line in shown.lines().filter(|line| *line != "…") {
+            let came = actual.any(|actual| matches(line, actual));
+            assert!(came, "{}: `{command}` does not print\n{line}\nbut\n{output}", page.display());
+        }
+    }
+}
+
+/// Starts a service that accepts one token and echoes it. Returns its address.
+fn tracker() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let head = BufReader::new(stream.try_clone().unwrap()).lines().map(|line| line.unwrap());
+            let head: Vec<String> = head.take_while(|line| !line.is_empty()).collect();
+            let sent = head.iter().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or("nothing");
+            let (status, body) = if sent == "Bearer 0123456789" {
+                ("200 OK", format!("{{\"open\":3,\"you_sent\":\"{sent}\"}}"))
+            } else {
+                ("401 Unauthorized", "who are you?".to_owned())
+            };
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// Prepares the folder for a page's commands. Returns the page to run.
+fn prepare(page: &Path, dir: &Path) -> String {
+    for (file, content) in FILES {
+        std::fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+        std::fs::write(dir.join(file), content).unwrap();
+    }
+    let (text, name) = (read(page), page.file_name().unwrap().to_str().unwrap());
+    if name == "README.md" && page.parent() == Some(&root()) {
+        // The reader of the README has granted nothing yet.
+        std::fs::write(dir.join("toolbay.toml"), "version = 1\nworkspace = \"work\"\n").unwrap();
+    }
+    if !name.starts_with("cookbook") {
+        return text;
+    }
+    std::fs::create_dir(dir.join("plugins")).unwrap();
+    for (id, wasm) in [
+        ("cookbook", guest_artifacts::API_COOKBOOK),
+        ("files", guest_artifacts::PLUGIN_FILES),
+        ("titlecase", guest_artifacts::PROGRAM_TITLECASE),
+    ] {
+        std::fs::copy(wasm, dir.join(format!("plugins/{id}.wasm"))).unwrap();
+    }
+    text.replace("127.0.0.1:8090", &tracker())
+}
+
+#[test]
+fn console_blocks_match_real_output() {
+    // Plugins load in the order of their names once all are compiled.
+    let first = tempfile::tempdir().unwrap();
+    std::fs::write(first.path().join("toolbay.toml"), "version = 1\n").unwrap();
+    let listed = shell(first.path(), "toolbay list");
+    assert!(listed.contains("text__word_count"), "{listed}");
+    for page in book() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = prepare(&page, dir.path());
+        for (info, block) in blocks(&text) {
+            let policy = |text: &str| {
+                Policy::parse(text, dir.path(), None)
+                    .unwrap_or_else(|e| panic!("{}: {e} in\n{block}", page.display()));
+            };
+            let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
+            match kind {
+                "toml" if !file.is_empty() => drop(block.parse::<toml_edit::DocumentMut>().unwrap()),
+                "toml" if block.lines().any(|line| line.starts_with("version = 1")) => {
+                    policy(&block);
+                    std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
+                }
+                "toml" => policy(&format!("version = 1\n{block}")),
+                "json" => drop(serde_json::from_str::<serde_json::Value>(&block).unwrap()),
+                "console" => run(dir.path(), &page, &block),
+                "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
+                _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),
+            }
+            if !file.is_empty() {
+                let folder = if file.ends_with(".plugin.toml") { "plugins" } else { "." };
+                std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+                std::fs::write(dir.path().join(folder).join(file), block).unwrap();
+            }
+        }
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let there = link.contains("://") || page.parent().unwrap().join(link).exists();
+            assert!(there, "{}: the link `{link}` leads nowhere", page.display());
+        }
+    }
+}
+
+/// The text of all sources below a folder, without comments, with `…` for the placeholders of messages.
+fn messages(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() {
+            text += &messages(&path);
+        } else if (name.ends_with(".rs") || name.ends_with(".py")) && !name.contains("tests") {
+            let source = std::fs::read_to_string(path).unwrap();
+            let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+            // A string that continues on the next line ends with a backslash.
+            text += &lines
+                .map(|l| l.strip_suffix('\\').map_or(format!("{l}\n"), str::to_owned))
+                .collect::<String>();
+        }
+    }
+    let mut parts = text.split('{');
+    let mut plain = parts.next().unwrap().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((name, rest)) if !name.contains(['"', '\n', ';']) => plain += &format!("…{rest}"),
+            _ => plain += &format!("{{{part}"),
+        }
+    }
+    plain.replace("\\\"", "\"")
+}
+
+/// Pages for developers. They name files of the code.
+const FOR_DEVELOPERS: [&str; 4] =
+    ["ARCHITECTURE.md", "STYLE.md", "docs/explanation/call-tour.md", "docs/how-to/development.md"];
+
+/// The files that a page links to, relative to its folder, and those that it names in backticks, relative to the
+/// workspace.
+fn named_files(page: &str, text: &str) -> Vec<PathBuf> {
+    const TOP: [&str; 4] = ["host/", "sdk/", "tests/", "xtask/"];
+    let folder = root().join(page).parent().unwrap().to_owned();
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    let local = links.filter(|link| !link.is_empty() && !link.contains("://"));
+    let is_file_name = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let words = text.split(|c: char| !is_file_name(c)).map(|word| word.trim_end_matches('.'));
+    let shown = words.filter(|word| TOP.iter().any(|top| word.starts_with(top)) && word.ends_with(".rs"));
+    local.map(|link| folder.join(link)).chain(shown.map(|word| root().join(word))).collect()
+}
+
+#[test]
+fn files_named_by_developer_pages_exist() {
+    for page in FOR_DEVELOPERS {
+        let named = named_files(page, &read(page));
+        assert!(!named.is_empty(), "{page}");
+        for file in named {
+            assert!(file.exists(), "{page}: there is no {}", file.display());
+        }
+    }
+}
+
+#[test]
+fn each_message_of_troubleshooting_exists_in_the_code() {
+    let page = read("docs/how-to/troubleshooting.md");
+    let crates = ["policy", "core", "discovery", "distribution", "runtime", "mcp", "openapi", "cli"];
+    let folders = crates.map(|name| format!("host/{name}/src"));
+    let sdk = ["sdk/rust/src", "sdk/rust-macros/src", "sdk/rust-syntax/src", "sdk/python/toolbay"];
+    let sources: String =
+        folders.iter().map(String::as_str).chain(sdk).map(|folder| messages(&root().join(folder))).collect();
+    let mut seen = 0;
+    for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let shown = row.split(" | ").next().unwrap().replace("\\|", "|");
+        if shown == "message" {
+            continue;
+        }
+        assert!(sources.contains(&shown), "no source has the message\n{shown}");
+        assert!(shown.len() >= 12, "too short to be found: {shown}");
+        seen += 1;
+    }
+    assert!(seen >= 60, "{seen}");
+}
+
+/// Compiled programs that contain the code of pages.
+const COMPILED: [&str; 9] = [
+    "host/runtime/examples/agent.rs",
+    "host/runtime/examples/embed.rs",
+    "host/runtime/examples/pages.rs",
+    "sdk/rust/tests/all/pages.rs",
+    "tests/authors/pages.rs",
+    "plugins/kanban/tests/component.rs",
+    "plugins/web/tests/component.rs",
+    "tests/guests/examples/api_cookbook.rs",
+    "tests/guests/examples/api_shout.rs",
+];
+/// Pages that are compiled as documentation of a crate.
+const DOCTESTS: [&str; 2] = ["docs/reference/discovery.md", "docs/reference/tool-formats.md"];
+
+#[test]
+fn rust_blocks_are_part_of_compiled_files() {
+    let lines =
+        |text: &str| text.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned).collect();
+    let compiled: Vec<Vec<String>> = COMPILED.iter().map(|file| lines(&read(file))).collect();
+    let mut seen = 0;
+    for page in book() {
+        let text = read(&page);
+        if DOCTESTS.iter().any(|compiled| page.ends_with(compiled)) {
+            continue;
+        }
+        for (_, block) in blocks(&text).into_iter().filter(|(info, _)| info.starts_with("rust")) {
+            let block: Vec<String> = lines(&block);
+            let there = compiled.iter().any(|file| file.windows(block.len()).any(|part| part == block));
+            assert!(there, "{}: in none of {COMPILED:?}:\n{}", page.display(), block.join("\n"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 7, "{seen}");
+}
+
+/// The keys of a policy section, from the parser's own error.
+fn keys(section: &str) -> Vec<String> {
+    let text = format!("version = 1\n{section}\nnone_such = 1");
+    let error = Policy::parse(&text, Path::new("/"), None).unwrap_err();
+    let mut lists =
+        error.findings().iter().filter_map(|found| found.message.split_once("`none_such`; use one of "));
+    let (_, list) = lists.next_back().unwrap();
+    list.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+}
+
+/// The part of a page under a heading of the second level.
+fn chapter<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    rest.split("\n## ").next().unwrap()
+}
+
+#[test]
+fn every_key_of_the_policy_has_its_row() {
+    let policy = read("docs/reference/policy.md");
+    for (section, heading) in [
+        ("", "The file"),
+        ("[plugins.x]", "plugins.ID"),
+        ("[plugins.x.grant]", "plugins.ID.grant"),
+        ("[plugins.x.tools.y]", "plugins.ID.tools.TOOL"),
+        ("[results]", "results"),
+        ("[programs.x]", "programs.NAME"),
+        ("[secrets.x]", "secrets.NAME"),
+        ("[profile.x]", "profile.NAME"),
+        ("[serve]", "serve"),
+        ("[serve.oauth]", "serve.oauth"),
+        ("[audit]", "audit"),
+        ("[admin]", "admin"),
+        ("[mcp.x]", "mcp.NAME"),
+        ("[mcp.x.oauth]", "mcp.NAME.oauth"),
+        ("[mcp.x.tool.y]", "mcp.NAME.tool.TOOL"),
+        ("[registry.\"a.b\"]", "registry.HOST"),
+        ("[[trust]]\nscope = \"a.b\"\nkeys = [\"k\"]", "trust"),
+        ("[openapi.x]\ndocument = \"a\"", "openapi.NAME"),
+        ("[openapi.x]\ndocument = \"a\"\n[openapi.x.tools.y]", "openapi.NAME.tools.TOOL"),
+    ] {
+        let (chapter, keys) = (chapter(&policy, heading), keys(section));
+        for key in &keys {
+            let has_row = chapter.lines().any(|line| line.starts_with(&format!("| `{key}` | ")));
+            assert!(has_row, "`{key}` of `{section}` has no row");
+        }
+        let rows = chapter.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, keys.len(), "`{section}`: a row for a key that is not there");
+    }
+}
+
+/// Replaces rows in the first table after `anchor`: all of them, or those with the same key.
+fn with_rows(page: &str, anchor: &str, rows: &[String], all: bool) -> String {
+    let at = page.find(anchor).unwrap_or_else(|| panic!("no `{anchor}`"));
+    let table = at + page[at..].find("\n|---|").unwrap() + 1;
+    let body = table + page[table..].find('\n').unwrap() + 1;
+    let end = body + page[body..].find("\n\n").map_or(page.len() - body, |end| end + 1);
+    let key = |row: &str| row.split(" | ").next().map(str::to_owned);
+    let replaced = |line: &str| all || rows.iter().any(|row| key(row) == key(line));
+    let old: Vec<&str> = page[body..end].lines().collect();
+    let place = old.iter().position(|line| replaced(line)).unwrap_or(old.len());
+    let mut kept: Vec<&str> = old.iter().copied().filter(|line| !replaced(line)).collect();
+    kept.splice(place..place, rows.iter().map(String::as_str));
+    format!("{}{}\n{}", &page[..body], kept.join("\n"), &page[end..])
+}
+
+/// The code declares the rows of limits and capabilities. `TOOLBAY_WRITE_DOCS=1` writes them.
+#[test]
+fn the_tables_of_limits_and_capabilities_are_those_of_the_code() {
+    let kinds = |absent: &str, how: Option<&str>| -> Vec<String> {
+        let row = |key: &GrantKey| {
+            let default = if key.is_switch() && how.is_none() { "`false`" } else { absent };
+            let what = how.map_or_else(
+                || key.grants(),
+                |how| if key.is_switch() { "`false` takes it away" } else { how },
+            );
+            format!("| `{}` | {default} | {what} |", key.name())
+        };
+        GrantKey::ALL.iter().map(row).collect()
+    };
+    let as_granted = Some("as in the grant");
+    let limits = [
+        ("## What the policy sets", CallLimits::documentation(), true),
+        ("\n`[host]` bounds", HostLimits::documentation(), true),
+        ("## serve", ServeLimits::documentation(), true),
+    ];
+    let policy = [
+        ("## session", SessionLimits::documentation(), true),
+        ("## plugins.ID.grant", kinds("nothing", None), false),
+        ("## plugins.ID.tools.TOOL", kinds("the plugin's", as_granted), false),
+        ("## profile.NAME", kinds("the grant's", as_granted), false),
+    ];
+    for (file, tables) in
+        [("docs/reference/limits.md", limits.to_vec()), ("docs/reference/policy.md", policy.to_vec())]
+    {
+        check_tables(file, &tables);
+    }
+}
+
+/// The contract suite shows that each language has the features of its table.
+#[test]
+fn the_tables_of_sdk_features_are_those_of_the_contract_suite() {
+    let table: toml_edit::DocumentMut = read("tests/contract/table.toml").parse().unwrap();
+    let row = |row: &toml_edit::Table| {
+        let cells = ["feature", "rust", "js", "python", "c"].map(|key| row[key].as_str().unwrap());
+        format!("|{}|", cells.join("|"))
+    };
+    let rows = table["row"].as_array_of_tables().unwrap().iter().map(row).collect();
+    check_tables("docs/reference/languages.md", &[("## What each SDK has", rows, true)]);
+}
+
+/// Compares the tables after anchors with declared rows, or writes the rows.
+fn check_tables(file: &str, tables: &[(&str, Vec<String>, bool)]) {
+    let page = read(file);
+    let written =
+        tables.iter().fold(page.clone(), |page, (anchor, rows, all)| with_rows(&page, anchor, rows, *all));
+    if std::env::var_os("TOOLBAY_WRITE_DOCS").is_some() {
+        std::fs::write(root().join(file), &written).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(written.lines()).find(|(shown, declared)| shown != declared);
+    assert!(page == written, "{file}: {differs:#?}; `TOOLBAY_WRITE_DOCS=1` writes the tables");
+}
+
+#[test]
+fn every_error_and_every_flag_has_its_row() {
+    let page = read("docs/reference/errors.md");
+    use {ErrorCode as E, FaultKind as F};
+    let codes = [E::InputInvalid, E::NotAvailable, E::ExecutionFailed, E::StaleWrite].map(E::as_str);
+    let faults = [F::Trap, F::OutOfFuel, F::Deadline, F::OutOfMemory, F::OutputTooLarge, F::BadOutput];
+    for name in faults
+        .into_iter()
+        .chain([F::Cancelled, F::OutcomeUnknown, F::Busy, F::Suspended])
+        .map(F::as_str)
+        .chain(codes)
+    {
+        assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
+    }
+    let page = read("docs/reference/cli.md");
+    for command in [
+        "list",
+        "prompts",
+        "resources",
+        "call",
+        "batch",
+        "output",
+        "ps",
+        "cancel",
+        "stop",
+        "resume",
+        "backup",
+        "restore",
+        "man",
+        "inspect",
+        "explain",
+        "grant",
+        "revoke",
+        "log",
+        "check",
+        "policy check",
+        "policy schema",
+        "serve",
+        "add",
+        "fetch",
+        "verify",
+        "outdated",
+        "update",
+        "mcp",
+        "setup",
+        "kv",
+        "openapi check",
+        "openapi add",
+        "openapi list",
+        "openapi remove",
+        "new",
+        "build",
+        "test",
+        "dev",
+        "pack",
+        "push",
+        "key",
+        "docs",
+        "completions",
+    ] {
+        let help = shell(&root(), &format!("toolbay {command} --help"));
+        let flags = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+        for flag in flags.filter(|flag| !["--help", "--version"].contains(flag)) {
+            let heading = command.split(' ').next().unwrap();
+            let shown = page.contains(&format!("\n## {heading}\n")) && page.contains(&format!("`{flag}"));
+            assert!(shown, "`{command}` has `{flag}`");
+        }
+    }
+}
