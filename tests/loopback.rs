@@ -146,8 +146,13 @@ impl LoopbackServer {
 
     /// Waits until every connection is closed. Fails after `within`.
     pub(crate) async fn all_closed(&self, within: Duration) {
+        self.all_closed_but(0, within).await;
+    }
+
+    /// Waits until no more than `kept` connections are open. Fails after `within`.
+    pub(crate) async fn all_closed_but(&self, kept: usize, within: Duration) {
         let start = std::time::Instant::now();
-        while self.state.closed.load(Ordering::SeqCst) < self.opened() {
+        while self.state.closed.load(Ordering::SeqCst) + kept < self.opened() {
             assert!(start.elapsed() < within, "a connection is still open");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use integration_tests::{NEIGHBOUR, TestHost, fault, hints, outcome, output, refusal, structured, value};
+use integration_tests::{
+    NEIGHBOUR, SETTLED, TestHost, fault, hints, outcome, output, refusal, structured, value,
+};
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::core::session::Session;
@@ -256,12 +258,14 @@ async fn a_nested_call_ends_with_its_parent() {
     let host = host_with(&format!("{GRANTED}[limits]\nfuel = 1_000_000_000_000\n"), &spin).await;
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        cancel.cancel();
-    });
     let start = Instant::now();
-    let ended = host.call_in("caller__invoke", r#"{"calls": [["spin__spin", {}]]}"#, turn).await;
+    let canceller = async {
+        host.until_begun("spin__spin").await;
+        tokio::time::sleep(SETTLED).await;
+        cancel.cancel();
+    };
+    let call = host.call_in("caller__invoke", r#"{"calls": [["spin__spin", {}]]}"#, turn);
+    let (ended, ()) = tokio::join!(call, canceller);
     assert_eq!(outcome(&ended), "cancelled");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     soon("a place is still taken", || host.host.available_call_permits() == places).await;

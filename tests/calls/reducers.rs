@@ -15,8 +15,8 @@ async fn a_reducer_of_the_same_plugin_is_applied() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misbehaving_reducer_leaves_the_result_intact() {
     let host = TestHost::new(
-        &[("r", guest_artifacts::REDUCE_BAD)],
-        "[plugins.r.limits]\ntimeout = \"4s\"\nmemory = \"256MiB\"",
+        &["r", "brief"].map(|id| (id, guest_artifacts::REDUCE_BAD)),
+        "[plugins.r.limits]\nmemory = \"256MiB\"\n[plugins.brief.limits]\ntimeout = \"500ms\"",
     )
     .await;
     let original = value(&host.call("r__produce", json!({"reduce": "keep"})).await).to_owned();
@@ -32,7 +32,8 @@ async fn a_misbehaving_reducer_leaves_the_result_intact() {
         ("bad_structured", "bad_output"),
         ("unknown", "kept"),
     ] {
-        let delivered = host.call("r__produce", json!({"reduce": action})).await;
+        let tool = if action == "sleep" { "brief__produce" } else { "r__produce" };
+        let delivered = host.call(tool, json!({"reduce": action})).await;
         assert_eq!(value(&delivered), original, "{action}");
         assert_eq!(host.audit.take()[0].reducer, Some(note), "{action}");
     }

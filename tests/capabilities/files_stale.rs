@@ -5,9 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{TestHost, structured};
+use integration_tests::{RecordedProgress, TestHost, structured};
 use serde_json::{Value, json};
 use toolbay::{Session, TurnContext};
+
+use crate::sandbox::compile_bombs::soon;
 
 const POLICY: &str = r#"
     [plugins.f.grant]
@@ -81,8 +83,8 @@ async fn a_recreated_touched_or_removed_file_has_changed() {
     for (what, change) in changes {
         let host = host().await;
         let read = within(&host, "s", "f__read", json!({"path": "sub/x"})).await;
-        // Longer than the granularity of file timestamps.
-        std::thread::sleep(Duration::from_millis(50));
+        // Longer than the granularity of file timestamps: a tick of the kernel, ten milliseconds at most.
+        std::thread::sleep(Duration::from_millis(20));
         change(&file(&host));
         let after = fs::read_to_string(file(&host)).ok();
         let said = within(&host, "s", "f__write", json!({"path": "sub/x", "text": "mine"})).await;
@@ -96,16 +98,22 @@ async fn a_recreated_touched_or_removed_file_has_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_calls_that_read_the_same_the_second_is_refused() {
     let host = Arc::new(host().await);
+    let have_read = Arc::new(RecordedProgress::default());
     let wait = |host: &Arc<TestHost>, text: &'static str| {
-        let host = Arc::clone(host);
+        let (host, progress) = (Arc::clone(host), Arc::clone(&have_read));
         tokio::spawn(async move {
             let args = json!({"path": "sub/x", "until": format!("go-{text}"), "text": text});
-            within(&host, "s", "f__read_wait_write", args).await
+            let turn = TurnContext {
+                session: Session::with_name("s").into(),
+                progress: Some(progress as _),
+                ..TurnContext::default()
+            };
+            structured(&host.call_in("f__read_wait_write", &args.to_string(), turn).await)
         })
     };
     let (first, second) = (wait(&host, "first"), wait(&host, "second"));
-    // Both calls have read once both wait. A call that had not read would not be refused.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    // A call that had not read would not be refused.
+    soon("both calls have read", || have_read.0.lock().unwrap().len() == 2).await;
     fs::write(host.root().join("go-first"), "").unwrap();
     assert_eq!(first.await.unwrap()["size"], 5);
     fs::write(host.root().join("go-second"), "").unwrap();

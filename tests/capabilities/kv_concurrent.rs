@@ -1,6 +1,7 @@
 //! `kv` under concurrent calls: no update is lost, no quota is exceeded, and a cancelled call does not affect others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use integration_tests::{TestHost, fault, outcome, structured};
@@ -13,6 +14,7 @@ use toolbay::policy::capability::kv::KvScope;
 use toolbay::{Filter, PluginId, RedbStore, ToolCall, TurnContext};
 
 use super::kv::{ALL, QUOTA, host};
+use crate::sandbox::compile_bombs::soon;
 
 /// Calls one tool 64 times concurrently.
 async fn race(host: &TestHost, tool: &str, args: Value) -> Vec<Value> {
@@ -56,13 +58,20 @@ async fn calls_that_race_for_the_last_of_a_quota_do_not_exceed_it() {
     assert_eq!(host.ask("k__do", json!({"op": "keys"})).await["keys"].as_array().unwrap().len(), 15);
 }
 
-/// A store that never answers.
-#[derive(Debug)]
-struct StuckStore;
+/// A store that never answers, and counts the questions.
+#[derive(Debug, Default)]
+struct StuckStore(AtomicUsize);
+
+impl StuckStore {
+    fn ask<'a, T: Send + 'a>(&self) -> BoxFuture<'a, T> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::pending())
+    }
+}
 
 impl KvStore for StuckStore {
     fn get<'a>(&'a self, _: &'a Bucket, _: &'a str) -> BoxFuture<'a, Result<Option<Vec<u8>>, KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
     fn set<'a>(
         &'a self,
@@ -72,10 +81,10 @@ impl KvStore for StuckStore {
         _: Option<Duration>,
         _: Quota,
     ) -> BoxFuture<'a, Result<(), KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
     fn remove<'a>(&'a self, _: &'a Bucket, _: &'a str) -> BoxFuture<'a, Result<(), KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
     fn keys<'a>(
         &'a self,
@@ -84,7 +93,7 @@ impl KvStore for StuckStore {
         _: Option<&'a str>,
         _: u32,
     ) -> BoxFuture<'a, Result<Vec<String>, KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
     fn increment<'a>(
         &'a self,
@@ -93,7 +102,7 @@ impl KvStore for StuckStore {
         _: i64,
         _: Quota,
     ) -> BoxFuture<'a, Result<i64, KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
     fn replace<'a>(
         &'a self,
@@ -103,15 +112,18 @@ impl KvStore for StuckStore {
         _: Vec<u8>,
         _: Quota,
     ) -> BoxFuture<'a, Result<bool, KvError>> {
-        Box::pin(std::future::pending())
+        self.ask()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_waits_for_the_store_ends_when_it_is_cancelled_or_its_time_is_up() {
-    let policy = format!("[plugins.k.limits]\ntimeout = \"1s\"\n{ALL}");
-    let host = TestHost::empty_with(&policy, |builder| builder.kv(Arc::new(StuckStore)));
+    let policy = format!("{ALL}[plugins.kk.limits]\ntimeout = \"300ms\"\n");
+    let store = Arc::new(StuckStore::default());
+    let kv = Arc::clone(&store);
+    let host = TestHost::empty_with(&policy, |builder| builder.kv(kv));
     host.load("k", guest_artifacts::CAP_KV).await;
+    host.load("kk", guest_artifacts::CAP_KV).await;
     host.load("neighbour", guest_artifacts::API_ECHO).await;
     for op in ["get", "set", "remove", "keys", "increment", "replace"] {
         let args = json!({"op": op, "key": "a", "value": "1"});
@@ -119,14 +131,15 @@ async fn a_call_that_waits_for_the_store_ends_when_it_is_cancelled_or_its_time_i
         let turn = TurnContext { cancel: cancel.clone(), ..TurnContext::default() };
         let text = args.to_string();
         let call = host.call_in("k__do", &text, turn);
+        let before = store.0.load(Ordering::SeqCst);
         let stop = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            soon("the store is asked", || store.0.load(Ordering::SeqCst) > before).await;
             cancel.cancel();
         };
         let (delivered, ()) = tokio::join!(call, stop);
         assert_eq!(outcome(&delivered), "cancelled", "{op}");
     }
-    let late = host.provoke("k__do", json!({"op": "get", "key": "a"}), Duration::from_secs(20)).await;
+    let late = host.provoke("kk__do", json!({"op": "get", "key": "a"}), Duration::from_secs(20)).await;
     assert_eq!(fault(&late).kind, FaultKind::Deadline);
 }
 

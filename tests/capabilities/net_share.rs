@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use integration_tests::{TestHost, structured};
 use serde_json::json;
-use toolbay::{Filter, ToolCall, TurnContext};
+use toolbay::ToolCall;
 
-use super::net_fixture::{kind, lines, message};
+use super::net_fixture::{SOON, WaitingCalls, kind, lines, message};
 use crate::loopback::{LoopbackReply, LoopbackServer, response};
 
 async fn server() -> LoopbackServer {
@@ -19,40 +19,40 @@ async fn server() -> LoopbackServer {
 
 async fn two(server: &LoopbackServer, bounds: &str) -> TestHost {
     let grant = lines(&[server], &["127.0.0.1"]);
-    let policy = format!(
-        "[host]\n{bounds}\n[limits]\ntimeout = \"10s\"\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}"
-    );
+    let policy = format!("[host]\n{bounds}\n[plugins.net.grant]\n{grant}\n[plugins.two.grant]\n{grant}");
     TestHost::new(&[("net", guest_artifacts::CAP_NET), ("two", guest_artifacts::CAP_NET)], &policy).await
 }
 
-fn slow(server: &LoopbackServer, n: usize) -> Vec<ToolCall> {
-    let args = json!({ "url": server.url("/wait"), "timeout_ms": 6000 }).to_string();
-    (0..n).map(|n| ToolCall::new(n.to_string(), "net__fetch", &*args)).collect()
+/// Calls of a plugin that wait for a response until they are cancelled.
+fn slow(server: &LoopbackServer, plugin: &str, n: usize) -> Vec<ToolCall> {
+    let args = json!({ "url": server.url("/wait") }).to_string();
+    (0..n).map(|n| ToolCall::new(n.to_string(), format!("{plugin}__fetch"), &*args)).collect()
+}
+
+/// Waits until so many requests have arrived.
+async fn until_seen(server: &LoopbackServer, requests: usize) {
+    let start = Instant::now();
+    while server.seen().len() < requests {
+        assert!(start.elapsed() < SOON, "{} of {requests} requests arrive", server.seen().len());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_requests_of_one_plugin_do_not_starve_another() {
     let server = server().await;
     let host = two(&server, "http_connections = 8\nqueue_timeout = \"400ms\"").await;
-    let view = host.host.view(Filter::default());
-    let holds = host.host.call_all(&view, slow(&server, 8), TurnContext::default());
-    let other = async {
-        while server.seen().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let start = Instant::now();
-        for _ in 0..3 {
-            let said = host.ask("two__fetch", json!({ "url": server.url("/") })).await;
-            assert_eq!(said["body"], "good", "{said}");
-        }
-        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
-    };
-    let (held, ()) = tokio::join!(holds, other);
-    let held: Vec<_> = held.iter().map(structured).collect();
-    assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 2, "its share: {held:?}");
-    let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").collect();
-    assert_eq!(refused.len(), 6, "{held:?}");
-    for said in refused {
+    let held = WaitingCalls::start(&host.host, slow(&server, "net", 8));
+    until_seen(&server, 2).await;
+    for _ in 0..3 {
+        let said = host.ask("two__fetch", json!({ "url": server.url("/") })).await;
+        assert_eq!(said["body"], "good", "{said}");
+    }
+    held.until_ended(6).await;
+    let (refused, cancelled) = held.cancel().await;
+    assert_eq!((refused.len(), cancelled), (6, 2), "its share is held to the end: {refused:?}");
+    for said in &refused {
+        assert_eq!(kind(said), "transport", "{said}");
         let text = message(said);
         for part in
             ["busy: plugin `net` has 2 connections open", "its share of the host's 8", "`http_connections`"]
@@ -61,7 +61,20 @@ async fn slow_requests_of_one_plugin_do_not_starve_another() {
         }
     }
     assert_eq!(server.seen().iter().filter(|seen| seen.path() == "/wait").count(), 2);
-    server.all_closed(Duration::from_secs(20)).await;
+    // The other plugin keeps its connection for its next request.
+    server.all_closed_but(1, SOON).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_nobody_uses_is_closed_after_a_while() {
+    let server = server().await;
+    let host = two(&server, "").await;
+    for tool in ["net__fetch", "two__fetch", "net__fetch"] {
+        assert_eq!(host.ask(tool, json!({ "url": server.url("/") })).await["body"], "good");
+    }
+    assert_eq!(server.opened(), 2, "each plugin keeps its own");
+    // The host's own time, which no policy sets, is fifteen seconds.
+    server.all_closed(Duration::from_secs(60)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,39 +83,23 @@ async fn four_plugins_leave_a_connection_for_a_fifth() {
     let grant = lines(&[&server], &["127.0.0.1"]);
     let names = ["a", "b", "c", "d", "fifth"];
     let plugins: String = names.iter().map(|name| format!("[plugins.{name}.grant]\n{grant}\n")).collect();
-    let policy = format!(
-        "[host]\nparallel_calls = 64\nhttp_connections = 20\nqueue_timeout = \"2s\"\n[limits]\ntimeout = \"20s\"\n{plugins}"
-    );
+    let policy =
+        format!("[host]\nparallel_calls = 64\nhttp_connections = 20\nqueue_timeout = \"400ms\"\n{plugins}");
     let host = TestHost::new(&names.map(|name| (name, guest_artifacts::CAP_NET)), &policy).await;
-    let args = json!({ "url": server.url("/wait"), "timeout_ms": 8000 }).to_string();
-    let holds = names.iter().take(4).flat_map(|name| {
-        (0..5)
-            .map(|n| ToolCall::new(format!("{name}{n}"), format!("{name}__fetch"), &*args))
-            .collect::<Vec<_>>()
-    });
-    let view = host.host.view(Filter::default());
-    let holds = host.host.call_all(&view, holds.collect(), TurnContext::default());
-    let fifth = async {
-        // The share of the four plugins: 5 connections each, except for one reserved connection.
-        while server.seen().len() < 19 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let start = Instant::now();
-        for _ in 0..3 {
-            let said = host.ask("fifth__fetch", json!({ "url": server.url("/") })).await;
-            assert_eq!(said["body"], "good", "{said}");
-        }
-        assert!(start.elapsed() < Duration::from_secs(2), "at once: {:?}", start.elapsed());
-    };
-    let (held, ()) = tokio::join!(holds, fifth);
-    let held: Vec<_> = held.iter().map(structured).collect();
-    assert_eq!(held.iter().filter(|said| kind(said) == "timeout").count(), 19, "{held:?}");
-    let refused: Vec<_> = held.iter().filter(|said| kind(said) == "transport").map(message).collect();
-    assert_eq!(refused.len(), 1, "{held:?}");
-    assert!(
-        refused[0].contains("all of the host's 20 connections are in use, except those reserved"),
-        "{refused:?}"
-    );
+    let holds = names.iter().take(4).flat_map(|name| slow(&server, name, 5)).collect();
+    let held = WaitingCalls::start(&host.host, holds);
+    // The share of the four plugins: 5 connections each, except for one reserved connection.
+    until_seen(&server, 19).await;
+    for _ in 0..3 {
+        let said = host.ask("fifth__fetch", json!({ "url": server.url("/") })).await;
+        assert_eq!(said["body"], "good", "{said}");
+    }
+    held.until_ended(1).await;
+    let (refused, cancelled) = held.cancel().await;
+    assert_eq!((refused.len(), cancelled), (1, 19), "{refused:?}");
+    assert_eq!(kind(&refused[0]), "transport", "{refused:?}");
+    let text = message(&refused[0]);
+    assert!(text.contains("all of the host's 20 connections are in use, except those reserved"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +150,7 @@ async fn a_peer_that_never_comes_to_its_response_costs_its_request_alone() {
     .await;
     for (index, server) in all.iter().enumerate() {
         let start = Instant::now();
-        let args = json!({ "url": server.url("/"), "timeout_ms": 1500 });
+        let args = json!({ "url": server.url("/"), "timeout_ms": 400 });
         let said = structured(&host.provoke("net__fetch", args, Duration::from_secs(10)).await);
         assert!(matches!(kind(&said), "timeout" | "transport"), "{index}: {said}");
         assert!(start.elapsed() < Duration::from_secs(6), "{index}: {:?}", start.elapsed());

@@ -43,7 +43,8 @@ async fn nothing_survives_the_end_of_the_program() {
     let steps = || fs::read_to_string(host.root().join("both/steps")).unwrap().len();
     let before = steps();
     assert!(before > 2, "the relay ran");
-    std::thread::sleep(Duration::from_secs(1));
+    // Twenty of its steps.
+    std::thread::sleep(Duration::from_millis(400));
     assert_eq!(steps(), before, "and runs no more");
     // A classic daemon.
     let daemon = r#"
@@ -91,11 +92,12 @@ async fn a_program_ends_when_its_time_is_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_ends_with_its_call() {
-    let policy = format!("{POLICY}\n[plugins.p.limits]\ntimeout = \"3s\"");
-    let host = with_policy(&policy).await;
+    let brief = "[plugins.brief.grant]\nprocess = [\"sh *\"]\n[plugins.brief.limits]\ntimeout = \"1s\"";
+    let host = with_policy(&format!("{POLICY}\n{brief}")).await;
+    host.load("brief", guest_artifacts::CAP_PROCESS).await;
     host.load(integration_tests::NEIGHBOUR, guest_artifacts::API_ECHO).await;
     let line = |mark: &str| json!({"args": ["-c", format!("trap '' TERM; sleep {mark} & sleep {mark}")]});
-    let delivered = host.provoke("p__run", line("93001"), SOON).await;
+    let delivered = host.provoke("brief__run", line("93001"), SOON).await;
     assert_eq!(fault(&delivered).kind, FaultKind::Deadline);
     none_left("93001");
 

@@ -8,10 +8,10 @@ use integration_tests::TestHost;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use toolbay::policy::serve::ServePolicy;
-use toolbay_mcp::KeyFetcher;
 use toolbay_mcp::http::{McpHttpServer, ShutdownSignals};
+use toolbay_mcp::{KeyFetcher, Options};
 
-use super::fixture::{FakeAuthorizationServer, HttpFixture, RequestBuilder, keys};
+use super::fixture::{FakeAuthorizationServer, HANGS, HttpFixture, RequestBuilder, keys};
 
 fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -34,6 +34,10 @@ const POLICY: &str =
 
 /// A server with these tokens, and the token file.
 pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (HttpFixture, PathBuf) {
+    desk_with(tokens, Options { list_wait: HANGS, ..Options::default() }).await
+}
+
+pub(crate) async fn desk_with(tokens: &[(&str, &str, &str)], options: Options) -> (HttpFixture, PathBuf) {
     let mut file = PathBuf::new();
     let host = TestHost::built(POLICY, |builder, root| {
         file = root.join("tokens.toml");
@@ -42,7 +46,7 @@ pub(crate) async fn desk(tokens: &[(&str, &str, &str)]) -> (HttpFixture, PathBuf
     });
     host.load("e", guest_artifacts::API_ECHO).await;
     host.load("s", guest_artifacts::HOSTILE_SLEEP).await;
-    (HttpFixture::of(host, KeyFetcher::disabled(), None).await, file)
+    (HttpFixture::with(host, KeyFetcher::disabled(), options, |server| server).await, file)
 }
 
 #[tokio::test]

@@ -295,15 +295,16 @@ async fn other_methods_types_and_sessions_are_refused() {
 #[tokio::test]
 async fn an_id_in_flight_cannot_be_reused() {
     let desk = HttpFixture::new("").await;
-    let (id, places) = (desk.begin().await, desk.host.host.available_call_permits());
-    let params = json!({"name": "s__sleep", "arguments": {"ms": 2000}});
+    let (id, held) = (desk.begin().await, desk.held_tool());
+    let params = json!({"name": "held", "arguments": {}});
     let call = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params});
     let mut first = desk.post(&call).session(&id).open().await;
-    desk.until_running(1, places).await;
+    held.until_begun(&desk, 1).await;
     let again = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/list"});
     let refused = desk.post(&again).session(&id).send().await;
     assert_eq!((refused.code(), &refused.json()["id"]), (-32600, &json!(5)), "{refused:?}");
-    assert_eq!(first.answer().await.json()["result"]["content"][0]["text"], "slept");
+    held.end(1);
+    assert_eq!(first.answer().await.json()["result"]["content"][0]["text"], "held");
     assert!(desk.post(&again).session(&id).send().await.json()["result"].is_object());
 }
 

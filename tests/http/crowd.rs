@@ -12,6 +12,10 @@ use toolbay::native_tool;
 
 use super::fixture::{HANGS, HttpFixture, RawConnection};
 
+/// More than the buffers of a connection take: those of the kernel with [`HttpFixture::with_send_buffer`], and 64 KiB
+/// of the server. A result may have 256 KiB.
+const LONG: usize = 200 << 10;
+
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -59,17 +63,17 @@ async fn ten_thousand_connections_lose_no_response() {
 async fn busy_connections_are_not_closed_for_new_ones() {
     let limits = "[serve.limits]\nconnections_per_peer = 3\n";
     let desk = HttpFixture::new(limits).await;
-    let places = desk.host.host.available_call_permits();
-    let sleep = json!({"name": "s__sleep", "arguments": {"ms": 3000}});
+    let held = desk.held_tool();
     let mut working = Vec::new();
     for n in 1..=3 {
-        working.push(desk.modern("tools/call", sleep.clone()).open().await);
-        desk.until_running(n, places).await;
+        working.push(desk.modern("tools/call", json!({"name": "held"})).open().await);
+        held.until_begun(&desk, n).await;
     }
     let refused = RawConnection::connect(desk.address).await.until("\r\n").await;
     assert!(refused.contains(" 503 "), "{refused}");
+    held.end(3);
     for mut wire in working {
-        assert_eq!(wire.answer().await.json()["result"]["content"][0]["text"], "slept");
+        assert_eq!(wire.answer().await.json()["result"]["content"][0]["text"], "held");
     }
     assert!(is_answered(&desk).await);
 }
@@ -115,11 +119,21 @@ async fn sessions_are_bounded_and_the_oldest_idle_session_of_a_client_is_closed(
     }
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     // No session is idle for long yet.
-    let full = desk.post(&super::fixture::initialize("2025-11-25")).send().await;
+    let begin = desk.post(&super::fixture::initialize("2025-11-25"));
+    let full = begin.send().await;
     assert!(full.status == 429 && full.body.contains("sessions_per_client"), "{full:?}");
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(desk.post(&list).session(&ids[0]).send().await.status, 200);
-    ids.push(desk.begin().await);
+    // One session is used again and again; the other one is idle for long after five seconds.
+    let (mut answer, mut tries) = (full, 0);
+    while answer.status == 429 {
+        tries += 1;
+        assert!(tries < 600, "no session is ever idle for long");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(desk.post(&list).session(&ids[0]).send().await.status, 200);
+        answer = begin.send().await;
+    }
+    ids.push(answer.header("mcp-session-id").unwrap().to_owned());
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(desk.post(&told).session(&ids[2]).send().await.status, 202);
     let mut statuses = Vec::new();
     for id in &ids {
         statuses.push(desk.post(&list).session(id).send().await.status);
@@ -167,20 +181,21 @@ async fn streams_are_bounded_and_end() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_disconnected_and_blocks_no_other() {
-    let desk =
-        HttpFixture::new("[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nwrite_timeout = \"1s\"\n").await;
+    // The connections are not closed because they are idle: that takes an hour here.
+    let limits = "[serve.limits]\nwrite_timeout = \"1s\"\nidle_timeout = \"60m\"\n";
+    let desk = HttpFixture::with_send_buffer(limits, 4096).await;
     let id = desk.begin().await;
     let stream = desk.get("/mcp").session(&id).header("accept", "text/event-stream");
     let mut unread = stream.open().await;
     unread.until("\r\n\r\n").await;
     let late = native_tool("late").description("Takes its time, and answers at length.").run(|_, _| async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let structured = to_raw_value(&json!({"text": "x".repeat(3 << 20)})).ok();
+        let structured = to_raw_value(&json!({"text": "x".repeat(LONG)})).ok();
         Ok(ToolOutput { structured, ..ToolOutput::text("long") })
     });
     desk.host.host.register(vec![late.unwrap()]).unwrap();
     // Unread responses that exceed the kernel's buffers: in both eras, as JSON in a session and as a stream.
-    let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
+    let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(LONG)}});
     let call = |id: u32, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
     let asks = [
         desk.modern("tools/call", long.clone()),
@@ -188,6 +203,9 @@ async fn a_client_that_never_reads_is_disconnected_and_blocks_no_other() {
         desk.post(&call(2, long)).session(&id),
         desk.post(&call(3, json!({"name": "late"}))).session(&id),
     ];
+    for ask in &asks {
+        assert!(ask.send().await.body.len() > LONG, "it has to be long");
+    }
     let mut silent = Vec::new();
     for ask in asks {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -205,21 +223,21 @@ async fn a_client_that_never_reads_is_disconnected_and_blocks_no_other() {
 
 #[tokio::test]
 async fn a_connection_that_reads_slowly_is_not_idle() {
-    let limits = "[limits]\nresult_bytes = \"15MB\"\n[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
-    let desk = HttpFixture::new(limits).await;
-    let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(3 << 20)}});
+    let limits = "[serve.limits]\nidle_timeout = \"500ms\"\nconnections_per_peer = 2\n";
+    let desk = HttpFixture::with_send_buffer(limits, 4096).await;
+    let long = json!({"name": "e__structured", "arguments": {"text": "x".repeat(LONG)}});
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut slow = socket.connect(desk.address).await.unwrap();
     slow.write_all(&desk.modern("tools/call", long).wire()).await.unwrap();
     // Longer than the idle timeout, while other clients wait for a connection.
-    for _ in 0..10 {
+    for _ in 0..5 {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(is_answered(&desk).await);
     }
     let mut read = 0;
-    let mut piece = vec![0; 256 << 10];
-    while read < 3 << 20 {
+    let mut piece = vec![0; 64 << 10];
+    while read < LONG {
         let length = tokio::time::timeout(HANGS, slow.read(&mut piece)).await.unwrap().unwrap();
         assert!(length > 0, "cut off after {read} bytes");
         read += length;

@@ -302,23 +302,24 @@ async fn a_call_waits_only_for_its_plugin() {
 #[tokio::test]
 async fn a_drain_answers_running_calls_and_starts_none() {
     let mut desk = HttpFixture::new("[serve.limits]\ndrain_grace = \"60s\"\n").await;
-    let places = desk.host.host.available_call_permits();
-    let sleep = json!({"name": "s__sleep", "arguments": {"ms": 1500}});
-    let mut running = desk.modern("tools/call", sleep.clone()).open().await;
+    let held = desk.held_tool();
+    let params = json!({"name": "held", "arguments": {}});
+    let mut running = desk.modern("tools/call", params.clone()).open().await;
     let id = desk.begin().await;
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sleep});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let mut in_session = desk.post(&call).session(&id).open().await;
     let listen = json!({"notifications": {"toolsListChanged": true}});
     let mut listening = desk.modern("subscriptions/listen", listen).open().await;
     listening.until("acknowledged").await;
     let mut idle = desk.get("/healthz").open().await;
     idle.answer().await;
-    desk.until_running(2, places).await;
+    held.until_begun(&desk, 2).await;
 
     desk.ends.drain.cancel();
     assert!(listening.closed().await && idle.closed().await);
-    assert_eq!(running.answer().await.json()["result"]["content"][0]["text"], "slept");
-    assert_eq!(in_session.answer().await.json()["result"]["content"][0]["text"], "slept");
+    held.end(2);
+    assert_eq!(running.answer().await.json()["result"]["content"][0]["text"], "held");
+    assert_eq!(in_session.answer().await.json()["result"]["content"][0]["text"], "held");
     tokio::time::timeout(HANGS, &mut desk.task).await.unwrap().unwrap();
     assert!(tokio::net::TcpStream::connect(desk.address).await.is_err());
 }
@@ -368,7 +369,7 @@ async fn a_drain_reports_not_ready_and_a_second_signal_stops_at_once() {
 
 #[tokio::test]
 async fn a_drain_waits_for_and_records_disconnected_calls() {
-    for (grace, ms, outcome) in [("60s", 1500, "ok"), ("200ms", 3_600_000, "cancelled")] {
+    for (grace, ms, outcome) in [("60s", 500, "ok"), ("200ms", 3_600_000, "cancelled")] {
         let mut desk = HttpFixture::new(&format!("[serve.limits]\ndrain_grace = \"{grace}\"\n")).await;
         let (id, places) = (desk.begin().await, desk.host.host.available_call_permits());
         let params = json!({"name": "s__sleep", "arguments": {"ms": ms}});

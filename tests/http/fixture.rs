@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -11,11 +12,13 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use toolbay::Filter;
 use toolbay::core::audit::AuditRecord;
+use toolbay::core::tool::content::ToolOutput;
 use toolbay::policy::serve::ServePolicy;
+use toolbay::{Filter, native_tool};
 use toolbay_mcp::http::{McpHttpServer, ShutdownSignals};
 use toolbay_mcp::{KeyFetcher, Options, Server};
 
@@ -69,9 +72,31 @@ impl HttpFixture {
         options: Options,
         serving: impl FnOnce(Server) -> Server,
     ) -> Self {
+        Self::listening(TcpListener::bind("127.0.0.1:0").await.unwrap(), host, fetch, options, serving).await
+    }
+
+    /// A server whose connections have a send buffer of this size, in bytes. Without it, the kernel takes an unread
+    /// response of megabytes at once, and the server sees no blocked write.
+    pub(crate) async fn with_send_buffer(policy: &str, bytes: u32) -> Self {
+        let host = TestHost::empty(policy);
+        host.load("e", guest_artifacts::API_ECHO).await;
+        let socket = TcpSocket::new_v4().unwrap();
+        // Accepted connections inherit it.
+        socket.set_send_buffer_size(bytes).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1024).unwrap();
+        Self::listening(listener, host, KeyFetcher::disabled(), Options::default(), |server| server).await
+    }
+
+    async fn listening(
+        listener: TcpListener,
+        host: TestHost,
+        fetch: KeyFetcher,
+        options: Options,
+        serving: impl FnOnce(Server) -> Server,
+    ) -> Self {
         let (registry, pipeline) = (host.host.registry().clone(), host.host.pipeline().clone());
         let server = serving(Server::new(registry, pipeline, Filter::default(), options));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve: ServePolicy = host.host.policy().serve().clone();
         let ends = ShutdownSignals::default();
@@ -139,9 +164,46 @@ impl HttpFixture {
         records
     }
 
+    /// Adds a tool `held`, whose calls end when the test says so.
+    pub(crate) fn held_tool(&self) -> HeldTool {
+        let held = HeldTool { began: Arc::default(), ends: Arc::new(Semaphore::new(0)) };
+        let tool = native_tool("held").description("Ends when the test says so.").run({
+            let held = held.clone();
+            move |_, _| {
+                held.began.fetch_add(1, Ordering::SeqCst);
+                let ends = Arc::clone(&held.ends);
+                async move {
+                    ends.acquire_owned().await.unwrap().forget();
+                    Ok(ToolOutput::text("held"))
+                }
+            }
+        });
+        self.host.host.register(vec![tool.unwrap()]).unwrap();
+        held
+    }
+
     /// Waits until this many guests run.
     pub(crate) async fn until_running(&self, calls: usize, places: usize) {
         self.until("calls that run", |desk| places - desk.host.host.available_call_permits() == calls).await;
+    }
+}
+
+/// The calls of the tool `held`.
+#[derive(Clone)]
+pub(crate) struct HeldTool {
+    began: Arc<AtomicUsize>,
+    ends: Arc<Semaphore>,
+}
+
+impl HeldTool {
+    /// Waits until this many calls have begun since the start.
+    pub(crate) async fn until_begun(&self, desk: &HttpFixture, calls: usize) {
+        desk.until("calls that run", |_| self.began.load(Ordering::SeqCst) == calls).await;
+    }
+
+    /// Lets this many calls end.
+    pub(crate) fn end(&self, calls: usize) {
+        self.ends.add_permits(calls);
     }
 }
 

@@ -2,11 +2,13 @@
 //! removed endpoint.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbay::policy::serve::{OAuthPolicy, ServePolicy};
+use toolbay_mcp::Options;
 
-use super::auth::{OAUTH, desk, write};
+use super::auth::{OAUTH, desk, desk_with, write};
 use super::fixture::{FakeAuthorizationServer, HttpFixture, MODERN, RawConnection, keys};
 
 const SLEEP: &str = "s__sleep";
@@ -49,9 +51,10 @@ async fn revoking_a_token_ends_only_its_calls_in_both_eras() {
     let stream = desk.get("/mcp").session(&session).bearer("token-a").header("accept", "text/event-stream");
     let mut stream = stream.open().await;
     stream.until("\r\n\r\n").await;
-    let short = json!({"name": SLEEP, "arguments": {"ms": 6000}});
-    let mut other = desk.modern("tools/call", short).bearer("token-b").open().await;
-    desk.until_running(3, places).await;
+    let held = desk.held_tool();
+    let mut other = desk.modern("tools/call", json!({"name": "held"})).bearer("token-b").open().await;
+    desk.until_running(2, places).await;
+    held.until_begun(&desk, 1).await;
 
     write(&file, &[("b", "token-b", "")]);
     desk.http.reload_files().unwrap();
@@ -60,9 +63,10 @@ async fn revoking_a_token_ends_only_its_calls_in_both_eras() {
     assert!(refused.header("www-authenticate").unwrap().contains("invalid_token"));
     ends(&mut legacy).await;
     ends(&mut stream).await;
-    desk.until_running(1, places).await;
+    desk.until_running(0, places).await;
     assert_eq!(desk.http.counts().sessions, 0, "nobody can use it any more");
-    assert_eq!(other.answer().await.json()["result"]["content"][0]["text"], "slept");
+    held.end(1);
+    assert_eq!(other.answer().await.json()["result"]["content"][0]["text"], "held");
     assert_eq!(
         outcomes(&desk, 3).await,
         [cancelled("token:a"), cancelled("token:a"), ("token:b".into(), "ok".into())]
@@ -71,7 +75,9 @@ async fn revoking_a_token_ends_only_its_calls_in_both_eras() {
 
 #[tokio::test]
 async fn a_task_ends_with_its_token_too() {
-    let (desk, file) = desk(&[("a", "token-a", "")]).await;
+    // The call becomes a task at once.
+    let options = Options { task_after: Duration::ZERO, ..Options::default() };
+    let (desk, file) = desk_with(&[("a", "token-a", "")], options).await;
     let places = desk.host.host.available_call_permits();
     let mut params = sleeps();
     params["_meta"] = json!({

@@ -284,7 +284,7 @@ async fn questions_of_a_server_are_refused_unless_somebody_answers_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_server_start_blocks_no_other() {
-    let host = TestHost::empty(&section("s", "hang-init", "start_timeout = \"2s\""));
+    let host = TestHost::empty(&section("s", "hang-init", "start_timeout = \"500ms\""));
     let bridge = Bridge::new(Arc::clone(host.host.registry()), host.host.server_connector());
     let start = Instant::now();
     bridge.apply(&host.host.policy());

@@ -18,7 +18,7 @@ struct CachedPair {
 
 const PLUGINS: [(&str, &str, &str, &str); 2] = [
     ("echo", guest_artifacts::BENCH_ECHO, "echo__echo", "{}"),
-    ("text", guest_artifacts::PLUGIN_TEXT, "text__word_count", r#"{"text":"a b"}"#),
+    ("api", guest_artifacts::API_ECHO, "api__echo", "{}"),
 ];
 
 impl CachedPair {

@@ -47,10 +47,12 @@ impl StateFolder {
         builder.state_dir(self.state()).audit(Arc::clone(&self.audit) as _).build().unwrap()
     }
 
-    /// Starts a host with a policy and loads bytes as `p`.
+    /// Starts a host with a policy and loads bytes as `p`, from a file: what is loaded from memory is always compiled.
     async fn start(&self, text: &str, bytes: Vec<u8>) -> (Host, Vec<LoadWarning>) {
         let host = self.host(text);
-        let mut warnings = host.load_bytes(id("p"), bytes).await.unwrap();
+        let file = self.dir.path().join("p.wasm");
+        fs::write(&file, bytes).unwrap();
+        let mut warnings = host.load_file(id("p"), &file).await.unwrap();
         warnings.retain(about_consent);
         (host, warnings)
     }
@@ -214,7 +216,7 @@ async fn an_invalid_consent_record_holds_every_plugin_and_is_kept() {
         assert_eq!(call(&host, "p__keep").await.0, "not_available");
         assert_eq!(fs::read_to_string(operator.file()).unwrap(), text);
         // Ungranted capabilities need no consent.
-        let quiet = host.load_bytes(id("quiet"), build(1)).await.unwrap();
+        let quiet = host.load_file(id("quiet"), &operator.dir.path().join("p.wasm")).await.unwrap();
         assert!(!quiet.iter().any(about_consent) && call(&host, "quiet__plain").await.0 == "ok");
     }
 }

@@ -1,10 +1,10 @@
-//! A thousand reloads under load: no call is lost, and no resource leaks.
+//! Hundreds of reloads under load: no call is lost, and no resource leaks.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use integration_tests::{in_a_process, outcome, policy};
 use toolbay::{Filter, Host, ToolCall, TurnContext};
@@ -58,10 +58,8 @@ async fn calls_and_listings_continue_while_the_directory_is_rewritten() {
             })
         })
         .collect();
-    let until = Instant::now() + Duration::from_secs(8);
-    let mut round = 0_u8;
-    while Instant::now() < until {
-        round = round.wrapping_add(1);
+    // Twenty times through each kind of change, and six new policies.
+    for round in 1..=100_u8 {
         match round % 5 {
             0 => drop(fs::remove_file(living.at("swap.wasm"))),
             1 | 3 => living.put("swap.wasm", &echo(round % 4)),
@@ -89,8 +87,8 @@ async fn calls_and_listings_continue_while_the_directory_is_rewritten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_replacements_leave_nothing() {
-    if in_a_process("plugins::directory_stress::a_thousand_replacements_leave_nothing", "ulimit -c 0") {
+async fn hundreds_of_replacements_leave_nothing() {
+    if in_a_process("plugins::directory_stress::hundreds_of_replacements_leave_nothing", "ulimit -c 0") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -118,13 +116,21 @@ async fn a_thousand_replacements_leave_nothing() {
         }
     };
     // The first rounds fill the cache, the pools and the allocator's arenas.
-    round(0, 200).await;
+    round(0, 100).await;
     let (before, files) = (ProcessResources::now(), fs::read_dir(&cache).unwrap().count());
-    round(200, 1200).await;
-    let after = ProcessResources::now();
+    round(100, 500).await;
+    let mut after = ProcessResources::now();
+    // The runtime keeps idle threads for blocking work for ten seconds, and has more of them on a loaded machine.
+    for _ in 0..300 {
+        if after.threads <= before.threads + 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        after.threads = ProcessResources::now().threads;
+    }
     println!("{before:?}\n{after:?}");
     assert_eq!(fs::read_dir(&cache).unwrap().count(), files, "two versions have two entries");
-    assert!(after.resident_mib < before.resident_mib + 48, "{before:?}, then {after:?}");
+    assert!(after.resident_mib < before.resident_mib + 20, "{before:?}, then {after:?}");
     assert!(
         after.threads <= before.threads + 4 && after.files <= before.files + 2,
         "{before:?}, then {after:?}"

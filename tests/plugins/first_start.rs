@@ -17,8 +17,8 @@ fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let plugins = dir.path().join("plugins");
     fs::create_dir(&plugins).unwrap();
-    fs::write(plugins.join("a-slow.wasm"), with_functions(800)).unwrap();
-    fs::copy(guest_artifacts::PLUGIN_TEXT, plugins.join("b-quick.wasm")).unwrap();
+    fs::write(plugins.join("a-slow.wasm"), with_functions(400)).unwrap();
+    fs::copy(guest_artifacts::API_ECHO, plugins.join("b-quick.wasm")).unwrap();
     fs::write(plugins.join("c-broken.wasm"), "broken").unwrap();
     fs::copy(guest_artifacts::HOSTILE_STATE, plugins.join("d-quick.wasm")).unwrap();
     dir
@@ -66,7 +66,7 @@ async fn quick_plugins_do_not_wait_for_slow_ones() {
         assert!(start.elapsed() < Duration::from_secs(60));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(call(&host, "b-quick__word_count", r#"{"text":"a b"}"#).await, "ok");
+    assert_eq!(call(&host, "b-quick__echo", r#"{"text":"a b"}"#).await, "ok");
     assert_eq!(call(&host, "d-quick__count", "{}").await, "ok");
     assert!(!load.is_finished() && host.plugin("a-slow").is_none(), "the slow one is still compiled");
     let report = load.await.unwrap();
@@ -117,8 +117,8 @@ async fn later_changes_are_one_change() {
     let host = host(dir.path());
     host.load_dir(&plugins).await.unwrap();
     // A quick and a slow change in one batch: no view has only one of them.
-    fs::write(plugins.join("a-slow.wasm"), with_functions(200)).unwrap();
-    fs::copy(guest_artifacts::PLUGIN_HASH, plugins.join("e-quick.wasm")).unwrap();
+    fs::write(plugins.join("a-slow.wasm"), with_functions(100)).unwrap();
+    fs::copy(guest_artifacts::HOSTILE_SPIN, plugins.join("e-quick.wasm")).unwrap();
     let load = {
         let host = host.clone();
         tokio::spawn(async move { host.rescan().await })
@@ -133,7 +133,7 @@ async fn later_changes_are_one_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_waits_for_the_plugin_that_reduces_it() {
     let dir = directory();
-    let text = "[plugins.a-slow.grant]\nreduce = [\"b-quick__word_count\"]";
+    let text = "[plugins.a-slow.grant]\nreduce = [\"b-quick__echo\"]";
     let host = Host::builder(policy(text, dir.path())).cache_dir(dir.path().join("cache")).build().unwrap();
     let load = {
         let (host, plugins) = (host.clone(), dir.path().join("plugins"));
@@ -150,7 +150,7 @@ async fn a_tool_waits_for_the_plugin_that_reduces_it() {
     assert!(quick_came_first, "what nobody is to reduce waits for nobody");
     let report = load.await.unwrap();
     assert_eq!(ids(&report), ["a-slow", "b-quick", "d-quick"]);
-    assert_eq!(call(&host, "b-quick__word_count", r#"{"text":"a b"}"#).await, "ok");
+    assert_eq!(call(&host, "b-quick__echo", r#"{"text":"a b"}"#).await, "ok");
     // It does not wait for a plugin that cannot be loaded either.
     fs::write(dir.path().join("plugins/a-slow.wasm"), "broken").unwrap();
     let host = Host::builder(policy(text, dir.path())).build().unwrap();

@@ -117,7 +117,7 @@ async fn a_response_that_does_not_come_is_an_error_of_the_tool() {
 async fn a_handler_runs_under_the_same_limits() {
     let manifest =
         MANIFEST.replace("path = \"/flood\", query = { }", "path = \"/flood\", query = { 200000 = \"\" }");
-    let policy = "[plugins.s.limits]\nfuel = 500_000_000\ntimeout = \"10s\"\nhost_call_bytes = \"64KiB\"";
+    let policy = "[plugins.s.limits]\nfuel = 500_000_000\nhost_call_bytes = \"64KiB\"";
     for handler in HANDLERS {
         let (_folder, component) = service(handler, &manifest);
         let host = TestHost::new(&[("s", component.as_str())], policy).await;

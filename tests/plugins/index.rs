@@ -24,7 +24,7 @@ impl IndexedDirectory {
         let this = Self { dir: tempfile::tempdir().unwrap() };
         fs::create_dir(this.at("plugins")).unwrap();
         this.link("echo", guest_artifacts::BENCH_ECHO);
-        this.link("text", guest_artifacts::PLUGIN_TEXT);
+        this.link("text", guest_artifacts::HOSTILE_SLEEP);
         this
     }
 
@@ -81,11 +81,11 @@ async fn an_unchanged_file_is_not_opened() {
         (vec!["echo__echo".into()], vec!["echo__echo".into()])
     );
     // The host does not open the file, so it does not notice. It runs the code that the index names.
-    plugins.lie(guest_artifacts::PLUGIN_TEXT);
+    plugins.lie(guest_artifacts::HOSTILE_SLEEP);
     let (host, _) = plugins.start_under("").await;
-    assert!(tools(&host).contains(&"echo__word_count".to_owned()), "{:?}", tools(&host));
+    assert!(tools(&host).contains(&"echo__naps".to_owned()), "{:?}", tools(&host));
     assert!(host.plugins().iter().all(|plugin| plugin.from_cache));
-    let file = fs::read(guest_artifacts::PLUGIN_TEXT).unwrap();
+    let file = fs::read(guest_artifacts::HOSTILE_SLEEP).unwrap();
     let (echo, text) = (host.plugin("echo").unwrap(), host.plugin("text").unwrap());
     assert_eq!((&echo.digest, &*text.digest), (&text.digest, &*hex(&file)));
     // A full read ignores the index and repairs it.
@@ -102,7 +102,7 @@ fn hex(bytes: &[u8]) -> String {
 async fn a_file_missing_from_the_index_is_read() {
     let plugins = IndexedDirectory::new();
     plugins.start().await;
-    plugins.lie(guest_artifacts::PLUGIN_HASH);
+    plugins.lie(guest_artifacts::HOSTILE_SPIN);
     assert_eq!(plugins.start().await, ["echo__echo"]);
 }
 
@@ -110,9 +110,9 @@ async fn a_file_missing_from_the_index_is_read() {
 async fn a_pinned_file_is_hashed_at_each_start() {
     let plugins = IndexedDirectory::new();
     plugins.start().await;
-    plugins.lie(guest_artifacts::PLUGIN_TEXT);
+    plugins.lie(guest_artifacts::HOSTILE_SLEEP);
     let pin = |file: &str| format!("[plugins.echo]\nsha256 = \"{}\"", hex(&fs::read(file).unwrap()));
-    let (host, report) = plugins.start_under(&pin(guest_artifacts::PLUGIN_TEXT)).await;
+    let (host, report) = plugins.start_under(&pin(guest_artifacts::HOSTILE_SLEEP)).await;
     assert!(host.plugin("echo").is_none());
     assert!(report.problems[0].error.to_string().contains("the policy pins"), "{:?}", report.problems);
     let (host, report) = plugins.start_under(&pin(guest_artifacts::BENCH_ECHO)).await;
@@ -129,7 +129,7 @@ async fn a_replaced_file_is_read() {
     assert_eq!(plugins.start().await, ["echo__count"]);
     // Renamed, and under the name of another file.
     fs::rename(plugins.at("plugins/text.wasm"), &echo).unwrap();
-    assert!(plugins.start().await.contains(&"echo__word_count".to_owned()));
+    assert!(plugins.start().await.contains(&"echo__naps".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,9 +161,8 @@ async fn a_recent_timestamp_is_not_trusted() {
         index.windows(name.len()).any(|window| window == name.as_bytes())
     };
     assert!(has("text.wasm") && !(quick && has("young.wasm")), "it could change once more in the same tick");
-    while written.elapsed() < Duration::from_secs(4) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    // A timestamp is trusted once it is three seconds old.
+    tokio::time::sleep(Duration::from_millis(3200).saturating_sub(written.elapsed())).await;
     plugins.start().await;
     assert!(has("young.wasm"));
     // Changed in place with the same size and a restored modification time.
@@ -180,7 +179,7 @@ async fn a_recent_timestamp_is_not_trusted() {
 async fn a_watched_directory_is_taken_from_the_index_and_watched() {
     let plugins = IndexedDirectory::new();
     plugins.start().await;
-    plugins.lie(guest_artifacts::PLUGIN_TEXT);
+    plugins.lie(guest_artifacts::HOSTILE_SLEEP);
     let host = Host::builder(policy("", plugins.dir.path())).cache_dir(plugins.at("cache")).build().unwrap();
     let options = WatchOptions { poll: Duration::from_millis(100), ..WatchOptions::default() };
     let watch = host.watch(&plugins.at("plugins"), options).await;
@@ -193,7 +192,7 @@ async fn a_watched_directory_is_taken_from_the_index_and_watched() {
         };
         tokio::time::timeout(Duration::from_secs(60), wait)
     };
-    until(|tools| tools.contains(&"echo__word_count".to_owned())).await.expect("it is loaded");
+    until(|tools| tools.contains(&"echo__naps".to_owned())).await.expect("it is loaded");
     fs::remove_file(plugins.at("plugins/echo.wasm")).unwrap();
     plugins.link("echo", guest_artifacts::HOSTILE_STATE);
     until(|tools| tools == ["echo__count"]).await.expect("it is replaced");

@@ -13,7 +13,7 @@ struct CachedTrio {
 }
 
 const CALLS: [(&str, &str); 3] =
-    [("text__word_count", r#"{"text":"a b"}"#), ("state__count", "{}"), ("sleep__sleep", r#"{"ms":1}"#)];
+    [("text__echo", "{}"), ("state__count", "{}"), ("sleep__sleep", r#"{"ms":1}"#)];
 
 impl CachedTrio {
     fn new() -> Self {
@@ -21,7 +21,7 @@ impl CachedTrio {
         let this = Self { dir };
         fs::create_dir(this.plugins()).unwrap();
         for (name, from) in [
-            ("text", guest_artifacts::PLUGIN_TEXT),
+            ("text", guest_artifacts::API_ECHO),
             ("state", guest_artifacts::HOSTILE_STATE),
             ("sleep", guest_artifacts::HOSTILE_SLEEP),
         ] {
@@ -160,7 +160,7 @@ async fn code_that_cannot_be_reloaded_stays_in_memory() {
     assert_eq!((host.loaded_code().plugins, host.loaded_code().dropped), (3, 0));
     // Without the file.
     let host = three.host(1).await;
-    let bytes = fs::read(guest_artifacts::PLUGIN_HASH).unwrap();
+    let bytes = fs::read(guest_artifacts::HOSTILE_SPIN).unwrap();
     host.load_bytes(PluginId::new("hash").unwrap(), bytes).await.unwrap();
     for _ in 0..2 {
         for (tool, args) in CALLS {

@@ -165,7 +165,9 @@ async fn a_function_answers_fails_and_faults_as_any_tool() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_run_under_the_same_limits() {
-    let host = shapes("[plugins.shapes.limits]\nfuel = 500000000\nmemory = \"16MiB\"\ntimeout = \"10s\"\nhost_call_bytes = \"256KiB\"").await;
+    let host =
+        shapes("[plugins.shapes.limits]\nfuel = 500000000\nmemory = \"16MiB\"\nhost_call_bytes = \"256KiB\"")
+            .await;
     let within = Duration::from_secs(30);
     for (tool, args, kind) in [
         ("spin", json!({}), FaultKind::OutOfFuel),

@@ -208,8 +208,8 @@ async fn an_exit_status_is_the_tools_answer_and_not_the_hosts_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_runs_under_the_same_limits() {
-    let limits = "[plugins.tool.limits]\nfuel = 500000000\ntimeout = \"3s\"\nhost_call_bytes = \"256KiB\"";
-    let host = tool(limits).await;
+    let limits = "[plugins.tool.limits]\nfuel = 500000000\nhost_call_bytes = \"256KiB\"";
+    let (host, brief) = (tool(limits).await, tool(&format!("{limits}\ntimeout = \"300ms\"")).await);
     for (mode, n, kind) in [
         ("spin", 0, FaultKind::OutOfFuel),
         ("sleep", 0, FaultKind::Deadline),
@@ -217,6 +217,8 @@ async fn a_program_runs_under_the_same_limits() {
         ("flood", (256 << 10) + 1, FaultKind::OutputTooLarge),
     ] {
         let args = json!({"mode": mode, "n": n});
+        // The clock ends no other mode, however loaded the machine is.
+        let host = if mode == "sleep" { &brief } else { &host };
         let delivered = host.provoke("tool__any", args, Duration::from_secs(30)).await;
         assert_eq!(fault(&delivered).kind, kind, "{mode}");
     }

@@ -93,8 +93,12 @@ async fn errors_say_where_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_is_bounded() {
-    let host = host(&format!("{GRANTED}[plugins.script.limits]\ntimeout = \"20s\"\n")).await;
-    let spun = host.provoke("script__run", json!({"code": "for (;;);"}), Duration::from_secs(60)).await;
+    let host = host(&format!(
+        "{GRANTED}[plugins.brief]\ngrant = {{ invoke = [\"*\"] }}\nlimits = {{ fuel = 1_000_000_000 }}\n"
+    ))
+    .await;
+    host.load("brief", guest_artifacts::PLUGIN_SCRIPT).await;
+    let spun = host.provoke("brief__run", json!({"code": "for (;;);"}), Duration::from_secs(60)).await;
     assert!(matches!(fault(&spun).kind, FaultKind::OutOfFuel | FaultKind::Deadline), "{spun:?}");
     let grown = "const all = []; for (;;) all.push('x'.repeat(1 << 20) + all.length);";
     let grown = host.provoke("script__run", json!({ "code": grown }), Duration::from_secs(60)).await;
@@ -141,12 +145,13 @@ async fn cancelling_a_script_cancels_its_calls() {
     assert_eq!(result(&host, "return 1").await, 1);
     let turn = TurnContext::default();
     let cancel = turn.cancel.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        cancel.cancel();
-    });
     let (places, start) = (host.host.available_call_permits(), Instant::now());
-    let ended = host.call_in("script__run", r#"{"code": "await tools.sleep__sleep({})"}"#, turn).await;
+    let canceller = async {
+        host.until_begun("sleep__sleep").await;
+        cancel.cancel();
+    };
+    let call = host.call_in("script__run", r#"{"code": "await tools.sleep__sleep({})"}"#, turn);
+    let (ended, ()) = tokio::join!(call, canceller);
     assert_eq!(outcome(&ended), "cancelled");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     soon("a place is still taken", || host.host.available_call_permits() == places).await;

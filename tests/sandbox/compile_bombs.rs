@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, cache_dir, in_a_process, policy, value};
+use integration_tests::{in_a_process, policy, structured};
+use serde_json::json;
 use toolbay::{Filter, Host, LoadError, PluginId, ToolCall, TurnContext};
 
 use super::attacks::sections;
@@ -15,64 +16,135 @@ use super::attacks::sections;
 /// The longest time for a bomb: the timeout of the host below, and what a loaded machine adds.
 const MOST: Duration = Duration::from_secs(60);
 
+/// The smallest plugin, so that the time to compile a bomb is that of the bomb.
+const PLAIN: &str = r#"(component
+    (core module $m (func (export "one") (result i32) i32.const 1))
+    (core instance $i (instantiate $m))
+    (func (export "one") (result u32) (canon lift (core func $i "one"))))"#;
+
+/// A host without a cache, so that nobody stores bombs.
 fn host(worker: bool, limits: &str) -> Host {
-    let text = format!("[host]\n{limits}");
-    let builder = Host::builder(policy(&text, Path::new("/"))).cache_dir(cache_dir());
+    let builder = Host::builder(policy(&format!("[host]\n{limits}"), Path::new("/")));
     let builder = if worker { builder.compile_worker(env!("CARGO_BIN_EXE_compile-worker")) } else { builder };
     builder.build().unwrap()
 }
 
+fn plain() -> Vec<u8> {
+    wat::parse_str(PLAIN).unwrap()
+}
+
 fn section(bytes: &mut Vec<u8>, id: u8, content: &[u8]) {
     bytes.push(id);
-    let mut length = content.len();
-    while length > 0x7f {
-        bytes.push((length & 0x7f) as u8 | 0x80);
-        length >>= 7;
-    }
-    bytes.push(length as u8);
+    bytes.extend(number(content.len()));
     bytes.extend_from_slice(content);
 }
 
-/// A plugin with this core module. Nothing instantiates it, but it is compiled.
-pub(crate) fn carrying(module: &str) -> Vec<u8> {
-    let mut bytes = std::fs::read(guest_artifacts::API_ECHO).unwrap();
-    section(&mut bytes, 1, &wat::parse_str(format!("(module {module})")).unwrap());
+/// A number as the binary format writes it (LEB128).
+fn number(mut n: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while n > 0x7f {
+        bytes.push((n & 0x7f) as u8 | 0x80);
+        n >>= 7;
+    }
+    bytes.push(n as u8);
     bytes
 }
 
-/// A plugin with these component types.
-fn with_types(types: &str) -> Vec<u8> {
-    let mut bytes = std::fs::read(guest_artifacts::API_ECHO).unwrap();
-    let component = wat::parse_str(format!("(component {types})")).unwrap();
-    section(&mut bytes, 4, &component);
+/// A core module in its binary form. As text, the million instructions of a bomb take seconds to parse.
+struct Module {
+    /// `i32` results of each function.
+    results: usize,
+    /// The bodies of the functions.
+    functions: Vec<Vec<u8>>,
+    /// The data segments, all with this content.
+    segments: (usize, &'static [u8]),
+}
+
+/// `(block (br_if 0 (local.get 0)))`
+const BRANCH: &[u8] = &[0x02, 0x40, 0x20, 0, 0x0d, 0, 0x0b];
+/// `(drop (i32.load (local.get 0)))`
+const LOAD: &[u8] = &[0x20, 0, 0x28, 2, 0, 0x1a];
+/// `(data "")`
+const EMPTY: &[u8] = &[1, 0];
+/// `(data (i32.const 0) "x")`
+const ONE_BYTE: &[u8] = &[0, 0x41, 0, 0x0b, 1, b'x'];
+
+/// The body of a function with these instructions.
+fn body(locals: usize, instructions: &[u8]) -> Vec<u8> {
+    let group = if locals == 0 { vec![0] } else { [vec![1], number(locals), vec![0x7f]].concat() };
+    [group.as_slice(), instructions, &[0x0b]].concat()
+}
+
+impl Module {
+    /// One function with a parameter, these locals and these instructions.
+    fn of(locals: usize, instructions: &[u8]) -> Self {
+        Self { results: 0, functions: vec![body(locals, instructions)], segments: (0, &[]) }
+    }
+
+    fn with_segments(count: usize, segment: &'static [u8]) -> Self {
+        Self { segments: (count, segment), ..Self::of(0, &[]) }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = b"\0asm\x01\0\0\0".to_vec();
+        let results = [number(self.results), vec![0x7f; self.results]].concat();
+        // One type: `(func (param i32) (result i32))`. One memory of a page.
+        section(&mut bytes, 1, &[vec![1, 0x60, 1, 0x7f], results].concat());
+        section(&mut bytes, 3, &[number(self.functions.len()), vec![0; self.functions.len()]].concat());
+        section(&mut bytes, 5, &[1, 0, 1]);
+        let mut code = number(self.functions.len());
+        for function in &self.functions {
+            code.extend(number(function.len()));
+            code.extend(function);
+        }
+        section(&mut bytes, 10, &code);
+        let (count, segment) = self.segments;
+        if count > 0 {
+            section(&mut bytes, 11, &[number(count), segment.repeat(count)].concat());
+        }
+        bytes
+    }
+}
+
+/// A plugin with this core module. Nothing instantiates it, but it is compiled.
+fn carrying(mut plugin: Vec<u8>, module: &Module) -> Vec<u8> {
+    section(&mut plugin, 1, &module.bytes());
+    plugin
+}
+
+/// A plugin with this component, which has types only.
+fn with_types(component: &[u8]) -> Vec<u8> {
+    let mut bytes = plain();
+    section(&mut bytes, 4, component);
     assert!(sections(&bytes).contains(&4));
     bytes
 }
 
-fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
-    (0..count).fold(String::new(), |mut all, n| {
-        _ = write!(all, "{}", line(n));
-        all
-    })
-}
-
 /// A type that doubles with each level.
 fn doubling(levels: usize) -> Vec<u8> {
-    let first = "(type $t0 (record (field \"a\" u8)))".to_owned();
-    with_types(
-        &(first
-            + &lines(levels, |n| {
-                format!("(type $t{} (record (field \"a\" $t{n}) (field \"b\" $t{n})))", n + 1)
-            })),
-    )
+    let mut types = "(component (type $t0 (record (field \"a\" u8)))".to_owned();
+    for n in 0..levels {
+        _ = write!(types, "(type $t{} (record (field \"a\" $t{n}) (field \"b\" $t{n})))", n + 1);
+    }
+    with_types(&wat::parse_str(types + ")").unwrap())
 }
 
+/// A list of a list of … of a byte.
 fn chain(levels: usize) -> Vec<u8> {
-    with_types(&("(type $t0 u8)".to_owned() + &lines(levels, |n| format!("(type $t{} (list $t{n}))", n + 1))))
-}
-
-fn function(body: &str) -> Vec<u8> {
-    carrying(&format!("(memory 1) (func (param i32) {body})"))
+    // `(type $t0 u8)`, then `(type $tN (list $tM))`. The index is a signed number.
+    let mut types = [number(levels + 1), vec![0x7d]].concat();
+    for n in 0..levels {
+        let mut index = number(n);
+        if index.last().is_some_and(|last| last & 0x40 != 0) {
+            *index.last_mut().unwrap() |= 0x80;
+            index.push(0);
+        }
+        types.push(0x70);
+        types.extend(index);
+    }
+    let mut component = b"\0asm\x0d\0\x01\0".to_vec();
+    section(&mut component, 7, &types);
+    with_types(&component)
 }
 
 /// A component within every limit that takes the compiler many seconds.
@@ -80,30 +152,34 @@ pub(crate) fn slow() -> Vec<u8> {
     with_functions(2400)
 }
 
-/// A component whose compile time grows with the number of its functions.
+/// A plugin whose compile time grows with the number of its functions.
 pub(crate) fn with_functions(count: usize) -> Vec<u8> {
-    let branches = lines(390, |_| "(block (br_if 0 (local.get 0)))".to_owned());
-    carrying(&lines(count, |_| format!("(func (param i32) {branches})")))
+    let functions = vec![body(0, &BRANCH.repeat(390)); count];
+    let plugin = std::fs::read(guest_artifacts::API_ECHO).unwrap();
+    carrying(plugin, &Module { results: 0, functions, segments: (0, &[]) })
 }
 
 /// Name, component, and a part of the refusal; `None` if the component is small enough to be compiled.
 fn bombs() -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
-    let branches = |n: usize| lines(n, |_| "(block (br_if 0 (local.get 0)))".to_owned());
-    let flow = |branches: usize| {
-        let set = |n| {
-            format!("(if (local.get 0) (then (local.set {} (local.get {}))))", 1 + n % 400, 1 + n * 7 % 400)
-        };
-        function(&("(local i32)".repeat(400) + &lines(branches, set)))
+    let module = |module: Module| carrying(plain(), &module);
+    let function = |instructions: &[u8]| module(Module::of(0, instructions));
+    let locals = |count: usize| module(Module::of(count, &[]));
+    // `(if (local.get 0) (then (local.set A (local.get B))))`
+    let set = |n: usize| {
+        let (to, from) = (number(1 + n % 400), number(1 + n * 7 % 400));
+        [[0x20, 0, 0x04, 0x40, 0x20].as_slice(), &from, &[0x21], &to, &[0x0b]].concat()
     };
-    let blocks = |n: usize| function(&("block ".repeat(n) + &"end ".repeat(n)));
-    let targets = |n: usize| function(&format!("(br_table {} (local.get 0))", "0 ".repeat(n)));
+    let flow = |branches: usize| module(Module::of(400, &(0..branches).flat_map(set).collect::<Vec<u8>>()));
+    let blocks = |n: usize| function(&[[0x02u8, 0x40].repeat(n), vec![0x0b; n]].concat());
+    // `(br_table 0 0 … 0 (local.get 0))`: N targets, the default included.
+    let targets = |n: usize| function(&[vec![0x20u8, 0, 0x0e], number(n - 1), vec![0; n]].concat());
     let sum = |n: usize| {
-        let (terms, adds) = ("(local.get 0)".repeat(n), "i32.add ".repeat(n - 1));
-        carrying(&format!("(func (param i32) (result i32) {terms} {adds})"))
+        let code = body(0, &[[0x20u8, 0].repeat(n), vec![0x6a; n - 1]].concat());
+        module(Module { results: 1, functions: vec![code], segments: (0, &[]) })
     };
     vec![
-        ("60 000 branches", function(&branches(60_000)), Some("branches in one function")),
-        ("6000 branches", function(&branches(6000)), None),
+        ("60 000 branches", function(&BRANCH.repeat(60_000)), Some("branches in one function")),
+        ("6000 branches", function(&BRANCH.repeat(6000)), None),
         ("branches times locals", flow(13_000), Some("branches times locals")),
         ("fewer branches times locals", flow(4000), None),
         ("16 levels of doubling", doubling(16), None),
@@ -114,26 +190,14 @@ fn bombs() -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
         ("100 000 types", chain(100_000), Some("types; at most")),
         ("10 000 blocks in one another", blocks(10_000), None),
         ("20 000 blocks in one another", blocks(20_000), Some("nested blocks")),
-        ("100 000 locals", function(&"(local i32)".repeat(100_000)), Some("locals")),
-        ("20 000 locals", function(&"(local i32)".repeat(20_000)), None),
+        ("100 000 locals", locals(100_000), Some("locals")),
+        ("20 000 locals", locals(20_000), None),
         ("a million targets", targets(1_000_000), Some("br_table")),
         ("60 000 targets", targets(60_000), None),
-        (
-            "a million segments",
-            carrying(&format!("(memory 1) {}", "(data \"\")".repeat(1_000_000))),
-            Some("segments"),
-        ),
-        (
-            "90 000 segments",
-            carrying(&format!("(memory 1) {}", "(data (i32.const 0) \"x\")".repeat(90_000))),
-            None,
-        ),
-        (
-            "3 MB in one function",
-            function(&"(drop (i32.load (local.get 0)))".repeat(500_000)),
-            Some("bytes in one function"),
-        ),
-        ("200 000 loads", function(&"(drop (i32.load (local.get 0)))".repeat(200_000)), None),
+        ("a million segments", module(Module::with_segments(1_000_000, EMPTY)), Some("segments")),
+        ("90 000 segments", module(Module::with_segments(90_000, ONE_BYTE)), None),
+        ("3 MB in one function", function(&LOAD.repeat(500_000)), Some("bytes in one function")),
+        ("200 000 loads", function(&LOAD.repeat(200_000)), None),
         ("a sum of 100 000 terms", sum(100_000), None),
     ]
 }
@@ -147,9 +211,9 @@ fn neighbour(host: &Host) -> (tokio::task::JoinHandle<Duration>, Arc<AtomicBool>
         let mut longest = Duration::ZERO;
         while !stopped.load(Ordering::Relaxed) {
             let start = Instant::now();
-            let calls = vec![ToolCall::new("1", "neighbour__echo", "{}")];
+            let calls = vec![ToolCall::new("1", "neighbour__one", "{}")];
             let results = host.call_all(&view, calls, TurnContext::default()).await;
-            assert_eq!(value(&results[0]), "{}");
+            assert_eq!(structured(&results[0]), json!({"result": 1}));
             longest = longest.max(start.elapsed());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -160,9 +224,7 @@ fn neighbour(host: &Host) -> (tokio::task::JoinHandle<Duration>, Arc<AtomicBool>
 
 async fn with_neighbour(worker: bool, limits: &str) -> Host {
     let host = host(worker, limits);
-    // Usually from the cache. A loaded machine takes seconds to compile it.
-    drop(TestHost::new(&[], "").await);
-    host.load_file(PluginId::new("neighbour").unwrap(), guest_artifacts::API_ECHO.as_ref()).await.unwrap();
+    host.load_bytes(PluginId::new("neighbour").unwrap(), plain()).await.unwrap();
     host
 }
 
@@ -213,11 +275,11 @@ pub(crate) fn children() -> usize {
     all.filter(|stat| parent(stat.clone()).is_some_and(|parent| parent == me)).count()
 }
 
-/// Waits until `done`, for ten seconds at most.
+/// Waits until `done`, for a minute at most: a loaded machine takes seconds for what is done at once.
 pub(crate) async fn soon(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -227,11 +289,11 @@ async fn a_worker_that_takes_too_long_is_ended() {
     if in_a_process("sandbox::compile_bombs::a_worker_that_takes_too_long_is_ended", "ulimit -c 0") {
         return;
     }
-    let host = with_neighbour(true, "compile_timeout = \"2s\"").await;
+    let host = with_neighbour(true, "compile_timeout = \"3s\"").await;
     let (calls, stop) = neighbour(&host);
     let (slow, start) = (slow(), Instant::now());
     let error = load(&host, slow).await.unwrap_err().to_string();
-    assert!(error.contains("[host] compile_timeout = …") && error.contains("2s"), "{error}");
+    assert!(error.contains("[host] compile_timeout = …") && error.contains("3s"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     soon("the worker is still there", || children() == 0).await;
     // The permit is free again: the next component is compiled.
@@ -271,7 +333,7 @@ async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
     ) {
         return;
     }
-    let host = with_neighbour(false, "compile_timeout = \"2s\"").await;
+    let host = with_neighbour(false, "compile_timeout = \"1s\"").await;
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
@@ -292,9 +354,9 @@ async fn a_thread_that_takes_too_long_is_given_up_and_counted() {
         assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
         assert!(threads() <= pool + slots, "{n}");
     }
-    let calls = vec![ToolCall::new("1", "neighbour__echo", "{}")];
+    let calls = vec![ToolCall::new("1", "neighbour__one", "{}")];
     let results = host.call_all(&host.view(Filter::default()), calls, TurnContext::default()).await;
-    assert_eq!(value(&results[0]), "{}");
+    assert_eq!(structured(&results[0]), json!({"result": 1}));
 }
 
 /// The host trusts no output of a program that is not a worker, or of a worker that lies.
@@ -324,10 +386,10 @@ async fn output_of_a_false_compile_worker_is_refused() {
         (script("garbage", "head -c 100000 /dev/zero"), "ended without an answer"),
         (script("endless", "exec sleep 100"), "compile_timeout"),
     ] {
-        let text = "[host]\ncompile_timeout = \"3s\"";
-        let host = Host::builder(policy(text, Path::new("/"))).compile_worker(&file).build().unwrap();
-        let bytes = std::fs::read(guest_artifacts::API_ECHO).unwrap();
-        let error = load(&host, bytes).await.unwrap_err().to_string();
+        let timeout = if part == "compile_timeout" { "300ms" } else { "60s" };
+        let text = format!("[host]\ncompile_timeout = \"{timeout}\"");
+        let host = Host::builder(policy(&text, Path::new("/"))).compile_worker(&file).build().unwrap();
+        let error = load(&host, plain()).await.unwrap_err().to_string();
         assert!(error.contains(part), "{}: {error}", file.display());
     }
 }

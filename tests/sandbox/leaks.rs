@@ -1,11 +1,13 @@
 //! Attacks leave no resources behind. Each test runs in its own process, so that its resources can be counted.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use integration_tests::{NEIGHBOUR, TestHost, in_a_process, said_in_a_process, value};
 use serde_json::json;
-use toolbay::{Filter, PluginId, ToolCall, TurnContext};
+use tokio::sync::Semaphore;
+use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
 
 use super::compile_bombs::children;
 
@@ -58,71 +60,103 @@ impl MemoryCheck {
     }
 }
 
+/// Guests that wait or compute without end take this timeout in each round, and many of them do.
 const POLICY: &str =
-    "[host]\nparallel_calls = 16\nbreaker_faults = 0\n[limits]\nfuel = 200_000_000\ntimeout = \"1s\"";
+    "[host]\nparallel_calls = 16\nbreaker_faults = 0\n[limits]\nfuel = 200_000_000\ntimeout = \"300ms\"";
+
+/// Guests that attack at the same time. Most of them wait most of the time.
+const AT_ONCE: usize = 4;
 
 /// Every guest except those of other capabilities' tests, and each of its tools, called with empty and invalid arguments.
 async fn attack(host: &TestHost) -> String {
+    let permits = Arc::new(Semaphore::new(AT_ONCE));
+    let attackers = guest_artifacts::ALL_GUESTS.iter().map(|(name, path)| {
+        let (host, permits) = (host.host.clone(), Arc::clone(&permits));
+        tokio::spawn(async move {
+            let _permit = permits.acquire_owned().await.unwrap();
+            attack_with(&host, name, path).await
+        })
+    });
     let mut said = String::new();
-    for (name, path) in guest_artifacts::ALL_GUESTS {
-        let id = PluginId::new(&name.replace('_', "-")).unwrap();
-        let loaded = host.host.load_file(id.clone(), path.as_ref()).await;
-        said += &format!("{loaded:?}\n");
-        let view = host.host.view(Filter::default());
-        let own = |tool: &&str| tool.starts_with(&format!("{id}__"));
-        let tools: Vec<String> =
-            view.definitions().map(|entry| entry.def.name.as_str()).filter(own).map(str::to_owned).collect();
-        let calls = tools
-            .iter()
-            .flat_map(|tool| {
-                [(tool, "{}"), (tool, r#"{"n": 5, "path": "/etc/passwd", "how": "abort", "mib": 4}"#)]
-            })
-            .enumerate()
-            .map(|(n, (tool, args))| ToolCall::new(n.to_string(), tool.as_str(), args))
-            .collect();
-        for delivered in host.host.call_all(&view, calls, TurnContext::default()).await {
-            said += &format!("{delivered:?}\n");
-        }
-        host.host.unload(&id);
+    for attacker in attackers.collect::<Vec<_>>() {
+        said += &attacker.await.unwrap();
     }
     said += &format!("{:?}", host.audit.take());
     said
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn attacks_leave_no_resources_behind() {
-    if in_a_process("sandbox::leaks::attacks_leave_no_resources_behind", "ulimit -c 0") {
+async fn attack_with(host: &Host, name: &str, path: &str) -> String {
+    let id = PluginId::new(&name.replace('_', "-")).unwrap();
+    let loaded = host.load_file(id.clone(), path.as_ref()).await;
+    let mut said = format!("{loaded:?}\n");
+    let view = host.view(Filter::default());
+    let own = |tool: &&str| tool.starts_with(&format!("{id}__"));
+    let tools: Vec<String> =
+        view.definitions().map(|entry| entry.def.name.as_str()).filter(own).map(str::to_owned).collect();
+    let calls = tools
+        .iter()
+        .flat_map(|tool| {
+            [(tool, "{}"), (tool, r#"{"n": 5, "path": "/etc/passwd", "how": "abort", "mib": 4}"#)]
+        })
+        .enumerate()
+        .map(|(n, (tool, args))| ToolCall::new(n.to_string(), tool.as_str(), args))
+        .collect();
+    for delivered in host.call_all(&view, calls, TurnContext::default()).await {
+        said += &format!("{delivered:?}\n");
+    }
+    // It waits for plugins that are being installed, which need the threads of the runtime.
+    let host = host.clone();
+    tokio::task::spawn_blocking(move || host.unload(&id)).await.unwrap();
+    said
+}
+
+#[test]
+fn attacks_leave_no_resources_behind() {
+    // With few arenas, the allocator returns to the same size after each round.
+    let limits = "ulimit -c 0; export MALLOC_ARENA_MAX=2";
+    if in_a_process("sandbox::leaks::attacks_leave_no_resources_behind", limits) {
         return;
     }
-    let host = TestHost::new(&[], POLICY).await;
-    // The first rounds fill pools, caches and the allocator's arenas.
-    for _ in 0..2 {
-        attack(&host).await;
-    }
-    // The allocator's arenas settle eventually. A leak in each round never does.
-    let (mut before, mut after) = (ProcessResources::now(), ProcessResources::now());
-    for _ in 0..4 {
-        before = after;
-        for _ in 0..2 {
-            attack(&host).await;
-        }
-        after = ProcessResources::now();
-        println!("{before:?}\n{after:?}");
-        if after.resident_mib < before.resident_mib + 64 {
-            break;
-        }
-    }
-    // The runtime keeps idle threads for blocking work for ten seconds.
+    // A runtime keeps idle threads for blocking work for ten seconds, and the test would wait for their end.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().thread_keep_alive(Duration::from_millis(200)).build().unwrap();
+    runtime.block_on(nothing_is_left());
+}
+
+/// The resources once no more than so many threads are left, or after thirty seconds.
+async fn settled(threads: usize) -> ProcessResources {
+    let mut now = ProcessResources::now();
     for _ in 0..300 {
-        if after.threads <= before.threads + 2 {
+        if now.threads <= threads {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        after.threads = ProcessResources::now().threads;
+        now = ProcessResources::now();
+    }
+    now
+}
+
+async fn nothing_is_left() {
+    let host = TestHost::new(&[], POLICY).await;
+    // The first round fills pools, caches and the allocator's arenas.
+    attack(&host).await;
+    let (mut before, mut after) = (ProcessResources::now(), ProcessResources::now());
+    // The allocator's arenas settle eventually. A leak in each round never does.
+    let has_grown = |before: &ProcessResources, after: &ProcessResources| {
+        after.resident_mib >= before.resident_mib + 32
+            || after.threads > before.threads + 1
+            || after.files > before.files
+    };
+    for _ in 0..8 {
+        before = after;
+        attack(&host).await;
+        after = settled(before.threads + 1).await;
+        if !has_grown(&before, &after) {
+            break;
+        }
     }
     assert_eq!(host.host.available_call_permits(), 16);
-    assert!(after.resident_mib < before.resident_mib + 64, "{before:?}, then {after:?}");
-    assert!(after.threads <= before.threads + 2 && after.files <= before.files, "{before:?}, then {after:?}");
+    assert!(!has_grown(&before, &after), "{before:?}, then {after:?}");
     assert_eq!((before.children, after.children), (0, 0));
     assert_eq!(fs::read_dir(host.root()).unwrap().count(), 0, "a file is left in the workspace");
     assert_eq!(value(&host.call(&format!("{NEIGHBOUR}__echo"), json!({})).await), "{}");

@@ -57,7 +57,7 @@ async fn undelivered_results_stay_within_their_budget() {
         return;
     }
     let policy =
-        "[limits]\nresult_bytes = \"16MiB\"\n[host]\nresult_memory = \"64MiB\"\nqueue_timeout = \"2s\"";
+        "[limits]\nresult_bytes = \"16MiB\"\n[host]\nresult_memory = \"64MiB\"\nqueue_timeout = \"500ms\"";
     let host = TestHost::new(&[("big", guest_artifacts::HOSTILE_OUTPUT)], policy).await;
     assert_eq!(outcome(&host.call("big__structured", json!({"mib": 1})).await), "ok");
     for (tool, args) in [("structured", json!({"mib": 14})), ("blob", json!({"mib": 14}))] {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use integration_tests::{TestHost, fault, outcome, policy, value};
+use integration_tests::{SETTLED, TestHost, fault, outcome, policy, value};
 use serde_json::{Value, json};
 use toolbay::core::call::fault::FaultKind;
 use toolbay::{Filter, Host, PluginId, ToolCall, TurnContext};
@@ -58,14 +58,15 @@ async fn unmetered_guests_are_cancelled_and_yield_to_others() {
         let calls = (0..8).map(|n| ToolCall::new(n.to_string(), "spin__spin", "{}")).collect();
         tokio::spawn(async move { host.call_all(&view, calls, turn).await })
     };
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    host.until_running(8).await;
+    tokio::time::sleep(SETTLED).await;
     for _ in 0..5 {
         let start = Instant::now();
         // Its fuel is metered, in the other engine.
         let beside = host.call("neighbour__echo", json!({})).await;
         assert_eq!(value(&beside), "{}");
         assert!(beside.usage.fuel > Some(100), "{:?}", beside.usage);
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?} beside eight", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?} beside eight", start.elapsed());
     }
     assert!(!spinners.is_finished(), "nothing but the clock ends them");
     cancel.cancel();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration_tests::{RecordedProgress, TestHost, fault, outcome, refusal, value};
+use integration_tests::{RecordedProgress, SETTLED, TestHost, fault, outcome, refusal, value};
 use serde_json::json;
 use toolbay::core::call::Identity;
 use toolbay::core::call::fault::FaultKind;
@@ -92,7 +92,7 @@ async fn nothing_passes_to_another_session_agent_tool_or_profile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_faulted_instance_is_dropped() {
-    let policy = format!("{ON}00\n[plugins.reused.limits]\nfuel = 200_000_000\ntimeout = \"2s\"");
+    let policy = format!("{ON}00\n[plugins.reused.limits]\nfuel = 200_000_000");
     let (host, session) = (host(&policy).await, session());
     assert_eq!((count(&host, &session).await, count(&host, &session).await), ("1".into(), "2".into()));
     // An error of the guest is a normal result.
@@ -116,12 +116,14 @@ async fn a_cancelled_call_leaves_no_instance() {
     assert_eq!(count(&host, &session).await, "1");
     let turn = turn(&session);
     let cancel = turn.cancel.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    let canceller = async {
+        host.until_running(1).await;
+        tokio::time::sleep(SETTLED).await;
         cancel.cancel();
-    });
+    };
     let args = json!({"what": "spin", "n": u64::MAX / 2}).to_string();
-    assert_eq!(fault(&host.call_in("reused__act", &args, turn).await).kind, FaultKind::Cancelled);
+    let (delivered, ()) = tokio::join!(host.call_in("reused__act", &args, turn), canceller);
+    assert_eq!(fault(&delivered).kind, FaultKind::Cancelled);
     assert_eq!((host.host.idle_instances(), count(&host, &session).await), (0, "1".to_owned()));
 }
 

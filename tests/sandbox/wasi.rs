@@ -37,7 +37,8 @@ async fn a_length_is_checked_before_anything_is_allocated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_polls_are_no_way_around_a_limit() {
-    let host = host("[plugins.io.limits]\ntimeout = \"2s\"\nfuel = 1_000_000_000_000").await;
+    let brief = "[plugins.io.tools.empty_writes]\nlimits = { timeout = \"300ms\" }";
+    let host = host(&format!("[plugins.io.limits]\nfuel = 1_000_000_000_000\n{brief}")).await;
     let delivered = host.provoke("io__empty_writes", json!({}), SOON).await;
     assert!(matches!(fault(&delivered).kind, FaultKind::Deadline | FaultKind::OutOfMemory), "{delivered:?}");
     assert_eq!(outcome(&host.provoke("io__splice", json!({}), SOON).await), "ok");

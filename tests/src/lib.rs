@@ -40,6 +40,9 @@ impl ProgressSink for RecordedProgress {
     }
 }
 
+/// Time for a guest that has its place to begin with what it was called for. No test fails when it takes longer.
+pub const SETTLED: Duration = Duration::from_millis(50);
+
 /// The plugin that runs beside every provoked plugin.
 pub const NEIGHBOUR: &str = "neighbour";
 
@@ -133,6 +136,30 @@ impl TestHost {
     pub async fn call_in(&self, tool: &str, args: &str, turn: TurnContext) -> CallResult {
         let view = self.host.view(Filter::default());
         self.host.call_all(&view, vec![ToolCall::new("1", tool, args)], turn).await.pop().unwrap()
+    }
+
+    /// Waits until so many guests run.
+    ///
+    /// # Panics
+    /// When they do not start within a minute.
+    pub async fn until_running(&self, guests: usize) {
+        let (start, most) = (Instant::now(), self.host.policy().host().parallel_calls as usize);
+        while most - self.host.available_call_permits() != guests {
+            assert!(start.elapsed() < Duration::from_secs(60), "{guests} guests do not run");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until a call of this tool runs, and does not wait for a place.
+    ///
+    /// # Panics
+    /// When none begins within a minute.
+    pub async fn until_begun(&self, tool: &str) {
+        let (start, running) = (Instant::now(), self.host.pipeline().running());
+        while !running.list().iter().any(|call| call.began && call.tool == tool) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no call of {tool} begins");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Calls one tool and returns its `structured` result.

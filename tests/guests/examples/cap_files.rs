@@ -1,5 +1,6 @@
 //! Files through `toolbay:plugin/files`. A refusal of the host is a normal result: `{"error": "denied", …}`.
 
+use guest::host::context;
 use guest::host::files::{self, FileError, FileKind, FileStat};
 use guest::{Answer, Args, Value, json, structured, tool};
 
@@ -28,7 +29,7 @@ guest::tools!(
     tool("make_many", |args| many(args, |path, n| files::make_dir(&numbered(path, n))
         .map(|()| "ok".to_owned())))
     .needs(BOTH),
-    // Reads, waits for the file `until`, then writes.
+    // Reads, says so, waits for the file `until`, then writes.
     tool("read_wait_write", read_wait_write).needs(BOTH),
     tool("read_only", read).needs(READ),
     tool("write_only", write).needs(WRITE),
@@ -77,6 +78,7 @@ fn many(args: &Args, act: impl Fn(&str, u64) -> Result<String, FileError>) -> An
 
 fn read_wait_write(args: &Args) -> Answer {
     said(files::read(path(args), 0, None).and_then(|_| {
+        context::progress("read", None, context::Audience::User);
         while files::stat(args.text("until", "")).is_err() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
