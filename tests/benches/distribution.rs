@@ -1,7 +1,7 @@
 //! Plugins of a registry: the time to add one against `skopeo copy` of it, to verify a hundred, and to start a server with a
 //! hundred of a lock against those of a directory.
 //!
-//! `cargo build --release --bins` and `cargo xtask registries`, which unpacks Debian's registry and `skopeo`, then
+//! `cargo build --release --bins` and `cargo xtask test registries`, which unpacks Debian's registry and `skopeo`, then
 //! `cargo bench --bench all -- distribution`. Targets: an added plugin of 1 MB takes at most 1.5 times the copy, plus its
 //! compilation; a hundred are verified within 300 ms; a lock of a hundred delays the start of a server by at most 5 %.
 
@@ -164,7 +164,7 @@ impl DebianRegistry {
         let (program, skopeo) =
             (debian.join("docker-registry/usr/bin/docker-registry"), debian.join("skopeo/usr/bin/skopeo"));
         if !program.exists() || !skopeo.exists() {
-            println!("\nno registry: `cargo xtask registries` unpacks it");
+            println!("\nno registry: `cargo xtask test registries` unpacks it");
             return None;
         }
         let libraries = ["libgpgme11", "libassuan0"].iter().flat_map(|name| {

@@ -1,6 +1,6 @@
 //! The contract suite: one plugin in five languages, and cases with the same result in each.
 //!
-//! `cargo xtask languages` builds the plugins and runs this program with their folder. Each `.toml` file here has a policy
+//! `cargo xtask test languages` builds the plugins and runs this program with their folder. Each `.toml` file here has a policy
 //! and cases under it, except `table.toml`: it says which features the cases show. Each case must give its expected result,
 //! and all languages must give the same definitions, results, error texts and progress as Rust. Afterwards the program
 //! measures calls, each in a fresh instance.

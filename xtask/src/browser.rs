@@ -6,27 +6,32 @@ use anyhow::Result;
 use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, debian_program, shell};
-use crate::{plugins, test};
+use crate::{cargo, plugins};
 
 /// The token of the operator is `test`.
 const TOKENS: &str = "[[token]]\nname = \"oncall\"\n\
                       sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\nrole = \"operate\"\n";
+const TESTS: &str = "tests/browser";
 /// The screenshots of the documentation.
 const SHOTS: &str = "docs/how-to/admin-page";
 
+/// Installs the browser and the packages that drive it.
+pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
+    debian_program("chromium")?;
+    NodeRuntime::with(workspace, "npm-browser", &workspace.join(TESTS))
+}
+
 /// Runs all steps; with `write`, replaces the screenshots of the documentation.
 pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
-    debian_program("chromium")?;
-    let tests = workspace.join("tests/browser");
-    let node = NodeRuntime::with(workspace, "npm-browser", &tests)?;
-    test::build_host(workspace)?;
+    let node = install(workspace)?;
+    cargo::build_host(workspace)?;
     let folder = wasm::target_dir(workspace).join("browser");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
     prepare(&folder, &plugins::folder(workspace))?;
-    let mut command = node.script(&tests.join("page.mjs"));
-    command.arg(node.folder()).arg(test::host(workspace)).arg(&folder);
+    let mut command = node.script(&workspace.join(TESTS).join("page.mjs"));
+    command.arg(node.folder()).arg(cargo::host(workspace)).arg(&folder);
     if write {
         let shots = workspace.join(SHOTS);
         std::fs::create_dir_all(&shots)?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, python_with, shell};
-use crate::{plugins, test};
+use crate::{cargo, plugins};
 
 /// The call that each client makes, and the text that its result must contain.
 const CALL: [&str; 6] =
@@ -34,7 +34,7 @@ impl ClientTransport {
 }
 
 /// The clients, installed.
-struct ClientEnvironments {
+pub(crate) struct ClientEnvironments {
     folder: PathBuf,
     target: PathBuf,
     python: PathBuf,
@@ -42,18 +42,23 @@ struct ClientEnvironments {
     node: NodeRuntime,
 }
 
-/// Runs all clients.
-pub(crate) fn run(workspace: &Path) -> Result<()> {
+/// Installs the clients.
+pub(crate) fn install(workspace: &Path) -> Result<ClientEnvironments> {
     let folder = workspace.join("tests/mcp-client");
     let target = wasm::target_dir(workspace);
-    let clients = ClientEnvironments {
-        python: python_with(&target.join("venv"), &folder)?,
+    Ok(ClientEnvironments {
+        python: python_with(&target.join("venv-clients"), &folder)?,
         langchain: python_with(&target.join("venv-langchain"), &folder.join("langchain"))?,
         node: NodeRuntime::with(workspace, "npm-clients", &folder.join("node"))?,
         folder,
         target,
-    };
-    test::build_host(workspace)?;
+    })
+}
+
+/// Runs all clients.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    let clients = install(workspace)?;
+    cargo::build_host(workspace)?;
     let program = clients.program(workspace);
     // A test of stdio framing. It does not apply to HTTP.
     let mut own = Command::new(&clients.python);
@@ -68,7 +73,7 @@ impl ClientEnvironments {
     /// The program and the plugins that it serves.
     fn program(&self, workspace: &Path) -> Vec<OsString> {
         vec![
-            test::host(workspace).into(),
+            cargo::host(workspace).into(),
             "serve".into(),
             "--plugins".into(),
             plugins::folder(workspace).into(),

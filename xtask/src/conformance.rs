@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
+use crate::cargo;
 use crate::foreign::NodeRuntime;
-use crate::test;
 
 /// The protocol revisions to check.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
@@ -55,14 +55,14 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 }
 
 /// Installs the suite if it is missing.
-fn suite(workspace: &Path) -> Result<NodeRuntime> {
+pub(crate) fn suite(workspace: &Path) -> Result<NodeRuntime> {
     NodeRuntime::with(workspace, "npm-conformance", &workspace.join("tests/conformance"))
 }
 
 /// Runs the client scenarios of both revisions against the bridge.
 pub(crate) fn run_client(workspace: &Path) -> Result<()> {
     let node = suite(workspace)?;
-    test::build_example(workspace, "mcp_client")?;
+    cargo::build_example(workspace, "mcp_client")?;
     let command = node.run(SUITE);
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
@@ -83,7 +83,7 @@ pub(crate) fn run_client(workspace: &Path) -> Result<()> {
 fn run_server(workspace: &Path) -> Result<()> {
     let folder = workspace.join("tests/conformance");
     let node = suite(workspace)?;
-    test::build_example(workspace, "conformance_server")?;
+    cargo::build_example(workspace, "conformance_server")?;
     let fixture = start(workspace)?;
     let results = wasm::target_dir(workspace).join("conformance");
     let (mut lines, mut good) = (Vec::new(), true);
@@ -163,9 +163,7 @@ fn complaint(check: &serde_json::Value) -> Option<String> {
 
 /// Starts the server and waits until it prints its address.
 fn start(workspace: &Path) -> Result<FixtureServer> {
-    let target = wasm::target_dir(workspace);
-    let program = format!("debug/examples/conformance_server{}", std::env::consts::EXE_SUFFIX);
-    let mut child = Command::new(target.join(program))
+    let mut child = Command::new(cargo::example(workspace, "conformance_server"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

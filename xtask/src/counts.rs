@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use xtask::wasm;
 
-use crate::foreign::{debian_package, shell};
-use crate::test;
+use crate::cargo::cargo;
+use crate::foreign::{shell, unpacked_package};
 
 /// The file with the expected counts.
 const KEPT: &str = "tests/data/counts.json";
@@ -59,16 +59,8 @@ fn compare(name: &str, before: f64, now: f64) -> Result<()> {
 
 /// Builds the measured program, optimised as a release apart from link-time optimisation.
 fn build(workspace: &Path) -> Result<PathBuf> {
-    let mut cargo = test::native_cargo(workspace);
-    shell(cargo.args([
-        "build",
-        "--profile",
-        "counts",
-        "--package",
-        "toolbay-core",
-        "--example",
-        "hot_path",
-    ]))?;
+    let build = ["build", "--profile", "counts", "--package", "toolbay-core", "--example", "hot_path"];
+    shell(cargo(workspace).args(build))?;
     Ok(wasm::target_dir(workspace).join("counts/examples/hot_path"))
 }
 
@@ -79,7 +71,7 @@ fn allocations(program: &Path) -> Result<f64> {
 }
 
 /// Counts the instructions of a program.
-struct Instrument {
+pub(crate) struct Instrument {
     program: PathBuf,
     /// The folder of its libraries, unless it is installed.
     parts: Option<PathBuf>,
@@ -87,16 +79,14 @@ struct Instrument {
 
 impl Instrument {
     /// Finds the installed instrument, or unpacks the distribution's package into the target folder.
-    fn find(workspace: &Path) -> Result<Self> {
+    pub(crate) fn find(workspace: &Path) -> Result<Self> {
         let works = Command::new(INSTRUMENT).arg("--version").output().is_ok_and(|out| out.status.success());
         if works {
             return Ok(Self { program: INSTRUMENT.into(), parts: None });
         }
-        let folder = wasm::target_dir(workspace).join(INSTRUMENT);
+        let folder =
+            unpacked_package(workspace, INSTRUMENT).context("counting instructions needs valgrind")?;
         let program = folder.join("usr/bin").join(INSTRUMENT);
-        if !program.exists() {
-            debian_package(&folder, INSTRUMENT).context("counting instructions needs valgrind")?;
-        }
         Ok(Self { program, parts: Some(folder.join("usr/libexec/valgrind")) })
     }
 

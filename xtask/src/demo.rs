@@ -8,7 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
 
-use crate::{plugins, test};
+use crate::cargo;
+use crate::foreign::shell;
 
 const POLICY: &str = r#"# What the demo's operator allows. What is not granted here is denied.
 version = 1
@@ -27,6 +28,10 @@ fs_read = ["$workspace"]
 [plugins.hash.tools.hash_file.limits]
 fuel = 20_000_000
 "#;
+
+/// The plugins that the steps use, and their folder below the target folder.
+const PLUGINS: [&str; 4] = ["files", "hash", "reducers", "text"];
+const PLUGINS_FOLDER: &str = "demo-plugins";
 
 /// Tool calls of one turn, for `batch`.
 const BATCH: &str = r#"[
@@ -112,8 +117,7 @@ const STEPS: &[DemoStep] = &[
 
 /// Builds everything and runs the steps.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    test::build_host(workspace)?;
-    plugins::run(workspace)?;
+    build(workspace)?;
     let folder = wasm::target_dir(workspace).join("demo");
     lay_out(&folder)?;
     for step in STEPS {
@@ -128,6 +132,27 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     }
     println!("\n{} steps, all as expected", STEPS.len());
     Ok(())
+}
+
+/// Builds the program, and beside it the plugins, whose dependencies are others.
+fn build(workspace: &Path) -> Result<()> {
+    wasm::ensure_target()?;
+    let target = wasm::target_dir(workspace);
+    std::thread::scope(|scope| {
+        let plugins = scope.spawn(|| {
+            let built = wasm::plugins_named(workspace, &PLUGINS)?;
+            wasm::place(&built, &target.join(PLUGINS_FOLDER))
+        });
+        let host = shell(cargo::cargo(workspace).args([
+            "build",
+            "--package",
+            "toolbay-cli",
+            "--package",
+            "features",
+        ]));
+        let plugins = plugins.join().map_err(|_panic| anyhow::anyhow!("building the plugins panicked"))?;
+        host.and(plugins)
+    })
 }
 
 fn lay_out(folder: &Path) -> Result<()> {
@@ -152,9 +177,9 @@ fn lay_out(folder: &Path) -> Result<()> {
 fn show(workspace: &Path, folder: &Path, step: &DemoStep) -> Result<()> {
     println!("\n# {}", step.title);
     println!("$ toolbay {}", step.args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(" "));
-    let output = Command::new(test::host(workspace))
+    let output = Command::new(cargo::host(workspace))
         .args(step.args)
-        .args(["--plugins", "../plugins", "--config", "toolbay.toml", "--cache-dir", "../cache"])
+        .args(["--plugins", "../demo-plugins", "--config", "toolbay.toml", "--cache-dir", "../cache"])
         .args(["--state-dir", "../state"])
         .current_dir(folder)
         .output()

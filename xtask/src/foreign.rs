@@ -2,8 +2,9 @@
 //! the environment. Packages of Debian are unpacked there, too.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use xtask::wasm;
@@ -21,7 +22,8 @@ pub(crate) fn python_with(venv: &Path, folder: &Path) -> Result<PathBuf> {
 
 /// Returns the Python of a virtual environment with these requirements, and creates it if needed.
 pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
-    let own = venv.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python");
+    let own = venv.join("bin/python");
+    let _lock = lock(venv)?;
     // Written last: a folder without it, or with other contents, is incomplete.
     let stamp = venv.join("requirements.txt");
     if std::fs::read_to_string(&stamp).ok().as_deref() == Some(wanted) {
@@ -38,8 +40,23 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     Ok(own)
 }
 
+/// Waits until no other process installs into a folder, and keeps others waiting. The system gives the lock back when this
+/// process ends, however it ends.
+fn lock(folder: &Path) -> Result<File> {
+    let file = folder.with_extension("lock");
+    if let Some(parent) = file.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let lock = File::create(&file).with_context(|| format!("cannot write `{}`", file.display()))?;
+    lock.lock().with_context(|| format!("cannot lock `{}`", file.display()))?;
+    Ok(lock)
+}
+
 /// Unpacks a package of the Debian distribution into a folder, without installing it.
-pub(crate) fn debian_package(folder: &Path, name: &str) -> Result<()> {
+fn debian_package(folder: &Path, name: &str) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
     std::fs::create_dir_all(folder)?;
     let download = || shell(Command::new("apt-get").args(["download", name]).current_dir(folder));
     // The package lists may be old or missing.
@@ -59,7 +76,16 @@ pub(crate) fn debian_program(name: &str) -> Result<()> {
     if Path::new("/usr/bin").join(name).exists() {
         return Ok(());
     }
-    let options = ["install", "--yes", "--quiet", "--quiet", "--no-install-recommends"];
+    // Another checkout may install at the same time.
+    let options = [
+        "install",
+        "--yes",
+        "--quiet",
+        "--quiet",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+    ];
     let install =
         || shell(Command::new("apt-get").args(options).arg(name).env("DEBIAN_FRONTEND", "noninteractive"));
     // The package lists may be old or missing.
@@ -71,8 +97,12 @@ pub(crate) fn debian_program(name: &str) -> Result<()> {
 /// The folder with an unpacked package of Debian.
 pub(crate) fn unpacked_package(workspace: &Path, name: &str) -> Result<PathBuf> {
     let folder = wasm::target_dir(workspace).join("debian").join(name);
-    if !folder.join("usr").exists() && !folder.join("bin").exists() {
-        debian_package(&folder, name)?;
+    let _lock = lock(&folder)?;
+    if !folder.exists() {
+        // Renamed last: a folder with the final name is complete.
+        let part = folder.with_extension("part");
+        debian_package(&part, name)?;
+        std::fs::rename(&part, &folder)?;
     }
     Ok(folder)
 }
@@ -106,8 +136,9 @@ impl NodeRuntime {
             .output()
             .context("cannot find Node")?;
         let root = PathBuf::from(String::from_utf8(asked.stdout)?.trim());
-        let program = root.join("bin").join(format!("node{}", std::env::consts::EXE_SUFFIX));
+        let program = root.join("bin").join("node");
         let node = Self { program, folder: target.join(name) };
+        let _lock = lock(&node.folder)?;
         let wanted = std::fs::read(folder.join("package-lock.json"))
             .with_context(|| format!("cannot read the lock in `{}`", folder.display()))?;
         let stamp = node.folder.join("installed.json");
@@ -180,14 +211,14 @@ impl NodeRuntime {
 
 /// A command that runs the system's Python.
 pub(crate) fn python() -> Command {
-    Command::new(if cfg!(windows) { "python" } else { "python3" })
+    Command::new("python3")
 }
 
 /// Prints a command and runs it.
 pub(crate) fn shell(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("    {shown}");
-    let status = command.status().with_context(|| format!("cannot run `{shown}`"))?;
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` ended with {status}");
     }

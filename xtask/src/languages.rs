@@ -12,8 +12,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use xtask::wasm;
 
+use crate::cargo;
 use crate::foreign::{NodeRuntime, python_with, shell};
-use crate::test;
 
 /// A sample plugin: its sources and its name.
 struct Component {
@@ -65,26 +65,27 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
             shell(toolchains.build_of(*language, &toolchains.copy(&of)).arg("-o").arg(&built))
         })?;
     }
-    test::build_host(workspace)?;
+    cargo::build_host(workspace)?;
     for (name, source, language, files) in CONTRACTS {
         toolchains.contract(name, source, language, files)?;
     }
     toolchains.check_pages()?;
     toolchains.try_new()?;
-    let suite = format!("debug/examples/contract{}", std::env::consts::EXE_SUFFIX);
-    shell(Command::new(wasm::target_dir(workspace).join(suite)).arg(&toolchains.folder))
+    shell(Command::new(cargo::example(workspace, "contract")).arg(&toolchains.folder))
+}
+
+/// Installs the toolchains of all languages: Python with that of C, and Node.
+pub(crate) fn toolchains(workspace: &Path) -> Result<(PathBuf, NodeRuntime)> {
+    let lists = workspace.join("tests/contract");
+    let python = python_with(&wasm::target_dir(workspace).join("venv-languages"), &lists)?;
+    Ok((python, NodeRuntime::with(workspace, "npm-languages", &lists)?))
 }
 
 impl Toolchains {
     fn install(workspace: &Path) -> Result<Self> {
-        let lists = workspace.join("tests/contract");
-        let target = wasm::target_dir(workspace);
-        let toolchains = Self {
-            workspace: workspace.to_path_buf(),
-            folder: target.join("languages"),
-            python: python_with(&target.join("venv-languages"), &lists)?,
-            node: NodeRuntime::with(workspace, "npm-languages", &lists)?,
-        };
+        let (python, node) = toolchains(workspace)?;
+        let folder = wasm::target_dir(workspace).join("languages");
+        let toolchains = Self { workspace: workspace.to_path_buf(), folder, python, node };
         fs::create_dir_all(&toolchains.folder)?;
         toolchains.place_javascript()?;
         Ok(toolchains)
@@ -304,7 +305,7 @@ impl Toolchains {
         println!("    toolbay {}", args.join(" "));
         let mut path = vec![self.node.bin()];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        let output = Command::new(test::host(&self.workspace))
+        let output = Command::new(cargo::host(&self.workspace))
             .args(args)
             .current_dir(folder)
             .env("PATH", std::env::join_paths(path)?)

@@ -1,143 +1,219 @@
-//! The project's own tasks: `cargo xtask` lists them.
+//! The project's own tasks: `cargo xtask help` lists them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod bench;
 mod book;
 mod browser;
+mod cargo;
 mod check;
 mod clients;
 mod conformance;
 mod counts;
 mod demo;
-mod deny;
 mod dist;
+mod downloads;
 mod foreign;
-mod hostile;
 mod languages;
 mod metrics;
 mod packages;
-mod parity;
 mod peers;
 mod plugins;
 mod registries;
-mod replicas;
-mod search;
-mod sentences;
-mod test;
+mod rustdoc;
+mod servers;
+mod steps;
+mod suites;
+mod tests;
 mod tidy;
+mod tools;
 mod tutorials;
+mod vendors;
 mod wit_reference;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
 use xtask::wasm;
 
-const HELP: &str = "\
-The tasks of this project.
+/// The tasks of this project.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
 
-    cargo xtask TASK
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Builds the program and four plugins, and runs them on a sample workspace.
+    Demo,
+    /// Formats, lints and tests what changed, with the unit tests of all packages that depend on it. The loop while you edit.
+    Check {
+        /// The commit to compare with.
+        #[arg(long, default_value = "HEAD")]
+        since: String,
+    },
+    /// Runs everything that must pass before a change lands.
+    Test {
+        /// Starts no more steps after the first failure.
+        #[arg(long)]
+        fail_fast: bool,
+        /// Runs only these steps, and those that they need. `list` shows all.
+        steps: Vec<String>,
+    },
+    /// Runs what must pass before a release.
+    ReleaseTest {
+        /// Runs only these steps, and those that they need. `list` shows all.
+        steps: Vec<String>,
+    },
+    /// Runs one step in this process, which is ended when its stdin is closed.
+    #[command(hide = true)]
+    Step { name: String },
+    /// Checks what the compiler does not: import cycles, dependencies of crates, file sizes, copies of the contract.
+    Tidy,
+    /// Builds the first-party plugins into `target/plugins`.
+    Plugins,
+    /// Builds test guests and plugins into a folder, for `TOOLBAY_GUESTS`.
+    Guests {
+        #[arg(default_value = "target/wasm")]
+        folder: PathBuf,
+    },
+    /// Installs the servers that tests run into `target/servers`.
+    Servers,
+    /// Feeds parsers of untrusted bytes with nearly valid input.
+    Fuzz {
+        /// `[--seconds N] [--seed N] [TARGET | FILE]`; 60 seconds a target.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Types the commands of the tutorial pages in an empty home, and compares the output.
+    Tutorials { pages: Vec<String> },
+    /// Uses the page of operators in Chromium, and checks its accessibility.
+    Browser {
+        /// Replaces the screenshots of the documentation.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Runs the official conformance suite of MCP.
+    Conformance {
+        /// Runs only the scenarios for clients.
+        #[arg(long)]
+        client: bool,
+    },
+    /// Counts the instructions and allocations of a call, and compares them with `tests/data/counts.json`.
+    Counts {
+        /// Records the counts.
+        #[arg(long)]
+        write: bool,
+    },
+    /// Writes `docs/reference/wit.md` from the contract.
+    WitReference,
+    /// Builds `docs` into `target/book`.
+    Book,
+    /// Builds the files of a release into `target/dist/release`.
+    Dist {
+        #[command(subcommand)]
+        check: Option<DistTask>,
+    },
+    /// Makes the packages of the published crates.
+    Packages {
+        /// Builds each from its package alone.
+        #[arg(long)]
+        verify: bool,
+    },
+    /// Measures, and reports ratios.
+    Bench(bench::BenchArgs),
+    /// Installs comparable programs, measures them beside this project, and writes the tables into the documentation.
+    Peers {
+        /// Only prints the tables.
+        #[arg(long)]
+        quick: bool,
+        /// Measures only these, and prints the tables.
+        names: Vec<String>,
+    },
+}
 
-TASK is one of
-    test [--keep-going]  runs everything that must pass before a change lands; stops at the first failure
-    check [--since REV]  formats, lints and tests what changed: the loop while you edit
-    tidy                 checks what the compiler does not: import cycles, dependencies of crates, file sizes, banned words
-    deny                 checks licences, bans and duplicate versions of the dependencies against `deny.toml`
-    plugins              builds the first-party plugins into `target/plugins`
-    languages            builds plugins in JavaScript, TypeScript, Python and C, and runs the contract suite against all
-    tutorials [PAGE…]    types the commands of the tutorial pages in an empty home and compares the output
-    guests [FOLDER]      builds test guests and plugins into FOLDER, for `TOOLBAY_GUESTS`
-    fuzz [--seconds N] [--seed N] [TARGET | FILE]
-                         feeds parsers of untrusted bytes with nearly valid input, 60 s a target
-    search               searches the tools of public OpenAPI documents, and compares the hits with `pairs.json`
-    clients              lists and calls tools with third-party MCP clients, over stdio and HTTP
-    registries           publishes and installs plugins with a real registry and the clients of others
-    replicas             runs replicas that share their state in a NATS server
-    metrics              lets Prometheus scrape a server, and checks the metrics, alerts and dashboard
-    browser [--write]    uses the page of operators in Chromium and checks its accessibility; `--write` replaces the
-                         screenshots of the documentation
-    packages [--verify]  makes the packages of the published crates; `--verify` builds each from its package alone
-    dist                 builds the files of a release into `target/dist/release`
-    dist check [--release]
-                         builds them quickly or as they are shipped, installs the Debian package in an empty root, and
-                         runs the program for aarch64 in an emulator
-    conformance          runs the official conformance suite of MCP against a fixture server
-    bench [--quick] [--plots] [--json FILE] [--against FILE] [NAME…]
-                         measures. `--quick` gives the headline figures in less than five minutes, `--plots` draws
-                         the curves into `docs/explanation/performance`, `--against` shows the ratios of an
-                         earlier run beside, if the machine was quiet in both
-    counts [--write]     counts the instructions and allocations of a call and compares them with `counts.json`
-    peers [--quick] [NAME…]
-                         installs comparable programs, measures them beside this project, and writes the tables
-                         into `docs/explanation/performance.md`; with `--quick` or names it only prints them
-    sentences SEED       draws fifty sentences at random from comments, messages and docs, for a review
-    wit-reference        writes `docs/reference/wit.md` from the contract
-    conformance client   runs the client scenarios of the MCP conformance suite against the bridge
-    book                 builds `docs` into `target/book` and checks every link
-    demo                 builds the host and the plugins and runs them on a sample workspace
-";
+#[derive(Debug, Subcommand)]
+enum DistTask {
+    /// Uses the files: installs the Debian package in an empty root, and runs the program for aarch64 in an emulator.
+    Check {
+        /// Builds them as they are shipped, which takes an hour.
+        #[arg(long)]
+        release: bool,
+    },
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    match run(&args) {
+    if let Some(run) = rustdoc::in_place() {
+        return match run {
+            Ok(status) if status.success() => ExitCode::SUCCESS,
+            Ok(_) => ExitCode::FAILURE,
+            Err(error) => failure(&error),
+        };
+    }
+    match run(Args::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failure(&error),
     }
 }
 
-fn run(args: &[&str]) -> Result<()> {
-    let workspace = wasm::workspace()?;
-    match args {
-        [] | ["help" | "--help" | "-h"] => {
-            print!("{HELP}");
+fn failure(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(task: Task) -> Result<()> {
+    let workspace = &wasm::workspace()?;
+    match task {
+        Task::Demo => demo::run(workspace),
+        Task::Check { since } => check::run(workspace, &since),
+        Task::Test { steps, fail_fast } => run_suite(workspace, suites::TEST, &steps, fail_fast),
+        Task::ReleaseTest { steps } => run_suite(workspace, suites::RELEASE_TEST, &steps, false),
+        Task::Step { name } => steps::run_here(workspace, &[suites::TEST, suites::RELEASE_TEST], &name),
+        Task::Tidy => tidy::run(workspace),
+        Task::Plugins => plugins::run(workspace),
+        Task::Guests { folder } => plugins::guests(workspace, &std::env::current_dir()?.join(folder)),
+        Task::Servers => servers::install(workspace),
+        Task::Fuzz { args } => tests::fuzz(workspace, &args),
+        Task::Tutorials { pages } => tutorials::run(workspace, &pages),
+        Task::Browser { write } => browser::run(workspace, write),
+        Task::Conformance { client: true } => conformance::run_client(workspace),
+        Task::Conformance { client: false } => conformance::run(workspace),
+        Task::Counts { write } => counts::run(workspace, write),
+        Task::WitReference => wit_reference::run(workspace),
+        Task::Book => book::run(workspace),
+        Task::Dist { check: None } => dist::run(workspace),
+        Task::Dist { check: Some(DistTask::Check { release: false }) } => {
+            dist::check(workspace, dist::Profile::Test)
+        }
+        Task::Dist { check: Some(DistTask::Check { release: true }) } => {
+            dist::check(workspace, dist::Profile::Release)
+        }
+        Task::Packages { verify: false } => packages::run(workspace, packages::Check::Files),
+        Task::Packages { verify: true } => packages::run(workspace, packages::Check::Build),
+        Task::Bench(args) => bench::run(workspace, &args),
+        Task::Peers { quick, names } => peers::run(workspace, quick, &names),
+    }
+}
+
+/// Runs a suite, or lists its steps.
+fn run_suite(
+    workspace: &std::path::Path,
+    suite: &'static [steps::Step],
+    names: &[String],
+    fail_fast: bool,
+) -> Result<()> {
+    match names {
+        [name] if name == "list" => {
+            for step in suite {
+                println!("{}", step.name);
+            }
             Ok(())
         }
-        ["test"] => test::run(&workspace, false),
-        ["test", "--keep-going"] => test::run(&workspace, true),
-        ["check"] => check::run(&workspace, "HEAD"),
-        ["check", "--since", revision] => check::run(&workspace, revision),
-        ["tidy"] => tidy::run(&workspace),
-        ["deny"] => deny::run(&workspace),
-        ["plugins"] => plugins::run(&workspace),
-        ["guests"] => plugins::guests(&workspace, &wasm::target_dir(&workspace).join("wasm")),
-        ["guests", folder] => {
-            plugins::guests(&workspace, &std::env::current_dir()?.join(PathBuf::from(folder)))
-        }
-        ["fuzz", rest @ ..] => {
-            // Without `--package`: alone it would be built with different features, which takes minutes.
-            let run = ["run", "--quiet", "--bin", "fuzzer", "--"];
-            test::cargo(&workspace, &[&run[..], rest].concat())
-        }
-        ["counts"] => counts::run(&workspace, false),
-        ["counts", "--write"] => counts::run(&workspace, true),
-        ["languages"] => languages::run(&workspace),
-        ["tutorials", pages @ ..] => tutorials::run(&workspace, pages),
-        ["search"] => search::run(&workspace),
-        ["clients"] => clients::run(&workspace),
-        ["metrics"] => metrics::run(&workspace),
-        ["replicas"] => replicas::run(&workspace),
-        ["browser"] => browser::run(&workspace, false),
-        ["browser", "--write"] => browser::run(&workspace, true),
-        ["dist"] => dist::run(&workspace),
-        ["dist", "check"] => dist::check(&workspace, dist::Profile::Test),
-        ["dist", "check", "--release"] => dist::check(&workspace, dist::Profile::Release),
-        ["packages"] => packages::run(&workspace, packages::Check::Files),
-        ["packages", "--verify"] => packages::run(&workspace, packages::Check::Build),
-        ["registries"] => registries::run(&workspace),
-        ["conformance"] => conformance::run(&workspace),
-        ["wit-reference"] => wit_reference::run(&workspace),
-        ["conformance", "client"] => conformance::run_client(&workspace),
-        ["bench", rest @ ..] => bench::run(&workspace, rest),
-        ["peers", rest @ ..] => peers::run(&workspace, rest),
-        ["sentences", seed] => sentences::run(&workspace, seed),
-        ["book"] => book::run(&workspace),
-        ["demo"] => demo::run(&workspace),
-        _ => bail!("no task `{}`\n\n{HELP}", args.join(" ")),
+        [] if suite.is_empty() => bail!("the suite has no steps"),
+        _ => steps::run(workspace, suite, names, fail_fast),
     }
 }

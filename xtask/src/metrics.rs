@@ -16,8 +16,10 @@ use xtask::wasm;
 use collector::Collector;
 
 use crate::foreign::{shell, unpacked_package};
-use crate::{plugins, test};
+use crate::{cargo, plugins};
 
+/// The Debian package.
+const PROMETHEUS: &str = "prometheus";
 /// The token of the scraper, and its SHA-256.
 const TOKEN: &str = "test";
 const TOKEN_SHA256: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -28,12 +30,18 @@ const CALLS: u64 = 25;
 /// How long something may take to appear.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Installs Prometheus and the collector.
+pub(crate) fn install(workspace: &Path) -> Result<()> {
+    unpacked_package(workspace, PROMETHEUS)?;
+    collector::install(&wasm::target_dir(workspace)).map(drop)
+}
+
 /// Runs all exchanges.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
-    let package = unpacked_package(workspace, "prometheus")?;
+    let package = unpacked_package(workspace, PROMETHEUS)?;
     let program = |name: &str| Command::new(package.join("usr/bin").join(name));
-    test::build_host(workspace)?;
+    cargo::build_host(workspace)?;
     let folder = target.join("metrics");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
@@ -137,7 +145,7 @@ impl ToolbayServer {
             "version = 1\n[admin]\nlisten = \"127.0.0.1:0\"\ntokens = \"admin.toml\"\n[telemetry]\notlp = \"{collector}\"\n"
         );
         std::fs::write(folder.join("toolbay.toml"), policy)?;
-        let mut command = Command::new(test::host(workspace));
+        let mut command = Command::new(cargo::host(workspace));
         command.arg("serve").arg("--config").arg(folder.join("toolbay.toml"));
         command.arg("--plugins").arg(folder.join("plugins")).arg("--state-dir").arg(folder.join("state"));
         command.arg("--cache-dir").arg(folder.join("cache")).env("OTEL_METRIC_EXPORT_INTERVAL", "1000");

@@ -15,8 +15,8 @@ use xtask::wasm;
 
 use crate::bench;
 use crate::bench::machine::Machine;
+use crate::cargo;
 use crate::foreign::shell;
-use crate::test;
 
 /// Installs a peer.
 type Peer = (&'static str, fn(&mut PeerBench<'_>) -> Result<()>);
@@ -42,12 +42,8 @@ struct PeerBench<'a> {
 }
 
 /// Installs, measures, and writes the tables into the documentation, except after a quick run.
-pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
-    let (options, names): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with('-'));
-    if let Some(other) = options.iter().find(|option| **option != "--quick") {
-        bail!("no option `{other}`: `--quick`, NAME…");
-    }
-    if let Some(other) = names.iter().find(|name| PEERS.iter().all(|(known, _)| known != *name)) {
+pub(crate) fn run(workspace: &Path, quick: bool, names: &[String]) -> Result<()> {
+    if let Some(other) = names.iter().find(|name| PEERS.iter().all(|(known, _)| known != name)) {
         let known: Vec<&str> = PEERS.iter().map(|(name, _)| *name).collect();
         bail!("no peer `{other}`: {}", known.join(", "));
     }
@@ -57,14 +53,16 @@ pub(crate) fn run(workspace: &Path, args: &[&str]) -> Result<()> {
     let mut measured =
         PeerBench { workspace, folder, servers: Vec::new(), batches: Vec::new(), missing: Vec::new() };
     obtain::ours(&mut measured)?;
-    for (name, obtain) in PEERS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
+    for (name, obtain) in
+        PEERS.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|other| other == name))
+    {
         println!("\n==> {name}");
         if let Err(why) = obtain(&mut measured) {
             println!("    left out: {why:#}");
             measured.missing.push(format!("{name}: {why:#}"));
         }
     }
-    measured.run(options.is_empty() && names.is_empty())
+    measured.run(!quick && names.is_empty())
 }
 
 impl PeerBench<'_> {
@@ -86,7 +84,7 @@ impl PeerBench<'_> {
             serde_json::to_string_pretty(&json!({ "servers": self.servers, "batches": self.batches }))?;
         std::fs::write(&named, text)?;
         std::fs::write(&tables, "")?;
-        let mut command = test::native_cargo(self.workspace);
+        let mut command = cargo::cargo(self.workspace);
         command.args(["bench", "--bench", "all", "--", "peers", "batch"]);
         command.env("TOOLBAY_PEERS", &named).env("TOOLBAY_TABLES", &tables);
         if !whole {

@@ -13,8 +13,10 @@ use serde_json::Value;
 use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, library_path, python_with, shell, unpacked_package};
-use crate::{plugins, test, tutorials};
+use crate::{cargo, plugins, tutorials};
 
+/// The programs of this task for Python and Node.
+const SCRIPTS: &str = "tests/registries";
 /// The Debian package with the registry.
 const REGISTRY: &str = "docker-registry";
 /// Who signs with a certificate, and who does not.
@@ -31,27 +33,43 @@ const LOGIN: &str = "YXV0aG9yOmEgcGFzc3dvcmQ=";
 /// Time for the registry to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What the exchanges run.
+pub(crate) struct Programs {
+    python: PathBuf,
+    node: NodeRuntime,
+    registry: PathBuf,
+    skopeo: Skopeo,
+}
+
+/// Installs the registry and the clients.
+pub(crate) fn install(workspace: &Path) -> Result<Programs> {
+    let scripts = workspace.join(SCRIPTS);
+    Ok(Programs {
+        python: python_with(&wasm::target_dir(workspace).join("venv-registries"), &scripts)?,
+        node: NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?,
+        registry: unpacked_package(workspace, REGISTRY)?.join("usr/bin").join(REGISTRY),
+        skopeo: Skopeo::unpack(workspace)?,
+    })
+}
+
 /// Runs all exchanges.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
-    let scripts = workspace.join("tests/registries");
+    let scripts = workspace.join(SCRIPTS);
     let target = wasm::target_dir(workspace);
-    let python = python_with(&target.join("venv-registries"), &scripts)?;
-    let program = unpacked_package(workspace, REGISTRY)?.join("usr/bin").join(REGISTRY);
-    let skopeo = Skopeo::unpack(workspace)?;
-    test::build_host(workspace)?;
+    let Programs { python, node, registry: program, skopeo } = install(workspace)?;
+    cargo::build_host(workspace)?;
     let folder = target.join("registries");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
     std::fs::create_dir_all(&folder)?;
-    let node = NodeRuntime::with(workspace, "npm-registries", &scripts.join("keyless"))?;
     certify(&python, &folder)?;
     let registry = TestRegistry::start(&program, &folder, &RegistryKind::Guarded)?;
     let open = TestRegistry::start(&program, &folder, &RegistryKind::Open)?;
     let mirror = TestRegistry::start(&program, &folder, &RegistryKind::MirrorOf(&open.address))?;
     let typed = tutorials::type_registry_page(workspace, &node, &open.address)?;
     println!("the tutorial: {typed} commands match");
-    let exchange = Exchange { host: test::host(workspace), python, node, scripts, registry };
+    let exchange = Exchange { host: cargo::host(workspace), python, node, scripts, registry };
     let component = |id: &str| plugins::folder(workspace).join(id).with_extension("wasm");
     exchange.publish(&component("hash"))?;
     exchange.install(&component("text"))?;

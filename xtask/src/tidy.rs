@@ -4,7 +4,6 @@
 
 mod cycles;
 mod tables;
-mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,10 +47,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     check_packages(&sources, &mut report);
     check_contract(&sources, &mut report);
     check_paths(&machine_paths(workspace), &sources, &mut report);
-    crate::hostile::check(&sources, &mut report);
-    crate::parity::check(&sources, &mut report);
+    check_guests(&sources, &mut report);
     crate::wit_reference::check(&sources, &mut report);
-    words::check(&sources, &mut report);
     for warning in &report.warnings {
         println!("warning: {warning}");
     }
@@ -153,6 +150,26 @@ fn check_contract(sources: &[Source], report: &mut Report) {
             if !report.errors.contains(&error) {
                 report.errors.push(error);
             }
+        }
+    }
+}
+
+/// Each test guest is used by a test, as `guest_artifacts::NAME`.
+fn check_guests(sources: &[Source], report: &mut Report) {
+    const GUESTS: &str = "tests/guests/";
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let users =
+        sources.iter().filter(|source| source.path.ends_with(".rs") && !source.path.starts_with(GUESTS));
+    let used: BTreeSet<&str> = users.flat_map(|source| source.text.split(|c| !is_word(c))).collect();
+    for source in sources {
+        let guest = source.path.strip_prefix(GUESTS).and_then(|path| path.strip_prefix("examples/"));
+        let Some(name) = guest.and_then(|path| path.strip_suffix(".rs")).filter(|name| !name.contains('/'))
+        else {
+            continue;
+        };
+        let constant = name.to_uppercase();
+        if !used.contains(constant.as_str()) {
+            report.errors.push(format!("{}: no test uses `guest_artifacts::{constant}`", source.path));
         }
     }
 }
@@ -301,6 +318,18 @@ mod tests {
         assert_eq!(check(&[("a", "a"), ("b", "b")]), 0);
         assert_eq!(check(&[("a", "a"), ("b", "c")]), 1);
         assert_eq!(check(&[("a", "a")]), 1);
+    }
+
+    #[test]
+    fn a_guest_without_a_test_is_found() {
+        let check = |guest: &str| {
+            let sources = [
+                source(&format!("tests/guests/examples/{guest}.rs"), ""),
+                source("tests/room/a.rs", "#[test]\nfn holds() { load(HOSTILE_ONE); }\n"),
+            ];
+            errors(|report| check_guests(&sources, report)).len()
+        };
+        assert_eq!([check("hostile_one"), check("hostile_on"), check("hostile_one_more")], [0, 1, 1]);
     }
 
     #[test]

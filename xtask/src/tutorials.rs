@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use xtask::wasm;
 
 use crate::foreign::NodeRuntime;
-use crate::test;
+use crate::{cargo, languages};
 
 /// The pages, below `docs/tutorials`.
 const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
@@ -44,14 +44,14 @@ enum PageStep<'p> {
 }
 
 /// Types all pages, or the named ones.
-pub(crate) fn run(workspace: &Path, only: &[&str]) -> Result<()> {
-    if let Some(unknown) = only.iter().find(|page| !PAGES.contains(page)) {
+pub(crate) fn run(workspace: &Path, only: &[String]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|page| !PAGES.contains(&page.as_str())) {
         bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
     }
-    test::build_host(workspace)?;
-    let node = NodeRuntime::with(workspace, "npm-languages", &workspace.join("tests/contract"))?;
+    cargo::build_host(workspace)?;
+    let (_, node) = languages::toolchains(workspace)?;
     let mut failed = Vec::new();
-    for page in PAGES.into_iter().filter(|page| only.is_empty() || only.contains(page)) {
+    for page in PAGES.into_iter().filter(|page| only.is_empty() || only.iter().any(|name| name == page)) {
         let file = workspace.join("docs/tutorials").join(page).with_extension("md");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
         let (start, steps) = (Instant::now(), steps(&text));
@@ -118,8 +118,10 @@ fn shims(folder: &Path, workspace: &Path, node: &NodeRuntime) -> Result<()> {
     let npm = node.bin().join("../lib/node_modules/npm/bin/npm-cli.js");
     let node = node.bin().join("node");
     let quoted = |path: &Path| format!("'{}'", path.display());
-    let programs =
-        [("toolbay", quoted(&test::host(workspace))), ("npm", format!("{} {}", quoted(&node), quoted(&npm)))];
+    let programs = [
+        ("toolbay", quoted(&cargo::host(workspace))),
+        ("npm", format!("{} {}", quoted(&node), quoted(&npm))),
+    ];
     for (name, program) in programs {
         let file = folder.join(name);
         fs::write(&file, format!("#!/bin/sh\nexec {program} \"$@\"\n"))?;

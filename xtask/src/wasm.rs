@@ -26,6 +26,9 @@ pub const PROGRAMS: [(&str, &str); 1] = [("titlecase", "3.6.0")];
 const PLUGIN: &str = "plugin";
 const GUEST: &str = "guest";
 
+/// The variables with which Clippy takes the place of the compiler.
+const LINTS: [&str; 2] = ["RUSTC_WORKSPACE_WRAPPER", "CLIPPY_ARGS"];
+
 /// Guests whose cost is measured: they use the profile of plugins.
 const AS_SHIPPED: [&str; 1] = ["bench_hello"];
 
@@ -159,12 +162,29 @@ pub fn plugins(workspace: &Path) -> Result<Vec<BuiltComponents>> {
     plugins_in(workspace, &target_dir(workspace).join("guests"), OsStr::new(""))
 }
 
+/// Builds some of the first-party plugins.
+///
+/// # Errors
+/// As [`plugins`].
+pub fn plugins_named(workspace: &Path, ids: &[&str]) -> Result<Vec<BuiltComponents>> {
+    let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+    build_plugins(workspace, &target_dir(workspace).join("guests"), OsStr::new(""), ids)
+}
+
 /// Builds the first-party plugins in a target directory of the caller, with flags as in `CARGO_ENCODED_RUSTFLAGS`.
 ///
 /// # Errors
 /// As [`plugins`].
 pub fn plugins_in(workspace: &Path, target: &Path, flags: &OsStr) -> Result<Vec<BuiltComponents>> {
-    let ids = folders(&workspace.join("plugins"))?;
+    build_plugins(workspace, target, flags, folders(&workspace.join("plugins"))?)
+}
+
+fn build_plugins(
+    workspace: &Path,
+    target: &Path,
+    flags: &OsStr,
+    ids: Vec<String>,
+) -> Result<Vec<BuiltComponents>> {
     let mut command = cargo(workspace);
     command.env("CARGO_TARGET_DIR", target);
     if !flags.is_empty() {
@@ -209,12 +229,19 @@ pub fn guests(workspace: &Path) -> Result<Vec<BuiltComponents>> {
             );
         }
     }
-    run(guest_cargo(workspace, GUEST, "build").args(["--examples", "--quiet"]), "the test guests")?;
-    let mut as_shipped = guest_cargo(workspace, PLUGIN, "build");
+    let mut all = guest_cargo(workspace, GUEST);
+    // A build with lints lints the guests, too.
+    for variable in LINTS {
+        if let Some(value) = std::env::var_os(variable) {
+            all.env(variable, value);
+        }
+    }
+    run(all.arg("--examples"), "the test guests")?;
+    let mut as_shipped = guest_cargo(workspace, PLUGIN);
     for name in AS_SHIPPED {
         as_shipped.args(["--example", name]);
     }
-    run(as_shipped.arg("--quiet"), "the guests that are built as plugins are")?;
+    run(&mut as_shipped, "the guests that are built as plugins are")?;
     let built = |name: String| {
         let profile = if AS_SHIPPED.contains(&&*name) { PLUGIN } else { GUEST };
         BuiltComponents {
@@ -226,17 +253,9 @@ pub fn guests(workspace: &Path) -> Result<Vec<BuiltComponents>> {
 }
 
 /// A cargo command for the test guests, with one of their profiles.
-fn guest_cargo(workspace: &Path, profile: &str, subcommand: &str) -> Command {
+fn guest_cargo(workspace: &Path, profile: &str) -> Command {
     let mut command = cargo(workspace);
-    command.args([subcommand, "--package", "guests", "--profile", profile, "--target", TARGET]);
-    command
-}
-
-/// A clippy command for the test guests.
-#[must_use]
-pub fn guest_clippy(workspace: &Path) -> Command {
-    let mut command = guest_cargo(workspace, GUEST, "clippy");
-    command.arg("--examples");
+    command.args(["build", "--quiet", "--package", "guests", "--profile", profile, "--target", TARGET]);
     command
 }
 

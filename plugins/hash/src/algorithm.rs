@@ -31,7 +31,7 @@ impl Hasher {
         match algorithm {
             Algorithm::Sha256 => Self::Sha256(Sha256::new()),
             Algorithm::Sha512 => Self::Sha512(Sha512::new()),
-            Algorithm::Blake3 => Self::Blake3(Box::new(blake3::Hasher::new())),
+            Algorithm::Blake3 => Self::Blake3(Box::default()),
             Algorithm::Crc32 => Self::Crc32(crc32fast::Hasher::new()),
         }
     }

@@ -16,6 +16,11 @@ const ROTEL: &str = "rotel==0.0.1a15\n";
 const FIND: &str =
     "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('rotel').origin))";
 
+/// Installs the collector, and returns the Python that has it.
+pub(super) fn install(target: &Path) -> Result<PathBuf> {
+    environment(&target.join("venv-rotel"), ROTEL)
+}
+
 /// A running collector that prints what it receives.
 pub(super) struct Collector {
     child: Child,
@@ -33,7 +38,7 @@ impl Drop for Collector {
 
 impl Collector {
     pub(super) fn start(target: &Path, folder: &Path) -> Result<Self> {
-        let python = environment(&target.join("venv-rotel"), ROTEL)?;
+        let python = install(target)?;
         let found = Command::new(python).args(["-c", FIND]).output()?;
         let package = String::from_utf8(found.stdout)?;
         let free =

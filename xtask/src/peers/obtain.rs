@@ -11,8 +11,8 @@ use serde_json::json;
 use xtask::wasm;
 
 use super::PeerBench;
+use crate::cargo;
 use crate::foreign::{python_with, shell};
-use crate::test;
 
 /// The newest release that Rust 1.95 compiles.
 const HYPER_MCP: &str = "0.8.3";
@@ -161,7 +161,7 @@ fn extism_plugin(bench: &PeerBench<'_>) -> Result<PathBuf> {
 
 /// A cargo command at low priority, where the machine supports it.
 fn quiet_cargo(workspace: &Path) -> Command {
-    let cargo = test::native_cargo(workspace);
+    let cargo = cargo::cargo(workspace);
     if Command::new("nice").arg("true").status().is_err() {
         return cargo;
     }

@@ -68,6 +68,7 @@ pub(super) const PACKAGES: Table = &[
     ("tests/bindings", &[]),
     // Programs that are measured beside this project.
     ("tests/peers/*", &[]),
+    ("tests/features", &[]),
     ("tests/fuzz", &["toolbay", "guest-artifacts"]),
     (
         "tests",

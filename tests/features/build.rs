@@ -1,0 +1,3 @@
+//! Nothing: the manifest is what this package is for.
+
+fn main() {}

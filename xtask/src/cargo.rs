@@ -1,0 +1,71 @@
+//! Commands of cargo for this machine, and what they build.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use xtask::wasm;
+
+use crate::foreign::shell;
+
+/// An example that is built together with the program. Cargo gives dependencies the features that tests need only if it
+/// builds a target that may use dev-dependencies, and would build most of them again with other features.
+const LIKE_TESTS: &str = "contract";
+/// Prefixes of variables that cargo sets for the running package.
+const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
+/// A cargo command in the workspace.
+pub(crate) fn cargo(workspace: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (key, _) in std::env::vars_os() {
+        // Cargo sets these for this program. Build scripts that read them (`ring`'s does) would run again, with everything
+        // that depends on them, after every build outside this program.
+        if key.to_str().is_some_and(|key| OF_THIS_PACKAGE.iter().any(|start| key.starts_with(start))) {
+            command.env_remove(key);
+        }
+    }
+    command.current_dir(workspace);
+    command
+}
+
+/// A cargo command that compiles the packages of the workspace with Clippy, and fails if it warns. Lints and tests then need one
+/// build instead of two.
+pub(crate) fn linted(workspace: &Path) -> Result<Command> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "sysroot"]).current_dir(workspace).output()?;
+    let driver = Path::new(String::from_utf8(output.stdout)?.trim()).join("bin/clippy-driver");
+    let mut command = cargo(workspace);
+    // As `cargo clippy` passes its arguments: each is followed by this word.
+    command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+    Ok(command)
+}
+
+/// Builds the program.
+pub(crate) fn build_host(workspace: &Path) -> Result<()> {
+    build_example(workspace, LIKE_TESTS)
+}
+
+/// Builds an example, and the program.
+pub(crate) fn build_example(workspace: &Path, name: &str) -> Result<()> {
+    shell(linted(workspace)?.args(["build", "--quiet", "--bin", "toolbay", "--example", name]))
+}
+
+/// The built program.
+pub(crate) fn host(workspace: &Path) -> PathBuf {
+    wasm::target_dir(workspace).join("debug").join(format!("toolbay{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// The built example.
+pub(crate) fn example(workspace: &Path, name: &str) -> PathBuf {
+    let file = format!("debug/examples/{name}{}", std::env::consts::EXE_SUFFIX);
+    wasm::target_dir(workspace).join(file)
+}
+
+/// What `cargo metadata` prints.
+pub(crate) fn metadata(workspace: &Path, args: &[&str]) -> Result<Vec<u8>> {
+    let mut command = cargo(workspace);
+    command.args(["metadata", "--format-version", "1", "--locked"]).args(args);
+    let output = command.output().context("cannot run `cargo metadata`")?;
+    anyhow::ensure!(output.status.success(), "`cargo metadata`: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(output.stdout)
+}

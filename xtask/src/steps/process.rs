@@ -1,0 +1,149 @@
+//! The process of one step: it ends with everything that it started, however it ends.
+//!
+//! The process is in a session of its own, so that an interrupt from the terminal reaches only the process that started it. Its
+//! stdin is a pipe that nobody writes to. When the other end is closed, because the step exceeded its limit or because the
+//! process that started it was killed, the step ends. Processes whose parent ended become children of the step, so that it
+//! finds them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::process::Child;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+/// Time for a step to end what it started.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often processes are ended that appear while others end.
+const ROUNDS: usize = 200;
+
+/// Runs the step, and ends everything that it left behind.
+pub(super) fn isolated(run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let own = rustix::process::getpid();
+    rustix::process::setsid().context("cannot create a session")?;
+    rustix::process::set_child_subreaper(Some(own)).context("cannot adopt processes")?;
+    let mut lifeline = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    // Programs of the step find an empty stdin.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    // It ends with the process.
+    std::thread::spawn(move || {
+        lifeline.read_to_end(&mut Vec::new()).ok();
+        println!("the step was ended");
+        end_descendants(own);
+        rustix::process::kill_process(own, Signal::KILL).ok();
+    });
+    let result = run();
+    let left = end_descendants(own);
+    if !left.is_empty() {
+        println!("ended what the step left running: {}", left.join(", "));
+    }
+    result
+}
+
+/// Ends all descendants of a process and returns their names.
+fn end_descendants(root: Pid) -> Vec<String> {
+    let mut ended = Vec::new();
+    for _ in 0..ROUNDS {
+        let found = descendants(root.as_raw_nonzero().get());
+        if found.is_empty() {
+            break;
+        }
+        for (id, name) in found {
+            if let Some(id) = Pid::from_raw(id)
+                && rustix::process::kill_process(id, Signal::KILL).is_ok()
+                && !ended.contains(&name)
+            {
+                ended.push(name);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ended
+}
+
+/// The running descendants of a process with their names.
+fn descendants(root: i32) -> Vec<(i32, String)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let all: BTreeMap<i32, ProcessStat> = ids.filter_map(|id| Some((id, ProcessStat::read(id)?))).collect();
+    let is_below = |mut id: i32| {
+        // A process that starts meanwhile may be missing. The next round finds it.
+        while let Some(stat) = all.get(&id) {
+            if stat.parent == root {
+                return true;
+            }
+            id = stat.parent;
+        }
+        false
+    };
+    let running = all.iter().filter(|(id, stat)| !stat.has_ended && is_below(**id));
+    running.map(|(id, stat)| (*id, stat.name.clone())).collect()
+}
+
+/// Waits for the end of a process, and returns the processor time that it and its ended children took.
+pub(super) fn cpu_seconds_at_end(child: &Child) -> f64 {
+    let Ok(id) = i32::try_from(child.id()) else { return 0.0 };
+    // The process stays readable until somebody takes its status.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let ended = Pid::from_raw(id).map(|id| rustix::process::waitid(WaitId::Pid(id), options));
+    let stat = ended.and_then(Result::ok).and_then(|_| ProcessStat::read(id));
+    stat.map_or(0.0, |stat| stat.ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// What `/proc/ID/stat` says of a process (proc_pid_stat(5)).
+struct ProcessStat {
+    name: String,
+    has_ended: bool,
+    parent: i32,
+    /// Processor time of the process and its ended children.
+    ticks: u64,
+}
+
+impl ProcessStat {
+    fn read(id: i32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name is in parentheses and may contain any of its own.
+        let (head, rest) = text.rsplit_once(") ")?;
+        let name = head.split_once('(')?.1.to_owned();
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
+        let has_ended = matches!(*fields.first()?, "Z" | "X");
+        Some(Self { name, has_ended, parent: fields.get(1)?.parse().ok()?, ticks })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_state_of_a_process_is_read() {
+        let text = "42 (a) b) S 7 42 42 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5 6";
+        let stat = ProcessStat::parse(text).unwrap();
+        assert_eq!((stat.name.as_str(), stat.has_ended, stat.parent, stat.ticks), ("a) b", false, 7, 100));
+        assert!(ProcessStat::parse("42 (a) Z 7 42 42 0 -1 0 0 0 0 0 0 0 0 0 0").unwrap().has_ended);
+        assert!(ProcessStat::parse("").is_none());
+    }
+
+    #[test]
+    fn a_child_of_a_child_is_ended() {
+        let mut shell = Command::new("sh");
+        let mut child =
+            shell.args(["-c", "sleep 600 & echo started; wait"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut word = [0; 8];
+        child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
+        let id = i32::try_from(child.id()).unwrap();
+        assert_eq!(descendants(id).len(), 1);
+        let ended = end_descendants(Pid::from_raw(id).unwrap());
+        assert_eq!(ended, ["sleep"]);
+        assert!(!child.wait().unwrap().success() || descendants(id).is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! The tests of all packages: one build with lints, then one run of all binaries side by side.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use xtask::wasm;
+
+use crate::cargo::{self, linted};
+use crate::foreign::shell;
+use crate::{plugins, servers, tools};
+
+/// What the build says of the binaries, below the target folder.
+const BINARIES: &str = "nextest/binaries.json";
+const METADATA: &str = "nextest/metadata.json";
+
+/// Compiles and lints everything that the steps after it run.
+pub(crate) fn build(workspace: &Path) -> Result<()> {
+    wasm::ensure_target()?;
+    list(workspace, &["--all-targets"])?;
+    plugins::run(workspace)
+}
+
+/// Builds test binaries, and writes down where they are, so that their run needs no cargo.
+fn list(workspace: &Path, args: &[&str]) -> Result<()> {
+    let [binaries, metadata] = files(workspace);
+    let folder = binaries.parent().context("a file has a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+    let mut nextest = linted(workspace)?;
+    nextest.env("PATH", tools::path(workspace)?);
+    nextest.args(["nextest", "list", "--list-type", "binaries-only", "--message-format", "json"]).args(args);
+    let file = std::fs::File::create(&binaries)?;
+    shell(nextest.stdout(file))?;
+    std::fs::write(metadata, cargo::metadata(workspace, &[])?)?;
+    Ok(())
+}
+
+/// Runs the tests that [`build`] built.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
+    servers::install(workspace)?;
+    let [binaries, metadata] = files(workspace);
+    let mut nextest = cargo::cargo(workspace);
+    nextest.env("PATH", tools::path(workspace)?).args([
+        "nextest",
+        "run",
+        "--no-fail-fast",
+        "--binaries-metadata",
+    ]);
+    shell(nextest.arg(binaries).arg("--cargo-metadata").arg(metadata))
+}
+
+fn files(workspace: &Path) -> [PathBuf; 2] {
+    [BINARIES, METADATA].map(|file| wasm::target_dir(workspace).join(file))
+}
+
+/// Feeds parsers of untrusted bytes with nearly valid input.
+pub(crate) fn fuzz(workspace: &Path, args: &[String]) -> Result<()> {
+    // Without `--package`: alone it would be built with different features, which takes minutes.
+    shell(linted(workspace)?.args(["run", "--quiet", "--bin", "fuzzer", "--"]).args(args))
+}
