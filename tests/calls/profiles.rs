@@ -50,7 +50,7 @@ fn profile(host: &TestHost, name: &str) -> Arc<Profile> {
 
 async fn call(host: &TestHost, profile: Option<Arc<Profile>>, tool: &str, path: &str) -> CallResult {
     let view = host.host.view(Filter::for_profile(profile));
-    // `read_wait_write` waits for `until`, which is there for whoever may read `path`.
+    // `read_wait_write` waits for `until`, which exists: it is the file that the call reads.
     let args = json!({"path": path, "text": "x", "until": path});
     let calls = vec![ToolCall::new("1", tool, args.to_string())];
     host.host.call_all(&view, calls, TurnContext::default()).await.pop().unwrap()

@@ -29,7 +29,7 @@ fn slow(server: &LoopbackServer, plugin: &str, n: usize) -> Vec<ToolCall> {
     (0..n).map(|n| ToolCall::new(n.to_string(), format!("{plugin}__fetch"), &*args)).collect()
 }
 
-/// Waits until so many requests have arrived.
+/// Waits until this number of requests has arrived.
 async fn until_seen(server: &LoopbackServer, requests: usize) {
     let start = Instant::now();
     while server.seen().len() < requests {

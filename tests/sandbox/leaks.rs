@@ -123,7 +123,7 @@ fn attacks_leave_no_resources_behind() {
     runtime.block_on(nothing_is_left());
 }
 
-/// The resources once no more than so many threads are left, or after thirty seconds.
+/// Waits until at most `threads` threads are left, for thirty seconds at most, and returns the resources.
 async fn settled(threads: usize) -> ProcessResources {
     let mut now = ProcessResources::now();
     for _ in 0..300 {

@@ -138,7 +138,7 @@ impl TestHost {
         self.host.call_all(&view, vec![ToolCall::new("1", tool, args)], turn).await.pop().unwrap()
     }
 
-    /// Waits until so many guests run.
+    /// Waits until exactly this number of guests runs.
     ///
     /// # Panics
     /// When they do not start within a minute.

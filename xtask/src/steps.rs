@@ -21,7 +21,7 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     /// The steps whose results it uses.
     pub(crate) needs: &'static [&'static str],
-    /// A step that takes longer hangs. On a quiet machine each takes a tenth of this.
+    /// A step that takes longer hangs. A quiet machine needs less than half of this.
     pub(crate) limit: Duration,
     pub(crate) run: fn(&Path) -> Result<()>,
 }
@@ -74,10 +74,8 @@ pub(crate) fn run(workspace: &Path, steps: &'static [Step], names: &[String], fa
     let (mut running, mut results) = (Vec::<RunningStep>::new(), Vec::<StepResult>::new());
     let (sender, ended) = channel();
     loop {
-        if fail_fast && results.iter().any(|result| result.outcome != Outcome::Passed) {
-            waiting.clear();
-        }
-        while running.len() < at_once {
+        let stops = fail_fast && results.iter().any(|result| result.outcome != Outcome::Passed);
+        while !stops && running.len() < at_once {
             let Some(next) = waiting.iter().position(|step| is_ready(step, &results)) else { break };
             let step = waiting.remove(next);
             println!("==> {}", step.name);
@@ -132,7 +130,7 @@ fn is_ready(step: &Step, results: &[StepResult]) -> bool {
 
 /// Starts the process of a step, and a thread that waits for its end.
 fn start_step(step: &'static Step, folder: &Path, ended: &Sender<Ended>) -> Result<RunningStep> {
-    let log = folder.join(step.name.replace(' ', "-")).with_extension("log");
+    let log = folder.join(step.name).with_extension("log");
     let file = File::create(&log).with_context(|| format!("step `{}`: `{}`", step.name, log.display()))?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["step", step.name]).stdin(Stdio::piped());

@@ -21,7 +21,7 @@ use crate::{
 /// What runs the built program and plugins.
 const BUILT: &[&str] = &["build"];
 
-/// Everything that must pass before a change lands. Those that take longest come first.
+/// Everything that must pass before a change lands. What others need and what takes long starts first.
 pub(crate) const TEST: &[Step] = &[
     step("toolchain", &[], 5, toolchain),
     step("build", &["toolchain"], 60, tests::build),

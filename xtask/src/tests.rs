@@ -16,22 +16,18 @@ const METADATA: &str = "nextest/metadata.json";
 /// Compiles and lints everything that the steps after it run.
 pub(crate) fn build(workspace: &Path) -> Result<()> {
     wasm::ensure_target()?;
-    list(workspace, &["--all-targets"])?;
-    plugins::run(workspace)
-}
-
-/// Builds test binaries, and writes down where they are, so that their run needs no cargo.
-fn list(workspace: &Path, args: &[&str]) -> Result<()> {
     let [binaries, metadata] = files(workspace);
     let folder = binaries.parent().context("a file has a folder")?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     let mut nextest = linted(workspace)?;
     nextest.env("PATH", tools::path(workspace)?);
-    nextest.args(["nextest", "list", "--list-type", "binaries-only", "--message-format", "json"]).args(args);
+    // Where the binaries are, so that their run needs no cargo.
+    nextest.args(["nextest", "list", "--all-targets"]);
+    nextest.args(["--list-type", "binaries-only", "--message-format", "json"]);
     let file = std::fs::File::create(&binaries)?;
     shell(nextest.stdout(file))?;
     std::fs::write(metadata, cargo::metadata(workspace, &[])?)?;
-    Ok(())
+    plugins::run(workspace)
 }
 
 /// Runs the tests that [`build`] built.

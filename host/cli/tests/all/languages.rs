@@ -1,4 +1,4 @@
-//! New plugins in languages other than Rust, without a toolchain. `cargo xtask languages` builds them.
+//! New plugins in languages other than Rust, without a toolchain. `cargo xtask test languages` builds them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -113,7 +113,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// The successes that show that a client called. On a loaded machine it goes on after the event until it has them.
+/// The successful calls that each client makes at least. On a loaded machine, it continues after the event until then.
 const MIN_GOOD: usize = 50;
 
 /// Calls echo by four clients while `event` happens.
