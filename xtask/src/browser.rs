@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, debian_program, shell};
 use crate::{cargo, plugins};

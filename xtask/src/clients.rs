@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, python_with, shell};
 use crate::{cargo, plugins};

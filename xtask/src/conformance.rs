@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
 
 use crate::cargo;
 use crate::foreign::NodeRuntime;

@@ -28,7 +28,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use sha2::{Digest as _, Sha256};
-use xtask::wasm;
 
 pub(crate) use check::run as check;
 use compile::Architecture;

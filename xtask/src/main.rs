@@ -36,7 +36,6 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use xtask::wasm;
 
 /// The tasks of this project.
 #[derive(Debug, Parser)]

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, library_path, python_with, shell, unpacked_package};
 use crate::{cargo, plugins, tutorials};

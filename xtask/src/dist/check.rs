@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::wasm;
 
 use super::compile::{ARCHITECTURES, FOREIGN, NATIVE, Profile};
 use super::{CHECKSUMS, Release, contents, write};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use xtask::wasm::BuiltComponents;
+use wasm::Component;
 
 use super::compile::{Architecture, NATIVE, printed};
 use super::tree::Tree;
@@ -36,7 +36,7 @@ impl Contents {
     pub(super) fn collect(
         release: &Release,
         programs: Vec<(Architecture, PathBuf)>,
-        plugins: &[BuiltComponents],
+        plugins: &[Component],
     ) -> Result<Self> {
         let native = programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;

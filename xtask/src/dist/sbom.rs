@@ -7,7 +7,6 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use xtask::wasm;
 
 use super::Release;
 

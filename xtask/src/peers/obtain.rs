@@ -8,7 +8,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use xtask::wasm;
 
 use super::PeerBench;
 use crate::cargo;
