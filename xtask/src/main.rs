@@ -29,7 +29,6 @@ mod tidy;
 mod tools;
 mod tutorials;
 mod vendors;
-mod wit_reference;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -108,8 +107,6 @@ enum Task {
         #[arg(long)]
         write: bool,
     },
-    /// Writes `docs/reference/wit.md` from the contract.
-    WitReference,
     /// Builds `docs` into `target/book`.
     Book,
     /// Builds the files of a release into `target/dist/release`.
@@ -182,7 +179,6 @@ fn run(task: Task) -> Result<()> {
         Task::Conformance { client: true } => conformance::run_client(workspace),
         Task::Conformance { client: false } => conformance::run(workspace),
         Task::Counts { write } => counts::run(workspace, write),
-        Task::WitReference => wit_reference::run(workspace),
         Task::Book => book::run(workspace),
         Task::Dist { check: None } => dist::run(workspace),
         Task::Dist { check: Some(DistTask::Check { release: false }) } => {

@@ -48,7 +48,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     check_contract(&sources, &mut report);
     check_paths(&machine_paths(workspace), &sources, &mut report);
     check_guests(&sources, &mut report);
-    crate::wit_reference::check(&sources, &mut report);
     for warning in &report.warnings {
         println!("warning: {warning}");
     }
