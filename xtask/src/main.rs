@@ -13,12 +13,14 @@ mod counts;
 mod demo;
 mod dist;
 mod downloads;
+mod folder;
 mod foreign;
 mod languages;
 mod metrics;
 mod packages;
 mod peers;
 mod plugins;
+mod programs;
 mod registries;
 mod rustdoc;
 mod servers;
@@ -70,7 +72,7 @@ enum Task {
     /// Runs one step in this process, which is ended when its stdin is closed.
     #[command(hide = true)]
     Step { name: String },
-    /// Checks what the compiler does not: import cycles, dependencies of crates, file sizes, copies of the contract.
+    /// Checks what the compiler does not: copies of the contract, guests without a test, paths of this machine.
     Tidy,
     /// Builds the first-party plugins into `target/plugins`.
     Plugins,

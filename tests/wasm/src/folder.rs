@@ -71,17 +71,16 @@ mod tests {
 
     #[test]
     fn a_folder_has_only_what_was_built() {
-        let folder = std::env::temp_dir().join(format!("wasm-place-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
         let file = folder.join("built");
         fs::write(&file, "new").unwrap();
         for (name, text) in [("gone.wasm", "old"), ("kept.wasm", "old"), ("notes.txt", "old")] {
             fs::write(folder.join(name), text).unwrap();
         }
-        place(&[Component { name: "kept".to_owned(), file }], &folder).unwrap();
-        assert_eq!(component_names(&folder).unwrap(), ["kept"]);
+        place(&[Component { name: "kept".to_owned(), file }], folder).unwrap();
+        assert_eq!(component_names(folder).unwrap(), ["kept"]);
         assert_eq!(fs::read_to_string(folder.join("kept.wasm")).unwrap(), "new");
         assert!(folder.join("notes.txt").is_file());
-        fs::remove_dir_all(&folder).unwrap();
     }
 }
