@@ -32,10 +32,10 @@ mod tools;
 mod tutorials;
 mod vendors;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// The tasks of this project.
@@ -198,19 +198,14 @@ fn run(task: Task) -> Result<()> {
 
 /// Runs a suite, or lists its steps.
 fn run_suite(
-    workspace: &std::path::Path,
+    workspace: &Path,
     suite: &'static [steps::Step],
     names: &[String],
     fail_fast: bool,
 ) -> Result<()> {
-    match names {
-        [name] if name == "list" => {
-            for step in suite {
-                println!("{}", step.name);
-            }
-            Ok(())
-        }
-        [] if suite.is_empty() => bail!("the suite has no steps"),
-        _ => steps::run(workspace, suite, names, fail_fast),
+    if names == ["list"] {
+        suite.iter().for_each(|step| println!("{}", step.name));
+        return Ok(());
     }
+    steps::run(workspace, suite, names, fail_fast)
 }
