@@ -13,14 +13,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a program prints.
 ///
 /// # Errors
-/// It cannot be started, or it fails: with what it printed as errors, unless those are not captured.
+/// It cannot be started, or it fails: with what it printed.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(
         output.status.success(),
-        "{command:?} ended with {}: {}",
+        "{command:?} ended with {}:\n{}{}",
         output.status,
-        String::from_utf8_lossy(&output.stderr).trim()
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
     );
     Ok(String::from_utf8(output.stdout)?)
 }
@@ -111,7 +112,7 @@ mod tests {
     fn a_failed_program_is_an_error_with_what_it_said() {
         assert_eq!(printed(&mut shell("echo one; echo two")).unwrap(), "one\ntwo\n");
         let error = printed(&mut shell("echo no >&2; exit 3")).unwrap_err().to_string();
-        assert!(error.contains('3') && error.ends_with("no"), "{error}");
+        assert!(error.contains("exit status: 3") && error.ends_with("no\n"), "{error}");
     }
 
     #[test]

@@ -195,16 +195,3 @@ impl Tools {
         Ok(file)
     }
 }
-
-/// Runs the program of this machine and returns what it prints.
-pub(super) fn printed(program: &Path, args: &[&str]) -> Result<Vec<u8>> {
-    let output =
-        Command::new(program).args(args).output().with_context(|| format!("`{}`", program.display()))?;
-    ensure!(
-        output.status.success(),
-        "`toolbay {}`: {}",
-        args.join(" "),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(output.stdout)
-}
