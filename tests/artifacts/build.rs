@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 fn main() -> Result<()> {
     let workspace = wasm::workspace()?;
@@ -32,7 +31,7 @@ fn main() -> Result<()> {
 fn constants(folder: &Path) -> Result<String> {
     let mut source = String::new();
     let mut all = String::new();
-    for name in wasm::guest_names(folder)? {
+    for name in wasm::component_names(folder)? {
         let constant = name.to_uppercase();
         let file = folder.join(format!("{name}.wasm"));
         writeln!(source, "/// The guest `{name}`.\npub const {constant}: &str = {file:?};")?;

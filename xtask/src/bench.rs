@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 use crate::foreign::shell;
 use crate::{cargo, servers};

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
-use xtask::wasm;
 
 use crate::foreign::shell;
 

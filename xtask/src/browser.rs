@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, debian_program, shell};
 use crate::{cargo, plugins};
@@ -26,9 +25,7 @@ pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
     let node = install(workspace)?;
     cargo::build_host(workspace)?;
     let folder = wasm::target_dir(workspace).join("browser");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
+    crate::folder::emptied(&folder)?;
     prepare(&folder, &plugins::folder(workspace))?;
     let mut command = node.script(&workspace.join(TESTS).join("page.mjs"));
     command.arg(node.folder()).arg(cargo::host(workspace)).arg(&folder);
@@ -44,7 +41,7 @@ pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
 fn prepare(folder: &Path, plugins: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     for name in ["plugins", "work"] {
-        std::fs::create_dir_all(folder.join(name))?;
+        std::fs::create_dir(folder.join(name))?;
     }
     for (from, to) in [("text", "plugins/text.wasm"), ("hash", "plugins/p.wasm"), ("files", "update.wasm")] {
         std::fs::copy(plugins.join(from).with_extension("wasm"), folder.join(to))?;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use serde::Deserialize;
 
 use crate::cargo::{cargo, linted, metadata};
 use crate::foreign::shell;
+use crate::programs::printed;
 use crate::{tidy, tools};
 
 #[derive(Debug, Deserialize)]
@@ -156,17 +157,10 @@ impl Selection {
     }
 }
 
-fn git(workspace: &Path, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git").args(arguments).current_dir(workspace).output().context("`git`")?;
-    if !output.status.success() {
-        bail!("`git {}`: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 fn changed(workspace: &Path, revision: &str) -> Result<BTreeSet<String>> {
-    let tracked = git(workspace, &["diff", "--name-only", "--diff-filter=d", revision])?;
-    let new = git(workspace, &["ls-files", "--others", "--exclude-standard"])?;
+    let git = |args: &[&str]| printed(Command::new("git").args(args).current_dir(workspace));
+    let tracked = git(&["diff", "--name-only", "--diff-filter=d", revision])?;
+    let new = git(&["ls-files", "--others", "--exclude-standard"])?;
     Ok(tracked.lines().chain(new.lines()).map(ToOwned::to_owned).collect())
 }
 

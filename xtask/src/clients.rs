@@ -2,14 +2,13 @@
 //! `docs/reference/mcp.md` lists the results.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
+use anyhow::Result;
 
 use crate::foreign::{NodeRuntime, python_with, shell};
+use crate::programs::RunningProgram;
 use crate::{cargo, plugins};
 
 /// The call that each client makes, and the text that its result must contain.
@@ -65,8 +64,10 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     own.arg(clients.folder.join("client.py")).args(CALL).arg("--").args(&program);
     clients.shell(&mut own)?;
     clients.all(&ClientTransport::Stdio(program.clone()))?;
-    let server = HttpServer::start(&program, &clients.state())?;
-    clients.all(&ClientTransport::Http(server.url.clone()))
+    let mut server = Command::new(cargo::host(workspace));
+    server.args(program.iter().skip(1)).args(["--http", "127.0.0.1:0"]).env("TOOLBAY_STATE", clients.state());
+    let mut server = RunningProgram::start(server.stderr(Stdio::piped()))?;
+    clients.all(&ClientTransport::Http(server.logged("listening on ")?))
 }
 
 impl ClientEnvironments {
@@ -116,42 +117,5 @@ impl ClientEnvironments {
         };
         let call = ["--method", "tools/call", "--tool-name", "text__word_count", "--tool-arg", "text=a b a"];
         self.shell(inspector.args(call).args(["--format", "json"]))
-    }
-}
-
-/// The program, serving over HTTP.
-struct HttpServer {
-    child: Child,
-    url: String,
-}
-
-impl HttpServer {
-    fn start(program: &[OsString], state: &Path) -> Result<Self> {
-        let (program, args) = program.split_first().context("there is no program")?;
-        let mut command = Command::new(program);
-        command.args(args).args(["--http", "127.0.0.1:0"]).env("TOOLBAY_STATE", state);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let lines = BufReader::new(child.stderr.take().context("the server has no stderr")?);
-        let mut server = Self { child, url: String::new() };
-        let mut lines = lines.lines();
-        for line in lines.by_ref() {
-            let line = line?;
-            if let Some((_, url)) = line.split_once("listening on ") {
-                url.trim().clone_into(&mut server.url);
-                // Read the rest too, or the server would block on a full pipe.
-                std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-                return Ok(server);
-            }
-            println!("    {line}");
-        }
-        bail!("the server did not print its address")
-    }
-}
-
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-            println!("    cannot stop the server: {error}");
-        }
     }
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use xtask::wasm;
 
 use crate::cargo::cargo;
 use crate::foreign::{shell, unpacked_package};

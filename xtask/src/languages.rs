@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::wasm;
 
 use crate::cargo;
 use crate::foreign::{NodeRuntime, python_with, shell};

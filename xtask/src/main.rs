@@ -13,12 +13,14 @@ mod counts;
 mod demo;
 mod dist;
 mod downloads;
+mod folder;
 mod foreign;
 mod languages;
 mod metrics;
 mod packages;
 mod peers;
 mod plugins;
+mod programs;
 mod registries;
 mod rustdoc;
 mod servers;
@@ -29,14 +31,12 @@ mod tidy;
 mod tools;
 mod tutorials;
 mod vendors;
-mod wit_reference;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::wasm;
 
 /// The tasks of this project.
 #[derive(Debug, Parser)]
@@ -72,7 +72,7 @@ enum Task {
     /// Runs one step in this process, which is ended when its stdin is closed.
     #[command(hide = true)]
     Step { name: String },
-    /// Checks what the compiler does not: import cycles, dependencies of crates, file sizes, copies of the contract.
+    /// Checks what the compiler does not: copies of the contract, guests without a test, paths of this machine.
     Tidy,
     /// Builds the first-party plugins into `target/plugins`.
     Plugins,
@@ -109,8 +109,6 @@ enum Task {
         #[arg(long)]
         write: bool,
     },
-    /// Writes `docs/reference/wit.md` from the contract.
-    WitReference,
     /// Builds `docs` into `target/book`.
     Book,
     /// Builds the files of a release into `target/dist/release`.
@@ -183,7 +181,6 @@ fn run(task: Task) -> Result<()> {
         Task::Conformance { client: true } => conformance::run_client(workspace),
         Task::Conformance { client: false } => conformance::run(workspace),
         Task::Counts { write } => counts::run(workspace, write),
-        Task::WitReference => wit_reference::run(workspace),
         Task::Book => book::run(workspace),
         Task::Dist { check: None } => dist::run(workspace),
         Task::Dist { check: Some(DistTask::Check { release: false }) } => {
@@ -201,19 +198,14 @@ fn run(task: Task) -> Result<()> {
 
 /// Runs a suite, or lists its steps.
 fn run_suite(
-    workspace: &std::path::Path,
+    workspace: &Path,
     suite: &'static [steps::Step],
     names: &[String],
     fail_fast: bool,
 ) -> Result<()> {
-    match names {
-        [name] if name == "list" => {
-            for step in suite {
-                println!("{}", step.name);
-            }
-            Ok(())
-        }
-        [] if suite.is_empty() => bail!("the suite has no steps"),
-        _ => steps::run(workspace, suite, names, fail_fast),
+    if names == ["list"] {
+        suite.iter().for_each(|step| println!("{}", step.name));
+        return Ok(());
     }
+    steps::run(workspace, suite, names, fail_fast)
 }

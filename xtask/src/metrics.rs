@@ -3,19 +3,20 @@
 
 mod collector;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ChildStdin, Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use xtask::wasm;
 
 use collector::Collector;
 
 use crate::foreign::{shell, unpacked_package};
+use crate::programs::{RunningProgram, fetched, free_port, retried};
 use crate::{cargo, plugins};
 
 /// The Debian package.
@@ -43,9 +44,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let program = |name: &str| Command::new(package.join("usr/bin").join(name));
     cargo::build_host(workspace)?;
     let folder = target.join("metrics");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
+    crate::folder::emptied(&folder)?;
     std::fs::create_dir_all(folder.join("plugins"))?;
 
     let collector = Collector::start(&target, &folder)?;
@@ -64,11 +63,8 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
         [("tools/call text__word_count", calls), ("queue", calls), ("run", calls), (TRACE_ID, 3 * calls)];
     collector.wait_for(&spans)?;
     collector.wait_for(&[("mcp.server.operation.duration", 1)])?;
-    let page = prometheus.get(
-        &server.address,
-        "/metrics",
-        &["--header", &format!("Authorization: Bearer {TOKEN}")],
-    )?;
+    let token = format!("Authorization: Bearer {TOKEN}");
+    let page = fetched(&format!("http://{}/metrics", server.address), &["--header", &token])?;
     ensure!(page.contains("\ntoolbay_spans_lost_total 0\n"), "spans were lost: {page}");
     check_names(&mut program("promtool"), &page)?;
     let queries = prometheus.check_dashboard(
@@ -83,57 +79,35 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
 
 /// Lints the metrics.
 fn check_names(promtool: &mut Command, page: &str) -> Result<()> {
-    // It reads the older text format, in which a counter is declared with its suffix and there is no unit.
-    let older: Vec<String> =
-        page.lines().filter(|line| !line.starts_with("# UNIT") && *line != "# EOF").map(declare).collect();
     let mut child = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().context("no stdin")?;
-    input.write_all((older.join("\n") + "\n").as_bytes())?;
+    input.write_all(in_older_format(page).as_bytes())?;
     drop(input);
     ensure!(child.wait()?.success(), "promtool refuses the metrics");
     Ok(())
 }
 
-/// Adds the suffix of counters to a line that declares one.
-fn declare(line: &str) -> String {
-    const COUNTERS: [&str; 9] = [
-        "calls",
-        "fuel",
-        "refusals",
-        "permissions",
-        "limit_hits",
-        "reloads",
-        "http_rejected",
-        "audit_lost",
-        "spans_lost",
-    ];
-    for start in ["# HELP toolbay_", "# TYPE toolbay_"] {
-        if let Some((name, rest)) = line.strip_prefix(start).and_then(|rest| rest.split_once(' '))
-            && COUNTERS.contains(&name)
-        {
-            return format!("{start}{name}_total {rest}");
-        }
-    }
-    line.to_owned()
+/// The metrics in the older text format, in which a counter is declared with its suffix and there is no unit.
+fn in_older_format(page: &str) -> String {
+    let is_kept = |line: &&str| !line.starts_with("# UNIT") && *line != "# EOF";
+    let counter = |line| str::strip_prefix(line, "# TYPE ")?.strip_suffix(" counter");
+    let counters: BTreeSet<&str> = page.lines().filter_map(counter).collect();
+    let declared = |line: &str| {
+        let [mark, kind, name, rest]: [&str; 4] = line.splitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
+        (mark == "#" && counters.contains(name)).then(|| format!("# {kind} {name}_total {rest}\n"))
+    };
+    page.lines().filter(is_kept).map(|line| declared(line).unwrap_or_else(|| format!("{line}\n"))).collect()
 }
 
 /// `toolbay serve` with an admin listener, after some calls.
 struct ToolbayServer {
-    child: Child,
+    _program: RunningProgram,
     _stdin: ChildStdin,
     address: String,
 }
 
-impl Drop for ToolbayServer {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 impl ToolbayServer {
     fn start(workspace: &Path, folder: &Path, collector: &str) -> Result<Self> {
-        use std::os::unix::fs::PermissionsExt as _;
         std::fs::copy(plugins::folder(workspace).join("text.wasm"), folder.join("plugins/text.wasm"))?;
         let tokens = folder.join("admin.toml");
         std::fs::write(
@@ -149,15 +123,11 @@ impl ToolbayServer {
         command.arg("serve").arg("--config").arg(folder.join("toolbay.toml"));
         command.arg("--plugins").arg(folder.join("plugins")).arg("--state-dir").arg(folder.join("state"));
         command.arg("--cache-dir").arg(folder.join("cache")).env("OTEL_METRIC_EXPORT_INTERVAL", "1000");
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let mut lines = BufReader::new(child.stderr.take().context("no stderr")?).lines();
-        let address = lines
-            .by_ref()
-            .find_map(|line| Some(line.ok()?.split_once("operators reach it on http://")?.1.to_owned()))
-            .context("the server does not say where operators reach it")?;
-        let mut stdin = child.stdin.take().context("no stdin")?;
-        let mut answers = BufReader::new(child.stdout.take().context("no stdout")?).lines();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = RunningProgram::spawn(&mut command)?;
+        let address = program.logged("operators reach it on http://")?;
+        let mut stdin = program.child.stdin.take().context("no stdin")?;
+        let mut answers = BufReader::new(program.child.stdout.take().context("no stdout")?).lines();
         let mut ask = |message: &Value| -> Result<()> {
             writeln!(stdin, "{message}")?;
             answers.next().context("no answer")??;
@@ -171,26 +141,18 @@ impl ToolbayServer {
             let params = json!({"name": "text__word_count", "arguments": {"text": "a b"}, "_meta": meta});
             ask(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))?;
         }
-        Ok(Self { child, _stdin: stdin, address })
+        Ok(Self { _program: program, _stdin: stdin, address })
     }
 }
 
 /// A running Prometheus.
 struct Prometheus {
-    child: Child,
+    _program: RunningProgram,
     address: String,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }
 
 impl Prometheus {
     fn start(program: &mut Command, folder: &Path, target: &str) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let token = folder.join("token");
         std::fs::write(&token, TOKEN)?;
         let settings = format!(
@@ -200,44 +162,29 @@ impl Prometheus {
         );
         let file = folder.join("prometheus.yml");
         std::fs::write(&file, settings)?;
-        let address = format!("127.0.0.1:{port}");
+        let address = format!("127.0.0.1:{}", free_port()?);
         program.arg(format!("--config.file={}", file.display()));
         program.arg(format!("--storage.tsdb.path={}", folder.join("tsdb").display()));
         program.arg(format!("--web.listen-address={address}")).arg("--log.level=warn");
-        let child = program.stdin(Stdio::null()).spawn().context("Prometheus does not start")?;
-        Ok(Self { child, address })
-    }
-
-    fn get(&self, address: &str, path: &str, options: &[&str]) -> Result<String> {
-        let output = Command::new("curl")
-            .args(["--silent", "--show-error", "--fail", "--max-time", "10", "--get"])
-            .args(options)
-            .arg(format!("http://{address}{path}"))
-            .output()?;
-        ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
+        Ok(Self { _program: RunningProgram::start(program)?, address })
     }
 
     /// The value of a query, if it has one.
     fn query(&self, query: &str) -> Result<Option<String>> {
-        let option = format!("query={query}");
-        let answer = self.get(&self.address, "/api/v1/query", &["--data-urlencode", &option])?;
+        let url = format!("http://{}/api/v1/query", self.address);
+        let answer = fetched(&url, &["--get", "--data-urlencode", &format!("query={query}")])?;
         let answer: Value = serde_json::from_str(&answer)?;
         Ok(answer.pointer("/data/result/0/value/1").and_then(Value::as_str).map(str::to_owned))
     }
 
     /// Waits until a query has this value.
     fn wait_for(&self, query: &str, expected: &str) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            // Prometheus may not listen yet.
-            let found = self.query(query);
-            match &found {
-                Ok(Some(found)) if found == expected => return Ok(()),
-                _ if start.elapsed() > TIMEOUT => bail!("`{query}` is not {expected}: {found:?}"),
-                _ => std::thread::sleep(Duration::from_millis(200)),
-            }
-        }
+        // Prometheus may not listen yet.
+        retried(TIMEOUT, || {
+            let found = self.query(query)?;
+            ensure!(found.as_deref() == Some(expected), "`{query}` is not {expected}: {found:?}");
+            Ok(())
+        })
     }
 
     /// Runs the queries of a dashboard, whose metrics have to be on their page. Returns their number.

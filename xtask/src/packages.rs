@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use xtask::wasm;
 
 use crate::cargo;
 use crate::foreign::shell;

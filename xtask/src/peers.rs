@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use xtask::wasm;
 
 use crate::bench;
 use crate::bench::machine::Machine;

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use xtask::wasm;
 
 /// The folder that [`run`] writes the plugins to.
 pub(crate) fn folder(workspace: &Path) -> PathBuf {

@@ -3,16 +3,16 @@
 //! keys and of certificates.
 
 use std::ffi::OsString;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use xtask::wasm;
 
 use crate::foreign::{NodeRuntime, library_path, python_with, shell, unpacked_package};
+use crate::programs::{RunningProgram, free_port, printed, retried};
 use crate::{cargo, plugins, tutorials};
 
 /// The programs of this task for Python and Node.
@@ -59,10 +59,7 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let Programs { python, node, registry: program, skopeo } = install(workspace)?;
     cargo::build_host(workspace)?;
     let folder = target.join("registries");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
-    std::fs::create_dir_all(&folder)?;
+    crate::folder::emptied(&folder)?;
     certify(&python, &folder)?;
     let registry = TestRegistry::start(&program, &folder, &RegistryKind::Guarded)?;
     let open = TestRegistry::start(&program, &folder, &RegistryKind::Open)?;
@@ -119,21 +116,14 @@ enum RegistryKind<'a> {
 
 /// A running registry.
 struct TestRegistry {
-    child: Child,
+    _program: RunningProgram,
     address: String,
     folder: PathBuf,
 }
 
-impl Drop for TestRegistry {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 impl TestRegistry {
     fn start(program: &Path, folder: &Path, kind: &RegistryKind<'_>) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let at = folder.display();
         let tls = format!(", tls: {{certificate: \"{at}/server.pem\", key: \"{at}/server.key\"}}");
         let (name, tls, more) = match kind {
@@ -154,19 +144,13 @@ impl TestRegistry {
         let file = folder.join(name).with_extension("yml");
         std::fs::write(&file, settings)?;
         let mut serve = Command::new(program);
-        serve.arg("serve").arg(&file).stdin(Stdio::null());
+        serve.arg("serve").arg(&file);
         let log_file = file.with_extension("log");
         let log = std::fs::File::create(&log_file)?;
-        let child = serve.stdout(log.try_clone()?).stderr(log).spawn()?;
-        let registry = Self { child, address: format!("localhost:{port}"), folder: folder.to_path_buf() };
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if start.elapsed() > START_TIMEOUT {
-                bail!("the registry does not listen: see `{}`", log_file.display());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(registry)
+        let program = RunningProgram::start(serve.stdout(log.try_clone()?).stderr(log))?;
+        retried(START_TIMEOUT, || Ok(TcpStream::connect(("127.0.0.1", port))?))
+            .with_context(|| format!("the registry does not listen: see `{}`", log_file.display()))?;
+        Ok(Self { _program: program, address: format!("localhost:{port}"), folder: folder.to_path_buf() })
     }
 }
 
@@ -214,9 +198,7 @@ impl Exchange {
         self.wash(&["push", &others], component)?;
         self.toolbay(&["add", &others, "--unsigned"])?;
         let counted = self.toolbay(&["call", "text__word_count", r#"{"text": "a b a"}"#])?;
-        if !counted.contains('3') {
-            bail!("the component that `wash` pushed answers {counted}");
-        }
+        ensure!(counted.contains('3'), "the component that `wash` pushed answers {counted}");
         self.toolbay(&["add", &format!("{address}/acme/hash:1.0.0")])?;
         self.toolbay(&["verify"])?;
         self.toolbay(&["outdated"])?;
@@ -258,9 +240,8 @@ impl Exchange {
         }
         self.trust_identity(IDENTITY)?;
         let added = self.toolbay(&["add", &reference, "--json"])?;
-        if !added.contains(&format!("keyless:{ISSUER}|{IDENTITY}")) {
-            bail!("`add` names another signer:\n{added}");
-        }
+        let signer = format!("keyless:{ISSUER}|{IDENTITY}");
+        ensure!(added.contains(&signer), "`add` names another signer:\n{added}");
         self.toolbay(&["verify", "--offline"])?;
         // The next release has another identity, which the rule covers.
         self.trust_identity(&IDENTITY.replace("v1.0.0", "*"))?;
@@ -359,13 +340,7 @@ impl Exchange {
             .env("HOME", folder.join("home"))
             .env("TOOLBAY_STATE", folder.join("state"))
             .current_dir(folder);
-        command.arg("--config").arg(folder.join("toolbay.toml")).args(args).stderr(Stdio::inherit());
-        let output = command.output().with_context(|| format!("`{}`", self.host.display()))?;
-        let said = String::from_utf8(output.stdout)?;
-        match output.status.success() {
-            true => Ok(said),
-            false => bail!("`toolbay {}` failed:\n{said}", args.join(" ")),
-        }
+        printed(command.arg("--config").arg(folder.join("toolbay.toml")).args(args).stderr(Stdio::inherit()))
     }
 
     fn wash(&self, args: &[&str], file: &Path) -> Result<()> {
@@ -379,8 +354,9 @@ impl Exchange {
 }
 
 fn check_equal(client: &str, file: &Path, wanted: &[u8]) -> Result<()> {
-    match std::fs::read(file)? == wanted {
-        true => Ok(()),
-        false => bail!("`{client}` pulled another component than the one that was pushed"),
-    }
+    ensure!(
+        std::fs::read(file)? == wanted,
+        "`{client}` pulled another component than the one that was pushed"
+    );
+    Ok(())
 }

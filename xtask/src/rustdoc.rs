@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 use crate::cargo::linted;
 use crate::foreign::shell;

@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 use crate::foreign::{environment, library_path, unpacked_package};
 

@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use xtask::wasm;
 
 /// One part of a command.
 #[derive(Debug)]

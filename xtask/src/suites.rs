@@ -8,7 +8,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use xtask::wasm;
 
 use crate::cargo::cargo;
 use crate::foreign::{python, shell};

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 use crate::cargo::{self, linted};
 use crate::foreign::shell;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use xtask::wasm;
 
 use crate::foreign::{environment, shell};
 

@@ -12,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use xtask::wasm;
 
 use crate::foreign::NodeRuntime;
 use crate::{cargo, languages};

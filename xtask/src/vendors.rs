@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
-use xtask::wasm;
 
 use crate::cargo;
 use crate::foreign::{python_with, shell};

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::wasm;
 
 use super::compile::{ARCHITECTURES, FOREIGN, NATIVE, Profile};
 use super::{CHECKSUMS, Release, contents, write};
+use crate::folder::emptied;
 use crate::foreign::{python_with, shell, unpacked_package};
 use crate::registries::Skopeo;
 
@@ -84,9 +84,7 @@ fn install(release: &Release, folder: &Path) -> Result<()> {
 /// A root with the folders of `dpkg` and a shell for its scripts.
 fn empty_root(release: &Release) -> Result<PathBuf> {
     let root = release.folder.join("root");
-    if root.exists() {
-        fs::remove_dir_all(&root)?;
-    }
+    emptied(&root)?;
     for below in ["bin", "dev", "proc", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
         fs::create_dir_all(root.join(below))?;
     }
@@ -117,11 +115,10 @@ fn privileged(program: &str) -> Command {
 /// emulate how a program starts itself by a link.
 fn emulate(release: &Release, folder: &Path) -> Result<()> {
     let root = release.folder.join("emulated");
-    if root.exists() {
-        fs::remove_dir_all(&root)?;
+    emptied(&root)?;
+    for below in ["plugins", "tmp"] {
+        fs::create_dir(root.join(below))?;
     }
-    fs::create_dir_all(root.join("plugins"))?;
-    fs::create_dir_all(root.join("tmp"))?;
     let name = format!("toolbay-{}-{}-linux", release.version, FOREIGN.machine);
     let tarball = folder.join(format!("{name}.tar.gz"));
     shell(Command::new("tar").arg("-xzf").arg(tarball).current_dir(&root))?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use xtask::wasm::{self, BuiltComponents};
+use wasm::Component;
 
 use super::Release;
 use crate::foreign::{environment, shell};
@@ -76,7 +76,7 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
     cargo.env("CARGO_ENCODED_RUSTFLAGS", encoded(flags)).env("PATH", tools.path()?);
     for architecture in ARCHITECTURES {
         let target = architecture.target();
-        wasm::ensure(&target)?;
+        wasm::add_target(&target)?;
         let variable = target.replace('-', "_");
         cargo.args(["--target", &target]).env(format!("CC_{variable}"), tools.compiler(architecture)?);
         cargo.env(format!("AR_{variable}"), tools.wrapper("ar", "ar \"$@\"")?);
@@ -89,7 +89,7 @@ pub(super) fn programs(release: &Release, profile: Profile) -> Result<Vec<(Archi
 }
 
 /// Compiles the plugins as they are shipped.
-pub(super) fn plugins(release: &Release) -> Result<Vec<BuiltComponents>> {
+pub(super) fn plugins(release: &Release) -> Result<Vec<Component>> {
     wasm::plugins_in(&release.workspace, &release.folder.join("build"), &encoded(remapped(release)?))
 }
 
@@ -194,17 +194,4 @@ impl Tools {
         }
         Ok(file)
     }
-}
-
-/// Runs the program of this machine and returns what it prints.
-pub(super) fn printed(program: &Path, args: &[&str]) -> Result<Vec<u8>> {
-    let output =
-        Command::new(program).args(args).output().with_context(|| format!("`{}`", program.display()))?;
-    ensure!(
-        output.status.success(),
-        "`toolbay {}`: {}",
-        args.join(" "),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(output.stdout)
 }

@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use xtask::wasm::BuiltComponents;
+use wasm::Component;
 
-use super::compile::{Architecture, NATIVE, printed};
+use super::compile::{Architecture, NATIVE};
 use super::tree::Tree;
 use super::{Release, sbom};
+use crate::folder::emptied;
+use crate::programs::printed;
 
 /// Each shell with the place of its completions.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -36,7 +39,7 @@ impl Contents {
     pub(super) fn collect(
         release: &Release,
         programs: Vec<(Architecture, PathBuf)>,
-        plugins: &[BuiltComponents],
+        plugins: &[Component],
     ) -> Result<Self> {
         let native = programs.iter().find(|(architecture, _)| *architecture == NATIVE);
         let (_, native) = native.context("the program for this machine was not built")?;
@@ -115,17 +118,15 @@ impl Contents {
 fn shared(release: &Release, program: &Path, sbom: &str) -> Result<Tree> {
     let mut tree = Tree::default();
     let pages = release.folder.join("man");
-    if pages.exists() {
-        fs::remove_dir_all(&pages)?;
-    }
-    printed(program, &["man", pages.to_str().context("the path is not UTF-8")?])?;
+    emptied(&pages)?;
+    printed(Command::new(program).arg("man").arg(&pages))?;
     for entry in fs::read_dir(&pages)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         tree.file(&format!("share/man/man1/{name}"), fs::read(entry.path())?);
     }
     for (shell, path) in COMPLETIONS {
-        tree.file(path, printed(program, &["completions", shell])?);
+        tree.file(path, printed(Command::new(program).args(["completions", shell]))?);
     }
     for name in ["LICENSE", "CHANGELOG.md"] {
         tree.file(&format!("share/doc/toolbay/{name}"), fs::read(release.workspace.join(name))?);

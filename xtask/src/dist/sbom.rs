@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use xtask::wasm;
 
 use super::Release;
+use crate::cargo;
 
 /// Each target, with what the names of the packages that are built for it begin with.
 const BUILT: [(&str, &str); 3] = [
@@ -68,7 +68,8 @@ pub(super) fn document(release: &Release) -> Result<String> {
     let mut graph = Graph::new();
     let mut roots = BTreeSet::new();
     for (target, start) in BUILT {
-        let metadata = metadata(release, target)?;
+        let metadata = cargo::metadata(&release.workspace, &["--filter-platform", target])?;
+        let metadata = serde_json::from_slice(&metadata)?;
         roots.extend(add(&metadata, start, &mut graph)?);
     }
     let sums = checksums(release)?;
@@ -94,14 +95,6 @@ pub(super) fn document(release: &Release) -> Result<String> {
         "dependencies": dependencies,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
-}
-
-fn metadata(release: &Release, target: &str) -> Result<Metadata> {
-    let mut cargo = wasm::cargo(&release.workspace);
-    cargo.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", target]);
-    let output = cargo.output().context("cannot run `cargo metadata`")?;
-    ensure!(output.status.success(), "`cargo metadata`: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Adds what packages with this start of their name depend on, and returns the URLs of these packages.

@@ -6,13 +6,13 @@ mod loader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::json;
-use xtask::wasm;
 
 use super::PeerBench;
 use crate::cargo;
 use crate::foreign::{python_with, shell};
+use crate::programs::printed;
 
 /// The newest release that Rust 1.95 compiles.
 const HYPER_MCP: &str = "0.8.3";
@@ -68,11 +68,11 @@ pub(super) fn wassette(bench: &mut PeerBench<'_>) -> Result<()> {
     let folder = bench.workspace.join("tests/peers/wassette");
     let python = python_with(&bench.folder.join("wassette"), &folder)?;
     let find = "import wassette_cli, pathlib; print(pathlib.Path(wassette_cli.__file__).parent / 'wassette')";
-    let program = PathBuf::from(said(Command::new(&python).args(["-c", find]))?);
+    let program = PathBuf::from(printed(Command::new(&python).args(["-c", find]))?.trim());
     loader::allow(&program)?;
     let mut command = loader::command(&program, &bench.folder)?;
     let (first, rest) = command.split_first().context("no program")?;
-    let told = said(Command::new(first).args(rest).arg("--version"))?;
+    let told = printed(Command::new(first).args(rest).arg("--version"))?;
     let components = bench.folder.join("wassette-components");
     std::fs::create_dir_all(&components)?;
     std::fs::copy(guest(bench, "foreign_echo")?, components.join("plain.wasm"))?;
@@ -112,7 +112,7 @@ pub(super) fn hyper_mcp(bench: &mut PeerBench<'_>) -> Result<()> {
     // Cargo keeps a list of what it installed.
     let list = std::fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
     if !list.contains(&format!("hyper-mcp {HYPER_MCP} ")) || !program.exists() {
-        let mut install = quiet_cargo(bench.workspace);
+        let mut install = cargo::cargo(bench.workspace);
         install.args(["install", "--locked", "--force", "--version"]).arg(format!("={HYPER_MCP}"));
         install.arg("--root").arg(&root);
         shell(install.arg("--target-dir").arg(bench.folder.join("hyper-mcp-build")).arg("hyper-mcp"))?;
@@ -137,7 +137,7 @@ pub(super) fn hyper_mcp(bench: &mut PeerBench<'_>) -> Result<()> {
 pub(super) fn extism(bench: &mut PeerBench<'_>) -> Result<()> {
     let plugin = extism_plugin(bench)?;
     let target = bench.folder.join("extism");
-    let mut build = quiet_cargo(bench.workspace);
+    let mut build = cargo::cargo(bench.workspace);
     build.args(["build", "--locked", "--release", "--manifest-path", "tests/peers/extism/Cargo.toml"]);
     shell(build.arg("--target-dir").arg(&target))?;
     let program = target.join("release").join(format!("extism-batch{}", std::env::consts::EXE_SUFFIX));
@@ -151,23 +151,12 @@ pub(super) fn extism(bench: &mut PeerBench<'_>) -> Result<()> {
 fn extism_plugin(bench: &PeerBench<'_>) -> Result<PathBuf> {
     wasm::ensure_target()?;
     let target = bench.folder.join("extism-plugin");
-    let mut build = quiet_cargo(bench.workspace);
+    let mut build = cargo::cargo(bench.workspace);
     build.args(["build", "--locked", "--release", "--manifest-path", "tests/peers/extism-plugin/Cargo.toml"]);
     build.args(["--target", wasm::TARGET, "--target-dir"]).arg(&target);
     let flags = "-C linker=rust-lld -C linker-flavor=wasm-ld -C link-self-contained=no";
     shell(build.env("RUSTFLAGS", flags))?;
     Ok(target.join(wasm::TARGET).join("release/extism_plugin.wasm"))
-}
-
-/// A cargo command at low priority, where the machine supports it.
-fn quiet_cargo(workspace: &Path) -> Command {
-    let cargo = cargo::cargo(workspace);
-    if Command::new("nice").arg("true").status().is_err() {
-        return cargo;
-    }
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(cargo.get_program()).current_dir(workspace);
-    command
 }
 
 fn guest(bench: &PeerBench<'_>, name: &str) -> Result<PathBuf> {
@@ -180,14 +169,4 @@ fn guest(bench: &PeerBench<'_>, name: &str) -> Result<PathBuf> {
 fn version(folder: &Path) -> Result<String> {
     let list = std::fs::read_to_string(folder.join("requirements.txt"))?;
     Ok(list.trim().replace("==", " "))
-}
-
-/// The stdout of a program.
-fn said(command: &mut Command) -> Result<String> {
-    let shown = command.get_program().to_string_lossy().into_owned();
-    let out = command.output().with_context(|| format!("cannot run `{shown}`"))?;
-    if !out.status.success() {
-        bail!("`{shown}` ended with {}: {}", out.status, String::from_utf8_lossy(&out.stderr).trim());
-    }
-    Ok(String::from_utf8(out.stdout)?.trim().to_owned())
 }

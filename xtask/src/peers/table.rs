@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::bench::machine::Conditions;
+use crate::programs::printed;
 
 const PAGE: &str = "docs/explanation/performance.md";
 const BEGIN: &str = "<!-- cargo xtask peers -->\n";
@@ -18,7 +19,8 @@ pub(super) fn write(
     conditions: &Conditions,
     missing: &[String],
 ) -> Result<()> {
-    let mut text = format!("\nMeasured on {}; {}.\n{tables}", today()?, conditions.describe());
+    let today = printed(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    let mut text = format!("\nMeasured on {}; {}.\n{tables}", today.trim(), conditions.describe());
     if !missing.is_empty() {
         text += "\nNot measured:\n\n";
         text += &missing.iter().map(|why| format!("- {}\n", why.replace('\n', " "))).collect::<String>();
@@ -36,11 +38,6 @@ fn placed(page: &str, text: &str) -> Result<String> {
     let (above, rest) = page.split_once(BEGIN).with_context(marks)?;
     let (_, below) = rest.split_once(END).with_context(marks)?;
     Ok(format!("{above}{BEGIN}{text}\n{END}{below}"))
-}
-
-fn today() -> Result<String> {
-    let out = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("cannot run `date`")?;
-    Ok(String::from_utf8(out.stdout)?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The server of an installed Debian package, with the settings of its unit.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use super::privileged;
+use crate::programs::{RunningProgram, fetched, retried};
 
 /// Time for the server to compile the plugins.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -19,15 +19,9 @@ const REVISION: &str = "2026-07-28";
 /// A running server. Its process namespace ends with it.
 #[derive(Debug)]
 pub(super) struct PackageServer {
-    child: Child,
-    address: String,
-}
-
-impl Drop for PackageServer {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+    _program: RunningProgram,
+    /// With the scheme, without a path.
+    url: String,
 }
 
 impl PackageServer {
@@ -41,33 +35,11 @@ impl PackageServer {
         let start =
             unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).context("no `ExecStart`")?;
         serve.args(start.replace("systemd", "127.0.0.1:0").split(' '));
-        let mut child = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let mut log = BufReader::new(child.stderr.take().context("no stderr")?);
-        let mut server = Self { child, address: String::new() };
-        let mut said = String::new();
-        while server.address.is_empty() {
-            let mut line = String::new();
-            ensure!(log.read_line(&mut line)? > 0, "the server ends: {said}");
-            if let Some((_, url)) = line.trim().split_once("listening on http://") {
-                url.trim_end_matches("/mcp").clone_into(&mut server.address);
-            }
-            said.push_str(&line);
-        }
-        // A full pipe would stop the server. The thread ends with it.
-        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
-        server.wait_until_ready()?;
-        Ok(server)
-    }
-
-    fn wait_until_ready(&self) -> Result<()> {
-        let start = Instant::now();
-        while self.request("/readyz", &[]).is_err() {
-            if start.elapsed() > START_TIMEOUT {
-                bail!("the server is not ready");
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Ok(())
+        let mut program = RunningProgram::start(serve.stderr(Stdio::piped()))?;
+        let url = program.logged("listening on ")?.trim_end_matches("/mcp").to_owned();
+        retried(START_TIMEOUT, || fetched(&format!("{url}/readyz"), &[]))
+            .context("the server is not ready")?;
+        Ok(Self { _program: program, url })
     }
 
     /// Calls a tool and returns the text of its result.
@@ -88,15 +60,7 @@ impl PackageServer {
         ];
         let mut options = vec!["--data-binary", &body];
         options.extend(headers.iter().flat_map(|header| ["--header", header]));
-        self.request("/mcp", &options)
-    }
-
-    fn request(&self, path: &str, options: &[&str]) -> Result<String> {
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--fail", "--max-time", "60"]).args(options);
-        let output = curl.arg(format!("http://{}{path}", self.address)).output()?;
-        ensure!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(String::from_utf8(output.stdout)?)
+        fetched(&format!("{}/mcp", self.url), &options)
     }
 }
 

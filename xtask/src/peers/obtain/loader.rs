@@ -1,13 +1,14 @@
 //! Runs programs that need a newer C library than the machine has. The loader of a newer Debian release is unpacked into the
 //! target folder; nothing outside the folder changes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::said;
 use crate::foreign::shell;
+use crate::programs::printed;
 
 /// The Debian release with a recent enough C library.
 const SUITE: &str = "trixie";
@@ -15,18 +16,13 @@ const PACKAGE: &str = "libc6";
 
 /// Sets the executable bit, which Python packages do not preserve.
 pub(super) fn allow(program: &Path) -> Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("cannot make `{}` executable", program.display()))?;
-    }
-    Ok(())
+    std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make `{}` executable", program.display()))
 }
 
 /// The command that runs a program: the program itself, or a newer loader with the program as its argument.
 pub(super) fn command(program: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
-    let Err(why) = said(Command::new(program).arg("--version")) else {
+    let Err(why) = printed(Command::new(program).arg("--version")) else {
         return Ok(vec![program.to_path_buf()]);
     };
     if !why.to_string().contains("GLIBC_") {
@@ -77,7 +73,7 @@ fn unpacked(folder: &Path) -> Result<PathBuf> {
 
 /// The Debian mirror of this machine.
 fn mirror() -> Result<String> {
-    let targets = said(Command::new("apt-get").args([
+    let targets = printed(Command::new("apt-get").args([
         "indextargets",
         "--format",
         "$(REPO_URI) $(COMPONENT) $(ORIGIN) $(LABEL)",
