@@ -63,9 +63,12 @@ pub fn cache_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-cache")
 }
 
-/// A turn to compile a guest. Of the processes that need the same guest at the same time, one compiles it, and the others
-/// find it in the cache.
-async fn compile_turn(path: &str) -> File {
+/// A turn to compile a guest, or all `plugins`. Of the processes that need the same guest at the same time, one compiles it,
+/// and the others find it in the cache.
+///
+/// # Panics
+/// When the lock file cannot be used.
+pub async fn compile_turn(path: &str) -> File {
     let name = Path::new(path).file_name().unwrap();
     let place = cache_dir().with_file_name("test-cache-turns");
     std::fs::create_dir_all(&place).unwrap();

@@ -25,6 +25,8 @@ use toolbay_policy::serve::ServeLimits;
 use toolbay_policy::session::SessionLimits;
 use toolbay_policy::{GrantKey, Policy};
 
+use crate::fixture::compile_plugins;
+
 /// The files for a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
     ("work/notes/plan.md", "# Plan\n\n- Read the notes\n- Write the report\n"),
@@ -151,11 +153,8 @@ fn prepare(page: &Path, dir: &Path) -> String {
         return text;
     }
     std::fs::create_dir(dir.join("plugins")).unwrap();
-    for (id, wasm) in [
-        ("cookbook", guest_artifacts::API_COOKBOOK),
-        ("files", guest_artifacts::PLUGIN_FILES),
-        ("titlecase", guest_artifacts::PROGRAM_TITLECASE),
-    ] {
+    for (id, wasm) in [("cookbook", guest_artifacts::API_COOKBOOK), ("files", guest_artifacts::PLUGIN_FILES)]
+    {
         std::fs::copy(wasm, dir.join(format!("plugins/{id}.wasm"))).unwrap();
     }
     text.replace("127.0.0.1:8090", &tracker())
@@ -196,18 +195,6 @@ fn check_block(dir: &Path, page: &Path, info: &str, block: &str) {
         std::fs::create_dir_all(dir.join(folder)).unwrap();
         std::fs::write(dir.join(folder).join(file), block).unwrap();
     }
-}
-
-/// Compiles the first-party plugins, in one process at a time. Plugins load in the order of their names once all are
-/// compiled.
-fn compile_plugins() {
-    let lock = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled-plugins");
-    let lock = std::fs::File::create(lock).unwrap();
-    lock.lock().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("toolbay.toml"), "version = 1\n").unwrap();
-    let listed = shell(dir.path(), "toolbay list");
-    assert!(listed.contains("text__word_count"), "{listed}");
 }
 
 /// Checks the pages without a test of their own, which have no commands.
