@@ -175,32 +175,35 @@ fn a_new_plugin_is_built_called_changed_and_called_again() {
 #[test]
 fn a_component_that_does_not_load_replaces_nothing() {
     let author = AuthorFixture::for_builds();
-    author.create("hello", &[]);
-    author.good(&["build", "hello"]);
-    let placed = author.path("plugins/hello.wasm");
+    author.create("hello-there", &[]);
+    author.good(&["build", "hello-there"]);
+    let placed = author.path("plugins/hello-there.wasm");
     let working = fs::read(&placed).unwrap();
-    let source = author.path("hello/src/lib.rs");
+    let source = author.path("hello-there/src/lib.rs");
     // The source compiles and exports nothing.
     fs::write(&source, "//! Nothing.\n").unwrap();
-    let problem = author.bad(1, &["build", "hello"]);
+    let problem = author.bad(1, &["build", "hello-there"]);
     assert!(problem.contains("error: the component does not load and is not installed: "), "{problem}");
     assert_eq!(fs::read(&placed).unwrap(), working);
-    assert_eq!(author.good(&["call", "hello__hello", r#"{"name": "you", "marks": 1}"#]), "Hello, you!\n");
+    assert_eq!(
+        author.good(&["call", "hello-there__hello", r#"{"name": "you", "marks": 1}"#]),
+        "Hello, you!\n"
+    );
 }
 
 #[test]
 fn a_new_plugin_passes_its_tests() {
     let author = AuthorFixture::for_builds();
-    author.create("hello", &[]);
-    let said = author.said(&["test", "hello"]);
+    author.create("hello-there", &[]);
+    let said = author.said(&["test", "hello-there"]);
     assert!(said.contains("test tests::greets ... ok"), "{said}");
-    assert!(said.contains("example 1 of hello__hello ... ok"), "{said}");
+    assert!(said.contains("example 1 of hello-there__hello ... ok"), "{said}");
     assert!(said.contains("examples: 1 passed, 0 failed"), "{said}");
 
-    let source = author.path("hello/src/lib.rs");
+    let source = author.path("hello-there/src/lib.rs");
     let text = fs::read_to_string(&source).unwrap();
     fs::write(&source, text.replace("Hello, world!!\"),", "Hullo\"),")).unwrap();
-    let said = author.bad(1, &["test", "hello", "--examples"]);
+    let said = author.bad(1, &["test", "hello-there", "--examples"]);
     assert!(said.contains("FAILED") && said.contains("the result is\n    Hello, world!!"), "{said}");
     assert!(!author.path("plugins").exists(), "nothing is placed");
 }
@@ -208,10 +211,10 @@ fn a_new_plugin_passes_its_tests() {
 #[test]
 fn a_new_reducer_is_built() {
     let author = AuthorFixture::for_builds();
-    author.create("hello", &["--reducer"]);
-    let said = author.said(&["test", "hello"]);
+    author.create("hello-there", &["--reducer"]);
+    let said = author.said(&["test", "hello-there"]);
     assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
-    author.good(&["build", "hello", "--no-install"]);
+    author.good(&["build", "hello-there", "--no-install"]);
     assert!(!author.path("plugins").exists());
 }
 
@@ -282,15 +285,15 @@ fn a_missing_toolchain_says_how_to_get_it() {
 #[test]
 fn a_build_does_not_replace_the_plugin_of_another_project() {
     let author = AuthorFixture::for_builds();
-    author.create("hello", &[]);
+    author.create("hello-there", &[]);
     fs::create_dir(author.path("plugins")).unwrap();
-    let placed = author.path("plugins/hello.wasm");
+    let placed = author.path("plugins/hello-there.wasm");
     fs::write(&placed, "another").unwrap();
-    let said = author.bad(2, &["build", "hello"]);
+    let said = author.bad(2, &["build", "hello-there"]);
     assert!(said.contains("is another plugin") && said.contains("--replace"), "{said}");
     assert_eq!(fs::read(&placed).unwrap(), b"another");
-    author.good(&["build", "hello", "--replace"]);
-    author.good(&["build", "hello"]);
+    author.good(&["build", "hello-there", "--replace"]);
+    author.good(&["build", "hello-there"]);
     assert!(fs::read(&placed).unwrap().starts_with(b"\0asm"));
     fs::create_dir(author.path("nothing")).unwrap();
     let said = author.bad(2, &["build", "nothing"]);
