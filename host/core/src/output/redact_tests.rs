@@ -344,7 +344,7 @@ fn a_large_text_is_redacted_in_linear_time() {
     let redactor = Redactor::new(values.iter().map(|(name, value)| (name.as_str(), value.as_str()))).unwrap();
     let start = std::time::Instant::now();
     // Many prefixes of values, escapes and partial encodings. Quadratic time would be minutes.
-    let text = "value-00000000000000 %76alue-%30 \\u0076alue \\\\ %% ".repeat(5000);
+    let text = "value-00000000000000 %76alue-%30 \\u0076alue \\\\ %% ".repeat(10_000);
     assert!(matches!(redactor.redact_text(&text), Cow::Borrowed(_)));
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
