@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use integration_tests::{TestHost, hints, outcome, refusal, structured};
+use integration_tests::{TestHost, compile_turn, hints, outcome, refusal, structured};
 use serde_json::{Value, json};
 use toolbay::core::tool::content::BlockBody;
 use toolbay::{CallResult, Filter, Policy};
@@ -246,7 +246,9 @@ async fn an_unknown_tool_suggests_only_visible_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_books_reducer_examples_name_tools_that_exist() {
     let host = TestHost::empty("");
+    let turn = compile_turn("plugins").await;
     host.host.load_dir(Path::new(guest_artifacts::plugins_dir())).await.unwrap();
+    drop(turn);
     let catalog = host.host.registry().snapshot();
     for page in [
         include_str!("../../docs/reference/plugins/reducers.md"),

@@ -466,7 +466,7 @@ async fn a_server_that_breaks_off_lies_or_lists_too_much_costs_its_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_many_small_values_is_cut() {
     let values = vec![0; 15_000];
-    let tools: Vec<Value> = (0..300)
+    let tools: Vec<Value> = (0..200)
         .map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object", "properties": {"a": {"enum": values}}}}))
         .collect();
     let server = LoopbackServer::new(move |seen| {

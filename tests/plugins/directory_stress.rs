@@ -54,6 +54,8 @@ async fn calls_and_listings_continue_while_the_directory_is_rewritten() {
                     }
                     assert_eq!(outcome(&delivered[0]), "ok");
                     answers.fetch_add(3, Ordering::Relaxed);
+                    // The compilations need the cores, too.
+                    tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             })
         })

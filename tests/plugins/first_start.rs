@@ -12,12 +12,12 @@ use toolbay::{ChangeKind, Filter, Host, LoadReport, PluginChange, ToolCall, Turn
 
 use crate::sandbox::compile_bombs::with_functions;
 
-/// Takes seconds to compile, and comes first by name.
+/// Takes far longer to compile than the others, and comes first by name.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let plugins = dir.path().join("plugins");
     fs::create_dir(&plugins).unwrap();
-    fs::write(plugins.join("a-slow.wasm"), with_functions(400)).unwrap();
+    fs::write(plugins.join("a-slow.wasm"), with_functions(200)).unwrap();
     fs::copy(guest_artifacts::API_ECHO, plugins.join("b-quick.wasm")).unwrap();
     fs::write(plugins.join("c-broken.wasm"), "broken").unwrap();
     fs::copy(guest_artifacts::HOSTILE_STATE, plugins.join("d-quick.wasm")).unwrap();
@@ -117,7 +117,7 @@ async fn later_changes_are_one_change() {
     let host = host(dir.path());
     host.load_dir(&plugins).await.unwrap();
     // A quick and a slow change in one batch: no view has only one of them.
-    fs::write(plugins.join("a-slow.wasm"), with_functions(100)).unwrap();
+    fs::write(plugins.join("a-slow.wasm"), with_functions(50)).unwrap();
     fs::copy(guest_artifacts::HOSTILE_SPIN, plugins.join("e-quick.wasm")).unwrap();
     let load = {
         let host = host.clone();

@@ -6,12 +6,16 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use integration_tests::{policy, said_in_a_process};
+use integration_tests::{fill_cache, policy, said_in_a_process};
 use sha2::{Digest, Sha256};
 use toolbay::{Filter, Host, LoadReport, WatchOptions};
 
 /// The log text about an ignored index.
 const TOLD: &str = "the index of plugin files is not used";
+
+/// The guests of most tests, which are compiled before.
+const CACHED: [&str; 3] =
+    [guest_artifacts::BENCH_ECHO, guest_artifacts::HOSTILE_SLEEP, guest_artifacts::HOSTILE_STATE];
 
 /// A plugin directory with a cache.
 struct IndexedDirectory {
@@ -19,10 +23,11 @@ struct IndexedDirectory {
 }
 
 impl IndexedDirectory {
-    /// With files that have not changed for a long time: links to components.
-    fn new() -> Self {
+    /// With files that have not changed for a long time: links to components. Their code is in the cache.
+    async fn new() -> Self {
         let this = Self { dir: tempfile::tempdir().unwrap() };
         fs::create_dir(this.at("plugins")).unwrap();
+        fill_cache(&this.at("cache"), &CACHED).await;
         this.link("echo", guest_artifacts::BENCH_ECHO);
         this.link("text", guest_artifacts::HOSTILE_SLEEP);
         this
@@ -75,7 +80,7 @@ fn tools(host: &Host) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unchanged_file_is_not_opened() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     assert_eq!(
         (plugins.start().await, plugins.start().await),
         (vec!["echo__echo".into()], vec!["echo__echo".into()])
@@ -100,7 +105,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_missing_from_the_index_is_read() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     plugins.start().await;
     plugins.lie(guest_artifacts::HOSTILE_SPIN);
     assert_eq!(plugins.start().await, ["echo__echo"]);
@@ -108,7 +113,7 @@ async fn a_file_missing_from_the_index_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pinned_file_is_hashed_at_each_start() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     plugins.start().await;
     plugins.lie(guest_artifacts::HOSTILE_SLEEP);
     let pin = |file: &str| format!("[plugins.echo]\nsha256 = \"{}\"", hex(&fs::read(file).unwrap()));
@@ -121,7 +126,7 @@ async fn a_pinned_file_is_hashed_at_each_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replaced_file_is_read() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     plugins.start().await;
     let echo = plugins.at("plugins/echo.wasm");
     fs::remove_file(&echo).unwrap();
@@ -134,7 +139,7 @@ async fn a_replaced_file_is_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_added_beside_a_component_is_found() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     plugins.link("shapes", guest_artifacts::FOREIGN_SHAPES);
     plugins.start().await;
     let (host, _) = plugins.start_under("").await;
@@ -149,7 +154,7 @@ async fn a_file_added_beside_a_component_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recent_timestamp_is_not_trusted() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     let (file, echo) = (plugins.at("plugins/young.wasm"), fs::read(guest_artifacts::BENCH_ECHO).unwrap());
     let version = |n: u8| [&echo[..], &[0, 4, 1, b'n', 0, n]].concat();
     fs::write(&file, version(0)).unwrap();
@@ -177,7 +182,7 @@ async fn a_recent_timestamp_is_not_trusted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watched_directory_is_taken_from_the_index_and_watched() {
-    let plugins = IndexedDirectory::new();
+    let plugins = IndexedDirectory::new().await;
     plugins.start().await;
     plugins.lie(guest_artifacts::HOSTILE_SLEEP);
     let host = Host::builder(policy("", plugins.dir.path())).cache_dir(plugins.at("cache")).build().unwrap();
@@ -235,7 +240,7 @@ async fn an_invalid_index_is_reported_once_and_rebuilt() {
     ];
     let Some((_, stderr)) = said_in_a_process(name, "true") else {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-        let plugins = IndexedDirectory::new();
+        let plugins = IndexedDirectory::new().await;
         plugins.start().await;
         let file = plugins.index().unwrap();
         let sound = fs::read(&file).unwrap();
@@ -263,7 +268,7 @@ async fn an_unwritable_cache_is_reported_once() {
     }
     let Some((_, stderr)) = said_in_a_process(name, "true") else {
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
-        let plugins = IndexedDirectory::new();
+        let plugins = IndexedDirectory::new().await;
         // The folder is ours, and nobody may write to it, not even root.
         let builder = Host::builder(policy("", plugins.dir.path())).cache_dir("/proc/self/fdinfo");
         let host = builder.build().unwrap();

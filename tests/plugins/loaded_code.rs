@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use integration_tests::{outcome, policy};
+use integration_tests::{fill_cache, outcome, policy};
 use toolbay::{Filter, Host, LoadedCode, PluginId, ToolCall, TurnContext};
 
 /// Three plugins in a folder, and a cache for them alone.
@@ -12,21 +12,23 @@ struct CachedTrio {
     dir: tempfile::TempDir,
 }
 
+const GUESTS: [(&str, &str); 3] = [
+    ("text", guest_artifacts::API_ECHO),
+    ("state", guest_artifacts::HOSTILE_STATE),
+    ("sleep", guest_artifacts::HOSTILE_SLEEP),
+];
 const CALLS: [(&str, &str); 3] =
     [("text__echo", "{}"), ("state__count", "{}"), ("sleep__sleep", r#"{"ms":1}"#)];
 
 impl CachedTrio {
-    fn new() -> Self {
+    async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let this = Self { dir };
         fs::create_dir(this.plugins()).unwrap();
-        for (name, from) in [
-            ("text", guest_artifacts::API_ECHO),
-            ("state", guest_artifacts::HOSTILE_STATE),
-            ("sleep", guest_artifacts::HOSTILE_SLEEP),
-        ] {
+        for (name, from) in GUESTS {
             fs::copy(from, this.plugins().join(format!("{name}.wasm"))).unwrap();
         }
+        fill_cache(&this.cache(), &GUESTS.map(|(_, from)| from)).await;
         this
     }
 
@@ -79,7 +81,7 @@ async fn call(host: &Host, tool: &str, args: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_plugins_take_turns_in_the_room_of_two() {
-    let three = CachedTrio::new();
+    let three = CachedTrio::new().await;
     let (sizes, all) = three.sizes().await;
     let most = all - sizes.iter().min().unwrap();
     let host = three.host(most).await;
@@ -104,7 +106,7 @@ async fn three_plugins_take_turns_in_the_room_of_two() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recently_called_code_stays_in_memory() {
-    let three = CachedTrio::new();
+    let three = CachedTrio::new().await;
     let (_, all) = three.sizes().await;
     let host = three.host(all - 1).await;
     for (tool, args) in CALLS.iter().take(2) {
@@ -125,7 +127,7 @@ async fn recently_called_code_stays_in_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_keeps_the_code_it_runs_on() {
-    let three = CachedTrio::new();
+    let three = CachedTrio::new().await;
     let _ = three.sizes().await;
     // The code that was mapped last stays, even alone above the limit.
     let host = three.host(1).await;
@@ -150,7 +152,7 @@ async fn a_call_keeps_the_code_it_runs_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_cannot_be_reloaded_stays_in_memory() {
-    let three = CachedTrio::new();
+    let three = CachedTrio::new().await;
     // Without a cache.
     let host = Host::builder(policy("[host]\ncode_bytes = 1", three.dir.path())).build().unwrap();
     host.load_dir(&three.plugins()).await.unwrap();
@@ -180,7 +182,7 @@ async fn code_that_cannot_be_reloaded_stays_in_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_version_that_still_runs_keeps_its_code() {
-    let three = CachedTrio::new();
+    let three = CachedTrio::new().await;
     let _ = three.sizes().await;
     let host = three.host(1).await;
     call(&host, CALLS[0].0, CALLS[0].1).await;

@@ -7,6 +7,8 @@
     reason = "a failed fixture is a failed test"
 )]
 
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -61,6 +63,37 @@ pub fn cache_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-cache")
 }
 
+/// A turn to compile a guest, or all `plugins`. Of the processes that need the same guest at the same time, one compiles it,
+/// and the others find it in the cache.
+///
+/// # Panics
+/// When the lock file cannot be used.
+pub async fn compile_turn(path: &str) -> File {
+    let name = Path::new(path).file_name().unwrap();
+    let place = cache_dir().with_file_name("test-cache-turns");
+    std::fs::create_dir_all(&place).unwrap();
+    let lock = File::create(place.join(name)).unwrap();
+    // Another load of this process may have the turn, and needs the thread to continue.
+    tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.unwrap().unwrap()
+}
+
+/// Fills a new cache folder with the compiled code and the metadata of guests.
+///
+/// # Panics
+/// When a guest does not load, or the folder exists.
+pub async fn fill_cache(dir: &Path, guests: &[&str]) {
+    let host = TestHost::empty("");
+    DirBuilder::new().mode(0o700).create(dir).unwrap();
+    for guest in guests {
+        host.load("guest", guest).await;
+        let digest = host.host.plugin("guest").unwrap().digest;
+        let entries = std::fs::read_dir(cache_dir()).unwrap().map(|entry| entry.unwrap());
+        for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&*digest)) {
+            std::fs::copy(entry.path(), dir.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
 impl TestHost {
     /// A host without plugins under a policy.
     ///
@@ -111,6 +144,7 @@ impl TestHost {
     /// # Panics
     /// When it does not load.
     pub async fn load(&self, id: &str, path: &str) {
+        let _turn = compile_turn(path).await;
         let loaded = self.host.load_file(PluginId::new(id).unwrap(), Path::new(path)).await;
         loaded.unwrap_or_else(|error| panic!("{path}: {error}"));
     }

@@ -453,7 +453,7 @@ mod tests {
         let mut schemas = SchemaConverter::new(&hostile, MAX_DEPTH, &mut known);
         schemas.convert(&json!({"properties": fields})).unwrap();
         assert!(schemas.definitions().is_err(), "it is more than one operation may have");
-        assert!(started.elapsed() < std::time::Duration::from_secs(20));
+        assert!(started.elapsed() < std::time::Duration::from_secs(60));
         let long = "x".repeat(100_000);
         let values: Vec<String> = (0..5000).map(|n| format!("value {n}")).collect();
         let kept = converted(

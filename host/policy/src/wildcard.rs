@@ -107,6 +107,6 @@ mod tests {
         // With quadratic time this would take minutes.
         let (pattern, text) = (format!("*{}b*", "a".repeat(100_000)), "a".repeat(1 << 20));
         assert!(!text_matches(&pattern, &text));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     }
 }

@@ -7,25 +7,69 @@ use std::process::{Command, Output, Stdio};
 
 /// A working folder whose name has a space and non-ASCII letters.
 struct AuthorFixture {
-    dir: tempfile::TempDir,
+    dir: PathBuf,
+    /// The projects of earlier tests.
+    before: Option<PathBuf>,
+    _guard: FolderGuard,
+}
+
+/// What keeps a folder for one test.
+enum FolderGuard {
+    Temporary { _dir: tempfile::TempDir },
+    Locked { _lock: fs::File },
+}
+
+/// The target folder of the workspace.
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }
 
 impl AuthorFixture {
+    /// A new folder, for tests that compile nothing.
     fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("größe 1 ").tempdir().unwrap();
-        Self { dir }
+        Self { dir: dir.path().to_owned(), before: None, _guard: FolderGuard::Temporary { _dir: dir } }
+    }
+
+    /// The same folder for each test, one after the other. Flags of the compiler name the folder of a project, so that
+    /// cargo compiles the dependencies again in another one.
+    fn for_builds() -> Self {
+        let place = target().join("test-author-projects");
+        fs::create_dir_all(&place).unwrap();
+        let place = place.canonicalize().unwrap();
+        let lock = fs::File::create(place.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let (dir, before) = (place.join("größe 1"), place.join("before"));
+        for folder in [&dir, &before] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        for entry in fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap()) {
+            let kept = before.join(entry.file_name());
+            drop(fs::remove_dir_all(&kept).or_else(|_| fs::remove_file(&kept)));
+            fs::rename(entry.path(), kept).unwrap();
+        }
+        Self { dir, before: Some(before), _guard: FolderGuard::Locked { _lock: lock } }
+    }
+
+    /// Creates a project. Equal files of the SDK keep the times of an earlier one, so that cargo compiles the SDK once.
+    fn create(&self, project: &str, more: &[&str]) -> String {
+        let created = self.good(&[&["new", project], more].concat());
+        if let Some(before) = &self.before {
+            keep_times(&self.path(project).join("vendor"), &before.join(project).join("vendor"));
+        }
+        created
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolbay"));
-        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let target = target();
         command
             .args(args)
-            .current_dir(self.dir.path())
+            .current_dir(&self.dir)
             .env_remove("TOOLBAY_LOG")
             .env("TOOLBAY_PLUGINS", self.path("plugins"))
             .env("TOOLBAY_CONFIG", self.path("toolbay.toml"))
@@ -61,7 +105,7 @@ impl AuthorFixture {
         let component = fs::read(self.path("plugins").join(id).with_extension("wasm")).unwrap();
         let home = std::env::home_dir().unwrap();
         let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
-        let places = [home.join(""), cargo, self.dir.path().canonicalize().unwrap()];
+        let places = [home.join(""), cargo, self.dir.canonicalize().unwrap()];
         let stands = |place: &&PathBuf| {
             let place = place.as_os_str().as_encoded_bytes();
             component.windows(place.len()).any(|part| part == place)
@@ -78,12 +122,26 @@ impl AuthorFixture {
 
     /// The files in the folder, apart from those that every command creates.
     fn left(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.dir.path()).unwrap();
+        let entries = fs::read_dir(&self.dir).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> =
             names.filter(|name| !["toolbay.toml", "state"].contains(&name.as_str())).collect();
         names.sort();
         names
+    }
+}
+
+/// Gives the files of a folder the times of equal files of another one.
+fn keep_times(folder: &Path, before: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let earlier = before.join(file.file_name().unwrap());
+        if file.is_dir() {
+            keep_times(&file, &earlier);
+        } else if fs::read(&earlier).is_ok_and(|earlier| earlier == fs::read(&file).unwrap()) {
+            let time = fs::metadata(&earlier).unwrap().modified().unwrap();
+            fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
+        }
     }
 }
 
@@ -93,8 +151,8 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_new_plugin_is_built_called_changed_and_called_again() {
-    let author = AuthorFixture::new();
-    let made = author.good(&["new", "hello-there"]);
+    let author = AuthorFixture::for_builds();
+    let made = author.create("hello-there", &[]);
     assert!(made.contains("toolbay build"), "{made}");
     let built = author.good(&["build", "hello-there"]);
     assert!(built.starts_with("hello-there: ") && built.contains("B, "), "{built}");
@@ -116,44 +174,47 @@ fn a_new_plugin_is_built_called_changed_and_called_again() {
 
 #[test]
 fn a_component_that_does_not_load_replaces_nothing() {
-    let author = AuthorFixture::new();
-    author.good(&["new", "sound"]);
-    author.good(&["build", "sound"]);
-    let placed = author.path("plugins/sound.wasm");
+    let author = AuthorFixture::for_builds();
+    author.create("hello-there", &[]);
+    author.good(&["build", "hello-there"]);
+    let placed = author.path("plugins/hello-there.wasm");
     let working = fs::read(&placed).unwrap();
-    let source = author.path("sound/src/lib.rs");
+    let source = author.path("hello-there/src/lib.rs");
     // The source compiles and exports nothing.
     fs::write(&source, "//! Nothing.\n").unwrap();
-    let problem = author.bad(1, &["build", "sound"]);
+    let problem = author.bad(1, &["build", "hello-there"]);
     assert!(problem.contains("error: the component does not load and is not installed: "), "{problem}");
     assert_eq!(fs::read(&placed).unwrap(), working);
-    assert_eq!(author.good(&["call", "sound__hello", r#"{"name": "you", "marks": 1}"#]), "Hello, you!\n");
+    assert_eq!(
+        author.good(&["call", "hello-there__hello", r#"{"name": "you", "marks": 1}"#]),
+        "Hello, you!\n"
+    );
 }
 
 #[test]
 fn a_new_plugin_passes_its_tests() {
-    let author = AuthorFixture::new();
-    author.good(&["new", "hello"]);
-    let said = author.said(&["test", "hello"]);
+    let author = AuthorFixture::for_builds();
+    author.create("hello-there", &[]);
+    let said = author.said(&["test", "hello-there"]);
     assert!(said.contains("test tests::greets ... ok"), "{said}");
-    assert!(said.contains("example 1 of hello__hello ... ok"), "{said}");
+    assert!(said.contains("example 1 of hello-there__hello ... ok"), "{said}");
     assert!(said.contains("examples: 1 passed, 0 failed"), "{said}");
 
-    let source = author.path("hello/src/lib.rs");
+    let source = author.path("hello-there/src/lib.rs");
     let text = fs::read_to_string(&source).unwrap();
     fs::write(&source, text.replace("Hello, world!!\"),", "Hullo\"),")).unwrap();
-    let said = author.bad(1, &["test", "hello", "--examples"]);
+    let said = author.bad(1, &["test", "hello-there", "--examples"]);
     assert!(said.contains("FAILED") && said.contains("the result is\n    Hello, world!!"), "{said}");
     assert!(!author.path("plugins").exists(), "nothing is placed");
 }
 
 #[test]
 fn a_new_reducer_is_built() {
-    let author = AuthorFixture::new();
-    author.good(&["new", "shorter", "--reducer"]);
-    let said = author.said(&["test", "shorter"]);
+    let author = AuthorFixture::for_builds();
+    author.create("hello-there", &["--reducer"]);
+    let said = author.said(&["test", "hello-there"]);
     assert!(said.contains("test tests::the_middle_is_left_out ... ok"), "{said}");
-    author.good(&["build", "shorter", "--no-install"]);
+    author.good(&["build", "hello-there", "--no-install"]);
     assert!(!author.path("plugins").exists());
 }
 
@@ -223,16 +284,16 @@ fn a_missing_toolchain_says_how_to_get_it() {
 
 #[test]
 fn a_build_does_not_replace_the_plugin_of_another_project() {
-    let author = AuthorFixture::new();
-    author.good(&["new", "notes"]);
+    let author = AuthorFixture::for_builds();
+    author.create("hello-there", &[]);
     fs::create_dir(author.path("plugins")).unwrap();
-    let placed = author.path("plugins/notes.wasm");
+    let placed = author.path("plugins/hello-there.wasm");
     fs::write(&placed, "another").unwrap();
-    let said = author.bad(2, &["build", "notes"]);
+    let said = author.bad(2, &["build", "hello-there"]);
     assert!(said.contains("is another plugin") && said.contains("--replace"), "{said}");
     assert_eq!(fs::read(&placed).unwrap(), b"another");
-    author.good(&["build", "notes", "--replace"]);
-    author.good(&["build", "notes"]);
+    author.good(&["build", "hello-there", "--replace"]);
+    author.good(&["build", "hello-there"]);
     assert!(fs::read(&placed).unwrap().starts_with(b"\0asm"));
     fs::create_dir(author.path("nothing")).unwrap();
     let said = author.bad(2, &["build", "nothing"]);

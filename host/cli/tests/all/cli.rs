@@ -6,12 +6,15 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::fixture::compile_plugins;
+
 struct Cli {
     dir: tempfile::TempDir,
 }
 
 impl Cli {
     fn new(policy: &str) -> Self {
+        compile_plugins();
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
         let policy = format!("version = 1\nworkspace = \"work\"\n{policy}");

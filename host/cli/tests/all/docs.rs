@@ -25,6 +25,8 @@ use toolbay_policy::serve::ServeLimits;
 use toolbay_policy::session::SessionLimits;
 use toolbay_policy::{GrantKey, Policy};
 
+use crate::fixture::compile_plugins;
+
 /// The files for a page's commands, with the policy that holds until the page shows one.
 const FILES: [(&str, &str); 3] = [
     ("work/notes/plan.md", "# Plan\n\n- Read the notes\n- Write the report\n"),
@@ -151,55 +153,101 @@ fn prepare(page: &Path, dir: &Path) -> String {
         return text;
     }
     std::fs::create_dir(dir.join("plugins")).unwrap();
-    for (id, wasm) in [
-        ("cookbook", guest_artifacts::API_COOKBOOK),
-        ("files", guest_artifacts::PLUGIN_FILES),
-        ("titlecase", guest_artifacts::PROGRAM_TITLECASE),
-    ] {
+    for (id, wasm) in [("cookbook", guest_artifacts::API_COOKBOOK), ("files", guest_artifacts::PLUGIN_FILES)]
+    {
         std::fs::copy(wasm, dir.join(format!("plugins/{id}.wasm"))).unwrap();
     }
     text.replace("127.0.0.1:8090", &tracker())
 }
 
-#[test]
-fn console_blocks_match_real_output() {
-    // Plugins load in the order of their names once all are compiled.
-    let first = tempfile::tempdir().unwrap();
-    std::fs::write(first.path().join("toolbay.toml"), "version = 1\n").unwrap();
-    let listed = shell(first.path(), "toolbay list");
-    assert!(listed.contains("text__word_count"), "{listed}");
-    for page in book() {
-        let dir = tempfile::tempdir().unwrap();
-        let text = prepare(&page, dir.path());
-        for (info, block) in blocks(&text) {
-            let policy = |text: &str| {
-                Policy::parse(text, dir.path(), None)
-                    .unwrap_or_else(|e| panic!("{}: {e} in\n{block}", page.display()));
-            };
-            let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
-            match kind {
-                "toml" if !file.is_empty() => drop(block.parse::<toml_edit::DocumentMut>().unwrap()),
-                "toml" if block.lines().any(|line| line.starts_with("version = 1")) => {
-                    policy(&block);
-                    std::fs::write(dir.path().join("toolbay.toml"), &block).unwrap();
-                }
-                "toml" => policy(&format!("version = 1\n{block}")),
-                "json" => drop(serde_json::from_str::<serde_json::Value>(&block).unwrap()),
-                "console" => run(dir.path(), &page, &block),
-                "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
-                _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),
-            }
-            if !file.is_empty() {
-                let folder = if file.ends_with(".plugin.toml") { "plugins" } else { "." };
-                std::fs::create_dir_all(dir.path().join(folder)).unwrap();
-                std::fs::write(dir.path().join(folder).join(file), block).unwrap();
-            }
-        }
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            let there = link.contains("://") || page.parent().unwrap().join(link).exists();
-            assert!(there, "{}: the link `{link}` leads nowhere", page.display());
-        }
+/// Checks the blocks and links of a page.
+fn check_page(page: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = prepare(page, dir.path());
+    for (info, block) in blocks(&text) {
+        check_block(dir.path(), page, info, &block);
     }
+    for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+        let there = link.contains("://") || page.parent().unwrap().join(link).exists();
+        assert!(there, "{}: the link `{link}` leads nowhere", page.display());
+    }
+}
+
+fn check_block(dir: &Path, page: &Path, info: &str, block: &str) {
+    let policy = |text: &str| {
+        Policy::parse(text, dir, None).unwrap_or_else(|e| panic!("{}: {e} in\n{block}", page.display()));
+    };
+    let (kind, file) = info.split_once(' ').unwrap_or((info, ""));
+    match kind {
+        "toml" if !file.is_empty() => drop(block.parse::<toml_edit::DocumentMut>().unwrap()),
+        "toml" if block.lines().any(|line| line.starts_with("version = 1")) => {
+            policy(block);
+            std::fs::write(dir.join("toolbay.toml"), block).unwrap();
+        }
+        "toml" => policy(&format!("version = 1\n{block}")),
+        "json" => drop(serde_json::from_str::<serde_json::Value>(block).unwrap()),
+        "console" => run(dir, page, block),
+        "rust" | "rust,ignore" | "console,ignore" | "js" | "python" | "c" | "text" | "nginx" => {}
+        _ => panic!("{}: `{info}` is no kind of block:\n{block}", page.display()),
+    }
+    if !file.is_empty() {
+        let folder = if file.ends_with(".plugin.toml") { "plugins" } else { "." };
+        std::fs::create_dir_all(dir.join(folder)).unwrap();
+        std::fs::write(dir.join(folder).join(file), block).unwrap();
+    }
+}
+
+/// Checks the pages without a test of their own, which have no commands.
+fn check_other_pages(tested: &[&str]) {
+    let has_test = |page: &PathBuf| tested.iter().any(|tested| *page == root().join(tested));
+    for page in book().iter().filter(|page| !has_test(page)) {
+        let has_commands = blocks(&read(page)).iter().any(|(info, _)| *info == "console");
+        assert!(!has_commands, "list `{}` in `pages_with_commands`", page.display());
+        check_page(page);
+    }
+}
+
+/// A test for each page with commands, so that they run side by side, and one for the other pages.
+macro_rules! pages_with_commands {
+    ($($name:ident: $page:literal,)*) => {
+        mod console_blocks_match_real_output {
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    compile_plugins();
+                    check_page(&root().join($page));
+                }
+            )*
+
+            #[test]
+            fn other_pages() {
+                check_other_pages(&[$($page),*]);
+            }
+        }
+    };
+}
+
+pages_with_commands! {
+    cli: "docs/reference/cli.md",
+    consent: "docs/reference/capabilities/consent.md",
+    cookbook: "docs/how-to/cookbook.md",
+    cookbook_policies: "docs/how-to/cookbook-policies.md",
+    discovery: "docs/reference/discovery.md",
+    errors: "docs/reference/errors.md",
+    files: "docs/reference/capabilities/files.md",
+    first_policy: "docs/tutorials/first-policy.md",
+    kanban: "docs/reference/plugins/kanban.md",
+    mcp_clients: "docs/how-to/mcp-clients.md",
+    mcp_servers: "docs/how-to/mcp-servers.md",
+    memory: "docs/reference/plugins/memory.md",
+    openapi: "docs/how-to/openapi.md",
+    operators: "docs/how-to/operators.md",
+    registry: "docs/reference/registry.md",
+    results: "docs/reference/results.md",
+    script: "docs/reference/plugins/script.md",
+    todo: "docs/reference/plugins/todo.md",
 }
 
 /// The text of all sources below a folder, without comments, with `…` for the placeholders of messages.

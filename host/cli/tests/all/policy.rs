@@ -9,6 +9,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::fixture::compile_plugins;
+
 /// A copy of the folder of policies, whose token file only this user can read.
 struct PolicyCheckFixture(tempfile::TempDir);
 
@@ -21,6 +23,7 @@ impl PolicyCheckFixture {
         }
         let owner_only = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(folder.path().join("tokens.toml"), owner_only).unwrap();
+        compile_plugins();
         Self(folder)
     }
 

@@ -26,7 +26,11 @@ impl Home {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.0.command(args);
+        self.prepare(self.0.command(args))
+    }
+
+    /// Gives a program the environment of the home.
+    fn prepare(&self, mut command: Command) -> Command {
         command
             .current_dir(self.path(""))
             .env("HOME", self.path(""))
@@ -306,11 +310,21 @@ fn each_client_is_configured_once_and_keeps_its_settings() {
     assert!(words.contains("--profile") && words.contains(home.path("work").to_str().unwrap()), "{words}");
 }
 
+/// Copies the program without its symbols, which are most of a debug build. A bundle compresses all of the program.
+fn stripped_program(to: &Path) -> Command {
+    let mut strip = Command::new("strip");
+    let status = strip.arg("-o").arg(to).arg(env!("CARGO_BIN_EXE_toolbay")).status();
+    assert!(status.expect("`strip` comes with the linker").success());
+    Command::new(to)
+}
+
 #[test]
 fn a_bundle_holds_all_that_is_needed() {
     let home = Home::new("");
     fs::copy(guest_artifacts::PLUGIN_TEXT, home.path("plugins/text.wasm")).unwrap();
-    home.good(&["setup", "mcpb", "out.mcpb"]);
+    let mut bundle = home.prepare(home.0.prepare(stripped_program(&home.path("program"))));
+    let bundle = CommandRun(bundle.args(["setup", "mcpb", "out.mcpb", "--json"]).output().unwrap());
+    assert!(bundle.says(0, &[]).json()["bytes"].as_u64().unwrap() > 1000);
     let listed = Command::new("python3")
         .args(["-c", "import zipfile, sys, json; z = zipfile.ZipFile(sys.argv[1]); print(json.dumps({'names': z.namelist(), 'manifest': json.loads(z.read('manifest.json')), 'mode': z.getinfo('server/toolbay').external_attr >> 16, 'bad': z.testzip()}))"])
         .arg(home.path("out.mcpb"))

@@ -54,9 +54,12 @@ impl Home {
         let policy = format!("version = 1\nworkspace = \"{}\"\n{policy}", home.path("project").display());
         std::fs::write(home.path(".config/toolbay/toolbay.toml"), policy).unwrap();
         std::fs::write(home.path("project/notes/plan.md"), "# Plan\n").unwrap();
-        // Compiles the plugins: progress is not part of a snapshot.
-        home.command("toolbay list").output().unwrap();
         home
+    }
+
+    /// Compiles the plugins: progress is not part of a snapshot.
+    fn compile_plugins(&self) {
+        self.command("toolbay list").output().unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -191,6 +194,7 @@ fn check<'a>(name: &str, policy: &str, steps: impl IntoIterator<Item = impl Into
 
 fn check_prepared(name: &str, policy: &str, prepare: impl Fn(&Home), steps: &[Step<'_>]) {
     let homes: Vec<Home> = (0..=WIDTHS.len()).map(|_| Home::new(policy)).collect();
+    homes[0].compile_plugins();
     homes.iter().for_each(&prepare);
     let mut text = String::new();
     for step in steps {
@@ -494,6 +498,7 @@ fn help_pages() {
 #[test]
 fn a_terminal_gets_colours() {
     let home = Home::new("");
+    home.compile_plugins();
     let screen = home.on_terminal("env -u NO_COLOR toolbay list", 100, "");
     assert!(screen.text.contains("\u{1b}["), "{}", screen.text);
 }

@@ -343,10 +343,10 @@ fn a_large_text_is_redacted_in_linear_time() {
         (0..64).map(|n| (format!("K{n}"), format!("value-{n:032}"))).collect();
     let redactor = Redactor::new(values.iter().map(|(name, value)| (name.as_str(), value.as_str()))).unwrap();
     let start = std::time::Instant::now();
-    // Many prefixes of values, escapes and partial encodings.
+    // Many prefixes of values, escapes and partial encodings. Quadratic time would be minutes.
     let text = "value-00000000000000 %76alue-%30 \\u0076alue \\\\ %% ".repeat(10_000);
     assert!(matches!(redactor.redact_text(&text), Cow::Borrowed(_)));
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 
 proptest! {

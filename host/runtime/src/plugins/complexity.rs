@@ -184,46 +184,106 @@ impl FunctionComplexity {
 
 #[cfg(test)]
 mod tests {
+    use wasm_encoder::{
+        CodeSection, Component, ConstExpr, DataSection, Function, FunctionSection, GlobalSection, GlobalType,
+        Module, ModuleSection, Section, TypeSection, ValType,
+    };
+
     use super::*;
 
-    /// A component with one module.
-    fn refusal(module: &str) -> String {
-        let bytes = wat::parse_str(format!("(component (core module {module}))")).unwrap();
-        check(&bytes).map_or_else(|error| error.to_string(), |()| "nothing".to_owned())
+    /// `(br_if 0 (local.get 0))`
+    const BRANCH: [u8; 4] = [0x20, 0, 0x0d, 0];
+
+    /// Checks a component with one module.
+    fn refusal(module: &Module) -> String {
+        let mut component = Component::new();
+        component.section(&ModuleSection(module));
+        check(&component.finish()).map_or_else(|error| error.to_string(), |()| "nothing".to_owned())
+    }
+
+    fn with_section(section: &impl Section) -> Module {
+        let mut module = Module::new();
+        module.section(section);
+        module
+    }
+
+    /// A module of functions with this body.
+    fn functions(count: u64, body: &Function) -> Module {
+        let (mut types, mut functions) = (TypeSection::new(), FunctionSection::new());
+        types.ty().function([ValType::I32], []);
+        let mut code = CodeSection::new();
+        for _ in 0..count {
+            functions.function(0);
+            code.function(body);
+        }
+        let mut module = Module::new();
+        module.section(&types).section(&functions).section(&code);
+        module
+    }
+
+    /// A module of one function with these locals, each in a group of its own, and these instructions.
+    fn function(locals: u64, instructions: impl IntoIterator<Item = u8>) -> Module {
+        let mut body = Function::new(vec![(1, ValType::I32); size(locals)]);
+        body.raw(instructions).instructions().end();
+        functions(1, &body)
+    }
+
+    fn size(count: u64) -> usize {
+        usize::try_from(count).unwrap()
+    }
+
+    fn many<const N: usize>(instruction: [u8; N], count: u64) -> Vec<u8> {
+        instruction.repeat(size(count))
+    }
+
+    /// Checks that the module with the largest count is compiled, and the next one refused.
+    fn bounds(limit: u64, what: &str, module: impl Fn(u64) -> Module) {
+        assert_eq!(refusal(&module(limit)), "nothing", "{what}");
+        assert!(refusal(&module(limit + 1)).contains(what), "{what}");
     }
 
     #[test]
-    fn the_exceeded_limit_is_named() {
-        let many = |text: &str, count: u64| text.repeat(usize::try_from(count).unwrap());
-        let most = |text: &str, count: u64, what: &str| {
-            assert_eq!(refusal(&many(text, count)), "nothing", "{what}");
-            assert!(refusal(&many(text, count + 1)).contains(what), "{what}");
-        };
-        most("(func)", MAX_FUNCTIONS, "functions");
-        most("(data \"\")", MAX_SEGMENTS, "segments");
-        most("(type (func))", MAX_TYPES, "types");
-        most("(global i32 (i32.const 0))", MAX_ITEMS, "items");
-        let inside = |text: &str, count: u64, what: &str| {
-            let func = |count| refusal(&format!("(func (param i32) {})", many(text, count)));
-            assert_eq!(func(count), "nothing", "{what}");
-            assert!(func(count + 1).contains(what), "{what}");
-        };
-        inside("(local i32)", MAX_LOCALS, "locals");
-        inside("(br_if 0 (local.get 0))", MAX_BRANCHES, "branches");
-        assert!(
-            refusal(&format!("(func {})", many("(nop)", MAX_BODY_BYTES))).contains("bytes in one function")
-        );
-        let nested = |count| refusal(&format!("(func {} {})", many("block ", count), many("end ", count)));
-        assert_eq!(nested(MAX_NESTING), "nothing");
-        assert!(nested(MAX_NESTING + 1).contains("nested blocks"));
-        let table = format!("(func (br_table {} (i32.const 0)))", many("0 ", MAX_TARGETS + 2));
-        assert!(refusal(&table).contains("br_table"));
-        let flow = format!(
-            "(func (param i32) {} {})",
-            many("(local i32)", 5001),
-            many("(br_if 0 (local.get 0))", MAX_FLOW / 5000)
-        );
-        assert!(refusal(&flow).contains("branches times locals"));
+    fn the_exceeded_limit_of_a_module_is_named() {
+        let mut empty = Function::new([]);
+        empty.instructions().end();
+        bounds(MAX_FUNCTIONS, "functions", |count| functions(count, &empty));
+        bounds(MAX_SEGMENTS, "segments", |count| {
+            let mut data = DataSection::new();
+            for _ in 0..count {
+                data.passive([]);
+            }
+            with_section(&data)
+        });
+        bounds(MAX_TYPES, "types", |count| {
+            let mut types = TypeSection::new();
+            (0..count).for_each(|_| types.ty().function([], []));
+            with_section(&types)
+        });
+        bounds(MAX_ITEMS, "items", |count| {
+            let mut globals = GlobalSection::new();
+            let number = GlobalType { val_type: ValType::I32, mutable: false, shared: false };
+            for _ in 0..count {
+                globals.global(number, &ConstExpr::i32_const(0));
+            }
+            with_section(&globals)
+        });
+    }
+
+    #[test]
+    fn the_exceeded_limit_of_a_function_is_named() {
+        bounds(MAX_LOCALS, "locals", |count| function(count, []));
+        bounds(MAX_BRANCHES, "branches", |count| function(0, many(BRANCH, count)));
+        bounds(MAX_NESTING, "nested blocks", |count| {
+            function(0, [many([0x02, 0x40], count), many([0x0b], count)].concat())
+        });
+        bounds(MAX_FLOW / 5000, "branches times locals", |count| function(5000, many(BRANCH, count)));
+        bounds(MAX_TARGETS, "br_table", |count| {
+            let mut body = Function::new([]);
+            body.instructions().i32_const(0).br_table(vec![0; size(count)], 0).end();
+            functions(1, &body)
+        });
+        // The body has a byte for the number of groups of locals, and one for its end.
+        bounds(MAX_BODY_BYTES - 2, "bytes in one function", |count| function(0, many([0x01], count)));
     }
 
     #[test]

@@ -116,19 +116,23 @@ impl Drop for SetOnDrop<'_> {
 /// The successful calls that each client makes at least. On a loaded machine, it continues after the event until then.
 const MIN_GOOD: usize = 50;
 
-/// Calls echo by four clients while `event` happens.
-fn under_load(client: Client, event: impl FnOnce()) -> Vec<Seen> {
+/// The time between two calls of a client: short where a call must meet an event, and longer where the event takes seconds.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+const LONG_PAUSE: Duration = Duration::from_millis(50);
+
+/// Calls echo by four clients, with pauses between their calls, while `event` happens.
+fn under_load(client: Client, between: Duration, event: impl FnOnce()) -> Vec<Seen> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let end = SetOnDrop(&is_over);
-        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| call_until(client, &is_over))).collect();
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| call_until(client, between, &is_over))).collect();
         event();
         drop(end);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     })
 }
 
-fn call_until(client: Client, is_over: &AtomicBool) -> Seen {
+fn call_until(client: Client, between: Duration, is_over: &AtomicBool) -> Seen {
     let (start, mut seen, mut last) = (Instant::now(), Seen::default(), Instant::now());
     let has_enough = |seen: &Seen| seen.good > MIN_GOOD || start.elapsed() > Duration::from_secs(60);
     while !(is_over.load(Ordering::Relaxed) && has_enough(&seen)) {
@@ -140,7 +144,7 @@ fn call_until(client: Client, is_over: &AtomicBool) -> Seen {
             }
             Ok((text, true)) | Err(text) => seen.bad.push((start.elapsed(), text)),
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(between);
     }
     seen
 }
@@ -154,7 +158,7 @@ fn a_killed_server_costs_each_client_at_most_one_request_and_a_drained_one_none(
     let mut deployment = Deployment::start("");
     let client = deployment.balancer.client;
     let [first, second, _] = &mut deployment.servers;
-    let drained = under_load(client, || {
+    let drained = under_load(client, SHORT_PAUSE, || {
         pause(500);
         second.process.signal("TERM");
         assert_eq!(second.process.exit_code(), 0);
@@ -163,7 +167,7 @@ fn a_killed_server_costs_each_client_at_most_one_request_and_a_drained_one_none(
     for seen in &drained {
         assert!(seen.good > MIN_GOOD && seen.bad.is_empty(), "{seen:?}");
     }
-    let killed = under_load(client, || {
+    let killed = under_load(client, SHORT_PAUSE, || {
         pause(500);
         first.process.child.kill().unwrap();
         pause(2000);
@@ -255,7 +259,7 @@ fn calls_continue_while_each_server_of_nats_dies_in_turn() {
     let Deployment { shared, others: [second, third], .. } = &mut deployment;
     for nats in [&mut shared.nats, second, third] {
         // One of them leads the streams.
-        let seen = under_load(client, || {
+        let seen = under_load(client, LONG_PAUSE, || {
             pause(300);
             nats.kill();
             pause(10_000);
@@ -276,7 +280,7 @@ fn nginx_finds_another_server_too() {
     let session = balancer.client.initialize();
     assert!((0..20).all(|_| balancer.client.status_in(&session, "tools/list") == 200));
     let [first, second, _] = &mut deployment.servers;
-    let seen = under_load(balancer.client, || {
+    let seen = under_load(balancer.client, SHORT_PAUSE, || {
         pause(300);
         first.process.signal("TERM");
         assert_eq!(first.process.exit_code(), 0);

@@ -58,7 +58,8 @@ fn many_braces_are_scanned_in_linear_time() {
     let start = std::time::Instant::now();
     assert!(fill::placeholders(&"{".repeat(MAX_DOCUMENT_BYTES)).is_empty());
     assert!(fill::placeholders(&"{{a".repeat(MAX_DOCUMENT_BYTES / 3)).is_empty());
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    // Quadratic time would be many minutes.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 
 #[test]
