@@ -12,6 +12,8 @@ use tempfile::TempDir;
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 const CONFIGURATION: &str = "nats.conf";
+/// More than all streams may hold. Without it, NATS refuses them if the disk has less room than they may ever take.
+const ROOM: &str = "jetstream { max_file_store: 1TB }";
 
 /// A server with its folder. It ends with the value.
 pub(crate) struct NatsProcess {
@@ -52,7 +54,7 @@ impl NatsProcess {
 
     fn spawn(lines: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(CONFIGURATION), lines).unwrap();
+        std::fs::write(folder.path().join(CONFIGURATION), format!("{ROOM}\n{lines}")).unwrap();
         let process = spawn(folder.path(), 0);
         Self { folder, process, port: 0 }
     }
