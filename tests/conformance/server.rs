@@ -1,4 +1,4 @@
-//! The server for the official conformance suite (`cargo xtask conformance`): Toolbay over HTTP, with the tools, prompts
+//! The server for the official conformance suite (`cargo xtask test conformance`): Toolbay over HTTP, with the tools, prompts
 //! and resources that the suite expects by name.
 //!
 //! A plugin provides most of them, `tests/guests/examples/api_everything.rs`; `tools.rs` has those that need native

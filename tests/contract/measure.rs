@@ -26,7 +26,7 @@ struct LanguageFigures {
 
 impl LanguageFigures {
     async fn new(language: &BuiltPlugin, policy: &str) -> Self {
-        let host = TestHost::empty(policy);
+        let host = language.host(policy);
         host.load(ID, &language.component.to_string_lossy()).await;
         Self { host, session: Arc::new(Session::with_random_key()), times: Vec::new(), memory: 0 }
     }

@@ -67,7 +67,11 @@ pub(crate) async fn run(components: &Path) -> Result<()> {
         let policy = std::fs::read_to_string(project.join(example).join("toolbay.toml"))?;
         let policy =
             Policy::parse(&policy, &root, None).with_context(|| format!("the policy of `{plugin}`"))?;
-        let host = Host::builder(policy).cache_dir(integration_tests::cache_dir()).build()?;
+        let mut builder = Host::builder(policy).cache_dir(integration_tests::cache_dir());
+        if example == "sdk/python/example" {
+            builder = builder.compile_base(crate::interpreter(components));
+        }
+        let host = builder.build()?;
         host.load_file(PluginId::new(plugin)?, &components.join(plugin).with_extension("wasm")).await?;
         let call = ToolCall::new("1", format!("{plugin}__{tool}"), args().to_string());
         let turn = TurnContext { session: std::sync::Arc::new(Session::default()), ..TurnContext::default() };

@@ -23,7 +23,6 @@ pub(crate) fn install(workspace: &Path) -> Result<NodeRuntime> {
 /// Runs all steps; with `write`, replaces the screenshots of the documentation.
 pub(crate) fn run(workspace: &Path, write: bool) -> Result<()> {
     let node = install(workspace)?;
-    cargo::build_host(workspace)?;
     let folder = wasm::target_dir(workspace).join("browser");
     crate::folder::emptied(&folder)?;
     prepare(&folder, &plugins::folder(workspace))?;

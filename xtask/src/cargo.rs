@@ -7,9 +7,6 @@ use anyhow::{Context as _, Result};
 
 use crate::foreign::shell;
 
-/// An example that is built together with the program. Cargo gives dependencies the features that tests need only if it
-/// builds a target that may use dev-dependencies, and would build most of them again with other features.
-const LIKE_TESTS: &str = "contract";
 /// Prefixes of variables that cargo sets for the running package.
 const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
@@ -39,14 +36,10 @@ pub(crate) fn linted(workspace: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds the program.
+/// Builds the program. The package `features` gives its dependencies the features that tests need: a build of the tests would
+/// compile them again.
 pub(crate) fn build_host(workspace: &Path) -> Result<()> {
-    build_example(workspace, LIKE_TESTS)
-}
-
-/// Builds an example, and the program.
-pub(crate) fn build_example(workspace: &Path, name: &str) -> Result<()> {
-    shell(linted(workspace)?.args(["build", "--quiet", "--bin", "toolbay", "--example", name]))
+    shell(cargo(workspace).args(["build", "--package", "toolbay-cli", "--package", "features"]))
 }
 
 /// The built program.

@@ -57,7 +57,6 @@ pub(crate) fn install(workspace: &Path) -> Result<ClientEnvironments> {
 /// Runs all clients.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let clients = install(workspace)?;
-    cargo::build_host(workspace)?;
     let program = clients.program(workspace);
     // A test of stdio framing. It does not apply to HTTP.
     let mut own = Command::new(&clients.python);

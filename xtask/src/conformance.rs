@@ -43,9 +43,8 @@ pub(crate) fn suite(workspace: &Path) -> Result<NodeRuntime> {
 
 /// Runs the required client scenarios of both revisions against the bridge, each by itself: the suite then fails as well if the
 /// client does.
-pub(crate) fn run_client(workspace: &Path) -> Result<()> {
+fn run_client(workspace: &Path) -> Result<()> {
     let node = suite(workspace)?;
-    cargo::build_example(workspace, "mcp_client")?;
     let client = cargo::example(workspace, "mcp_client");
     let mut failed = Vec::new();
     for revision in REVISIONS {
@@ -70,7 +69,6 @@ pub(crate) fn run_client(workspace: &Path) -> Result<()> {
 /// Runs the server scenarios of both revisions against the fixture, which holds nothing that needs an orderly shutdown.
 fn run_server(workspace: &Path) -> Result<()> {
     let node = suite(workspace)?;
-    cargo::build_example(workspace, "conformance_server")?;
     let mut fixture = Command::new(cargo::example(workspace, "conformance_server"));
     let mut fixture = RunningProgram::start(fixture.stdout(Stdio::piped()))?;
     let address = announced(fixture.child.stdout.take().context("the fixture has no stdout")?, "http://")?;

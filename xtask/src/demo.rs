@@ -8,7 +8,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
-use crate::foreign::shell;
 
 const POLICY: &str = r#"# What the demo's operator allows. What is not granted here is denied.
 version = 1
@@ -142,13 +141,7 @@ fn build(workspace: &Path) -> Result<()> {
             let built = wasm::plugins_named(workspace, &PLUGINS)?;
             wasm::place(&built, &target.join(PLUGINS_FOLDER))
         });
-        let host = shell(cargo::cargo(workspace).args([
-            "build",
-            "--package",
-            "toolbay-cli",
-            "--package",
-            "features",
-        ]));
+        let host = cargo::build_host(workspace);
         let plugins = plugins.join().map_err(|_panic| anyhow::anyhow!("building the plugins panicked"))?;
         host.and(plugins)
     })

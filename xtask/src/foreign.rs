@@ -28,15 +28,33 @@ pub(crate) fn environment(venv: &Path, wanted: &str) -> Result<PathBuf> {
     if std::fs::read_to_string(&stamp).ok().as_deref() == Some(wanted) {
         return Ok(own);
     }
-    shell(python().args(["-m", "venv", "--clear"]).arg(venv))
-        .context("cannot create a virtual environment; some systems need the package `python3-venv`")?;
+    let pip = pip(&venv.with_file_name("venv-pip"))?;
+    shell(python().args(["-m", "venv", "--clear", "--without-pip"]).arg(venv))?;
     let list = venv.join("wanted.txt");
     std::fs::write(&list, wanted)?;
-    let mut pip = Command::new(&own);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(&list);
-    shell(&mut pip)?;
+    let mut install = Command::new(pip);
+    install.args(["-m", "pip", "--python"]).arg(&own).args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    // Python compiles what is imported, which is a small part.
+    shell(install.args(["--no-compile", "--requirement"]).arg(&list))?;
     std::fs::write(&stamp, wanted)?;
     Ok(own)
+}
+
+/// Returns the Python whose pip installs packages into all environments. Installing pip into each takes longer than most packages.
+fn pip(venv: &Path) -> Result<PathBuf> {
+    let _lock = lock(venv)?;
+    if !venv.exists() {
+        // Renamed last: a folder with the final name is complete. pip runs from any folder as a module.
+        let part = venv.with_extension("part");
+        shell(python().args(["-m", "venv", "--clear"]).arg(&part))
+            .context("cannot create a virtual environment; some systems need the package `python3-venv`")?;
+        std::fs::rename(&part, venv)?;
+    }
+    Ok(venv.join("bin/python"))
 }
 
 /// Waits until no other process installs into a folder, and keeps others waiting. The system gives the lock back when this
@@ -143,13 +161,16 @@ impl NodeRuntime {
         let stamp = node.folder.join("installed.json");
         if std::fs::read(&stamp).ok().as_ref() != Some(&wanted) {
             std::fs::create_dir_all(&node.folder)?;
+            // Written last: packages without it are incomplete.
+            std::fs::write(&stamp, "")?;
             for file in ["package.json", "package-lock.json"] {
                 std::fs::copy(folder.join(file), node.folder.join(file))?;
             }
             let npm = root.join("lib/node_modules/npm/bin/npm-cli.js");
             let mut install = Command::new(&node.program);
             // Install scripts are not run: the packages are plain JavaScript.
-            install.arg(npm).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+            install.arg(npm).args(["ci", "--ignore-scripts", "--prefer-offline"]);
+            install.args(["--no-audit", "--no-fund", "--loglevel=error"]);
             shell(install.current_dir(&node.folder))?;
             std::fs::write(&stamp, &wanted)?;
         }

@@ -35,6 +35,12 @@ const COMPONENTS: [Component; 3] = [
     Component { name: "bytes", source: "sdk/c/example/bytes.c", language: Language::C },
 ];
 
+/// The folder of new plugins. Paths of authors may have spaces and letters of all languages.
+const NEW: &str = "größe 1";
+/// The `target` of the new plugin in Python, and the folder of its interpreter.
+const KEPT: &str = "greets-python";
+const INTERPRETER: &str = "greets-python/python";
+
 /// The plugins of the contract suite: name, source, and the files of the project beside it.
 const CONTRACTS: [(&str, &str, Language, &[&str]); 4] = [
     ("contract_js", "plugin.js", Language::JavaScript, &["package.json"]),
@@ -57,19 +63,14 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let toolchains = Toolchains::install(workspace)?;
     toolchains.test_javascript()?;
     toolchains.test_python()?;
-    for Component { name, source, language } in &COMPONENTS {
-        let built = toolchains.folder.join(name).with_extension("wasm");
-        let of = toolchains.workspace.join(source);
-        toolchains.unless_built(&built, of.parent().unwrap_or(&of), *language, || {
-            shell(toolchains.build_of(*language, &toolchains.copy(&of)).arg("-o").arg(&built))
-        })?;
+    toolchains.try_new()?;
+    for component in &COMPONENTS {
+        toolchains.sample(component)?;
     }
-    cargo::build_host(workspace)?;
     for (name, source, language, files) in CONTRACTS {
         toolchains.contract(name, source, language, files)?;
     }
     toolchains.check_pages()?;
-    toolchains.try_new()?;
     shell(Command::new(cargo::example(workspace, "contract")).arg(&toolchains.folder))
 }
 
@@ -159,8 +160,24 @@ impl Toolchains {
         if built.is_file() && fs::read_to_string(&stamp).ok().as_deref() == Some(&made_of) {
             return Ok(());
         }
+        // Written last: a component without it may be incomplete.
+        drop(fs::remove_file(&stamp));
         build()?;
         Ok(fs::write(stamp, made_of)?)
+    }
+
+    /// Builds a sample plugin. That in Python becomes a development build with the interpreter of a new plugin.
+    fn sample(&self, Component { name, source, language }: &Component) -> Result<()> {
+        let built = self.folder.join(name).with_extension("wasm");
+        let of = self.workspace.join(source);
+        self.unless_built(&built, of.parent().unwrap_or(&of), *language, || {
+            let mut build = self.build_of(*language, &self.copy(&of));
+            if let Language::Python = language {
+                build.env("PYTHONPATH", self.folder.join(NEW).join("greets-python/vendor"));
+                build.arg("--dev").arg(self.folder.join(INTERPRETER));
+            }
+            shell(build.arg("-o").arg(&built))
+        })
     }
 
     /// The copy of a sample's source beside `node_modules`, or the source itself.
@@ -252,25 +269,28 @@ impl Toolchains {
         }
     }
 
-    /// Types the commands of an author, with network access for `npm install` and the installed toolchains.
+    /// Types the commands of an author, with network access for `npm install` and the installed toolchains. The tutorials do so
+    /// in JavaScript and C.
     fn try_new(&self) -> Result<()> {
-        let folder = self.folder.join("größe 1");
+        let folder = self.folder.join(NEW);
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("toolbay.toml"), "version = 1\n")?;
-        for (lang, named) in
-            [("js", "greets-js"), ("ts", "greets-ts"), ("python", "greets-python"), ("c", "greets-c")]
-        {
+        for (lang, named) in [("ts", "greets-ts"), ("python", "greets-python")] {
             self.toolbay(&folder, &["new", named, "--lang", lang])?;
-            if matches!(lang, "js" | "ts") {
+            if lang == "ts" {
                 let mut install = self.node.npm();
                 install.args(["install", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]);
                 shell(install.args(["--loglevel", "error"]).current_dir(folder.join(named)))?;
             } else {
                 let environment = wasm::target_dir(&self.workspace).join("venv-languages");
                 std::os::unix::fs::symlink(environment, folder.join(named).join(".venv"))?;
+                // The interpreter of an earlier run has a digest of what it is made of.
+                let kept = self.folder.join(KEPT);
+                fs::create_dir_all(&kept)?;
+                std::os::unix::fs::symlink(kept, folder.join(named).join("target"))?;
             }
             self.toolbay(&folder, &["build", named])?;
             let call = format!("{named}__hello");
@@ -287,7 +307,7 @@ impl Toolchains {
     /// Changes a message, imports more of the standard library, and builds again, which must not build the interpreter
     /// again.
     fn edit_python(&self, folder: &Path, named: &str) -> Result<()> {
-        let interpreter = folder.join(named).join("target/python/interpreter.wasm");
+        let interpreter = self.folder.join(INTERPRETER).join("interpreter.wasm");
         let built = fs::metadata(&interpreter)?.modified()?;
         let source = folder.join(named).join("plugin.py");
         let text = fs::read_to_string(&source)?;

@@ -89,20 +89,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Types the commands of the tutorial pages in an empty home, and compares the output.
-    Tutorials { pages: Vec<String> },
-    /// Uses the page of operators in Chromium, and checks its accessibility.
-    Browser {
-        /// Replaces the screenshots of the documentation.
-        #[arg(long)]
-        write: bool,
-    },
-    /// Runs the official conformance suite of MCP.
-    Conformance {
-        /// Runs only the scenarios for clients.
-        #[arg(long)]
-        client: bool,
-    },
+    /// Uses the page of operators in Chromium, and replaces the screenshots of the documentation.
+    Screenshots,
     /// Counts the instructions and allocations of a call, and compares them with `tests/data/counts.json`.
     Counts {
         /// Records the counts.
@@ -176,10 +164,11 @@ fn run(task: Task) -> Result<()> {
         Task::Guests { folder } => plugins::guests(workspace, &std::env::current_dir()?.join(folder)),
         Task::Servers => servers::install(workspace),
         Task::Fuzz { args } => tests::fuzz(workspace, &args),
-        Task::Tutorials { pages } => tutorials::run(workspace, &pages),
-        Task::Browser { write } => browser::run(workspace, write),
-        Task::Conformance { client: true } => conformance::run_client(workspace),
-        Task::Conformance { client: false } => conformance::run(workspace),
+        Task::Screenshots => {
+            cargo::build_host(workspace)?;
+            plugins::run(workspace)?;
+            browser::run(workspace, true)
+        }
         Task::Counts { write } => counts::run(workspace, write),
         Task::Book => book::run(workspace),
         Task::Dist { check: None } => dist::run(workspace),

@@ -42,7 +42,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let target = wasm::target_dir(workspace);
     let package = unpacked_package(workspace, PROMETHEUS)?;
     let program = |name: &str| Command::new(package.join("usr/bin").join(name));
-    cargo::build_host(workspace)?;
     let folder = target.join("metrics");
     crate::folder::emptied(&folder)?;
     std::fs::create_dir_all(folder.join("plugins"))?;

@@ -57,7 +57,6 @@ pub(crate) fn run(workspace: &Path) -> Result<()> {
     let scripts = workspace.join(SCRIPTS);
     let target = wasm::target_dir(workspace);
     let Programs { python, node, registry: program, skopeo } = install(workspace)?;
-    cargo::build_host(workspace)?;
     let folder = target.join("registries");
     crate::folder::emptied(&folder)?;
     certify(&python, &folder)?;

@@ -21,10 +21,12 @@ pub(crate) fn build(workspace: &Path) -> Result<()> {
     let mut nextest = linted(workspace)?;
     nextest.env("PATH", tools::path(workspace)?);
     // Where the binaries are, so that their run needs no cargo.
-    nextest.args(["nextest", "list", "--all-targets"]);
+    nextest.args(["nextest", "list", "--lib", "--bins", "--tests", "--benches"]);
     nextest.args(["--list-type", "binaries-only", "--message-format", "json"]);
     let file = std::fs::File::create(&binaries)?;
     shell(nextest.stdout(file))?;
+    // nextest would compile examples as tests. The libraries are for the tests of the documentation.
+    shell(linted(workspace)?.args(["build", "--lib", "--examples"]))?;
     std::fs::write(metadata, cargo::metadata(workspace, &[])?)?;
     plugins::run(workspace)
 }

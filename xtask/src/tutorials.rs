@@ -18,6 +18,19 @@ use crate::{cargo, languages};
 
 /// The pages, below `docs/tutorials`.
 const PAGES: [&str; 4] = ["first-plugin", "javascript", "python", "c"];
+/// Variables of the machine's folders, below the home of who runs the tests.
+const MACHINE: [(&str, &str); 4] = [
+    ("CARGO_HOME", ".cargo"),
+    ("RUSTUP_HOME", ".rustup"),
+    ("PIP_CACHE_DIR", ".cache/pip"),
+    ("npm_config_cache", ".npm"),
+];
+/// Variables of the folders of what was compiled, below the target folder. Other tests of new plugins fill them, too.
+const COMPILED: [(&str, &str); 3] = [
+    ("CARGO_BUILD_BUILD_DIR", "test-author"),
+    ("TOOLBAY_CACHE", "test-cache"),
+    ("ZIG_GLOBAL_CACHE_DIR", "languages/zig"),
+];
 /// Encloses the number of a command in the output.
 const MARK: char = '\u{1e}';
 /// Prefixes of variables that configure package registries.
@@ -42,15 +55,11 @@ enum PageStep<'p> {
     Write(&'p str, &'p str),
 }
 
-/// Types all pages, or the named ones.
-pub(crate) fn run(workspace: &Path, only: &[String]) -> Result<()> {
-    if let Some(unknown) = only.iter().find(|page| !PAGES.contains(&page.as_str())) {
-        bail!("no tutorial `{unknown}`; there are {}", PAGES.join(", "));
-    }
-    cargo::build_host(workspace)?;
+/// Types all pages.
+pub(crate) fn run(workspace: &Path) -> Result<()> {
     let (_, node) = languages::toolchains(workspace)?;
     let mut failed = Vec::new();
-    for page in PAGES.into_iter().filter(|page| only.is_empty() || only.iter().any(|name| name == page)) {
+    for page in PAGES {
         let file = workspace.join("docs/tutorials").join(page).with_extension("md");
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
         let (start, steps) = (Instant::now(), steps(&text));
@@ -79,7 +88,9 @@ pub(crate) fn type_registry_page(workspace: &Path, node: &NodeRuntime, address: 
 
 /// Types a page in a new home and returns the number of commands.
 fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRuntime) -> Result<usize> {
-    let home = wasm::target_dir(workspace).join("tutorials").join(page);
+    let target = wasm::target_dir(workspace);
+    // Paths of authors may have spaces and letters of all languages.
+    let home = target.join("tutorials/größe 1").join(page);
     if home.exists() {
         fs::remove_dir_all(&home)?;
     }
@@ -94,16 +105,22 @@ fn type_page(workspace: &Path, page: &str, steps: &[PageStep<'_>], node: &NodeRu
         OF_REGISTRIES.iter().any(|start| name.starts_with(start)) && !is_of_this_build(&name)
     });
     let system_home = std::env::home_dir().unwrap_or_default();
-    // The toolchain and the fetched packages are the machine's. The rest of the home is empty.
-    for (name, folder) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+    // The toolchains, what they fetched and what was compiled are the machine's. The rest of the home is empty.
+    for (name, folder) in MACHINE {
         shell.env(name, system_home.join(folder));
+    }
+    for (name, folder) in COMPILED {
+        shell.env(name, target.join(folder));
     }
     shell.envs(own).env("HOME", &home).env("LANG", "C.UTF-8");
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| system_home.join(".cargo"), PathBuf::from);
     let mut path = vec![home.join("bin"), node.bin(), cargo.join("bin")];
     path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from));
     let output = shell.env("PATH", std::env::join_paths(path)?).output().context("cannot run `sh`")?;
-    compare(steps, &String::from_utf8_lossy(&output.stdout))
+    let count = compare(steps, &String::from_utf8_lossy(&output.stdout))?;
+    // Toolchains take hundreds of megabytes. A page that fails keeps its home.
+    fs::remove_dir_all(&home)?;
+    Ok(count)
 }
 
 /// Whether cargo set a variable for this task, rather than the user for all.

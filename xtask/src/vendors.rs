@@ -14,7 +14,6 @@ const SAMPLES: &str = "vendor_samples";
 /// Runs the check.
 pub(crate) fn run(workspace: &Path) -> Result<()> {
     let python = install(workspace)?;
-    cargo::build_example(workspace, SAMPLES)?;
     let mut check = Command::new(python);
     check.arg(workspace.join("tests/vendors/check.py")).arg(cargo::example(workspace, SAMPLES));
     shell(check.current_dir(wasm::target_dir(workspace)))

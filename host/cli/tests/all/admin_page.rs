@@ -1,5 +1,5 @@
 //! The page of operators, as a browser and as attackers send requests to it. A real browser uses it in
-//! `cargo xtask browser`.
+//! `cargo xtask test browser`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
