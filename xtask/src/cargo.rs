@@ -36,10 +36,15 @@ pub(crate) fn linted(workspace: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds the program. The package `features` gives its dependencies the features that tests need: a build of the tests would
-/// compile them again.
+/// Builds the program for somebody who does not edit it. The package `features` gives its dependencies the features that they have in
+/// tests, so that a build of the tests does not compile them again.
 pub(crate) fn build_host(workspace: &Path) -> Result<()> {
-    shell(cargo(workspace).args(["build", "--package", "toolbay-cli", "--package", "features"]))
+    let mut build = cargo(workspace);
+    shell(
+        build
+            .args(["build", "--package", "toolbay-cli", "--package", "features"])
+            .env("CARGO_INCREMENTAL", "0"),
+    )
 }
 
 /// The built program.
